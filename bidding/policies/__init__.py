@@ -1,0 +1,1 @@
+"""Bidding policies, one file each."""

@@ -1,0 +1,1 @@
+"""Stories that read top to bottom: the life of a job, its ticks, its evictions."""
