@@ -1,0 +1,326 @@
+"""Blobs under one URL: data, models, logs and the rendezvous of every job.
+
+A thin layer on fsspec (``file://``, ``s3://``, ``memory://``). A single write is atomic: a reader sees the old bytes or
+the new ones. A *set* of files exists when its manifest does; the manifest is written last and holds size and digest of
+each file, so that a half-written or damaged set is never taken for a whole one.
+"""
+
+import hashlib
+import io
+import json
+import os
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import numpy as np
+from fsspec.implementations.local import LocalFileSystem
+
+from infra.errors import InputError, ProteusError
+
+if TYPE_CHECKING:
+    from infra.settings import Settings
+
+MANIFEST = "manifest.json"
+_JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+#: What a write that has not ended leaves behind when its process is killed; never listed.
+_UNFINISHED = ".new"
+
+
+class BlobError(ProteusError):
+    """A blob could not be read or written."""
+
+
+class BlobMissing(BlobError):
+    """There is no such blob, or no such set."""
+
+
+class DamagedSet(BlobError):
+    """A set is not what its manifest says."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """What a manifest says of one file."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files of a set by name, and what its writer noted about it."""
+
+    files: Mapping[str, FileRecord]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Blobs:
+    """The blobs under `url`. Names are relative, with ``/`` between their parts.
+
+    Parameters
+    ----------
+    url : fsspec URL of a folder or of a prefix in a bucket.
+    storage_options : what the filesystem behind the URL wants besides (for s3, see `open_blobs`).
+    """
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.url = url.rstrip("/")
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(self.url, **dict(storage_options or {}))
+        except (ValueError, ImportError) as error:
+            raise InputError(f"PROTEUS_BLOB_URL: {url}: {error}; want file://, s3:// or another fsspec URL") from None
+
+    def url_of(self, name: str) -> str:
+        """Return the URL of a blob or of a prefix."""
+        return f"{self.url}/{_check(name)}"
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a blob, whole or not at all; `BlobError` where that fails."""
+        path = self._path(name)
+        with self._told(name, "write"):
+            if isinstance(self._fs, LocalFileSystem):
+                _replace(path, data)
+            else:
+                self._fs.pipe_file(path, data)  # a put on an object store appears when it is complete
+
+    def read_bytes(self, name: str) -> bytes:
+        """Return a blob; `BlobMissing` where there is none."""
+        with self._told(name, "read"):
+            return bytes(self._fs.cat_file(self._path(name)))
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write `value` as JSON."""
+        self.write_bytes(name, json.dumps(value, indent=1, allow_nan=False).encode())
+
+    def read_json(self, name: str) -> Any:
+        """Return what a JSON blob holds."""
+        try:
+            return json.loads(self.read_bytes(name))
+        except ValueError as error:
+            raise BlobError(f"{self.url_of(name)}: is not JSON: {error}") from None
+
+    def write_npz(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write named arrays; the same arrays give the same bytes."""
+        self.write_bytes(name, npz_bytes(arrays))
+
+    def read_npz(self, name: str) -> dict[str, np.ndarray]:
+        """Return named arrays; nothing in the file is executed."""
+        return npz_arrays(self.read_bytes(name), self.url_of(name))
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a blob."""
+        with self._told(name, "look for"):
+            return bool(self._fs.exists(self._path(name)))
+
+    def remove(self, name: str) -> None:
+        """Remove a blob; one that is not there is no error."""
+        with self._told(name, "remove"):
+            try:
+                self._fs.rm_file(self._path(name))
+            except FileNotFoundError:
+                return
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Return the names of all blobs under `prefix`, sorted; empty where there are none."""
+        top = self._path(prefix) if prefix else self._root
+        with self._told(prefix, "list"):
+            self._fs.invalidate_cache()
+            found = self._fs.find(top)
+        names = (path.removeprefix(self._root).lstrip("/") for path in found)
+        return sorted(name for name in names if not name.endswith(_UNFINISHED))
+
+    def write_set(
+        self,
+        prefix: str,
+        files: Mapping[str, bytes] | Iterable[tuple[str, bytes]],
+        about: Mapping[str, Any] | None = None,
+    ) -> Manifest:
+        """Write files under `prefix` and their manifest last.
+
+        Parameters
+        ----------
+        files : mapping or pairs of name and content; pairs may be made one at a time, so that a large set need not fit
+            into memory.
+        about : JSON object that is kept in the manifest.
+        """
+        self.remove(f"{prefix}/{MANIFEST}")  # from here on the old set is none, whatever happens
+        records = {}
+        for name, data in files.items() if isinstance(files, Mapping) else files:
+            if name == MANIFEST or name in records:
+                raise ValueError(f"{prefix}: a set cannot hold {name} twice, nor a file of the manifest's name")
+            self.write_bytes(f"{prefix}/{name}", data)
+            records[name] = FileRecord(len(data), hashlib.sha256(data).hexdigest())
+        manifest = Manifest(records, dict(about or {}))
+        body = {name: {"size": record.size, "sha256": record.sha256} for name, record in records.items()}
+        self.write_json(f"{prefix}/{MANIFEST}", {"schema": 1, "files": body, "about": manifest.about})
+        return manifest
+
+    def manifest(self, prefix: str) -> Manifest | None:
+        """Return the manifest of a set, None where there is no (whole) set."""
+        name = f"{prefix}/{MANIFEST}"
+        try:
+            body = self.read_json(name)
+        except BlobMissing:
+            return None
+        try:
+            files = {file: FileRecord(int(of["size"]), str(of["sha256"])) for file, of in body["files"].items()}
+            return Manifest(files, dict(body.get("about", {})))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise DamagedSet(
+                f"{self.url_of(name)}: is no manifest of ours; remove the set and write it again"
+            ) from None
+
+    def read_set(self, prefix: str) -> dict[str, bytes]:
+        """Return the files of a set, each checked against the manifest.
+
+        Raises
+        ------
+        BlobMissing
+            Where there is no manifest, hence no set.
+        DamagedSet
+            Naming the first file that is missing or differs.
+        """
+        manifest = self.manifest(prefix)
+        if manifest is None:
+            raise BlobMissing(f"{self.url_of(prefix)}: no {MANIFEST}, so there is no set of files (yet)")
+        return {name: self.read_checked(prefix, name, manifest) for name in manifest.files}
+
+    def read_checked(self, prefix: str, name: str, manifest: Manifest) -> bytes:
+        """Return one file of a set; `DamagedSet` where it is not what `manifest` says."""
+        where = self.url_of(f"{prefix}/{name}")
+        if name not in manifest.files:
+            raise BlobMissing(f"{where}: the manifest names no such file")
+        wanted = manifest.files[name]
+        try:
+            data = self.read_bytes(f"{prefix}/{name}")
+        except BlobMissing:
+            raise DamagedSet(f"{where}: is in the manifest and not there; write the set again") from None
+        if len(data) != wanted.size:
+            raise DamagedSet(f"{where}: has {len(data)} bytes, not {wanted.size}; write the set again")
+        if hashlib.sha256(data).hexdigest() != wanted.sha256:
+            raise DamagedSet(f"{where}: its content differs from the manifest's digest; write the set again")
+        return data
+
+    def size(self, name: str) -> int | None:
+        """Return the size of a blob in bytes, None where there is none."""
+        with self._told(name, "look for"):
+            try:
+                return int(self._fs.info(self._path(name))["size"])
+            except FileNotFoundError:
+                return None
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{_check(name)}"
+
+    @contextmanager
+    def _told(self, name: str, verb: str) -> Iterator[None]:
+        """Turn what a filesystem raises into one line that names the blob."""
+        where = f"{self.url}/{name}"
+        try:
+            yield
+        except FileNotFoundError:
+            raise BlobMissing(f"{where}: is not there") from None
+        except ProteusError:
+            raise
+        except Exception as error:  # each filesystem has errors of its own, and all mean the same here
+            cause = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            raise BlobError(f"{where}: cannot {verb} it: {cause}") from error
+
+
+def open_blobs(settings: "Settings") -> Blobs:
+    """Return the blobs that the settings name, with the region for a bucket."""
+    options: dict[str, Any] = {}
+    if settings.blob_url.startswith("s3://"):
+        # Listings are not cached: other machines write too.
+        options = {"client_kwargs": {"region_name": settings.region}, "use_listings_cache": False}
+    return Blobs(settings.blob_url, options)
+
+
+def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return the .npz file of `arrays`; ValueError for arrays of Python objects."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **{name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    return buffer.getvalue()
+
+
+def npz_arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file; `BlobError` naming `where` if it is none, or holds Python objects."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BlobError(f"{where}: is no readable .npz file of plain arrays: {reason}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaths:
+    """Where the blobs of a job are.
+
+    Raises
+    ------
+    InputError
+        For a job id with other than lower-case letters, digits and dashes, or longer than 63.
+    """
+
+    job_id: str
+
+    def __post_init__(self) -> None:
+        if not _JOB_ID.fullmatch(self.job_id):
+            raise InputError(
+                f"job id {self.job_id!r}: want 1 to 63 lower-case letters, digits and dashes, no dash at the start"
+            )
+
+    @property
+    def root(self) -> str:
+        """All of the job's blobs."""
+        return f"jobs/{self.job_id}"
+
+    @property
+    def rendezvous(self) -> str:
+        """Where the controller says how it is reached."""
+        return f"{self.root}/rendezvous.json"
+
+    @property
+    def data(self) -> str:
+        """The set of input partitions and the held-out part."""
+        return f"{self.root}/data"
+
+    @property
+    def model(self) -> str:
+        """The set that the job leaves."""
+        return f"{self.root}/model"
+
+    @property
+    def logs(self) -> str:
+        """The nodes' logs."""
+        return f"{self.root}/logs"
+
+
+def _check(name: str) -> str:
+    parts = name.split("/")
+    if not name or "\\" in name or any(part in ("", ".", "..") for part in parts):
+        raise InputError(f"blob name {name!r}: want relative names without empty parts, . or ..")
+    return name
+
+
+def _replace(path: str, data: bytes) -> None:
+    folder, base = os.path.split(path)
+    os.makedirs(folder, exist_ok=True)
+    handle, new = tempfile.mkstemp(prefix=f".{base}.", suffix=_UNFINISHED, dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # before the name exists, so that no power cut leaves an empty file under it
+        os.chmod(new, 0o644)
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise

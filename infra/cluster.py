@@ -1,0 +1,117 @@
+"""The controller as tasks see it: start, look, stop, drain. Synchronous, one connection a call, safe in any thread.
+
+Nothing is held open between calls: a task that dies leaves nothing behind, and the controller does not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tenacity import Retrying, RetryError, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from infra.blobs import BlobMissing, Blobs, JobPaths
+from infra.errors import InputError, ProteusError
+
+_LOOK_S = 0.1
+
+
+class ControllerUnreachable(ProteusError):
+    """The controller did not answer; it may be starting anew, and the call may have taken effect."""
+
+
+@dataclass(frozen=True)
+class ControllerClient:
+    """Calls to the controller at `address` (``tcp://host:port``), each answered within `timeout_s` or not at all.
+
+    Raises
+    ------
+    ControllerUnreachable
+        From every method, when nobody answers in time.
+    """
+
+    address: str
+    timeout_s: float = 10.0
+
+    def start(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Start the job or attach to it (`psengine.model.JobConfig.to_dict`); return the status.
+
+        Raises
+        ------
+        InputError
+            When the job cannot be run as it is written, or the controller runs another one.
+        """
+        answer = self._call("proteus_start", job=job)
+        if "error" in answer:
+            raise InputError(f"job {job.get('job_id')}: {answer['error']}")
+        return answer
+
+    def status(self, since_clock: int = 0) -> dict[str, Any]:
+        """Return the status; `losses` of the clocks after `since_clock`."""
+        return self._call("proteus_status", since_clock=since_clock)
+
+    def stop(self, reason: str) -> dict[str, Any]:
+        """End the job at the clock under way, saving its model; return the status."""
+        return self._call("proteus_stop", reason=reason)
+
+    def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
+        """Begin the planned departure of `nodes`; return the names that were taken up and refused."""
+        return self._call("proteus_drain", nodes=list(nodes), deadline_s=deadline_s)
+
+    def notice(self, node: str, seconds_left: float) -> dict[str, Any]:
+        """Pass an eviction notice on for a node that cannot."""
+        return self._call("proteus_notice", node=node, seconds_left=seconds_left)
+
+    def shutdown(self) -> None:
+        """Close every node and the controller; they exit with code 0."""
+        self._call("proteus_shutdown")
+
+    def _call(self, op: str, **message: Any) -> dict[str, Any]:
+        # A thread of its own, because the caller's may have an event loop that runs.
+        with ThreadPoolExecutor(1, thread_name_prefix="controller-client") as thread:
+            return cast(dict[str, Any], thread.submit(asyncio.run, self._ask(op, message)).result())
+
+    async def _ask(self, op: str, message: dict[str, Any]) -> Any:
+        from distributed.comm import connect
+        from distributed.core import send_recv
+
+        async def ask() -> Any:
+            comm = await connect(self.address, timeout=self.timeout_s)  # type: ignore[no-untyped-call]
+            try:
+                return await send_recv(comm, op=op, **message)
+            finally:
+                await comm.close()
+
+        try:
+            return await asyncio.wait_for(ask(), self.timeout_s)
+        except (OSError, ValueError) as error:
+            raise ControllerUnreachable(
+                f"controller at {self.address}: no answer to {op} in {self.timeout_s:g} s "
+                f"({type(error).__name__}); read the job's rendezvous again"
+            ) from error
+
+
+def wait_rendezvous(blob_url: str, job_id: str, deadline_s: float) -> str:
+    """Return the address that the job's controller wrote, waiting up to `deadline_s` real seconds for it.
+
+    Raises
+    ------
+    ControllerUnreachable
+        When there is none by then.
+    """
+    blobs, name = Blobs(blob_url), JobPaths(job_id).rendezvous
+    attempts = Retrying(
+        stop=stop_after_delay(deadline_s),
+        wait=wait_fixed(_LOOK_S),
+        retry=retry_if_exception_type(BlobMissing),
+    )
+    try:
+        return str(attempts(blobs.read_json, name)["address"])
+    except RetryError as error:
+        raise ControllerUnreachable(
+            f"job {job_id}: no controller wrote {blobs.url_of(name)} in {deadline_s:g} s; "
+            "look at the first reliable node's console"
+        ) from error

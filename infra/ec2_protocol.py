@@ -1,0 +1,96 @@
+"""EC2's wire protocol, without knowing what any action means: parameters out of a form, XML out of a dict.
+
+moto's parser and serializer do it from botocore's own model of the service, so that every shape is the one boto3 reads.
+Only these parts of moto are loaded: its EC2 backend would cost half a second at start, and would answer out of a state
+that knows nothing of our market.
+"""
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+from xml.sax.saxutils import escape
+
+from botocore.exceptions import DataNotFoundError
+from botocore.loaders import Loader
+from botocore.model import OperationNotFoundError
+from botocore.utils import parse_timestamp
+from moto.core.model import ServiceModel
+from moto.core.parse import EC2QueryParser
+from moto.core.serialize import EC2Serializer, SerializationContext
+
+#: EC2 answers these codes as a server's errors; all others are the client's (400).
+_STATUS = {
+    "InsufficientInstanceCapacity": 500,
+    "InternalError": 500,
+    "RequestLimitExceeded": 503,
+    "Unavailable": 503,
+    "DryRunOperation": 412,
+}
+
+
+class Ec2Error(Exception):
+    """An answer that is an error, with EC2's code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class Ec2Protocol:
+    """Reads requests and writes answers of the EC2 query protocol."""
+
+    def __init__(self) -> None:
+        try:
+            description = Loader().load_service_model("ec2", "service-2")
+        except DataNotFoundError as error:  # pragma: no cover - a broken installation
+            raise RuntimeError(f"botocore carries no model of EC2: {error}") from error
+        self._service = ServiceModel(description, "ec2")
+
+    def read(self, body: str) -> tuple[str, dict[str, Any]]:
+        """Return the action and its parameters, named as boto3 names them; times are aware.
+
+        Raises
+        ------
+        Ec2Error
+            `InvalidAction` or `InvalidParameterValue`.
+        """
+        form = dict(parse_qsl(body, keep_blank_values=True))
+        action = form.get("Action", "")
+        try:
+            operation = self._service.operation_model(action)
+        except OperationNotFoundError:
+            raise unknown_action(action) from None
+        parser = EC2QueryParser(operation, timestamp_parser=_aware)
+        try:
+            return action, parser.parse({"values": form})
+        except ValueError as error:
+            raise Ec2Error("InvalidParameterValue", f"{action}: {error}") from None
+
+    def write(self, action: str, result: Mapping[str, Any]) -> str:
+        """Return the XML of an answer."""
+        context = SerializationContext(str(uuid.uuid4()))
+        body = EC2Serializer(self._service.operation_model(action), context).serialize(result)["body"]
+        assert isinstance(body, str)
+        return body
+
+    @staticmethod
+    def write_error(code: str, message: str) -> tuple[int, str]:
+        """Return the status and the XML of an error."""
+        body = (
+            f'<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors><Error><Code>{escape(code)}</Code>'
+            f"<Message>{escape(message)}</Message></Error></Errors><RequestID>{uuid.uuid4()}</RequestID></Response>"
+        )
+        return _STATUS.get(code, 400), body
+
+
+def unknown_action(action: str) -> Ec2Error:
+    """Return the error for an action that nobody here answers."""
+    return Ec2Error("InvalidAction", f"The action {action} is not valid for this web service.")
+
+
+def _aware(text: str) -> datetime:
+    moment: datetime = parse_timestamp(text)
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

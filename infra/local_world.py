@@ -1,0 +1,123 @@
+"""What a run on one machine needs and does not have: a clock, a market behind an EC2 endpoint, a Prefect API.
+
+Everything is started in `open`, in an order that lets the slow ones start side by side, and ended in `close`, also
+when something failed half-way. `environment` is what a process must be given to live in this world.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from infra.clock import ScaledClock, SystemClock
+from infra.errors import ProteusError
+from infra.local_prefect import LocalPrefect
+from infra.processes import Child
+
+#: Credentials that boto3 wants to see; the local endpoint believes anything.
+_LOCAL_AWS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+class LocalWorld:
+    """A simulated market and the servers around it, as child processes of this one.
+
+    Parameters
+    ----------
+    directory : where state, logs and the machines' disks go.
+    prices, catalog : the market to replay, and its instance types (None: the shipped ones).
+    start_s : market time at which it begins.
+    scale : market seconds per real second.
+    notice_s : warning before an eviction, in market seconds.
+    endpoint_url : an endpoint that runs already; None starts one.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        prices: Path,
+        catalog: Path | None,
+        start_s: float,
+        scale: float,
+        notice_s: int,
+        endpoint_url: str | None = None,
+    ) -> None:
+        self.directory = directory
+        self._prices = prices
+        self._catalog = catalog
+        self._start_s = start_s
+        self._scale = scale
+        self._notice_s = notice_s
+        self.endpoint_url = endpoint_url
+        self._clock_file = directory / "clock.json"
+        self._endpoint: Child | None = None
+        self.prefect = LocalPrefect(directory / "prefect", directory / "logs" / "prefect.log")
+
+    def open(self) -> None:
+        """Start everything and wait until it answers; the market's clock starts last."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # The clock barely moves until everything is up: nobody can buy before that.
+        ScaledClock.create(self._clock_file, self._start_s, 1e-6)
+        self.prefect.start()
+        if self.endpoint_url is None:
+            self.endpoint_url = self._start_endpoint()
+        self.prefect.wait_ready()
+        self.clock = ScaledClock.create(self._clock_file, self._start_s, self._scale)
+
+    def close(self) -> None:
+        """End everything that `open` started, the machines of the market first."""
+        if self._endpoint is not None:
+            self._endpoint.stop()
+        self.prefect.stop()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that put a process into this world."""
+        assert self.endpoint_url is not None, "not open"
+        return {
+            **_LOCAL_AWS,
+            **self.prefect.env,
+            "PROTEUS_CLOCK": str(self._clock_file),
+            "PROTEUS_EC2_ENDPOINT_URL": self.endpoint_url,
+            "PROTEUS_PREFECT_API_URL": self.prefect.api_url,
+            "PROTEUS_NODE_PYTHON": sys.executable,
+            "PROTEUS_NOTICE_S": str(self._notice_s),
+        }
+
+    def _start_endpoint(self) -> str:
+        announce = self.directory / "endpoint.json"
+        announce.unlink(missing_ok=True)
+        command = [
+            *(sys.executable, "-m", "infra.ec2_endpoint"),
+            *("--prices", str(self._prices)),
+            *("--clock", str(self._clock_file)),
+            *("--notice-s", str(self._notice_s)),
+            *("--work-dir", str(self.directory / "machines")),
+            *("--announce", str(announce)),
+        ]
+        if self._catalog is not None:
+            command += ["--catalog", str(self._catalog)]
+        self._endpoint = Child(command, self.directory / "logs" / "endpoint.log", {**os.environ, **_LOCAL_AWS}).start()
+        clock = SystemClock()
+        deadline_s = clock.now_s() + 60
+        while not announce.exists():
+            self._endpoint.check()
+            if clock.now_s() > deadline_s:
+                raise ProteusError(f"the EC2 endpoint did not start within 60 s: {self._endpoint.tail()}")
+            clock.wait_until(clock.now_s() + 0.05)
+        url: str = json.loads(announce.read_text())["url"]
+        return url
+
+    def __enter__(self) -> Self:
+        try:
+            self.open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

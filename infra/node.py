@@ -1,0 +1,273 @@
+"""The process that a machine runs: `python -m infra.node --job ID --blob URL --name INSTANCE --tier reliable|transient`.
+
+Without `--controller` it is a node: one Dask worker with the engine's agent. With it, it is the job's controller: Dask's
+scheduler and the engine's controller, nothing else; the first reliable node runs both, as two processes, so that a kernel
+never holds the controller up. They meet through the blob store: the controller writes its address to
+`jobs/<id>/rendezvous.json`, nodes poll until it is there and read it again when the scheduler goes.
+
+Exit code 0: told to close, or ended by SIGTERM. 1: failed. 2: bad options. 3: nobody was met in `--patience-s`. The
+supervisor in the user-data starts anew whatever does not end with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from infra.blobs import Blobs
+    from psengine.model import JobConfig
+    from psengine.plugins import AgentPlugin
+    from psengine.shell import World
+    from psengine.transport import Transport
+
+logger = logging.getLogger("infra.node")
+
+METADATA = "http://169.254.169.254"
+_LOOK_S = 0.1
+_CALL_S = 5.0
+
+#: one kernel thread each: a node's threads are its micro-tasks, and a library's own would only get in their way
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+#: what differs from Dask's defaults, which are made for long-lived clusters
+DASK_CONFIG: dict[str, Any] = {
+    "distributed.comm.timeouts.connect": "2s",  # a dead address is told in 2 s, not 30
+    "distributed.comm.offload": False,
+    "distributed.comm.compression": False,
+    "distributed.scheduler.worker-ttl": "10s",  # a stopped process; a killed one is seen at once
+    "distributed.scheduler.allowed-failures": 1000000,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.admin.tick.limit": "30s",
+    "logging": {"distributed": "warning"},
+}
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the options; a bad one ends the process with exit code 2 and one line."""
+    parser = argparse.ArgumentParser(prog="python -m infra.node", description="A node of a training job.")
+    parser.add_argument("--job", required=True, help="job id")
+    parser.add_argument("--blob", required=True, help="fsspec URL of the blob store")
+    parser.add_argument("--name", required=True, help="instance id")
+    parser.add_argument("--tier", choices=("reliable", "transient"), required=True)
+    parser.add_argument("--threads", type=int, default=1, help="micro-tasks that run at one time")
+    parser.add_argument("--controller", action="store_true", help="be the controller, and no node")
+    parser.add_argument("--host", default=os.environ.get("PROTEUS_NODE_HOST"), help="address to listen on")
+    parser.add_argument("--poll-s", type=float, default=5.0, help="real seconds between looks for a notice")
+    parser.add_argument("--no-notices", action="store_true", help="do not ask the metadata service")
+    parser.add_argument("--patience-s", type=float, default=600.0, help="how long a controller is looked for")
+    options = parser.parse_args(arguments)
+    if options.threads < 1:
+        parser.error(f"--threads {options.threads}: must be at least 1")
+    if options.poll_s <= 0:
+        parser.error(f"--poll-s {options.poll_s}: must be above 0")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until told to end; return the exit code."""
+    options = parse(arguments)
+    for name in _ONE_THREAD:
+        os.environ[name] = "1"  # before NumPy is imported, which reads them once
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    import dask
+
+    dask.config.set(DASK_CONFIG)
+    from infra.errors import ProteusError
+
+    try:
+        return asyncio.run(_run(options))
+    except ProteusError as error:
+        logger.error("%s", error)
+        return error.exit_code
+
+
+async def _run(options: argparse.Namespace) -> int:
+    from infra.blobs import Blobs, JobPaths
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    blobs, rendezvous = Blobs(options.blob), JobPaths(options.job).rendezvous
+    work = _controller if options.controller else _node
+    return await work(options, blobs, rendezvous, stop)
+
+
+# -- the controller -------------------------------------------------------------------------------------------------
+
+
+async def _controller(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop: asyncio.Event) -> int:
+    from distributed import Scheduler
+
+    from psengine.shell import ControllerShell
+
+    async with Scheduler(host=options.host, port=0, dashboard=False, dashboard_address=":0") as scheduler:
+        shell = ControllerShell(scheduler, _world(blobs))
+        shell.open()
+        meeting = {"address": scheduler.address, "job_id": options.job, "name": options.name, "pid": os.getpid()}
+        await asyncio.to_thread(blobs.write_json, rendezvous, meeting)
+        logger.info("controller of job %s at %s", options.job, scheduler.address)
+        await _first(stop.wait(), shell.closing.wait())
+        await shell.close()
+        await asyncio.to_thread(_withdraw, blobs, rendezvous, meeting)
+    return 0
+
+
+def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
+    """Take our own address back; a successor's stays."""
+    if blobs.exists(rendezvous) and blobs.read_json(rendezvous) == meeting:
+        blobs.remove(rendezvous)
+
+
+def _world(blobs: Blobs) -> World:
+    from infra.blobs import Blobs as Store
+    from infra.blobs import JobPaths, npz_bytes
+    from infra.clock import SystemClock
+    from psengine.shell import World
+
+    def read_heldout(data_url: str) -> Mapping[str, NDArray[np.generic]]:
+        return Store(data_url).read_npz("heldout.npz")
+
+    def save(config: JobConfig, arrays: Mapping[str, NDArray[np.generic]], result: dict[str, Any]) -> None:
+        blobs.write_set(JobPaths(config.job_id).model, {"model.npz": npz_bytes(arrays)}, result)
+
+    def find_finished(config: JobConfig) -> dict[str, Any] | None:
+        manifest = blobs.manifest(JobPaths(config.job_id).model)
+        return None if manifest is None else dict(manifest.about)
+
+    return World(read_heldout, save, find_finished, SystemClock().now_s)
+
+
+# -- a node ---------------------------------------------------------------------------------------------------------
+
+
+async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop: asyncio.Event) -> int:
+    from distributed import Worker
+
+    from psengine.plugins import AgentPlugin, hello
+
+    generation = 0
+    while not stop.is_set():
+        address = await _meet(blobs, rendezvous, options.patience_s, stop)
+        if address is None:
+            return 0 if stop.is_set() else 3
+        generation += 1
+        plugin = AgentPlugin(options.name, options.threads, _load)
+        with tempfile.TemporaryDirectory(prefix="proteus-node-") as scratch:
+            worker = Worker(
+                address,
+                nthreads=options.threads,
+                name=f"{options.name}#{os.getpid()}.{generation}",  # Dask refuses a name while its predecessor lingers
+                host=options.host,
+                memory_limit=0,
+                death_timeout=_CALL_S,
+                local_directory=scratch,
+                plugins=(plugin,),
+                startup_information=hello(options.name, options.tier, options.threads),
+                dashboard=False,
+            )
+            try:
+                await worker
+            except (OSError, ValueError) as error:  # nobody at that address any more, or it would not have us
+                logger.warning("cannot join %s: %s", address, error)
+                await worker.close(executor_wait=False)
+                await _first(stop.wait(), asyncio.sleep(1.0))
+                continue
+            logger.info("node %s joined %s as %s", options.name, address, worker.address)
+            polling = asyncio.create_task(_watch_notices(options, plugin, address))
+            await _first(stop.wait(), worker.finished())  # type: ignore[no-untyped-call]
+            polling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await polling
+            await worker.close(executor_wait=False)
+        if plugin.told_to_close:
+            logger.info("told to close")
+            return 0
+        if not stop.is_set():
+            logger.warning("the controller at %s is gone; looking for it again", address)
+    return 0
+
+
+async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.Event) -> str | None:
+    """Return the controller's address as soon as somebody listens there; None at the end of patience, or of us."""
+    from infra.blobs import BlobMissing
+
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience_s
+    while not stop.is_set() and loop.time() < until:
+        try:
+            address = str((await asyncio.to_thread(blobs.read_json, rendezvous))["address"])
+        except BlobMissing:
+            await _first(stop.wait(), asyncio.sleep(_LOOK_S))
+            continue
+        host, _, port = address.rpartition("://")[2].rpartition(":")
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), 2.0)
+        except OSError:
+            await _first(stop.wait(), asyncio.sleep(5 * _LOOK_S))
+            continue
+        writer.close()
+        return address
+    return None
+
+
+def _load(data_url: str, partition: int) -> Mapping[str, NDArray[np.generic]]:
+    from infra.blobs import Blobs
+
+    return Blobs(data_url).read_npz(f"part-{partition:05d}.npz")
+
+
+async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, controller: str) -> None:
+    """Ask the metadata service for an eviction notice, and pass the first one on until somebody took it."""
+    if options.tier != "transient" or options.no_notices:
+        return
+    from infra.notices import NoticePoller
+    from psengine.transport import Unreachable
+
+    assert plugin.agent is not None
+    transport: Transport = plugin.agent.transport
+    poller = NoticePoller(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", METADATA))
+    while (notice := await poller.poll()) is None:
+        await asyncio.sleep(options.poll_s)
+    logger.info("notice: %s in %.1f s", notice.action, notice.seconds_left)
+    while True:
+        try:
+            await transport.call(
+                controller, "proteus_notice", _CALL_S, node=options.name, seconds_left=notice.seconds_left
+            )
+        except Unreachable as error:
+            logger.warning("notice not delivered: %s", error)
+            await asyncio.sleep(_LOOK_S)
+        else:
+            return
+
+
+async def _first(*waits: Any) -> None:
+    """Return when one of `waits` is over; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""The world as this process was set up to see it: settings, clock, state, blobs, market, catalogue.
+
+This is the one place where the mode is read. A simulated market differs from the real one by the address of its API
+and by the clock; no other line asks which it is.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bidding.catalog import Catalog
+from bidding.ports import SpotMarket
+from infra.blobs import Blobs, open_blobs
+from infra.clock import Clock, open_clock
+from infra.ec2 import Ec2SpotMarket
+from infra.prices import read_catalog
+from infra.settings import Settings, load_settings
+from infra.store import Store
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What a task may touch."""
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    blobs: Blobs
+    market: SpotMarket
+    catalog: Catalog
+
+    def now_s(self) -> int:
+        """Return market time in whole seconds."""
+        return int(self.clock.now_s())
+
+
+@lru_cache(maxsize=4)
+def _open(settings: Settings) -> Runtime:
+    market = Ec2SpotMarket(settings)
+    return Runtime(
+        settings=settings,
+        clock=open_clock(settings.clock),
+        store=Store.open(settings.database_url),
+        blobs=open_blobs(settings),
+        market=market,
+        catalog=read_catalog(settings.catalog),
+    )
+
+
+def open_runtime() -> Runtime:
+    """Return the world of this process; opened once for the same settings.
+
+    Raises
+    ------
+    InputError
+        If a setting is wrong: one line that names it.
+    """
+    return _open(load_settings())

@@ -1,0 +1,127 @@
+"""The tables of the state database, for SQLite and PostgreSQL alike.
+
+`SCHEMA_VERSION` rises with every change of a table; a program refuses a database newer than itself.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+)
+
+SCHEMA_VERSION = 1
+
+metadata = MetaData()
+
+#: None becomes SQL NULL, not the JSON value null.
+_JSON = JSON(none_as_null=True)
+#: Names of jobs, orders, allocations, tokens.
+_NAME = String(255)
+
+schema_version = Table(
+    "schema_version",
+    metadata,
+    Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
+    Column("version", Integer, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("job_id", _NAME, primary_key=True),
+    Column("spec", _JSON, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("created_at_s", Double, nullable=False),
+    Column("ended_at_s", Double),
+    Column("controller_address", Text),
+    Column("result", _JSON),
+    Column("failure", Text),
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("job_id", ForeignKey("jobs.job_id"), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("at_s", Double, nullable=False),
+    Column("known_at_s", Double, nullable=False),
+    Column("direction", String(8), CheckConstraint("direction IN ('event', 'order')"), nullable=False),
+    Column("record", _JSON, nullable=False),
+    PrimaryKeyConstraint("job_id", "seq"),
+)
+
+intents = Table(
+    "intents",
+    metadata,
+    Column("order_id", _NAME, primary_key=True),
+    Column("job_id", ForeignKey("jobs.job_id"), nullable=False, index=True),
+    Column("kind", String(32), nullable=False),
+    Column("token", String(64), unique=True),
+    Column("params", _JSON, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("planned_at_s", Double, nullable=False),
+    Column("outcome", _JSON),
+    Column("settled_at_s", Double),
+)
+
+allocations = Table(
+    "allocations",
+    metadata,
+    Column("allocation_id", _NAME, primary_key=True),
+    Column("job_id", ForeignKey("jobs.job_id"), nullable=False, index=True),
+    Column("tier", String(16), nullable=False),
+    Column("instance_type", String(64), nullable=False),
+    Column("zone", String(64), nullable=False),
+    Column("count", Integer, CheckConstraint("count > 0"), nullable=False),
+    Column("bid_micros", BigInteger),
+    Column("launched_at_s", BigInteger, nullable=False),
+    Column("instance_ids", _JSON, nullable=False),
+    Column("ended_at_s", BigInteger),
+    Column("end_cause", String(16)),
+    Column("order_id", _NAME, nullable=False, unique=True),
+    CheckConstraint("(ended_at_s IS NULL) = (end_cause IS NULL)", name="an_end_has_a_cause"),
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("entry_id", _NAME, primary_key=True),
+    Column("job_id", ForeignKey("jobs.job_id"), nullable=False, index=True),
+    Column("allocation_id", ForeignKey("allocations.allocation_id"), nullable=False),
+    Column("hour_index", Integer, nullable=False),
+    Column("kind", String(8), nullable=False),
+    Column("at_s", BigInteger, nullable=False),
+    Column("price_micros", BigInteger, nullable=False),
+    Column("amount_micros", BigInteger, nullable=False),
+    Column("note", Text, nullable=False),
+    CheckConstraint(
+        "(kind = 'charge' AND amount_micros >= 0) OR (kind = 'refund' AND amount_micros <= 0)", name="signs_of_money"
+    ),
+)
+
+claims = Table(
+    "claims",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("holder", _NAME, nullable=False),
+    Column("expires_at_s", Double, nullable=False),
+)
+
+observations = Table(
+    "observations",
+    metadata,
+    Column("observation_id", Integer, primary_key=True),
+    Column("job_id", ForeignKey("jobs.job_id"), nullable=False, index=True),
+    Column("at_s", Double, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("payload", _JSON, nullable=False),
+)

@@ -1,0 +1,89 @@
+"""Every setting, from the environment (``PROTEUS_…``), with what it means and a default that works on one machine."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from platformdirs import user_data_dir
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from infra.errors import InputError
+
+
+def _home(name: str) -> Path:
+    return Path(user_data_dir("proteus")) / name
+
+
+class Settings(BaseSettings):
+    """What a process needs to know of its surroundings. Durations are market seconds where they end in `_s`."""
+
+    model_config = SettingsConfigDict(env_prefix="PROTEUS_", extra="ignore", frozen=True)
+
+    database_url: str = Field(
+        default_factory=lambda: f"sqlite:///{_home('state.db')}",
+        description="SQLAlchemy URL of the state database (SQLite file, or PostgreSQL where machines share it).",
+    )
+    blob_url: str = Field(
+        default_factory=lambda: _home("blobs").as_uri(),
+        description="fsspec URL under which data, models and logs are kept (file://, s3://).",
+    )
+    clock: str = Field("system", description="`system`, or the path of a scaled clock's file.")
+    region: str = Field("us-east-1", description="EC2 region.")
+    ec2_endpoint_url: str | None = Field(None, description="EC2 API to talk to; unset: AWS itself.")
+    image_id: str = Field("ami-00000000", description="Machine image of a node; it carries this project.")
+    subnet_ids: dict[str, str] = Field(default_factory=dict, description="Subnet by zone; empty: the default one.")
+    security_group_ids: list[str] = Field(default_factory=list, description="Security groups of a node.")
+    instance_profile: str | None = Field(None, description="Instance profile that lets a node read its bucket.")
+    node_python: str = Field("python3", description="The interpreter that runs a node, on the node.")
+    catalog: Path | None = Field(None, description="CSV of instance types; unset: the shipped one.")
+    tick_s: int = Field(120, gt=0, description="Seconds between decisions.")
+    notice_s: int = Field(120, gt=0, description="Warning that the market gives before it takes a machine.")
+    poll_s: float = Field(5.0, gt=0, description="Seconds between two looks for a notice, on a node.")
+    renewal_lead_s: int = Field(240, gt=0, description="A renewal is decided this long before an hour ends.")
+    history_days: float = Field(14.0, gt=0, description="Price history that the eviction model is fitted on.")
+    prefect_api_url: str | None = Field(
+        None, description="Prefect API that the reliable tier reports notices to; unset: notices are not reported."
+    )
+
+    def check_cadence(self, scale: float, flow_latency_s: float) -> None:
+        """Refuse periods that flows of `flow_latency_s` real seconds cannot keep at `scale` market seconds a second.
+
+        Raises
+        ------
+        InputError
+            Naming the setting, and the scale that would do.
+        """
+        for name, period_s in (("tick_s", self.tick_s), ("renewal_lead_s", self.renewal_lead_s)):
+            if period_s / scale < flow_latency_s:
+                best = period_s / flow_latency_s
+                raise InputError(
+                    f"PROTEUS_{name.upper()}: {period_s} s pass in {period_s / scale:.2f} s at scale {scale:g}, and a "
+                    f"flow takes {flow_latency_s:.2f} s here; use a scale of at most {best:.0f}"
+                )
+        if self.poll_s * 2 > self.notice_s:
+            raise InputError(
+                f"PROTEUS_POLL_S: looking every {self.poll_s:g} s is too rare for a notice of {self.notice_s} s; "
+                f"use at most {self.notice_s / 2:g}"
+            )
+        if self.renewal_lead_s < self.tick_s:
+            raise InputError(
+                f"PROTEUS_RENEWAL_LEAD_S: {self.renewal_lead_s} s before the hour's end is less than a tick "
+                f"({self.tick_s} s), so a renewal could be missed; use at least {self.tick_s}"
+            )
+
+
+@lru_cache(maxsize=1)
+def load_settings() -> Settings:
+    """Return the settings of this process, read once from the environment.
+
+    Raises
+    ------
+    InputError
+        Naming the variable and what is wrong with it.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "PROTEUS_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise InputError(f"{name}: {first['msg']} (is {first['input']!r})") from None

@@ -1,0 +1,213 @@
+"""The agent of a node: carries the controller's instructions out. No Dask, no data store: both are handed in.
+
+It hosts the node's shard server and its client, loads input partitions in the background, and runs batches of
+micro-tasks one after the other, the tasks of a batch on as many threads as the node has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.apps.base import App, Work, resolve
+from psengine.client import ParameterClient, SupersededError
+from psengine.events import BatchDone, BatchFailed, Event, NodeFailed, NodeReady, ShardsOpened
+from psengine.instructions import Dispatch, LoadPartitions, NodeInstruction, OpenShards, UpdateShardMap
+from psengine.model import JobConfig, TaskKey, TaskStats
+from psengine.servers import ShardServer
+from psengine.sharding import Sharding
+from psengine.transport import Transport, Unreachable
+
+logger = logging.getLogger(__name__)
+
+#: (data_url, partition) -> the arrays of that partition; blocking, called on a thread
+Loader = Callable[[str, int], Mapping[str, NDArray[np.generic]]]
+
+_REPORT_DEADLINE_S = 10.0
+_RETRY_S = 0.2
+
+
+class NodeAgent:
+    """State of one node's process.
+
+    Parameters
+    ----------
+    node, address : str
+        Name of the node; address of this process, which nobody had before.
+    controller : str
+        Address that reports go to.
+    loader : callable
+        Reads one partition.
+    threads : int
+        Micro-tasks that run at one time.
+    """
+
+    def __init__(
+        self, node: str, address: str, controller: str, transport: Transport, loader: Loader, threads: int
+    ) -> None:
+        self.node, self.address, self._controller = node, address, controller
+        self.transport, self._loader = transport, loader
+        self.server = ShardServer()
+        self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
+        #: {partition: what the application prepared}
+        self.data: dict[int, Any] = {}
+        self._job: tuple[JobConfig, App, Sharding] | None = None
+        self._loading: dict[int, asyncio.Future[Any]] = {}
+        self._seen_batches: set[int] = set()
+        self._request = 0
+        self._batches: asyncio.Queue[Dispatch] = asyncio.Queue()
+        self._kernels = ThreadPoolExecutor(threads, thread_name_prefix="kernel")
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to work off batches; needs a running event loop."""
+        self._spawn(self._work())
+
+    async def close(self) -> None:
+        """End background work; a kernel that runs is let run out, its result is dropped."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._kernels.shutdown(wait=False, cancel_futures=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    def instruct(self, order: NodeInstruction) -> None:
+        """Take an order; repeated ones are ignored, and one for another process of this name is, too."""
+        if order.address != self.address:
+            return
+        match order:
+            case OpenShards():
+                self._spawn(self._guarded(self._open(order)))
+            case UpdateShardMap():
+                self.client.use_map(order.version, order.owners)
+            case LoadPartitions():
+                if order.request > self._request:
+                    self._request = order.request
+                    self._spawn(self._guarded(self._load(order)))
+            case Dispatch():
+                if order.batch not in self._seen_batches:
+                    self._seen_batches.add(order.batch)
+                    self._batches.put_nowait(order)
+
+    # -- orders ---------------------------------------------------------------------------------------------------
+
+    async def _open(self, order: OpenShards) -> None:
+        config, app, sharding = self._adopt(order.config)
+        self.server.open(app, sharding, config.seed, order.shards, order.epoch)
+        await self._report(ShardsOpened(self.node, self.address, order.shards, 0.0))
+
+    async def _load(self, order: LoadPartitions) -> None:
+        self._adopt(order.config)
+        for partition in order.partitions:
+            if order.request != self._request:
+                return  # a later request has replaced this one
+            await self._partition(partition)
+        await self._report(NodeReady(self.node, self.address, order.request, tuple(sorted(self.data)), 0.0))
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            logger.warning("an order could not be carried out", exc_info=error)
+            await self._report(NodeFailed(self.node, self.address, _line(error), 0.0))
+
+    async def _partition(self, partition: int) -> Any:
+        if partition in self.data:
+            return self.data[partition]
+        assert self._job is not None
+        config, app, _ = self._job
+        loop = asyncio.get_running_loop()
+        if partition not in self._loading:
+            self._loading[partition] = loop.run_in_executor(
+                self._readers, lambda: app.prepare(self._loader(config.data_url, partition))
+            )
+        try:
+            self.data[partition] = await asyncio.shield(self._loading[partition])
+        finally:
+            self._loading.pop(partition, None)
+        return self.data[partition]
+
+    async def _work(self) -> None:
+        while True:
+            order = await self._batches.get()
+            report: Event
+            try:
+                report = await self._run(order)
+            except (Unreachable, SupersededError) as error:
+                report = self._failed(order, error, fatal=False)
+            except Exception as error:
+                logger.exception("clock %d failed", order.clock)
+                report = self._failed(order, error, fatal=True)
+            self.client.discard()
+            await self._report(report)
+
+    async def _run(self, order: Dispatch) -> BatchDone:
+        if self._job is None or order.map_version != self.client.map_version:
+            raise SupersededError(f"map {order.map_version} wanted, {self.client.map_version} here")
+        config, app, sharding = self._job
+        data = [await self._partition(task.partition) for task in order.tasks]
+        exact = config.staleness == 0
+        params = await self.client.read(sharding, order.parent_clock, order.committed, exact)
+        loop = asyncio.get_running_loop()
+
+        def kernel(task: TaskKey, prepared: Any) -> tuple[Work, TaskStats]:
+            began = time.perf_counter()
+            work = app.run(prepared, params, order.clock)
+            took = time.perf_counter() - began
+            return work, TaskStats(task.partition, task.attempt, work.loss_sum, work.examples, took)
+
+        pairs = await asyncio.gather(
+            *(
+                loop.run_in_executor(self._kernels, kernel, task, part)
+                for task, part in zip(order.tasks, data, strict=True)
+            )
+        )
+        for task, (work, _) in zip(order.tasks, pairs, strict=True):
+            self.client.log(task.partition, task.attempt, work.updates)
+        await self.client.flush(sharding, order.clock)
+        return BatchDone(self.node, self.address, order.clock, tuple(stats for _, stats in pairs), 0.0)
+
+    # -- small things ---------------------------------------------------------------------------------------------
+
+    def _adopt(self, config: JobConfig) -> tuple[JobConfig, App, Sharding]:
+        if self._job is None:
+            app = resolve(config.app, config.app_params)
+            self._job = (config, app, Sharding(app.tables(), config.n_shards))
+        return self._job
+
+    def _failed(self, order: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
+        tasks = tuple((task.partition, task.attempt) for task in order.tasks)
+        return BatchFailed(self.node, self.address, order.clock, tasks, _line(error), fatal, 0.0)
+
+    async def _report(self, event: Event) -> None:
+        """Deliver `event`, however long it takes: a controller that stays away ends this process by other ways."""
+        while True:
+            try:
+                await self.transport.call(self._controller, "proteus_event", _REPORT_DEADLINE_S, event=event)
+            except Unreachable as error:
+                logger.warning("report not delivered: %s", error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._reap)
+
+    def _reap(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("background work of the agent failed", exc_info=error)
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

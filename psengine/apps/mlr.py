@@ -1,0 +1,160 @@
+"""Multinomial logistic regression, on the inputs as they are or on random Fourier features of them.
+
+The features are computed anew every clock from the raw inputs: a partition then costs a node the memory of its inputs
+and no more, and the projection, seeded alike on all nodes, never travels.
+
+Source: Proteus (EuroSys 2017), 6.2 (MLR); Rahimi and Recht (NIPS 2007) for the features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.apps.base import Work
+from psengine.model import TableSpec
+
+F32 = NDArray[np.float32]
+
+#: rows of the features that exist at one time; small enough for the cache, large enough for BLAS
+_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class MlrData:
+    """One partition: inputs (n, n_inputs) float32 and labels (n,) int64."""
+
+    x: F32
+    y: NDArray[np.int64]
+
+
+class MultinomialLogisticRegression:
+    """Softmax regression by full-batch gradient steps, the sum over partitions of one step each.
+
+    Parameters
+    ----------
+    n_inputs, n_classes, n_examples : int
+        Of the whole training set; the gradient is scaled by 1 / n_examples.
+    features : int
+        Number of random Fourier features of the kernel exp(-gamma |a - b|^2); 0 uses the inputs themselves.
+    gamma : float
+        Width of that kernel.
+    step, decay : float
+        The step of clock c is step / (1 + decay * (c - 1)).
+    l2 : float
+        Weight of the penalty l2 / 2 * |W|^2, the constant row left out.
+    feature_seed : int
+        Of the projection.
+
+    Notes
+    -----
+    Table `weights` is (dimensions + 1, n_classes); the last row belongs to a constant input of 1.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        n_classes: int,
+        n_examples: int,
+        *,
+        features: int = 0,
+        gamma: float = 1.0,
+        step: float = 1.0,
+        decay: float = 0.0,
+        l2: float = 0.0,
+        feature_seed: int = 0,
+    ) -> None:
+        self.n_inputs, self.n_classes, self.n_examples = n_inputs, n_classes, n_examples
+        self.features, self.gamma = features, gamma
+        self.step, self.decay, self.l2 = step, decay, l2
+        self._projection: tuple[F32, F32] | None = None
+        if features:
+            rng = np.random.default_rng([feature_seed, 20070103])
+            omega = rng.standard_normal((n_inputs, features)) * np.sqrt(2.0 * gamma)
+            phase = rng.uniform(0.0, 2.0 * np.pi, features)
+            self._projection = omega.astype(np.float32), phase.astype(np.float32)
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        """Return the one table, `weights`."""
+        return (TableSpec("weights", (self.features or self.n_inputs) + 1, self.n_classes),)
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> F32:
+        """Return zeros: the problem is convex."""
+        del rng
+        return np.zeros((rows[1] - rows[0], table.n_cols), np.float32)
+
+    def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> MlrData:
+        """Return inputs and labels; raise ValueError that names what does not fit."""
+        for name in ("x", "y"):
+            if name not in arrays:
+                raise ValueError(f"the partition has no array {name!r}, only {sorted(arrays)}")
+        x = np.ascontiguousarray(arrays["x"], np.float32)
+        y = np.ascontiguousarray(arrays["y"], np.int64)
+        if x.ndim != 2 or x.shape[1] != self.n_inputs or y.shape != x.shape[:1]:
+            raise ValueError(f"x {x.shape} and y {y.shape}: wanted (n, {self.n_inputs}) and (n,)")
+        if len(y) and (y.min() < 0 or y.max() >= self.n_classes):
+            raise ValueError(f"labels from {y.min()} to {y.max()}: wanted 0 to {self.n_classes - 1}")
+        return MlrData(x, y)
+
+    def run(self, data: MlrData, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
+        """Return this partition's share of one gradient step, and its cross-entropy before the step."""
+        weights = np.asarray(params["weights"], np.float32)
+        gradient = np.zeros(weights.shape, np.float32)
+        loss = 0.0
+        for low in range(0, len(data.y), _BLOCK):
+            z = self._expand(data.x[low : low + _BLOCK])
+            y = data.y[low : low + _BLOCK]
+            log_p = _log_softmax(_logits(z, weights))
+            rows = np.arange(len(y))
+            loss -= float(log_p[rows, y].sum(dtype=np.float64))
+            residual = np.exp(log_p)
+            residual[rows, y] -= 1.0
+            gradient[:-1] += z.T @ residual
+            gradient[-1] += residual.sum(axis=0)
+        gradient /= np.float32(self.n_examples)
+        if self.l2:
+            gradient[:-1] += np.float32(self.l2 * len(data.y) / self.n_examples) * weights[:-1]
+        gradient *= np.float32(-self.step / (1.0 + self.decay * (clock - 1)))
+        return Work({"weights": gradient}, loss, len(data.y))
+
+    def evaluate(
+        self, params: Mapping[str, NDArray[np.generic]], heldout: Mapping[str, NDArray[np.generic]]
+    ) -> dict[str, float]:
+        """Return `accuracy` and mean cross-entropy `loss`."""
+        data = self.prepare(heldout)
+        log_p = np.concatenate(
+            [
+                _log_softmax(_logits(self._expand(data.x[low : low + _BLOCK]), params["weights"]))
+                for low in range(0, len(data.y), _BLOCK)
+            ]
+        )
+        return {
+            "accuracy": float((log_p.argmax(axis=1) == data.y).mean()),
+            "loss": float(-log_p[np.arange(len(data.y)), data.y].mean(dtype=np.float64)),
+        }
+
+    def _expand(self, x: F32) -> F32:
+        if self._projection is None:
+            return x
+        omega, phase = self._projection
+        z: F32 = x @ omega
+        z += phase
+        np.cos(z, out=z)
+        z *= np.float32(np.sqrt(2.0 / self.features))
+        return z
+
+
+def _logits(z: F32, weights: NDArray[Any]) -> F32:
+    out: F32 = z @ weights[:-1]
+    out += weights[-1]
+    return out
+
+
+def _log_softmax(logits: F32) -> F32:
+    logits -= logits.max(axis=1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return logits

@@ -1,0 +1,141 @@
+"""The process-wide client of a node: one cache, one update log, one message a server.
+
+A cached value fetched under parent clock c serves any micro-task with a parent clock <= c; under BSP only that very
+clock, because there a read is of exactly one state. Updates are flushed before completions are reported.
+
+Source: Litz (2017), 3.1 and 5.
+Differs: updates stay apart by partition on their way, where Litz sums them: only then is the sum on the server the same
+bit for bit wherever partitions were worked on, and can the effect of one lost micro-task be replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from psengine.instructions import ShardOwner
+from psengine.servers import ShardServer, shard_arrays
+from psengine.sharding import Arrays, Sharding
+from psengine.transport import Transport, Unreachable
+
+_DEADLINE_S = 10.0
+_TRIES = 3
+
+
+class SupersededError(Exception):
+    """The work at hand is no longer wanted: its read or its servers have moved on."""
+
+
+class ParameterClient:
+    """Reads and writes the model for every micro-task of one process.
+
+    Parameters
+    ----------
+    sender : str
+        Unique to this process.
+    address : str
+        Of this process: servers at this address are called as objects, without the network.
+    """
+
+    def __init__(self, sender: str, address: str, transport: Transport, own: ShardServer) -> None:
+        self._sender, self._address, self._transport, self._own = sender, address, transport, own
+        self._owners: tuple[ShardOwner, ...] = ()
+        self.map_version = 0
+        self._cache: tuple[int, Arrays] | None = None
+        self._sequence: dict[str, int] = {}
+        #: {(partition, attempt): whole-table updates} of the batch under way
+        self._log: dict[tuple[int, int], Arrays] = {}
+
+    def use_map(self, version: int, owners: Sequence[ShardOwner]) -> None:
+        """Route by this map from now on, if it is newer."""
+        if version > self.map_version:
+            self.map_version, self._owners, self._cache = version, tuple(owners), None
+
+    async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
+        """Return whole tables that show every effect up to `parent_clock`; they are not to be written to.
+
+        Raises
+        ------
+        SupersededError, Unreachable
+        """
+        if self._cache is not None:
+            tag, tables = self._cache
+            if tag == parent_clock or (tag > parent_clock and not exact):
+                return tables
+        shards: dict[int, Arrays] = {}
+        answers = await asyncio.gather(
+            *(
+                self._ask(address, "proteus_pull", epochs=epochs, committed=committed, exact=exact)
+                for address, epochs in self._by_server().items()
+            )
+        )
+        for answer in answers:
+            shards |= shard_arrays(answer["shards"])
+        tables = sharding.join([shards[shard] for shard in range(sharding.n_shards)])
+        for table in tables.values():
+            table.flags.writeable = False
+        self._cache = (parent_clock, tables)
+        return tables
+
+    def log(self, partition: int, attempt: int, updates: Arrays) -> None:
+        """Keep the updates of a micro-task until `flush`."""
+        self._log[partition, attempt] = updates
+
+    async def flush(self, sharding: Sharding, clock: int) -> None:
+        """Send the log, one message a server, and return when every server has taken its message.
+
+        Raises
+        ------
+        SupersededError, Unreachable
+            What was logged is dropped; servers that took their message keep it, under its attempt.
+        """
+        log, self._log = self._log, {}
+        tasks = sorted(log)
+        messages = []
+        for address, epochs in self._by_server().items():
+            self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
+            updates = {shard: [sharding.cut(log[task], shard) for task in tasks] for shard in epochs}
+            messages.append(
+                self._ask(
+                    address,
+                    "proteus_push",
+                    sender=self._sender,
+                    sequence=sequence,
+                    clock=clock,
+                    epochs=epochs,
+                    tasks=tasks,
+                    updates=updates,
+                )
+            )
+        await asyncio.gather(*messages)
+
+    def discard(self) -> None:
+        """Forget what was logged and not flushed."""
+        self._log = {}
+
+    def _by_server(self) -> dict[str, dict[int, int]]:
+        servers: dict[str, dict[int, int]] = {}
+        for owner in self._owners:
+            servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
+        return servers
+
+    async def _ask(self, address: str, op: str, **message: Any) -> Any:
+        if address == self._address:
+            local: dict[str, Callable[..., Any]] = {"proteus_pull": self._own.pull, "proteus_push": self._own.push}
+            answer = local[op](**message)
+        else:
+            answer = await _retried(lambda: self._transport.call(address, op, _DEADLINE_S, **message))
+        if answer["status"] != "ok":
+            raise SupersededError(answer["error"])
+        return answer
+
+
+async def _retried(call: Callable[[], Awaitable[Any]]) -> Any:
+    for left in reversed(range(_TRIES)):
+        try:
+            return await call()
+        except Unreachable:
+            if not left:
+                raise
+    raise AssertionError("unreachable")

@@ -1,0 +1,171 @@
+"""What the controller hears. Frozen; each event that time matters to carries `now_s`, seconds on one monotonic clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psengine.model import JobConfig, TaskStats, Tier
+
+
+@dataclass(frozen=True)
+class JobStarted:
+    """Somebody asks for a job; the same one again changes nothing."""
+
+    config: JobConfig
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NodeJoined:
+    """A node's process registered. `address` is unique to the process; a node that comes back has a new one."""
+
+    node: str
+    address: str
+    tier: Tier
+    threads: int
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NodeReady:
+    """The node holds `partitions`; it had been asked for the set of `request`."""
+
+    node: str
+    address: str
+    request: int
+    partitions: tuple[int, ...]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class ShardsOpened:
+    """The node serves `shards`."""
+
+    node: str
+    address: str
+    shards: tuple[int, ...]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """Micro-tasks of one clock completed on a node, their updates flushed to every server before this was sent."""
+
+    node: str
+    address: str
+    clock: int
+    results: tuple[TaskStats, ...]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class BatchFailed:
+    """Micro-tasks of one clock that a node could not do.
+
+    `fatal`: doing them again elsewhere is useless (the application raised, the data are not there).
+    """
+
+    node: str
+    address: str
+    clock: int
+    tasks: tuple[tuple[int, int], ...]
+    error: str
+    fatal: bool
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NodeFailed:
+    """A node cannot do its part of this job: the application cannot be imported, a partition cannot be read."""
+
+    node: str
+    address: str
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NoticeReceived:
+    """The market takes `node` in `seconds_left`."""
+
+    node: str
+    seconds_left: float
+    now_s: float
+
+
+@dataclass(frozen=True)
+class DrainRequested:
+    """Nodes are to be let go, all of them by `deadline_s` seconds from now."""
+
+    nodes: tuple[str, ...]
+    deadline_s: float
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NodeLost:
+    """The process at `address` is gone, whatever the reason."""
+
+    address: str
+    reason: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class TickDue:
+    """Some time has passed; deadlines are looked at."""
+
+    now_s: float
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """The job is to end at the clock that is under way."""
+
+    reason: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class ModelSaved:
+    """The model of the committed clock is in the blob store. `folded`: distinct effects folded, a shard each."""
+
+    folded: tuple[int, ...]
+    result: dict[str, object]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class SaveFailed:
+    """The model could not be gathered or written."""
+
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class JobFoundFinished:
+    """The blob store already holds the finished model of this job: nothing is to be trained."""
+
+    config: JobConfig
+    result: dict[str, object]
+    now_s: float
+
+
+Event = (
+    JobStarted
+    | NodeJoined
+    | NodeReady
+    | ShardsOpened
+    | BatchDone
+    | BatchFailed
+    | NodeFailed
+    | NoticeReceived
+    | DrainRequested
+    | NodeLost
+    | TickDue
+    | StopRequested
+    | ModelSaved
+    | SaveFailed
+    | JobFoundFinished
+)

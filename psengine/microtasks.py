@@ -1,0 +1,105 @@
+"""The book of micro-tasks: what is done, what runs where under which attempt. Pure.
+
+Invariants: a partition has at most one micro-task under way; clocks of a partition complete in order; only the latest
+attempt of a micro-task can complete it, so each effect counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psengine.clocks import common_clock
+
+
+@dataclass(frozen=True)
+class Running:
+    """A micro-task under way."""
+
+    clock: int
+    attempt: int
+    node: str
+
+
+class MicroTaskBook:
+    """State of all micro-tasks of a job with `n_partitions` partitions."""
+
+    def __init__(self, n_partitions: int) -> None:
+        #: last completed clock of each partition
+        self.done: list[int] = [0] * n_partitions
+        #: {partition: its micro-task under way}, in order of dispatch
+        self.running: dict[int, Running] = {}
+        #: {partition: (clock, attempt) of its latest dispatch}
+        self._latest: dict[int, tuple[int, int]] = {}
+        self.completions = 0
+        #: dispatches beyond the first of a micro-task
+        self.repeated = 0
+        #: completions that came from a superseded attempt, or twice
+        self.ignored = 0
+
+    @property
+    def common(self) -> int:
+        """The latest clock that every partition has completed."""
+        return common_clock(self.done)
+
+    @property
+    def last_dispatched(self) -> int:
+        """The highest clock that any partition was dispatched in."""
+        return max((clock for clock, _ in self._latest.values()), default=0)
+
+    def start(self, partition: int, clock: int, node: str) -> int:
+        """Note a dispatch and return its attempt number (1 for the first)."""
+        if partition in self.running or clock != self.done[partition] + 1:
+            raise ValueError(f"partition {partition} cannot start clock {clock}")
+        last_clock, last_attempt = self._latest.get(partition, (0, 0))
+        attempt = last_attempt + 1 if last_clock == clock else 1
+        self._latest[partition] = (clock, attempt)
+        self.running[partition] = Running(clock, attempt, node)
+        self.repeated += attempt > 1
+        return attempt
+
+    def complete(self, partition: int, clock: int, attempt: int) -> bool:
+        """Note a completion; return False when it is late, repeated or superseded and changes nothing."""
+        running = self.running.get(partition)
+        if running is None or (running.clock, running.attempt) != (clock, attempt):
+            self.ignored += 1
+            return False
+        del self.running[partition]
+        self.done[partition] = clock
+        self.completions += 1
+        return True
+
+    def attempt_of(self, partition: int, clock: int) -> int:
+        """Return the latest attempt of (clock, partition), 0 when it was never dispatched or is long done."""
+        last_clock, attempt = self._latest.get(partition, (0, 0))
+        return attempt if last_clock == clock else 0
+
+    def give_up(self, node: str) -> list[int]:
+        """Forget what runs on `node`, so that it is dispatched anew under a higher attempt; return the partitions."""
+        lost = [partition for partition, running in self.running.items() if running.node == node]
+        for partition in lost:
+            del self.running[partition]
+        return lost
+
+    def forget(self, partition: int, clock: int, attempt: int) -> bool:
+        """Forget one micro-task under way that failed; return False when it is not the latest attempt."""
+        running = self.running.get(partition)
+        if running is None or (running.clock, running.attempt) != (clock, attempt):
+            return False
+        del self.running[partition]
+        return True
+
+    def running_on(self, node: str) -> int:
+        """Return how many micro-tasks are under way on `node`."""
+        return sum(running.node == node for running in self.running.values())
+
+
+def lost_effects(folded: Sequence[int], clocks: int, n_partitions: int) -> int:
+    """Return how many effects are missing from the model: the most that any shard lacks of clocks * n_partitions.
+
+    Parameters
+    ----------
+    folded : sequence of int
+        Distinct effects that each shard has folded.
+    """
+    return max((clocks * n_partitions - count for count in folded), default=0)

@@ -1,0 +1,120 @@
+"""Values of the engine: what a job is, what its tables look like, what a node is. Nothing here acts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Tier = Literal["reliable", "transient"]
+TIERS: tuple[Tier, ...] = ("reliable", "transient")
+
+_JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+class JobError(ValueError):
+    """A job that cannot be run as it is written; one line names the field and the mend."""
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A named table of rows, the unit of Litz's and AgileML's storage.
+
+    `dtype` is a NumPy name; rows are contiguous in memory.
+    """
+
+    name: str
+    n_rows: int
+    n_cols: int
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """All that defines a training job. Two runs of one config under staleness 0 end in the same bits.
+
+    Attributes
+    ----------
+    app : str
+        Name of a built-in application, or `module:Class`.
+    app_params : mapping
+        Handed to the application as they are; JSON-able.
+    n_partitions : int
+        Slices of the input, named `part-00000.npz` on under `data_url`; one micro-task a clock each.
+    n_shards : int
+        Slices of the parameters, fixed for the life of the job (half of the largest number of nodes it may hold).
+    staleness : int
+        SSP bound in clocks; 0 is BSP.
+    clocks : int or None
+        Clock target; None: until `max_seconds` or until stopped.
+    max_seconds : float or None
+        Real seconds from the first dispatch after which no new clock is begun.
+    n_reliable : int
+        Reliable nodes waited for before the shards are opened on them.
+    start_patience_s : float
+        How long the start waits for joined nodes that still load; after that it begins with those that are ready.
+    """
+
+    job_id: str
+    app: str = "mlr"
+    app_params: Mapping[str, Any] = field(default_factory=dict)
+    data_url: str = ""
+    n_partitions: int = 8
+    n_shards: int = 2
+    staleness: int = 0
+    clocks: int | None = None
+    max_seconds: float | None = None
+    seed: int = 0
+    n_reliable: int = 1
+    start_patience_s: float = 10.0
+
+    def validate(self) -> None:
+        """Raise `JobError` at the first field that cannot be."""
+        if not _JOB_ID.fullmatch(self.job_id):
+            raise JobError(f"job_id {self.job_id!r}: use lower-case letters, digits and '-', at most 63")
+        for name, low in (("n_partitions", 1), ("n_shards", 1), ("staleness", 0), ("n_reliable", 1)):
+            if getattr(self, name) < low:
+                raise JobError(f"{name} is {getattr(self, name)}: it must be at least {low}")
+        if self.clocks is None and self.max_seconds is None:
+            raise JobError("clocks and max_seconds are both unset: give the job one of them to end by")
+        if self.clocks is not None and self.clocks < 1:
+            raise JobError(f"clocks is {self.clocks}: it must be at least 1")
+        if self.max_seconds is not None and self.max_seconds <= 0:
+            raise JobError(f"max_seconds is {self.max_seconds}: it must be above 0")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; `from_dict` inverts it."""
+        return asdict(self) | {"app_params": dict(self.app_params)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> JobConfig:
+        """Return the config that `to_dict` wrote; unknown fields are an error that names them."""
+        unknown = sorted(set(record) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise JobError(f"unknown field {unknown[0]!r}: known are {', '.join(cls.__dataclass_fields__)}")
+        try:
+            config = cls(**record)
+            config.validate()
+        except TypeError as error:
+            raise JobError(f"the job cannot be read: {error}") from error
+        return config
+
+
+@dataclass(frozen=True)
+class TaskKey:
+    """One try at one micro-task: the work of one partition in one clock, and how often it was dispatched."""
+
+    partition: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class TaskStats:
+    """What a completed micro-task says about itself: the sum of its examples' losses, and their number."""
+
+    partition: int
+    attempt: int
+    loss_sum: float
+    examples: int
+    kernel_s: float

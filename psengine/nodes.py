@@ -1,0 +1,36 @@
+"""What the controller knows of one node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from psengine.model import Tier
+from psengine.plan import Seat
+
+NodeState = Literal["joining", "ready", "draining", "drained", "lost"]
+
+
+@dataclass
+class NodeRecord:
+    """State of one node; `gone` when its process is no more (a drained node that went stays `drained`)."""
+
+    name: str
+    address: str
+    tier: Tier
+    threads: int
+    state: NodeState = "joining"
+    gone: bool = False
+    #: partitions it said it holds
+    holds: frozenset[int] = frozenset()
+    #: partitions of the latest load request, and its number
+    wanted: frozenset[int] | None = None
+    request: int = 0
+    #: when the notice runs out
+    until_s: float | None = None
+    noticed: bool = False
+
+    @property
+    def seat(self) -> Seat:
+        """The node as the plan sees it."""
+        return Seat(self.name, self.threads, self.holds)

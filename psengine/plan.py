@@ -1,0 +1,134 @@
+"""Which node works on which partition: balanced by threads, moving as little as can be, deterministic. Pure.
+
+Each partition has an owner and a previous owner that still holds it loaded; when the owner goes, the previous owner
+takes over without touching storage. Ownership switches only to nodes that hold the partition, except for orphans: a
+partition whose owner is gone goes to somebody at once, who loads it on demand if nobody left holds it.
+
+Source: Proteus (EuroSys 2017), 3.3 and Fig. 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+Owners = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A node as far as the plan cares: its weight, and the partitions it holds loaded."""
+
+    node: str
+    threads: int
+    holds: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Owner and previous owner of each partition, by node name; None where there is none."""
+
+    owner: Owners
+    previous: Owners
+
+    @classmethod
+    def empty(cls, n_partitions: int) -> Placement:
+        """Return the placement in which nobody owns anything."""
+        return cls((None,) * n_partitions, (None,) * n_partitions)
+
+    def owned_by(self, node: str) -> tuple[int, ...]:
+        """Return the partitions that `node` owns."""
+        return tuple(p for p, owner in enumerate(self.owner) if owner == node)
+
+    def kept_by(self, node: str) -> tuple[int, ...]:
+        """Return the partitions that `node` owns or stands by for."""
+        return tuple(
+            p for p, pair in enumerate(zip(self.owner, self.previous, strict=True)) if node in (pair[0], pair[1])
+        )
+
+
+def quotas(owners: Owners, seats: Sequence[Seat]) -> dict[str, int]:
+    """Return how many partitions each seat should own: proportional to threads, remainders where least moves."""
+    total = sum(seat.threads for seat in seats)
+    exact = [len(owners) * seat.threads / total for seat in seats]
+    share = {seat.node: int(part) for seat, part in zip(seats, exact, strict=True)}
+    rest = len(owners) - sum(share.values())
+    owned = {seat.node: sum(owner == seat.node for owner in owners) for seat in seats}
+    by_claim = sorted(
+        range(len(seats)),
+        key=lambda i: (-(owned[seats[i].node] > share[seats[i].node]), -(exact[i] - int(exact[i])), i),
+    )
+    for i in by_claim[:rest]:
+        share[seats[i].node] += 1
+    return share
+
+
+def balance(owners: Owners, seats: Sequence[Seat]) -> Owners:
+    """Return the owners wanted in the long run, when everybody has loaded what he lacks.
+
+    Parameters
+    ----------
+    owners : tuple of str or None, length n_partitions
+        Who owns (or was already to own) each partition now.
+    seats : sequence of Seat
+        Nodes that may own partitions, in the order in which they joined; empty gives no owners.
+    """
+    if not seats:
+        return (None,) * len(owners)
+    room = quotas(owners, seats)
+    target: list[str | None] = []
+    for owner in owners:
+        keeps = owner is not None and room.get(owner, 0) > 0
+        if keeps and owner is not None:
+            room[owner] -= 1
+        target.append(owner if keeps else None)
+    for wants_held in (True, False):  # those who hold a partition choose before those who would have to load it
+        for partition, owner in enumerate(target):
+            if owner is not None:
+                continue
+            open_seats = [s for s in seats if room[s.node] > 0 and (not wants_held or partition in s.holds)]
+            if open_seats:
+                chosen = max(open_seats, key=lambda s: (room[s.node] / s.threads, -seats.index(s)))
+                room[chosen.node] -= 1
+                target[partition] = chosen.node
+    return tuple(target)
+
+
+def take_over(placement: Placement, seats: Sequence[Seat]) -> Placement:
+    """Return the placement in which every partition without a usable owner has one, if there is a seat at all.
+
+    The previous owner comes first, then the least loaded of those who hold the partition, then the least loaded.
+    Seats that are not among `seats` lose what they own and what they stand by for.
+    """
+    usable = {seat.node: seat for seat in seats}
+    owner = [o if o in usable else None for o in placement.owner]
+    previous = [o if o in usable else None for o in placement.previous]
+    load = {seat.node: sum(o == seat.node for o in owner) for seat in seats}
+
+    def least_loaded(candidates: Sequence[Seat]) -> str:
+        return min(candidates, key=lambda s: ((load[s.node] + 1) / s.threads, seats.index(s))).node
+
+    for partition, current in enumerate(owner):
+        if current is not None or not seats:
+            continue
+        chosen = previous[partition]
+        if chosen is None:
+            chosen = least_loaded([s for s in seats if partition in s.holds] or seats)
+        owner[partition], previous[partition] = chosen, None
+        load[chosen] += 1
+    for partition, standby in enumerate(previous):
+        if standby is None:
+            holders = [s for s in seats if partition in s.holds and s.node != owner[partition]]
+            previous[partition] = holders[0].node if holders else None
+    return Placement(tuple(owner), tuple(previous))
+
+
+def switch(placement: Placement, target: Owners, seats: Sequence[Seat]) -> Placement:
+    """Return the placement after moving to `target` whatever the wanted owner already holds loaded."""
+    holds = {seat.node: seat.holds for seat in seats}
+    owner, previous = list(placement.owner), list(placement.previous)
+    for partition, wanted in enumerate(target):
+        if wanted is None or wanted == owner[partition] or partition not in holds.get(wanted, frozenset()):
+            continue
+        owner[partition], previous[partition] = wanted, owner[partition]
+    return replace(placement, owner=tuple(owner), previous=tuple(previous))

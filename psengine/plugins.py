@@ -1,0 +1,102 @@
+"""Where the engine hangs on Dask: one plugin on each worker, one on the scheduler. They only pass things on.
+
+Handlers are registered on the server objects themselves (`worker.handlers`, `scheduler.handlers`): they answer for as long
+as the process lives, on its event loop, and cost one message. See `servers` for why these are not client-made actors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin
+
+from psengine.agent import Loader, NodeAgent
+from psengine.instructions import NodeInstruction
+from psengine.model import Tier
+from psengine.transport import DaskTransport, pack
+
+#: key of what a worker says of itself when it registers
+HELLO = "proteus"
+
+
+def hello(node: str, tier: Tier, threads: int) -> dict[str, Callable[[Worker], dict[str, Any]]]:
+    """Return the `startup_information` that tells the scheduler's plugin what node joins."""
+    return {HELLO: lambda _: {"node": node, "tier": tier, "threads": threads}}
+
+
+class AgentPlugin(WorkerPlugin):
+    """Hosts the node's agent in its Dask worker. `told_to_close` is set when the controller ends the node."""
+
+    name = "proteus-agent"
+
+    def __init__(self, node: str, threads: int, loader: Loader) -> None:
+        self._node, self._threads, self._loader = node, threads, loader
+        self.agent: NodeAgent | None = None
+        self.told_to_close = False
+
+    def setup(self, worker: Worker) -> None:
+        """Make the agent and register its handlers."""
+        agent = NodeAgent(
+            self._node, worker.address, worker.scheduler.address, DaskTransport(worker), self._loader, self._threads
+        )
+        agent.start()
+        self.agent = agent
+
+        async def instruct(instruction: NodeInstruction) -> str:
+            agent.instruct(instruction)
+            return "ok"
+
+        async def push(**message: Any) -> Any:
+            message["epochs"] = _by_shard(message["epochs"])
+            message["updates"] = _by_shard(message["updates"])
+            return agent.server.push(**message)
+
+        async def pull(epochs: dict[int, int], committed: int, exact: bool) -> Any:
+            return pack(agent.server.pull(_by_shard(epochs), committed, exact))
+
+        async def gather(epochs: dict[int, int], committed: int) -> Any:
+            return pack(agent.server.gather(_by_shard(epochs), committed))
+
+        async def close() -> str:
+            self.told_to_close = True
+            worker.loop.add_callback(worker.close, reason="proteus-close", executor_wait=False)
+            return "ok"
+
+        worker.handlers.update(
+            proteus_instruct=instruct,
+            proteus_push=push,
+            proteus_pull=pull,
+            proteus_gather=gather,
+            proteus_close=close,
+        )
+
+    async def teardown(self, worker: Worker) -> None:
+        """End the agent's background work."""
+        del worker
+        if self.agent is not None:
+            await self.agent.close()
+
+
+def _by_shard(message: dict[Any, Any]) -> dict[int, Any]:
+    return {int(shard): value for shard, value in message.items()}
+
+
+class MembershipPlugin(SchedulerPlugin):
+    """Tells of nodes that registered and of workers that are gone (6 ms after a SIGKILL)."""
+
+    name = "proteus-membership"
+
+    def __init__(self, joined: Callable[[str, str, Tier, int], None], lost: Callable[[str, str], None]) -> None:
+        self._joined, self._lost = joined, lost
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Pass a join on; workers that are not ours say nothing of themselves and are left out."""
+        said = scheduler.workers[worker].extra.get(HELLO)
+        if said:
+            self._joined(said["node"], worker, said["tier"], int(said["threads"]))
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        """Pass a loss on."""
+        del scheduler, kwargs
+        self._lost(worker, f"Dask removed it ({stimulus_id.rsplit('-', 1)[0]})")

@@ -1,0 +1,130 @@
+"""The server of a node: the shards it serves, and the checks that every message passes. A plain class.
+
+Why not Dask actors submitted by a client: the scheduler releases an actor when the last client that holds its future goes,
+so servers would live exactly as long as some flow run or controller; and an actor's proxy does not survive a loss. A
+plain object in the worker's process lives as long as the node and is reached by (address, operation).
+
+All methods run on one event loop and do not await: each message is applied whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from psengine.apps.base import App, initial_arrays
+from psengine.sharding import Arrays, Sharding
+from psengine.store import Delta, ShardStore, StaleReadError
+
+_WINDOW = 1024
+
+
+class SequenceWindow:
+    """Which message numbers of one sender were seen: all up to a floor, and some above it."""
+
+    def __init__(self) -> None:
+        self._floor = 0
+        self._above: set[int] = set()
+
+    def seen(self, sequence: int) -> bool:
+        """Return whether `sequence` (1, 2, …) was noted."""
+        return sequence <= self._floor or sequence in self._above
+
+    def note(self, sequence: int) -> None:
+        """Remember `sequence`. A gap of more than a thousand is given up: such a message is no longer wanted."""
+        self._above.add(sequence)
+        while self._floor + 1 in self._above or len(self._above) > _WINDOW:
+            self._floor += 1
+            self._above.discard(self._floor)
+
+
+class ShardServer:
+    """Shards of one node, each under an epoch; `dropped` counts repeated messages and effects, by kind."""
+
+    def __init__(self) -> None:
+        self.stores: dict[int, ShardStore] = {}
+        self.dropped: dict[str, int] = {"message": 0, "repeated": 0, "superseded": 0}
+        self._windows: dict[str, SequenceWindow] = {}
+
+    def open(self, app: App, sharding: Sharding, seed: int, shards: Sequence[int], epoch: int) -> None:
+        """Serve `shards` from their initial values; those already open under this epoch stay as they are."""
+        for shard in shards:
+            if shard in self.stores and self.stores[shard].epoch >= epoch:
+                continue
+            rows = {table.name: sharding.rows(shard, table) for table in sharding.tables}
+            self.stores[shard] = ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows))
+
+    def push(
+        self,
+        sender: str,
+        sequence: int,
+        clock: int,
+        epochs: Mapping[int, int],
+        tasks: Sequence[Sequence[int]],
+        updates: Mapping[int, Sequence[Delta]],
+    ) -> dict[str, Any]:
+        """Take the updates of a batch for all the shards of this server.
+
+        Parameters
+        ----------
+        sender : str
+            Unique to the sending process, not to its node.
+        sequence : int
+            Numbers this sender's messages to this server, from 1; a repeated one is ignored.
+        epochs : mapping of shard to epoch
+        tasks : sequence of (partition, attempt)
+        updates : mapping of shard to one update a task; an update may be empty, and still counts as an effect.
+
+        Returns
+        -------
+        dict
+            `status` "ok" or "stale-epoch"; with the latter, nothing was applied.
+        """
+        refused = self._stale(epochs)
+        if refused:
+            return refused
+        window = self._windows.setdefault(sender, SequenceWindow())
+        if window.seen(sequence):
+            self.dropped["message"] += 1
+            return {"status": "ok"}
+        window.note(sequence)
+        for shard, per_task in updates.items():
+            store = self.stores[shard]
+            for (partition, attempt), update in zip(tasks, per_task, strict=True):
+                answer = store.push(clock, partition, attempt, update)
+                if answer != "accepted":
+                    self.dropped[answer] += 1
+        return {"status": "ok"}
+
+    def pull(self, epochs: Mapping[int, int], committed: int, exact: bool) -> dict[str, Any]:
+        """Return the rows of the shards named in `epochs`, folded through `committed`.
+
+        `status` is "ok" (with `shards`), "stale-epoch" or "stale-read".
+        """
+        refused = self._stale(epochs)
+        if refused:
+            return refused
+        try:
+            return {"status": "ok", "shards": {s: self.stores[s].read(committed, exact) for s in epochs}}
+        except StaleReadError as error:
+            return {"status": "stale-read", "error": str(error)}
+
+    def gather(self, epochs: Mapping[int, int], committed: int) -> dict[str, Any]:
+        """Return the committed rows at `committed` and how many distinct effects each shard has folded."""
+        answer = self.pull(epochs, committed, exact=True)
+        if answer["status"] == "ok":
+            answer["folded"] = {shard: self.stores[shard].folded for shard in epochs}
+        return answer
+
+    def _stale(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
+        for shard, epoch in epochs.items():
+            store = self.stores.get(shard)
+            if store is None or store.epoch != epoch:
+                there = None if store is None else store.epoch
+                return {"status": "stale-epoch", "error": f"shard {shard}: epoch {epoch} asked, {there} served"}
+        return None
+
+
+def shard_arrays(message: Mapping[int, Arrays]) -> dict[int, Arrays]:
+    """Return arrays by shard from a message, whose keys a transport may have turned into strings."""
+    return {int(shard): dict(arrays) for shard, arrays in message.items()}

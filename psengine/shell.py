@@ -1,0 +1,270 @@
+"""The shell around the controller: feeds it events, carries its instructions out by calls to the nodes.
+
+It lives in the scheduler's process and survives any client. Everything here runs on that process's event loop; only
+evaluation and saving run on a thread. What it decides is nothing: see `controller`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from distributed import Scheduler
+from numpy.typing import NDArray
+
+from psengine.apps.base import resolve
+from psengine.controller import ENDED, Controller
+from psengine.events import (
+    DrainRequested,
+    Event,
+    JobFoundFinished,
+    JobStarted,
+    ModelSaved,
+    NodeJoined,
+    NodeLost,
+    NoticeReceived,
+    SaveFailed,
+    StopRequested,
+    TickDue,
+)
+from psengine.instructions import GatherModel, Instruction, NodeInstruction
+from psengine.microtasks import lost_effects
+from psengine.model import JobConfig, JobError, Tier
+from psengine.plugins import MembershipPlugin
+from psengine.sharding import Arrays, Sharding
+from psengine.status import describe
+from psengine.transport import DaskTransport, Transport, Unreachable
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+_ORDER_DEADLINE_S = 5.0
+_GATHER_DEADLINE_S = 60.0
+_RETRY_S = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """What the shell needs of the world, handed in by infra.
+
+    `read_heldout(data_url)` returns arrays, `save(config, arrays, result)` writes the model and then its manifest,
+    `find_finished(config)` returns the result of an existing manifest or None. All block and run on threads.
+    `wall_s()` is the time of day, for what people read.
+    """
+
+    read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]]
+    save: Callable[[JobConfig, Arrays, dict[str, Any]], None]
+    find_finished: Callable[[JobConfig], dict[str, Any] | None]
+    wall_s: Callable[[], float]
+
+
+class ControllerShell:
+    """The controller's process, apart from Dask's scheduler itself."""
+
+    def __init__(self, scheduler: Scheduler, world: World) -> None:
+        self.controller = Controller()
+        self.closing = asyncio.Event()
+        self._scheduler = scheduler
+        self._transport: Transport = DaskTransport(scheduler)
+        self._world = world
+        self._outboxes: dict[str, tuple[asyncio.Queue[NodeInstruction], asyncio.Task[None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = asyncio.Lock()
+
+    def open(self) -> None:
+        """Register handlers and plugin; the scheduler is up."""
+        self._scheduler.add_plugin(MembershipPlugin(self._on_joined, self._on_lost))
+        self._scheduler.handlers.update(
+            proteus_start=self.start,
+            proteus_status=self.status,
+            proteus_stop=self.stop,
+            proteus_drain=self.drain,
+            proteus_notice=self.notice,
+            proteus_event=self.event,
+            proteus_shutdown=self.shutdown,
+        )
+        self._spawn(self._tick())
+
+    async def close(self) -> None:
+        """End background work."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- handlers: what tasks, flows and nodes call -----------------------------------------------------------------
+
+    async def start(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Start the job, attach to it when it runs, or find it finished. Answers {"error": line} for a bad job."""
+        try:
+            config = JobConfig.from_dict(job)
+            resolve(config.app, config.app_params)
+        except JobError as error:
+            return {"error": str(error)}
+        async with self._starting:
+            known = self.controller.config
+            if known is not None and known.job_id != config.job_id:
+                return {"error": f"this controller runs job {known.job_id!r}, not {config.job_id!r}"}
+            if known is None:
+                finished = await asyncio.to_thread(self._world.find_finished, config)
+                if finished is not None:
+                    self._feed(JobFoundFinished(config, finished, _now()))
+                else:
+                    self._feed(JobStarted(config, _now()))
+        return await self.status(since_clock=self.controller.losses[-1][0] if self.controller.losses else 0)
+
+    async def status(self, since_clock: int = 0) -> dict[str, Any]:
+        """Return the status dict, JSON-able."""
+        now_s = _now()
+        status = describe(self.controller, since_clock, now_s)
+        elapsed = status["elapsed_s"]
+        status["started"] = None if elapsed is None else self._world.wall_s() - elapsed
+        return status
+
+    async def stop(self, reason: str = "asked to stop") -> dict[str, Any]:
+        """End the job at the clock under way; the model is saved."""
+        self._feed(StopRequested(reason, _now()))
+        return await self.status(since_clock=self.controller.book.common if self.controller.book else 0)
+
+    async def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
+        """Begin a planned departure; answers the names that are not known or serve shards and so cannot leave."""
+        serving = {owner.node for owner in self.controller.owners}
+        refused = [name for name in nodes if name in serving or name not in self.controller.nodes]
+        allowed = tuple(name for name in nodes if name not in refused)
+        self._feed(DrainRequested(allowed, deadline_s, _now()))
+        return {"draining": list(allowed), "refused": refused}
+
+    async def notice(self, node: str, seconds_left: float) -> dict[str, Any]:
+        """Take an eviction notice; answers whether the node is known."""
+        self._feed(NoticeReceived(node, seconds_left, _now()))
+        return {"known": node in self.controller.nodes}
+
+    async def event(self, event: Event) -> str:
+        """Take what a node reports, at our time."""
+        self._feed(dataclasses.replace(event, now_s=_now()))
+        return "ok"
+
+    async def shutdown(self) -> str:
+        """Close every node (exit code 0) and then this process."""
+        live = [node for node in self.controller.nodes.values() if not node.gone]
+        await asyncio.gather(
+            *(self._transport.call(node.address, "proteus_close", _ORDER_DEADLINE_S) for node in live),
+            return_exceptions=True,
+        )
+        self.closing.set()
+        return "ok"
+
+    # -- events in ------------------------------------------------------------------------------------------------
+
+    def _on_joined(self, node: str, address: str, tier: Tier, threads: int) -> None:
+        logger.info("node %s (%s, %d threads) joined at %s", node, tier, threads, address)
+        self._feed(NodeJoined(node, address, tier, threads, _now()))
+
+    def _on_lost(self, address: str, reason: str) -> None:
+        outbox = self._outboxes.pop(address, None)
+        if outbox is not None:
+            outbox[1].cancel()
+        self._feed(NodeLost(address, reason, _now()))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._feed(TickDue(_now()))
+
+    def _feed(self, event: Event) -> None:
+        before = self.controller.state, self.controller.reason
+        instructions = self.controller.handle(event)
+        after = self.controller.state, self.controller.reason
+        if after != before:
+            logger.info("job is %s%s", after[0], f": {after[1]}" if after[1] else "")
+        for instruction in instructions:
+            self._carry_out(instruction)
+
+    # -- instructions out -----------------------------------------------------------------------------------------
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        if isinstance(instruction, GatherModel):
+            self._spawn(self._gather(instruction))
+            return
+        if instruction.address not in self._outboxes:
+            queue: asyncio.Queue[NodeInstruction] = asyncio.Queue()
+            self._outboxes[instruction.address] = queue, self._spawn(self._deliver(instruction.address, queue))
+        self._outboxes[instruction.address][0].put_nowait(instruction)
+
+    async def _deliver(self, address: str, queue: asyncio.Queue[NodeInstruction]) -> None:
+        """Deliver a node's orders in order; ends when the node is lost."""
+        while True:
+            order = await queue.get()
+            while True:
+                try:
+                    await self._transport.call(address, "proteus_instruct", _ORDER_DEADLINE_S, instruction=order)
+                except Unreachable as error:
+                    logger.warning("order not delivered: %s", error)
+                    await asyncio.sleep(_RETRY_S)
+                else:
+                    break
+
+    async def _gather(self, order: GatherModel) -> None:
+        try:
+            event: Event = await self._collect(order)
+        except Exception as error:
+            logger.exception("saving failed")
+            event = SaveFailed(f"{type(error).__name__}: {error}".splitlines()[0], _now())
+        self._feed(event)
+
+    async def _collect(self, order: GatherModel) -> ModelSaved:
+        config = order.config
+        servers: dict[str, dict[int, int]] = {}
+        for owner in order.owners:
+            servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
+        answers = await asyncio.gather(
+            *(
+                self._transport.call(
+                    address, "proteus_gather", _GATHER_DEADLINE_S, epochs=epochs, committed=order.committed
+                )
+                for address, epochs in servers.items()
+            )
+        )
+        shards: dict[int, Arrays] = {}
+        folded: dict[int, int] = {}
+        for answer in answers:
+            if answer["status"] != "ok":
+                raise RuntimeError(answer["error"])
+            shards |= answer["shards"]
+            folded |= answer["folded"]
+        app = resolve(config.app, config.app_params)
+        arrays = Sharding(app.tables(), config.n_shards).join([shards[s] for s in range(config.n_shards)])
+        counts = tuple(folded[s] for s in range(config.n_shards))
+        result: dict[str, Any] = dict(order.summary)
+        result["lost_micro_tasks"] = lost_effects(counts, order.committed, config.n_partitions)
+
+        def finish() -> None:
+            result.update(app.evaluate(arrays, self._world.read_heldout(config.data_url)))
+            self._world.save(config, arrays, result)
+
+        await asyncio.to_thread(finish)
+        return ModelSaved(counts, result, _now())
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._reap)
+        return task
+
+    def _reap(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("background work of the controller failed", exc_info=error)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over."""
+        return self.controller.state in ENDED
+
+
+def _now() -> float:
+    return time.monotonic()

@@ -1,0 +1,34 @@
+"""How a job stands, in one value: what the terminal shows and what a report begins with."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One allocation as a reader sees it."""
+
+    market: str
+    count: int
+    tier: str
+    bid: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A job at a moment. `market_s` is seconds since the job was recorded, money is micro-dollars."""
+
+    job_id: str
+    state: str
+    market_s: float
+    clock: int
+    loss: float | None
+    nodes_ready: int
+    stage: int
+    holdings: tuple[Holding, ...]
+    spent_micros: int
+    refunded_micros: int
+    acquisitions: int
+    hour_end_decisions: int
+    evictions: int
+    last_decision: str

@@ -1,0 +1,69 @@
+"""What a user asks for: a training job. The Prefect UI draws its form from this model."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+#: Order ids are EC2 client tokens (at most 64 characters), and they begin with the job's id.
+JOB_ID_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
+
+
+class Training(BaseModel):
+    """The application, its data, and when it is done."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    app: str = Field("mlr", title="Application", description="A built-in one, or module:Class.")
+    app_params: dict[str, Any] = Field(default_factory=dict, title="Parameters of the application")
+    data: str = Field("digits", title="Data", description="A built-in data set, or the URL of an .npz with x and y.")
+    partitions: int = Field(16, ge=1, le=4096, title="Input partitions")
+    shards: int = Field(4, ge=1, le=1024, title="Shards", description="Half of the most machines ever held.")
+    staleness: int = Field(0, ge=0, le=100, title="Staleness", description="0 is bulk synchronous.")
+    clocks: int | None = Field(None, ge=1, title="Stop after this many clocks")
+    hours: float | None = Field(None, gt=0, title="Stop after this many market hours")
+    seed: int = Field(0, ge=0, title="Seed")
+
+    @model_validator(mode="after")
+    def _ends(self) -> "Training":
+        if self.clocks is None and self.hours is None:
+            raise ValueError("a job needs an end: give clocks, hours, or both")
+        return self
+
+
+class ReliableTier(BaseModel):
+    """The machines that must last: bought on demand, never let go while the job runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    count: int = Field(1, ge=1, le=64, title="Machines")
+    instance_type: str = Field("c4.large", title="Instance type")
+    zone: str = Field("us-east-1a", title="Zone")
+
+
+class TransientTier(BaseModel):
+    """The machines that may be taken: where to bid, and how much to hold."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    markets: list[str] = Field(
+        default_factory=list, title="Markets", description="TYPE/ZONE each; empty: every market with a price history."
+    )
+    allocation_vcpus: int = Field(4, ge=1, title="vCPUs an allocation")
+    max_vcpus: int = Field(8, ge=0, title="Most vCPUs held at once")
+    policy: str = Field("proteus", title="Bidding policy")
+    billing: Literal["hourly-refund"] = Field("hourly-refund", title="Billing model")
+    ceiling_on_demand: bool = Field(True, title="Never bid in a market that stands above its on-demand price")
+    scaling_efficiency: float = Field(1.0, gt=0, le=1, title="φ: scaling efficiency")
+    resize_overhead_s: float = Field(20.0, ge=0, title="σ: seconds lost to a change of the footprint")
+    eviction_overhead_s: float = Field(60.0, ge=0, title="λ: seconds lost to an eviction")
+
+
+class JobSpec(BaseModel):
+    """A training job. The same `job_id` never runs twice: a second run attaches to it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    job_id: str = Field(pattern=JOB_ID_PATTERN, title="Job", description="Lower-case letters, digits and dashes.")
+    training: Training = Field(title="Training")
+    reliable: ReliableTier = Field(default_factory=ReliableTier, title="Reliable tier")
+    transient: TransientTier = Field(default_factory=TransientTier, title="Transient tier")

@@ -1,0 +1,161 @@
+"""A local cluster of real node processes for tests: start, kill, watch the status, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from infra.blobs import Blobs, JobPaths
+from infra.cluster import ControllerClient, wait_rendezvous
+from psengine.model import JobConfig
+
+DEADLINE_S = 60.0
+
+
+class LocalCluster:
+    """Nodes of one job as processes on this machine; a context manager that ends every one of them.
+
+    `path` takes the blobs and one log a process; the environment's TMPDIR is put there too.
+    """
+
+    def __init__(self, path: Path, job_id: str = "job") -> None:
+        self.path, self.job_id = path, job_id
+        self.blob_url = (path / "blobs").as_uri()
+        self.blobs = Blobs(self.blob_url)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.client: ControllerClient
+
+    def __enter__(self) -> Self:
+        try:
+            self.start_controller()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            for log in sorted(self.path.glob("*.log")):
+                print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}", file=sys.stderr)
+        self.close()
+
+    def start_controller(self) -> None:
+        self._spawn("controller", "reliable", "--controller")
+        self.client = ControllerClient(wait_rendezvous(self.blob_url, self.job_id, DEADLINE_S), timeout_s=10.0)
+
+    def start_node(self, name: str, tier: str = "transient", threads: int = 1, *more: str) -> None:
+        self._spawn(name, tier, "--threads", str(threads), "--no-notices", *more)
+
+    def start_nodes(self, reliable: int, transient: int) -> None:
+        """Start r1, r2, … and t1, t2, …, and wait until they have joined."""
+        for name in [f"r{i + 1}" for i in range(reliable)]:
+            self.start_node(name, "reliable")
+        for name in [f"t{i + 1}" for i in range(transient)]:
+            self.start_node(name)
+        self.wait(lambda s: len(s["nodes"]) == reliable + transient, "all nodes to join")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, as an eviction without notice is."""
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def terminate(self, name: str) -> int:
+        """SIGTERM; return the exit code."""
+        process = self.processes.pop(name)
+        process.terminate()
+        return process.wait(DEADLINE_S)
+
+    def wait(self, until: Callable[[dict[str, Any]], bool], what: str, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+        """Poll the status until `until` holds and return it."""
+        end = time.monotonic() + deadline_s
+        while True:
+            status = self.client.status()
+            if until(status):
+                return status
+            if status["state"] == "failed" or time.monotonic() > end:
+                raise AssertionError(f"waited for {what}; status: {status}")
+            time.sleep(0.005)
+
+    def wait_state(self, *states: str) -> dict[str, Any]:
+        return self.wait(lambda s: s["state"] in states, f"state {states}")
+
+    def model(self) -> dict[str, np.ndarray]:
+        files = self.blobs.read_set(JobPaths(self.job_id).model)
+        with tempfile.TemporaryFile() as file:
+            file.write(files["model.npz"])
+            file.seek(0)
+            with np.load(file) as arrays:
+                return dict(arrays)
+
+    def shutdown(self) -> dict[str, int]:
+        """Ask the controller to close everything; return the exit codes."""
+        self.client.shutdown()
+        codes = {name: process.wait(DEADLINE_S) for name, process in self.processes.items()}
+        self.processes.clear()
+        return codes
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        self.processes.clear()
+
+    def _spawn(self, name: str, tier: str, *more: str) -> None:
+        scratch = self.path / "tmp"
+        scratch.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "infra.node", "--job", self.job_id, "--blob", self.blob_url, "--name", name]
+        command += ["--tier", tier, "--host", "127.0.0.1", *more]
+        with (self.path / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | {"TMPDIR": str(scratch)},
+            )
+
+
+def write_data(cluster: LocalCluster, partitions: int, x: np.ndarray, y: np.ndarray, share: float = 0.8) -> str:
+    """Write x, y as partitions and a held-out rest; return the data URL."""
+    folder = JobPaths(cluster.job_id).data
+    cut = int(len(y) * share)
+    for p in range(partitions):
+        part = {"x": x[:cut][p::partitions].astype(np.float32), "y": y[:cut][p::partitions].astype(np.int32)}
+        cluster.blobs.write_npz(f"{folder}/part-{p:05d}.npz", part)
+    cluster.blobs.write_npz(f"{folder}/heldout.npz", {"x": x[cut:].astype(np.float32), "y": y[cut:].astype(np.int32)})
+    return cluster.blobs.url_of(folder)
+
+
+def digits(cluster: LocalCluster, partitions: int) -> tuple[str, dict[str, Any]]:
+    """Write scikit-learn's digits; return the data URL and the sizes that `mlr` wants to know."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    url = write_data(cluster, partitions, x[order] / 16.0, y[order])
+    return url, {"n_inputs": 64, "n_classes": 10, "n_examples": int(len(y) * 0.8)}
+
+
+def digits_job(cluster: LocalCluster, *, features: int, app_params: Mapping[str, Any] = {}, **config: Any) -> JobConfig:
+    """Return a job on digits whose clocks last as `features` says."""
+    partitions = config.setdefault("n_partitions", 12)
+    url, sizes = digits(cluster, partitions)
+    params = sizes | {"features": features, "gamma": 0.05, "step": 20.0} | dict(app_params)
+    return JobConfig(job_id=cluster.job_id, app="mlr", app_params=params, data_url=url, **config)
