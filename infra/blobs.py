@@ -245,7 +245,7 @@ def open_blobs(settings: "Settings") -> Blobs:
 def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     """Return the .npz file of `arrays`; ValueError for arrays of Python objects."""
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **{name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    np.savez(buffer, allow_pickle=False, **{name: np.asarray(array, order="C") for name, array in arrays.items()})
     return buffer.getvalue()
 
 

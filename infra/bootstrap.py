@@ -34,8 +34,10 @@ class NodeBoot:
     poll_s : real seconds between two looks for a notice; None leaves it to the node.
     environment : settings for the node's processes (such as ``PROTEUS_CLOCK``); never secrets.
     grace_s : real seconds that a process has to end when told to.
-    dead_man_s : real seconds after the last sign of life (a touch of the file ``PROTEUS_ALIVE_FILE``, made at the
-        start) at which the machine ends itself.
+    patience_s : real seconds that a node looks for the controller before it gives up.
+    dead_man_s : real seconds after the last sign of life at which the machine ends itself. A node gives one by running
+        for longer than its patience, for then it has met the controller. The controller's machine has nobody to meet:
+        there the controller must touch the file ``PROTEUS_ALIVE_FILE`` whenever it is spoken to.
     """
 
     job_id: str
@@ -47,6 +49,7 @@ class NodeBoot:
     poll_s: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     grace_s: int = 20
+    patience_s: int = 600
     dead_man_s: int = 48 * 3600
 
 
@@ -61,7 +64,7 @@ def user_data(node: NodeBoot) -> str:
     JobPaths(node.job_id)
     if node.controller and node.tier is not Tier.RELIABLE:
         raise InputError(f"node of {node.job_id}: the controller runs on the reliable tier, not on {node.tier}")
-    if node.threads < 1 or node.grace_s < 0 or node.dead_man_s < 1:
+    if node.threads < 1 or node.grace_s < 0 or min(node.patience_s, node.dead_man_s) < 1:
         raise InputError(f"node of {node.job_id}: threads and times must be positive")
     for name, value in {**node.environment, "PROTEUS_BLOB_URL": node.blob_url}.items():
         if not _NAME.fullmatch(name):
@@ -73,6 +76,7 @@ def user_data(node: NodeBoot) -> str:
             )
     arguments = [
         *("--job", node.job_id, "--blob", node.blob_url, "--tier", str(node.tier), "--threads", str(node.threads)),
+        *("--patience-s", str(node.patience_s)),
         *(() if node.poll_s is None else ("--poll-s", f"{node.poll_s:g}")),
     ]
     processes = ["supervise node --controller &\npids+=($!)"] if node.controller else []
@@ -81,8 +85,10 @@ def user_data(node: NodeBoot) -> str:
         "@PYTHON@": shlex.quote(node.python),
         "@ARGUMENTS@": shlex.join(arguments),
         "@GRACE_S@": str(node.grace_s),
+        "@CONTROLLER@": "yes" if node.controller else "''",
+        "@PATIENCE_S@": str(node.patience_s),
         "@DEAD_MAN_S@": str(node.dead_man_s),
-        "@CHECK_S@": str(max(1, min(60, node.dead_man_s // 4))),
+        "@CHECK_S@": f"{min(60.0, node.dead_man_s / 8):g}",
         "@PROCESSES@": "\n".join([*processes, "supervise node &\npids+=($!)"]),
     }
     script = re.sub(r"@[A-Z_]+@", lambda mark: values[mark[0]], _SCRIPT)
@@ -96,6 +102,7 @@ set -u
 @EXPORTS@
 PYTHON=@PYTHON@
 ARGUMENTS=(@ARGUMENTS@)
+CONTROLLER=@CONTROLLER@
 IMDS=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
 
 say() { echo "proteus: $*" >&2; }
@@ -131,6 +138,7 @@ supervise() {
   trap 'stopping=1; [[ -n $child ]] && kill -TERM "$child" 2>/dev/null' TERM
   while [[ -z $stopping ]]; do
     began=$SECONDS
+    touch "$STARTED"
     "$@" &
     child=$!
     [[ -n $stopping ]] && kill -TERM "$child" 2>/dev/null
@@ -146,6 +154,7 @@ supervise() {
       return 0
     fi
     child=''
+    rm -f "$STARTED"
     ((code == 0)) && return 0
     ((SECONDS - began > 60)) && delay=1
     say "$* ended with $code; again in $delay s"
@@ -157,15 +166,18 @@ supervise() {
   done
 }
 
-# Ends the machine when nobody has touched the file for long.
+# Ends the machine when there was no sign of life for long.
 dead_man() {
-  local nap='' touched
+  local nap='' started touched
   trap '[[ -n $nap ]] && kill "$nap" 2>/dev/null; exit 0' TERM
   while :; do
     sleep @CHECK_S@ &
     nap=$!
     wait "$nap"
-    touched=$(date -r "$PROTEUS_ALIVE_FILE" +%s 2>/dev/null) || { : >"$PROTEUS_ALIVE_FILE"; continue; }
+    # A node that has not met the controller ends when its patience does; one that still runs has met it.
+    [[ -z $CONTROLLER ]] && started=$(date -r "$STARTED" +%s 2>/dev/null) && (($(date +%s) - started > @PATIENCE_S@)) &&
+      touch "$PROTEUS_ALIVE_FILE"
+    touched=$(date -r "$PROTEUS_ALIVE_FILE" +%s 2>/dev/null) || { touch "$PROTEUS_ALIVE_FILE"; continue; }
     if (($(date +%s) - touched >= @DEAD_MAN_S@)); then
       say "no sign of life for @DEAD_MAN_S@ s: this machine ends itself"
       kill -TERM $$
@@ -185,7 +197,8 @@ for ((tries = 30; tries > 0; tries--)); do
 done
 [[ -n $NAME ]] || { say "no metadata service at $IMDS"; exit 1; }
 export PROTEUS_ALIVE_FILE=${TMPDIR:-/tmp}/proteus-$NAME.alive
-: >"$PROTEUS_ALIVE_FILE"
+STARTED=${TMPDIR:-/tmp}/proteus-$NAME.started
+touch "$PROTEUS_ALIVE_FILE" "$STARTED"
 
 pids=()
 stopping=''
@@ -201,7 +214,7 @@ stop
 for pid in "${pids[@]}"; do wait_for "$pid"; done
 kill -TERM "$guard" 2>/dev/null
 wait_for "$guard"
-rm -f "$PROTEUS_ALIVE_FILE"
+rm -f "$PROTEUS_ALIVE_FILE" "$STARTED"
 # A machine of the cloud is paid for until it is switched off; a simulated one is this very process.
 [[ $IMDS == http://169.254.169.254 ]] && shutdown -h now
 exit 0

@@ -6,6 +6,7 @@ Nothing is held open between calls: a task that dies leaves nothing behind, and 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -72,10 +73,11 @@ class ControllerClient:
     def _call(self, op: str, **message: Any) -> dict[str, Any]:
         # A thread of its own, because the caller's may have an event loop that runs.
         with ThreadPoolExecutor(1, thread_name_prefix="controller-client") as thread:
-            return cast(dict[str, Any], thread.submit(asyncio.run, self._ask(op, message)).result())
+            answer = thread.submit(asyncio.run, self._ask(op, message)).result()
+            return cast(dict[str, Any], json.loads(json.dumps(answer)))  # tuples of the wire become lists again
 
     async def _ask(self, op: str, message: dict[str, Any]) -> Any:
-        from distributed.comm import connect
+        from distributed.comm.core import connect
         from distributed.core import send_recv
 
         async def ask() -> Any:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, insert, inspect, make_url, select
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, insert, inspect, make_url, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
@@ -159,6 +159,8 @@ def _ensure_schema(engine: Engine, shown: str) -> None:
             connection.execute(insert(schema.schema_version).values(one=1, version=schema.SCHEMA_VERSION))
             return
         version = connection.scalar(select(schema.schema_version.c.version))
+        # Changes nothing, and fails where nothing can be changed.
+        connection.execute(update(schema.schema_version).values(version=version))
     if version != schema.SCHEMA_VERSION:
         relation = "newer" if version is None or version > schema.SCHEMA_VERSION else "older"
         raise InputError(

@@ -10,7 +10,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from bidding.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market
 from bidding.money import Micros, to_micros
@@ -20,6 +20,7 @@ from infra.simmarket import SimSpotMarket
 
 Params = Mapping[str, Any]
 Answer = dict[str, Any]
+T = TypeVar("T")
 
 _PAGE = 1000
 _STATE_CODES = {
@@ -77,7 +78,7 @@ class Ec2Actions:
         """Take note that an instance ended by itself."""
         if not self._market.has_ended(instance_id):
             self._shut_down[instance_id] = None
-            self._market.end(instance_id)
+            self._market.shut_down(instance_id)
 
     # Actions
 
@@ -129,10 +130,9 @@ class Ec2Actions:
             raise Ec2Error("InvalidParameterValue", f"Invalid value '{spot['MaxPrice']}' for MaxPrice") from None
 
     def _describe_instances(self, params: Params) -> Answer:
-        facts = self._market.describe()
-        facts = self._only(facts, params.get("InstanceIds", ()))
-        facts = [fact for fact in facts if _matches(_instance_values(fact), params.get("Filters", ()))]
-        page, token = _page(facts, params)
+        facts = self._only(self._market.describe(), params.get("InstanceIds", ()))
+        filters = params.get("Filters", ())
+        page, token = _page(facts, lambda fact: _matches(_instance_values(fact), filters), params)
         reservations: dict[str, list[InstanceFact]] = {}
         for fact in page:
             reservations.setdefault(f"{fact.market.zone}/{fact.token}", []).append(fact)
@@ -165,8 +165,8 @@ class Ec2Actions:
                 f"The spot instance request ID '{', '.join(missing)}' does not exist",
             )
         rows = [self._spot_request(known[request_id]) for request_id in wanted or known]
-        rows = [row for row in rows if _matches(_request_values(row), params.get("Filters", ()))]
-        page, token = _page(rows, params)
+        filters = params.get("Filters", ())
+        page, token = _page(rows, lambda row: _matches(_request_values(row), filters), params)
         return {"SpotInstanceRequests": page, "NextToken": token}
 
     def _describe_availability_zones(self, params: Params) -> Answer:
@@ -338,17 +338,22 @@ def _matches(values: Mapping[str, list[str]], filters: Iterable[Params]) -> bool
         name = one.get("Name", "")
         if name not in values and not name.startswith("tag:"):
             raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
-        patterns = [
-            re.escape(wanted).replace(r"\*", ".*").replace(r"\?", ".").replace("\n", "\\n")
-            for wanted in one.get("Values", ())
-        ]
-        if not any(re.fullmatch(pattern, value, re.S) for pattern in patterns for value in values.get(name, [])):
+        patterns = [re.escape(wanted).replace(r"\*", ".*").replace(r"\?", ".") for wanted in one.get("Values", ())]
+        if not any(re.fullmatch(pattern, value, re.DOTALL) for pattern in patterns for value in values.get(name, [])):
             return False
     return True
 
 
-def _page[T](rows: list[T], params: Params) -> tuple[list[T], str | None]:
-    """Return one page of `rows`, which only ever grow at their end, and the token of the next."""
-    start = offset_of(params.get("NextToken"))
-    end = start + min(params.get("MaxResults", _PAGE), _PAGE)
-    return rows[start:end], token_of(end) if end < len(rows) else None
+def _page(rows: list[T], keep: Callable[[T], bool], params: Params) -> tuple[list[T], str | None]:
+    """Return one page of the `rows` to keep, and the token of the next.
+
+    A token is a place among all rows, which only grow at their end, so that no row is missed when others cease to match.
+    """
+    limit = min(params.get("MaxResults", _PAGE), _PAGE)
+    page: list[T] = []
+    for place in range(offset_of(params.get("NextToken")), len(rows)):
+        if keep(rows[place]):
+            if len(page) == limit:
+                return page, token_of(place)
+            page.append(rows[place])
+    return page, None

@@ -33,8 +33,9 @@ class _Rows:
 
 
 class PriceHistory:
-    """The price history of one endpoint. A page's token carries the end of the query, so that pages fit together while
-    time goes on.
+    """The price history of one endpoint.
+
+    A page's token carries the end of the query, so that pages fit together while time goes on.
     """
 
     def __init__(self, market: SimSpotMarket) -> None:

@@ -156,7 +156,8 @@ class Machines:
                 self._tell_warden(f"-{machine.process.pid}\n")
 
     def _tell_warden(self, line: str) -> None:
-        assert self._warden is not None, "not open"
+        if self._warden is None:  # closed, and everything ended, while a burial was under way
+            return
         assert self._warden.stdin is not None
         self._warden.stdin.write(line.encode())
         self._warden.stdin.flush()

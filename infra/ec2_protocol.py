@@ -65,7 +65,8 @@ class Ec2Protocol:
             raise unknown_action(action) from None
         parser = EC2QueryParser(operation, timestamp_parser=_aware)
         try:
-            return action, parser.parse({"values": form})
+            request: Any = {"values": form}  # all that this protocol's parser looks at
+            return action, parser.parse(request)
         except ValueError as error:
             raise Ec2Error("InvalidParameterValue", f"{action}: {error}") from None
 

@@ -225,6 +225,13 @@ class SimSpotMarket:
         self._carry_out(int(self._clock()))
         return [self._fact(held) for held in self._held.values()]
 
+    def shut_down(self, instance_id: str) -> None:
+        """Let an instance end that shut itself down; no call of ours, so no fault meets it."""
+        self._carry_out(int(self._clock()))
+        held = self._held[instance_id]
+        if held.ended_at_s is None:
+            self._end(held, self._now_s, EndCause.USER)
+
     def add_fault(self, fault: Fault) -> None:
         """Take up a fault; a kill whose time is past (or is not given) happens now."""
         self._carry_out(int(self._clock()))

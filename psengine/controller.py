@@ -181,6 +181,8 @@ class Controller:
         if self.config is None:
             self._adopt(event.config)
             self.state, self.reason, self.result = "finished", "the model was there already", event.result
+            self.lost_micro_tasks = event.lost_micro_tasks
+            self.losses = list(event.losses)
         return []
 
     def _adopt(self, config: JobConfig) -> None:

@@ -149,6 +149,8 @@ class JobFoundFinished:
 
     config: JobConfig
     result: dict[str, object]
+    losses: tuple[tuple[int, float], ...]
+    lost_micro_tasks: int
     now_s: float
 
 

@@ -38,7 +38,7 @@ from psengine.model import JobConfig, JobError, Tier
 from psengine.plugins import MembershipPlugin
 from psengine.sharding import Arrays, Sharding
 from psengine.status import describe
-from psengine.transport import DaskTransport, Transport, Unreachable
+from psengine.transport import DaskTransport, Transport, Unreachable, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,8 @@ class ControllerShell:
             if known is None:
                 finished = await asyncio.to_thread(self._world.find_finished, config)
                 if finished is not None:
-                    self._feed(JobFoundFinished(config, finished, _now()))
+                    losses = tuple((int(clock), float(loss)) for clock, loss in finished["losses"])
+                    self._feed(JobFoundFinished(config, finished, losses, finished["lost_micro_tasks"], _now()))
                 else:
                     self._feed(JobStarted(config, _now()))
         return await self.status(since_clock=self.controller.losses[-1][0] if self.controller.losses else 0)
@@ -143,9 +144,10 @@ class ControllerShell:
         self._feed(NoticeReceived(node, seconds_left, _now()))
         return {"known": node in self.controller.nodes}
 
-    async def event(self, event: Event) -> str:
-        """Take what a node reports, at our time."""
-        self._feed(dataclasses.replace(event, now_s=_now()))
+    async def event(self, event: Any) -> str:
+        """Take what a node reports (an `Event`, packed), at our time."""
+        reported: Event = unpack(event)
+        self._feed(dataclasses.replace(reported, now_s=_now()))
         return "ok"
 
     async def shutdown(self) -> str:

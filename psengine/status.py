@@ -19,7 +19,7 @@ def describe(controller: Controller, since_clock: int, now_s: float) -> dict[str
         "job_id": config.job_id if config else None,
         "state": controller.state,
         "reason": controller.reason,
-        "clock": book.common if book else 0,
+        "clock": controller.losses[-1][0] if controller.losses else 0,
         "clocks": config.clocks if config else None,
         "elapsed_s": None if started is None else now_s - started,
         "losses": [(clock, loss) for clock, loss in controller.losses if clock > since_clock],

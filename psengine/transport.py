@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from distributed.core import Server
-from distributed.protocol.serialize import Serialize
+from distributed.protocol.serialize import Serialize, Serialized, deserialize
 
 
 class Unreachable(Exception):
@@ -42,7 +42,7 @@ class DaskTransport:
         peer = self._server.rpc(address)
         packed = {key: pack(value) for key, value in message.items()}
         try:
-            return await asyncio.wait_for(getattr(peer, op)(**packed), deadline_s)
+            return unpack(await asyncio.wait_for(getattr(peer, op)(**packed), deadline_s))
         except OSError as error:  # closed, refused, timed out
             raise Unreachable(address, op, error) from error
 
@@ -55,4 +55,15 @@ def pack(value: Any) -> Any:
         return {key: pack(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [pack(item) for item in value]
+    return value
+
+
+def unpack(value: Any) -> Any:
+    """Undo `pack` where Dask did not: a scheduler's connections leave what they pass on as it came."""
+    if isinstance(value, Serialized):
+        return deserialize(value.header, value.frames)  # type: ignore[no-untyped-call]
+    if isinstance(value, dict):
+        return {key: unpack(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [unpack(item) for item in value]
     return value

@@ -1,1 +1,17 @@
-"""Bidding policies, one file each."""
+"""Bidding policies, one file each, by the name that users type."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from bidding.decisions import Policy
+from bidding.policies.on_demand import OnDemandPolicy
+from bidding.policies.proteus import ProteusPolicy
+
+POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType({"on-demand": OnDemandPolicy, "proteus": ProteusPolicy})
+
+
+def policy(name: str) -> Policy:
+    """Return the policy called `name`; `ValueError` names those that there are."""
+    if name not in POLICIES:
+        raise ValueError(f"unknown policy {name!r}; there are {', '.join(sorted(POLICIES))}")
+    return POLICIES[name]()

@@ -139,7 +139,8 @@ def test_the_node_is_started_with_its_options_and_the_name_from_the_metadata_ser
     machine.boot("leave", poll_s=0.25).wait(10)
     (arguments,) = machine.starts().values()
     assert arguments == (
-        "-m infra.node --job job-1 --blob file:///blobs --tier transient --threads 2 --poll-s 0.25 --name i-0abc"
+        "-m infra.node --job job-1 --blob file:///blobs --tier transient --threads 2 "
+        "--patience-s 600 --poll-s 0.25 --name i-0abc"
     )
     assert not list(machine.folder.glob("*.alive"))
 
@@ -201,19 +202,35 @@ def test_the_end_of_the_controller_ends_the_worker_beside_it(machine: Machine) -
     assert machine.members() == []
 
 
-def test_a_machine_without_a_sign_of_life_ends_itself(machine: Machine) -> None:
-    process = machine.boot("stay", dead_man_s=2)
-    eventually(lambda: list(machine.folder.glob("*.alive")))
-    (alive,) = machine.folder.glob("*.alive")
-    end = time.monotonic() + 3.0
-    while time.monotonic() < end:  # signs of life keep it
-        alive.touch()
-        assert process.poll() is None
-        time.sleep(0.05)
+def ends_itself(machine: Machine, process: "subprocess.Popen[bytes]") -> None:
     assert process.wait(10) == 0
     assert "no sign of life" in (machine.folder / "console.log").read_text()
     assert machine.members() == []
     assert not (machine.folder / "was-shut-down").exists()
+    assert not list(machine.folder.glob("proteus-*"))
+
+
+def test_a_machine_whose_node_meets_nobody_ends_itself(machine: Machine) -> None:
+    ends_itself(machine, machine.boot("fail", dead_man_s=2, patience_s=2))
+
+
+def test_a_machine_whose_node_outlasts_its_patience_lives(machine: Machine) -> None:
+    process = machine.boot("stay", dead_man_s=2, patience_s=1)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(4)
+    assert len(machine.starts()) == 1
+
+
+def test_the_machine_of_a_controller_that_nobody_speaks_to_ends_itself(machine: Machine) -> None:
+    process = machine.boot("stay", dead_man_s=1, patience_s=1, controller=True, tier=Tier.RELIABLE)
+    alive = machine.folder / "proteus-i-0abc.alive"
+    eventually(alive.exists)
+    end = time.monotonic() + 2.2
+    while time.monotonic() < end:
+        alive.touch()
+        assert process.poll() is None
+        time.sleep(0.05)
+    ends_itself(machine, process)
 
 
 def test_only_a_machine_of_the_cloud_switches_itself_off(machine: Machine, metadata_url: str) -> None:

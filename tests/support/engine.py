@@ -48,7 +48,7 @@ class LocalCluster:
     ) -> None:
         if error is not None:
             for log in sorted(self.path.glob("*.log")):
-                print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}", file=sys.stderr)
+                print(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}", file=sys.stderr)
         self.close()
 
     def start_controller(self) -> None:

@@ -1,0 +1,77 @@
+"""What happens to BidBrain. Each event says when it happened (`at_s`); `journal` writes and reads them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bidding.eviction import EvictionTable
+from bidding.job import JobModel
+from bidding.model import Allocation, EndCause, InstanceType, Market
+from bidding.money import Micros
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened:
+    """A job begins: what it is like, what may be bought for it, and what history says of bids."""
+
+    at_s: int
+    job_id: str
+    job: JobModel
+    policy: str
+    types: Mapping[str, InstanceType]
+    markets: tuple[Market, ...]
+    evictions: EvictionTable
+
+
+@dataclass(frozen=True, slots=True)
+class TickDue:
+    """A decision point, with the present price of every market where one is known."""
+
+    at_s: int
+    prices: Mapping[Market, Micros]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationGranted:
+    """The market sold what order `order_id` asked for (or: what it had sold was found again)."""
+
+    at_s: int
+    order_id: str
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRefused:
+    """The market did not sell it; `code` is the market's."""
+
+    at_s: int
+    order_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeSeen:
+    """The market has said that it will take the allocation at `takes_at_s`."""
+
+    at_s: int
+    allocation_id: str
+    takes_at_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationGone:
+    """The allocation ended at `at_s`: taken by the market, or let go."""
+
+    at_s: int
+    allocation_id: str
+    cause: EndCause
+
+
+@dataclass(frozen=True, slots=True)
+class JobClosed:
+    """The work is done (or given up): nothing more is bought; spot allocations stay to the end of their paid hour."""
+
+    at_s: int
+
+
+Event = JobOpened | TickDue | AllocationGranted | AllocationRefused | NoticeSeen | AllocationGone | JobClosed

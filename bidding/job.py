@@ -1,0 +1,56 @@
+"""What BidBrain knows of the application: Table 2 of the paper, and how much may be held."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bidding.model import HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class JobModel:
+    """The parameters of a job that the economics depend on.
+
+    Attributes
+    ----------
+    scaling_efficiency : float
+        φ, in (0, 1].
+    resize_overhead_s : float
+        σ: seconds without progress after the footprint was changed.
+    eviction_overhead_s : float
+        λ: seconds without progress after an eviction.
+    allocation_vcpus, max_spot_vcpus : int
+        Size of one allocation, and of all together.
+    renewal_lead_s : int
+        A renewal is decided this long before the hour's end, or after.
+    cooldown_s : int
+        A market that refused is left alone for so long.
+    ceiling_on_demand : bool
+        No bid in a market that stands above its own on-demand price.
+    reliable_works : bool
+        Whether the reliable tier computes too (AgileML's stages 1 and 2).
+    """
+
+    scaling_efficiency: float = 1.0
+    resize_overhead_s: float = 20.0
+    eviction_overhead_s: float = 60.0
+    allocation_vcpus: int = 128
+    max_spot_vcpus: int = 756
+    renewal_lead_s: int = 240
+    cooldown_s: int = 600
+    ceiling_on_demand: bool = True
+    reliable_works: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scaling_efficiency <= 1:
+            raise ValueError(f"scaling_efficiency is {self.scaling_efficiency}: it must be in (0, 1]")
+        if min(self.resize_overhead_s, self.eviction_overhead_s, self.cooldown_s, self.max_spot_vcpus) < 0:
+            raise ValueError("overheads, cooldown and the most vCPUs held cannot be negative")
+        if self.allocation_vcpus < 1:
+            raise ValueError(f"allocation_vcpus is {self.allocation_vcpus}: it must be at least 1")
+        if not 0 < self.renewal_lead_s < HOUR_S:
+            raise ValueError(f"renewal_lead_s is {self.renewal_lead_s}: it must lie within the hour")
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, float | int | bool]) -> "JobModel":
+        """Return the model that `dataclasses.asdict` wrote."""
+        return cls(**record)  # type: ignore[arg-type]  # the constructor checks what was written

@@ -1,0 +1,96 @@
+"""A footprint as arrays, and its cost per work with and without one more allocation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bidding.cost import cost_per_work, expected_cost_usd
+from bidding.decisions import MarketView
+from bidding.hours import time_left_s, useful_time_s
+from bidding.model import HOUR_S, Allocation, Tier
+from bidding.money import MICROS_PER_DOLLAR
+from bidding.work import effective_time_s
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One or many alternative allocations in the terms of equations (1)-(3); the arrays broadcast together.
+
+    Attributes
+    ----------
+    beta : probability of eviction within the hour.
+    cost_usd : C, expected dollars until the hour ends.
+    useful_s : ω, seconds.
+    rate : k ν, vCPUs that compute; 0 for a machine that only serves.
+    """
+
+    beta: Floats
+    cost_usd: Floats
+    useful_s: Floats
+    rate: Floats
+
+
+def part(
+    beta: ArrayLike, median_s: ArrayLike, price: ArrayLike, count: ArrayLike, vcpu: ArrayLike, left_s: ArrayLike
+) -> Part:
+    """Return the part that `count` instances of `vcpu` at `price` (micro-dollars an hour) are for `left_s`."""
+    beta = np.asarray(beta, dtype=np.float64)
+    return Part(
+        beta=beta,
+        cost_usd=expected_cost_usd(beta, price, count, left_s),
+        useful_s=useful_time_s(beta, median_s, left_s),
+        rate=np.asarray(count, dtype=np.float64) * np.asarray(vcpu),
+    )
+
+
+def held_part(view: MarketView, allocation: Allocation, left_s: int | None = None) -> Part:
+    """Return the part that a held allocation is until its hour ends, or for `left_s` seconds.
+
+    Its bid delta now is what its bid stands above the present price; a price above the bid means that it is being
+    taken.
+    """
+    left = time_left_s(allocation, view.now_s) if left_s is None else left_s
+    kind = view.types[allocation.market.instance_type]
+    if allocation.bid_micros is None:
+        working = kind.vcpu if allocation.tier is Tier.TRANSIENT or view.job.reliable_works else 0
+        return part(0.0, HOUR_S, kind.on_demand_micros, allocation.count, working, left)
+    price = view.prices.get(allocation.market, kind.on_demand_micros)
+    beta, median = view.evictions.of_bid(allocation.market, allocation.bid_micros - price)
+    return part(beta, median, price, allocation.count, kind.vcpu, left)
+
+
+def per_work(parts: Sequence[Part], view: MarketView, *, resized: bool) -> tuple[Floats, Floats, Floats]:
+    """Return (E, C, W) of the parts together.
+
+    E is in dollars per vCPU-hour, C in dollars, W in vCPU-hours; the shape is what the parts broadcast to.
+
+    Notes
+    -----
+    Source: Proteus (EuroSys 2017), equations (1)-(4); σ only where the decision changes the footprint.
+    """
+    survives: Floats = np.asarray(1.0)
+    cost: Floats = np.asarray(0.0)
+    for p in parts:
+        survives = survives * (1.0 - p.beta)
+        cost = cost + p.cost_usd
+    job = view.job
+    sigma = job.resize_overhead_s if resized else 0.0
+    work: Floats = np.asarray(0.0)
+    for p in parts:
+        work = work + p.rate * effective_time_s(p.useful_s, 1.0 - survives, job.eviction_overhead_s, sigma)
+    work = work * (job.scaling_efficiency / HOUR_S)
+    return cost_per_work(cost, work), cost, work
+
+
+def usd_per_vcpu_h(cost: float) -> str:
+    """Return a cost per work for a reader."""
+    return f"${cost:.5f}/vCPU-h" if np.isfinite(cost) else "no work at all"
+
+
+def price_text(micros: int) -> str:
+    """Return a price for a reader."""
+    return f"${micros / MICROS_PER_DOLLAR:.4f}"

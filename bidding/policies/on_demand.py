@@ -1,0 +1,16 @@
+"""Never bids: the reliable tier does all the work. The policy that others are measured against."""
+
+from bidding.decisions import Decision, MarketView, Verdict
+from bidding.model import Allocation
+
+
+class OnDemandPolicy:
+    """Buys nothing on the spot market."""
+
+    def acquisition(self, view: MarketView) -> Decision:
+        """Return WAIT."""
+        return Decision(Verdict.WAIT, "the policy buys no spot machines", float("inf"))
+
+    def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
+        """Return LAPSE."""
+        return Decision(Verdict.LAPSE, "the policy holds no spot machines", float("inf"))

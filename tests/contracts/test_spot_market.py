@@ -1,0 +1,328 @@
+"""What holds for every `SpotMarket`: the simulated one itself, and boto3 over the wire to the endpoint that it stands behind."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from bidding.model import EndCause, InstanceState, Market
+from bidding.money import to_micros
+from bidding.ports import BadRequest, LaunchRefused, MarketError, MarketUnreachable, SpotMarket, TokenMismatch
+from infra.faults import Fault, FaultKind
+from infra.simmarket import SimSpotMarket
+from tests.support.endpoint import CATALOG, T0, TRACES, A, B, ManualClock, client, credentials, request, served
+
+
+@dataclass
+class World:
+    market: SpotMarket
+    sim: SimSpotMarket
+    clock: ManualClock
+
+    def at(self, seconds: float) -> None:
+        """Move time to so many seconds after the beginning of the traces."""
+        self.clock.at_s = T0 + seconds
+
+    def only(self):
+        (fact,) = self.market.describe()
+        return fact
+
+
+@pytest.fixture(params=["simulated", "boto3"])
+def world(request, tmp_path, monkeypatch):
+    clock = ManualClock(T0 + 10)
+    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s, notice_s=120)
+    if request.param == "simulated":
+        yield World(sim, sim, clock)
+        return
+    credentials(monkeypatch)
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        yield World(client(endpoint.url, attempts=2), sim, clock)
+
+
+# Grants and refusals
+
+
+def test_a_bid_above_the_price_is_granted_in_full(world):
+    world.at(10.7)
+    facts = world.market.launch(request("t", count=3, bid="0.03", tags={"job": "j"}))
+    assert len({fact.instance_id for fact in facts}) == 3
+    for fact in facts:
+        assert fact.market == A
+        assert fact.launched_at_s == T0 + 10  # a whole second
+        assert fact.bid_micros == to_micros("0.03")
+        assert fact.token == "t"
+        assert fact.tags == {"job": "j"}
+        assert fact.alive
+        assert fact.notice_at_s is None
+        assert fact.ended_at_s is None
+        assert fact.end_cause is None
+    assert world.market.describe() == facts
+
+
+def test_a_bid_equal_to_the_price_is_granted_and_one_below_refused(world):
+    assert len(world.market.launch(request("equal", bid="0.02"))) == 1
+    with pytest.raises(LaunchRefused) as refused:
+        world.market.launch(request("below", bid="0.019999"))
+    assert refused.value.code == "SpotMaxPriceTooLow"
+    assert len(world.market.describe()) == 1
+
+
+def test_a_price_change_counts_from_its_very_second(world):
+    world.at(999.9)
+    world.market.launch(request("before", bid="0.02"))
+    world.at(1000)
+    with pytest.raises(LaunchRefused):
+        world.market.launch(request("at", bid="0.02"))
+
+
+def test_no_price_yet_no_sale(world):
+    with pytest.raises(LaunchRefused) as refused:
+        world.market.launch(request("t", market=B))
+    assert refused.value.code == "InsufficientInstanceCapacity"
+
+
+def test_on_demand_is_sold_at_any_price_and_never_taken(world):
+    world.at(1500)
+    (fact,) = world.market.launch(request("t", bid=None))
+    assert fact.bid_micros is None
+    world.at(100_000)
+    assert world.only().alive
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(request("t"), market=Market("c9.huge", "us-east-1a")),
+        replace(request("t"), market=Market("c4.large", "us-east-1z")),
+        replace(request("t"), market=Market("c4.xlarge", "us-east-1a")),  # has no price
+        replace(request("t"), count=0),
+        replace(request("t"), bid_micros=1000),
+        replace(request("t"), token="x" * 65),
+        replace(request("t"), user_data="#!/bin/sh\n" + "x" * 16384),
+    ],
+    ids=["type", "zone", "no-price", "count", "bid", "token", "user-data"],
+)
+def test_a_wrong_request_is_refused_and_buys_nothing(world, wrong):
+    with pytest.raises(BadRequest):
+        world.market.launch(wrong)
+    assert world.market.describe() == []
+
+
+# Tokens
+
+
+def test_a_repeated_purchase_is_the_same_one_whatever_became_of_it(world):
+    first = world.market.launch(request("t", count=2))
+    assert world.market.launch(request("t", count=2)) == first
+    world.market.terminate([first[0].instance_id])
+    world.at(2000)
+    again = world.market.launch(request("t", count=2))
+    assert [fact.instance_id for fact in again] == [fact.instance_id for fact in first]
+    assert [fact.end_cause for fact in again] == [EndCause.USER, EndCause.EVICTED]
+    assert [fact.ended_at_s for fact in again] == [T0 + 10, T0 + 1000]
+    assert len(world.market.describe()) == 2
+
+
+@pytest.mark.parametrize("other", [{"count": 2}, {"bid": "0.031"}, {"bid": None}, {"tags": {"a": "b"}}])
+def test_a_token_with_other_parameters_is_a_mismatch(world, other):
+    world.market.launch(request("t"))
+    with pytest.raises(TokenMismatch) as mismatch:
+        world.market.launch(request("t", **other))
+    assert mismatch.value.code == "IdempotentParameterMismatch"
+    assert len(world.market.describe()) == 1
+
+
+def test_a_token_is_known_in_its_zone_alone(world):
+    world.at(600)
+    (a,) = world.market.launch(request("t", market=A))
+    (b,) = world.market.launch(request("t", market=B))
+    assert a.instance_id != b.instance_id
+
+
+def test_a_refused_purchase_leaves_its_token_free(world):
+    with pytest.raises(LaunchRefused):
+        world.market.launch(request("t", bid="0.01"))
+    assert len(world.market.launch(request("t", bid="0.03"))) == 1
+
+
+# Describe and terminate
+
+
+def test_describe_finds_by_all_tags(world):
+    world.market.launch(request("1", tags={"job": "j", "order": "1"}))
+    world.market.launch(request("2", tags={"job": "j", "order": "2"}))
+    world.market.launch(request("3", tags={"job": "*"}))
+
+    def tokens(*tags):
+        return [fact.token for fact in world.market.describe(tags)]
+
+    assert tokens() == ["1", "2", "3"]
+    assert tokens(("job", "j")) == ["1", "2"]
+    assert tokens(("job", "j"), ("order", "2")) == ["2"]
+    assert tokens(("job", "k")) == []
+    assert tokens(("nothing", "j")) == []
+
+
+def test_a_wildcard_in_a_tag_is_just_a_character(world):
+    world.market.launch(request("1", tags={"job": "j"}))
+    world.market.launch(request("2", tags={"job": "*"}))
+    assert [fact.token for fact in world.market.describe([("job", "*")])] == ["2"]
+
+
+def test_describe_goes_on_after_a_full_page(world):
+    world.market.launch(request("t", count=1005))
+    assert len({fact.instance_id for fact in world.market.describe()}) == 1005
+
+
+def test_terminate_ends_in_that_second_once(world):
+    (fact,) = world.market.launch(request("t"))
+    world.at(100.9)
+    world.market.terminate([fact.instance_id])
+    world.at(200)
+    world.market.terminate([fact.instance_id])
+    gone = world.only()
+    assert gone.state is InstanceState.TERMINATED
+    assert (gone.ended_at_s, gone.end_cause) == (T0 + 100, EndCause.USER)
+
+
+def test_terminate_on_demand_tells_the_second_too(world):
+    (fact,) = world.market.launch(request("t", bid=None))
+    world.at(100)
+    world.market.terminate([fact.instance_id])
+    assert (world.only().ended_at_s, world.only().end_cause) == (T0 + 100, EndCause.USER)
+
+
+@pytest.mark.parametrize("unknown", [["i-00000000000000000"], ["i-00000000000000000", "i-11111111111111111"], ["what"]])
+def test_terminate_tolerates_the_unknown_and_ends_the_rest(world, unknown):
+    (fact,) = world.market.launch(request("t"))
+    world.market.terminate([*unknown, fact.instance_id])
+    assert world.only().end_cause is EndCause.USER
+    world.market.terminate(unknown)
+    world.market.terminate([])
+
+
+# Eviction
+
+
+def test_the_market_takes_an_instance_at_the_crossing(world):
+    world.market.launch(request("t", bid="0.049999"))
+    world.at(999.9)
+    assert world.only().alive
+    world.at(1000)
+    taken = world.only()
+    assert taken.state is InstanceState.TERMINATED
+    assert (taken.ended_at_s, taken.end_cause) == (T0 + 1000, EndCause.EVICTED)
+
+
+def test_a_bid_that_equals_the_new_price_holds(world):
+    world.market.launch(request("t", bid="0.05"))
+    world.at(5000)
+    assert world.only().alive
+
+
+def test_a_jump_over_the_crossing_records_its_second(world):
+    world.market.launch(request("t"))
+    world.at(50_000)
+    assert world.only().ended_at_s == T0 + 1000
+    world.market.terminate([world.only().instance_id])
+    assert world.only().end_cause is EndCause.EVICTED
+
+
+def test_an_eviction_wins_over_a_termination_in_the_same_second(world):
+    (fact,) = world.market.launch(request("t"))
+    world.at(1000)
+    world.market.terminate([fact.instance_id])
+    assert (world.only().ended_at_s, world.only().end_cause) == (T0 + 1000, EndCause.EVICTED)
+
+
+def test_the_notice_comes_its_time_before(world):
+    world.market.launch(request("t"))
+    world.at(879.9)
+    assert world.only().notice_at_s is None
+    world.at(880)
+    assert world.only().notice_at_s == T0 + 1000
+    assert world.only().alive
+
+
+# Prices
+
+
+def test_price_history_has_the_price_that_held_at_the_start(world):
+    world.at(5000)
+    points = world.market.price_history([A, B], T0 + 600, T0 + 4000)
+    assert [(point.market, point.at_s - T0, point.price_micros) for point in points] == [
+        (A, 0, 20_000),
+        (B, 500, 30_000),
+        (A, 1000, 50_000),
+        (A, 4000, 20_000),
+    ]
+
+
+def test_price_history_begins_with_a_change_at_the_start_itself(world):
+    world.at(5000)
+    points = world.market.price_history([A], T0 + 1000, T0 + 3999)
+    assert [(point.at_s - T0, point.price_micros) for point in points] == [(1000, 50_000)]
+
+
+def test_price_history_knows_no_future(world):
+    world.at(999.9)
+    assert [point.at_s for point in world.market.price_history([A, B], T0, T0 + 10_000)] == [T0, T0 + 500]
+    world.at(1000)
+    assert T0 + 1000 in [point.at_s for point in world.market.price_history([A], T0, T0 + 10_000)]
+
+
+def test_price_history_is_only_of_the_markets_asked_for(world):
+    world.at(5000)
+    assert world.market.price_history([Market("c4.large", "us-east-1c")], T0, T0 + 5000) == []
+    assert {point.market for point in world.market.price_history([B], T0, T0 + 5000)} == {B}
+    assert world.market.price_history([], T0, T0 + 5000) == []
+
+
+# Troubles
+
+
+def test_no_capacity_refuses_until_it_is_over(world):
+    world.sim.add_fault(Fault(FaultKind.CAPACITY, until_s=T0 + 100, market=A))
+    with pytest.raises(LaunchRefused) as refused:
+        world.market.launch(request("t"))
+    assert refused.value.code == "InsufficientInstanceCapacity"
+    assert world.market.describe() == []
+    world.at(101)
+    assert len(world.market.launch(request("t"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda market: market.launch(request("t")), LaunchRefused),
+        (lambda market: market.describe(), MarketUnreachable),
+        (lambda market: market.terminate(["i-00000000000000000"]), MarketUnreachable),
+        (lambda market: market.price_history([A], T0, T0), MarketUnreachable),
+    ],
+    ids=["launch", "describe", "terminate", "price_history"],
+)
+def test_throttling_is_said_and_passes(world, call: Callable[[SpotMarket], object], error: type[MarketError]):
+    world.sim.add_fault(Fault(FaultKind.THROTTLE, until_s=T0 + 100))
+    with pytest.raises(error) as throttled:
+        call(world.market)
+    assert throttled.value.code == "RequestLimitExceeded"
+    world.at(101)
+    call(world.market)
+    assert len(world.market.describe()) <= 1
+
+
+def test_an_unannounced_kill_is_an_eviction_without_notice(world):
+    (fact, other) = world.market.launch(request("t", count=2))
+    world.sim.add_fault(Fault(FaultKind.KILL, at_s=T0 + 300, instance_id=fact.instance_id))
+    world.at(299)
+    assert [one.notice_at_s for one in world.market.describe()] == [None, None]
+    world.at(400)
+    killed, left = world.market.describe()
+    assert (killed.instance_id, killed.ended_at_s, killed.end_cause) == (
+        fact.instance_id,
+        T0 + 300,
+        EndCause.EVICTED,
+    )
+    assert left.instance_id == other.instance_id
+    assert left.alive

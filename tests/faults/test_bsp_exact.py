@@ -1,0 +1,169 @@
+"""Real processes, real SIGKILLs: the model is what it would have been, bit for bit, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infra.blobs import JobPaths
+from tests.support.engine import LocalCluster, digits_job
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+CLOCKS = 60
+FEATURES = 4000
+
+
+def node(status: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(n for n in status["nodes"] if n["name"] == name)
+
+
+def past(clock: int) -> Any:
+    return lambda status: status["clock"] >= clock
+
+
+def kill_at_work(cluster: LocalCluster, name: str) -> dict[str, Any]:
+    """SIGKILL a node while the controller waits for its work: it is stopped first, so that it cannot finish in between."""
+    process = cluster.processes[name]
+    for _ in range(200):
+        os.killpg(process.pid, signal.SIGSTOP)
+        cluster.client.status()  # whatever it had sent is handled before the next answer
+        status = cluster.client.status()
+        if node(status, name)["running"]:
+            cluster.kill(name)
+            return status
+        os.killpg(process.pid, signal.SIGCONT)
+        now = status["clock"]
+        cluster.wait(lambda s, now=now: s["clock"] > now, "the next clock")
+    raise AssertionError(f"{name} was never caught at work")
+
+
+def run(cluster: LocalCluster, reliable: int, transient: int, **config: Any) -> dict[str, Any]:
+    cluster.start_nodes(reliable, transient)
+    config.setdefault("features", FEATURES)
+    config.setdefault("clocks", CLOCKS)
+    cluster.client.start(digits_job(cluster, **config).to_dict())
+    return cluster.client.status()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], np.ndarray]:
+    with LocalCluster(tmp_path_factory.mktemp("undisturbed")) as cluster:
+        run(cluster, 1, 3, n_shards=2)
+        status = cluster.wait_state("finished")
+        assert status["repeated_micro_tasks"] == 0
+        return status["result"], cluster.model()["weights"]
+
+
+def test_two_notices_a_join_and_a_kill_leave_the_model_as_it_would_have_been(
+    tmp_path: Path, undisturbed: tuple[dict[str, Any], np.ndarray]
+) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        run(cluster, 1, 3, n_shards=2)
+        cluster.start_node("t4")
+        cluster.wait(past(CLOCKS // 3), "the middle third")
+        before = cluster.client.status()
+        assert all(node(before, name)["partitions"] for name in ("t1", "t2", "t3"))
+
+        assert cluster.client.notice("t1", 30.0) == {"known": True}
+        cluster.wait(lambda s: node(s, "t1")["state"] == "drained", "t1 to be drained")
+        cluster.kill("t1")
+        assert cluster.client.drain(["t2", "r1"], 30.0) == {"draining": ["t2"], "refused": ["r1"]}
+        cluster.wait(lambda s: node(s, "t2")["state"] == "drained", "t2 to be drained")
+        cluster.kill("t2")
+        assert cluster.client.status()["repeated_micro_tasks"] == 0  # with notice nothing is done twice
+
+        at_kill = kill_at_work(cluster, "t3")
+        assert CLOCKS // 3 <= at_kill["clock"] < 2 * CLOCKS // 3
+        status = cluster.wait_state("finished")
+
+        model = cluster.model()["weights"]
+        result = status["result"]
+        assert [n["node"] for n in status["notices"]] == ["t1"]
+        assert node(status, "t3")["state"] == "lost"
+        assert node(status, "t4")["partitions"]
+        assert status["repeated_micro_tasks"] == result["repeated_micro_tasks"] > 0
+        assert status["lost_micro_tasks"] == result["lost_micro_tasks"] == 0
+        assert sum(status["micro_tasks_done"].values()) == CLOCKS * 12
+        assert model.tobytes() == undisturbed[1].tobytes()
+        assert [tuple(p) for p in result["losses"]] == [tuple(p) for p in undisturbed[0]["losses"]]
+        assert set(cluster.shutdown().values()) == {0}
+
+
+def test_reliable_nodes_alone_make_the_same_model(
+    tmp_path: Path, undisturbed: tuple[dict[str, Any], np.ndarray]
+) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        run(cluster, 2, 0, n_shards=2, n_reliable=2)
+        status = cluster.wait_state("finished")
+        assert status["micro_tasks_done"]["transient"] == 0
+        assert cluster.model()["weights"].tobytes() == undisturbed[1].tobytes()
+        assert status["result"]["accuracy"] >= 0.95
+
+
+def test_all_transient_nodes_are_lost_and_others_join(
+    tmp_path: Path, undisturbed: tuple[dict[str, Any], np.ndarray]
+) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        run(cluster, 1, 2, n_shards=2)
+        cluster.wait(past(5), "some clocks")
+        for name in ("t1", "t2"):
+            cluster.kill(name)
+        alone = cluster.wait(lambda s: len(node(s, "r1")["partitions"]) == 12, "the reliable node to take over")
+        cluster.start_node("t1")  # as its supervisor would, under the same name
+        cluster.start_node("t3")
+        cluster.wait(lambda s: node(s, "t1")["partitions"] and node(s, "t3")["partitions"], "the new ones to work")
+        status = cluster.wait_state("finished")
+        assert status["micro_tasks_done"]["transient"] > alone["micro_tasks_done"]["transient"]
+        assert status["lost_micro_tasks"] == 0
+        assert cluster.model()["weights"].tobytes() == undisturbed[1].tobytes()
+
+
+def test_stale_reads_converge_through_a_kill(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        run(cluster, 1, 2, n_shards=3, staleness=2)
+        cluster.wait(past(CLOCKS // 3), "some clocks")
+        kill_at_work(cluster, "t1")
+        status = cluster.wait_state("finished")
+        assert status["clock"] == CLOCKS
+        assert status["repeated_micro_tasks"] > 0
+        assert status["lost_micro_tasks"] == 0
+        assert status["result"]["accuracy"] >= 0.95
+        losses = dict(status["losses"])
+        assert losses[CLOCKS] < losses[1] / 2
+
+
+def test_stop_saves_the_clock_under_way_and_a_new_controller_finds_it(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        run(cluster, 1, 1, clocks=None, max_seconds=600.0)
+        cluster.wait(past(3), "some clocks")
+        job = digits_job(cluster, features=FEATURES, clocks=None, max_seconds=600.0).to_dict()
+        assert cluster.client.start(job)["clock"] >= 3  # attached, not begun anew
+        cluster.client.stop("enough")
+        status = cluster.wait_state("stopped")
+        assert (status["reason"], status["lost_micro_tasks"]) == ("enough", 0)
+        assert status["result"]["clocks"] == status["clock"] == status["losses"][-1][0]
+
+        cluster.kill("controller")
+        cluster.blobs.remove(JobPaths(cluster.job_id).rendezvous)
+        cluster.start_controller()
+        found = cluster.client.start(job)
+        assert (found["state"], found["clock"]) == ("finished", status["clock"])
+        assert found["result"]["accuracy"] == status["result"]["accuracy"]
+        cluster.wait(lambda s: len([n for n in s["nodes"] if not n["gone"]]) == 2, "both nodes to find it")
+        assert set(cluster.shutdown().values()) == {0}
+
+
+def test_a_reliable_node_with_shards_is_lost_and_the_job_says_so(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        run(cluster, 1, 1)
+        cluster.wait(past(3), "some clocks")
+        cluster.kill("r1")
+        with pytest.raises(AssertionError, match="reliable node r1 is gone and with it the shards"):
+            cluster.wait_state("finished")
+        assert cluster.terminate("t1") == 0

@@ -1,0 +1,165 @@
+"""The store against a plain model of it: what was written is there, once, also after the process began anew."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from bidding.model import Allocation, EndCause, Market
+from infra.records import (
+    JOB_TRANSITIONS,
+    Entry,
+    IllegalTransition,
+    IntentConflict,
+    IntentState,
+    JobState,
+    JournalConflict,
+    LedgerKind,
+    LedgerLine,
+)
+from infra.store import Store
+
+JOBS = st.sampled_from(["a", "b"])
+ORDERS = st.sampled_from(["o1", "o2", "o3"])
+OUTCOMES = st.sampled_from([IntentState.DONE, IntentState.REFUSED, IntentState.ABANDONED])
+MARKET = Market("c4.large", "us-east-1a")
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Two jobs, three orders, two claimants; `now_s` only grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.url = f"sqlite:///{Path(self.folder.name)}/state.db"
+        self.store = Store.open(self.url)
+        self.now_s = 0.0
+        self.jobs = {"a": JobState.STARTING, "b": JobState.STARTING}
+        self.journal: dict[str, list[int]] = {"a": [], "b": []}
+        self.intents: dict[str, tuple[str, IntentState]] = {}
+        self.allocations: dict[str, tuple[int, EndCause] | None] = {}
+        self.ledger: dict[str, int] = {}
+        self.claim_of: tuple[str, float] | None = None
+        for job_id in self.jobs:
+            self.store.create_job(job_id, {"of": job_id}, 0.0)
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.folder.cleanup()
+
+    @rule()
+    def begin_anew(self) -> None:
+        self.store.close()
+        self.store = Store.open(self.url)
+
+    @rule(seconds=st.floats(0, 100))
+    def time_passes(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule(job_id=JOBS, state=st.sampled_from(JobState))
+    def move(self, job_id: str, state: JobState) -> None:
+        held = self.jobs[job_id]
+        if state is held or state in JOB_TRANSITIONS[held]:
+            assert self.store.move_job(job_id, state, self.now_s).state is state
+            self.jobs[job_id] = state
+        else:
+            with pytest.raises(IllegalTransition):
+                self.store.move_job(job_id, state, self.now_s)
+
+    @rule(job_id=JOBS, off=st.integers(-2, 2), values=st.lists(st.integers(), max_size=3))
+    def append(self, job_id: str, off: int, values: list[int]) -> None:
+        known = self.journal[job_id]
+        entries = [Entry("event", self.now_s, self.now_s, {"value": value}) for value in values]
+        if off:
+            with pytest.raises(JournalConflict):
+                self.store.append(job_id, len(known) + off, entries)
+        else:
+            known.extend(values)
+            assert self.store.append(job_id, len(known) - len(values), entries) == len(known)
+
+    @rule(order_id=ORDERS, job_id=JOBS, kind=st.sampled_from(["acquire", "renew"]))
+    def plan(self, order_id: str, job_id: str, kind: str) -> None:
+        what = f"{job_id}/{kind}"
+        held, state = self.intents.get(order_id, (what, IntentState.PLANNED))
+        if held == what:
+            assert self.store.plan(order_id, job_id, kind, f"t-{order_id}", {}, self.now_s).state is state
+            self.intents[order_id] = (what, state)
+        else:
+            with pytest.raises(IntentConflict):
+                self.store.plan(order_id, job_id, kind, f"t-{order_id}", {}, self.now_s)
+
+    @precondition(lambda self: self.intents)
+    @rule(data=st.data(), state=OUTCOMES)
+    def settle(self, data: st.DataObject, state: IntentState) -> None:
+        order_id = data.draw(st.sampled_from(sorted(self.intents)))
+        what, held = self.intents[order_id]
+        if held in (IntentState.PLANNED, state):
+            self.store.settle(order_id, state, {"by": "market"}, self.now_s)
+            self.intents[order_id] = (what, state)
+        else:
+            with pytest.raises(IllegalTransition):
+                self.store.settle(order_id, state, {}, self.now_s)
+
+    @rule(order_id=ORDERS)
+    def buy(self, order_id: str) -> None:
+        allocation = Allocation(f"x-{order_id}", MARKET, 1, 100, bid_micros=1)
+        record = self.store.record_allocation("a", order_id, allocation, ["i-1"])
+        assert record.alive == (self.allocations.setdefault(f"x-{order_id}", None) is None)
+
+    @precondition(lambda self: self.allocations)
+    @rule(data=st.data(), at_s=st.integers(90, 110), cause=st.sampled_from(EndCause))
+    def end(self, data: st.DataObject, at_s: int, cause: EndCause) -> None:
+        name = data.draw(st.sampled_from(sorted(self.allocations)))
+        if self.allocations[name] in (None, (at_s, cause)) and at_s >= 100:
+            self.store.end_allocation(name, at_s, cause)
+            self.allocations[name] = (at_s, cause)
+        else:
+            with pytest.raises(IllegalTransition):
+                self.store.end_allocation(name, at_s, cause)
+
+    @precondition(lambda self: self.allocations)
+    @rule(data=st.data(), hour=st.integers(0, 2), refund=st.booleans(), amount=st.integers(0, 2**40))
+    def book(self, data: st.DataObject, hour: int, refund: bool, amount: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.allocations)))
+        kind, signed = (LedgerKind.REFUND, -amount) if refund else (LedgerKind.CHARGE, amount)
+        line = LedgerLine("a", name, hour, kind, 100, amount, signed)
+        self.store.add_lines([line])
+        self.ledger.setdefault(line.entry_id, signed)
+
+    @rule(holder=st.sampled_from(["p", "q"]), ttl_s=st.floats(0, 100))
+    def claim(self, holder: str, ttl_s: float) -> None:
+        free = self.claim_of is None or self.claim_of[0] == holder or self.claim_of[1] <= self.now_s
+        assert self.store.claim("tick", holder, self.now_s, ttl_s) is free
+        if free:
+            self.claim_of = (holder, self.now_s + ttl_s)
+
+    @rule(holder=st.sampled_from(["p", "q"]))
+    def release(self, holder: str) -> None:
+        had = self.claim_of is not None and self.claim_of[0] == holder
+        assert self.store.release("tick", holder) is had
+        if had:
+            self.claim_of = None
+
+    @invariant()
+    def the_store_holds_what_was_written(self) -> None:
+        assert {job.job_id: job.state for job in self.store.jobs()} == self.jobs
+        for job_id, values in self.journal.items():
+            read = self.store.journal(job_id)
+            assert [(entry.seq, entry.record["value"]) for entry in read] == list(enumerate(values))
+        intents = {intent.order_id: intent for job_id in self.jobs for intent in self.store.intents(job_id)}
+        held = {name: (f"{intent.job_id}/{intent.kind}", intent.state) for name, intent in intents.items()}
+        assert held == self.intents
+        ends = {record.allocation_id: (record.ended_at_s, record.end_cause) for record in self.store.allocations("a")}
+        assert ends == {name: end or (None, None) for name, end in self.allocations.items()}
+        assert {line.entry_id: line.amount_micros for line in self.store.ledger("a")} == self.ledger
+        assert self.store.spent("a") == sum(self.ledger.values())
+        assert self.store.spent("b") == 0
+
+
+StoreMachine.TestCase.settings = settings(
+    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestStore = StoreMachine.TestCase
