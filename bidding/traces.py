@@ -42,10 +42,10 @@ class Trace:
         if (steps == 0).any():
             last = np.append(steps != 0, True)
             times, prices = times[last], prices[last]
-        times.setflags(write=False)
-        prices.setflags(write=False)
-        object.__setattr__(self, "times_s", times)
-        object.__setattr__(self, "prices_micros", prices)
+        for name, values in (("times_s", times), ("prices_micros", prices)):
+            own = values.copy() if values.flags.writeable else values  # the caller's array stays his to change
+            own.setflags(write=False)
+            object.__setattr__(self, name, own)
 
     def __len__(self) -> int:
         return len(self.times_s)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tenacity import Retrying, RetryError, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from infra.blobs import BlobMissing, Blobs, JobPaths
 from infra.errors import InputError, ProteusError

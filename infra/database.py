@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, insert, inspect, make_url, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from infra import schema
@@ -63,13 +63,11 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
     Raises
     ------
     StoreError
-        Where the database fails; what violates a constraint stays an `IntegrityError`.
+        Where the database fails, or refuses what breaks one of its constraints.
     """
     try:
         with engine.connect() as connection, connection.execution_options(**{_WRITES: writes}).begin():
             yield connection
-    except IntegrityError:
-        raise
     except DBAPIError as error:
         raise StoreError(f"state database {engine.url}: {_first_line(error)}") from error
 

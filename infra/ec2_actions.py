@@ -338,10 +338,17 @@ def _matches(values: Mapping[str, list[str]], filters: Iterable[Params]) -> bool
         name = one.get("Name", "")
         if name not in values and not name.startswith("tag:"):
             raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
-        patterns = [re.escape(wanted).replace(r"\*", ".*").replace(r"\?", ".") for wanted in one.get("Values", ())]
+        patterns = [_pattern(wanted) for wanted in one.get("Values", ())]
         if not any(re.fullmatch(pattern, value, re.DOTALL) for pattern in patterns for value in values.get(name, [])):
             return False
     return True
+
+
+def _pattern(wanted: str) -> str:
+    """Return the regular expression of a filter's value, in which a backslash takes a wildcard its meaning."""
+    wild = {"*": ".*", "?": "."}
+    parts = re.findall(r"\\([*?\\])|([*?])|(.)", wanted, re.DOTALL)
+    return "".join(wild.get(star) or re.escape(escaped or plain) for escaped, star, plain in parts)
 
 
 def _page(rows: list[T], keep: Callable[[T], bool], params: Params) -> tuple[list[T], str | None]:

@@ -8,11 +8,11 @@ that knows nothing of our market.
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-from botocore.exceptions import DataNotFoundError
 from botocore.loaders import Loader
 from botocore.model import OperationNotFoundError
 from botocore.utils import parse_timestamp
@@ -43,11 +43,7 @@ class Ec2Protocol:
     """Reads requests and writes answers of the EC2 query protocol."""
 
     def __init__(self) -> None:
-        try:
-            description = Loader().load_service_model("ec2", "service-2")
-        except DataNotFoundError as error:  # pragma: no cover - a broken installation
-            raise RuntimeError(f"botocore carries no model of EC2: {error}") from error
-        self._service = ServiceModel(description, "ec2")
+        self._service = _service()
 
     def read(self, body: str) -> tuple[str, dict[str, Any]]:
         """Return the action and its parameters, named as boto3 names them; times are aware.
@@ -85,6 +81,12 @@ class Ec2Protocol:
             f"<Message>{escape(message)}</Message></Error></Errors><RequestID>{uuid.uuid4()}</RequestID></Response>"
         )
         return _STATUS.get(code, 400), body
+
+
+@lru_cache(maxsize=1)
+def _service() -> ServiceModel:
+    """Return botocore's model of EC2; reading it takes a while, and nobody changes it."""
+    return ServiceModel(Loader().load_service_model("ec2", "service-2"), "ec2")
 
 
 def unknown_action(action: str) -> Ec2Error:

@@ -95,6 +95,7 @@ class LocalWorld:
             *("--notice-s", str(self._notice_s)),
             *("--work-dir", str(self.directory / "machines")),
             *("--announce", str(announce)),
+            *("--parent-pid", str(os.getpid())),
         ]
         if self._catalog is not None:
             command += ["--catalog", str(self._catalog)]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from infra.blobs import Blobs
+    from infra.notices import NoticePoller
     from psengine.model import JobConfig
     from psengine.plugins import AgentPlugin
     from psengine.shell import World
@@ -195,8 +195,7 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
             polling = asyncio.create_task(_watch_notices(options, plugin, address))
             await _first(stop.wait(), worker.finished())  # type: ignore[no-untyped-call]
             polling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await polling
+            await asyncio.gather(polling, return_exceptions=True)  # what went wrong was logged when it did
             await worker.close(executor_wait=False)
         if plugin.told_to_close:
             logger.info("told to close")
@@ -239,20 +238,37 @@ async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, contr
     """Ask the metadata service for an eviction notice, and pass the first one on until somebody took it."""
     if options.tier != "transient" or options.no_notices:
         return
+    assert plugin.agent is not None
+    transport = plugin.agent.transport
+    try:
+        poller = await asyncio.to_thread(_poller)  # its imports take longer than ours, and the node works already
+        try:
+            while (notice := await poller.poll()) is None:
+                await asyncio.sleep(options.poll_s)
+        finally:
+            await poller.close()
+        logger.info("notice: %s in %.1f s", notice.action, notice.seconds_left)
+        await _pass_on(transport, controller, options.name, notice.seconds_left)
+    except Exception:
+        logger.exception("nobody looks for eviction notices on this node any more")
+        raise
+
+
+def _poller() -> NoticePoller:
     from infra.notices import NoticePoller
+
+    return NoticePoller(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", METADATA))
+
+
+async def _pass_on(transport: Transport, controller: str, node: str, seconds_left: float) -> None:
     from psengine.transport import Unreachable
 
-    assert plugin.agent is not None
-    transport: Transport = plugin.agent.transport
-    poller = NoticePoller(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", METADATA))
-    while (notice := await poller.poll()) is None:
-        await asyncio.sleep(options.poll_s)
-    logger.info("notice: %s in %.1f s", notice.action, notice.seconds_left)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds_left
     while True:
+        left = until - loop.time()
         try:
-            await transport.call(
-                controller, "proteus_notice", _CALL_S, node=options.name, seconds_left=notice.seconds_left
-            )
+            await transport.call(controller, "proteus_notice", _CALL_S, node=node, seconds_left=left)
         except Unreachable as error:
             logger.warning("notice not delivered: %s", error)
             await asyncio.sleep(_LOOK_S)

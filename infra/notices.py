@@ -56,6 +56,11 @@ class NoticePoller:
         self._token: str | None = None
         self._complained = False
 
+    @property
+    def base_url(self) -> httpx.URL:
+        """Where the service is."""
+        return self._client.base_url
+
     async def poll(self) -> Notice | None:
         """Return the notice, or None while there is none.
 

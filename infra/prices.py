@@ -1,6 +1,7 @@
 """Price files and catalogues: read with one clear line on what is wrong with them, written whole or not at all."""
 
 import csv
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -61,7 +62,7 @@ def read_prices(path: str | Path) -> TraceSet:
     _check_time_order(path, codes, times_s, order)
     bounds = [0, *new_market.tolist(), len(codes)]
     traces = {}
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         type_code, zone_code = divmod(int(codes[start]), len(zones))
         traces[Market(types[type_code], zones[zone_code])] = Trace(times_s[start:end], prices_micros[start:end])
     return TraceSet(traces)
@@ -221,8 +222,8 @@ def _times_s(path: Path, table: pa.Table) -> npt.NDArray[np.int64]:
     if column.null_count:
         row = int(column.is_null().to_numpy().argmax()) + _FIRST_ROW
         raise InputError(f"{path}: row {row}: no time; write it as 2016-04-01T12:30:00Z")
-    microseconds: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
-    return microseconds // 1_000_000
+    times_s: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy() // 1_000_000
+    return times_s
 
 
 def _coded(path: Path, table: pa.Table, name: str) -> tuple[list[str], npt.NDArray[np.int64]]:
@@ -299,6 +300,8 @@ def _catalog_rows(path: Path) -> Iterable[CatalogRow]:
     for raw in reader:
         where = f"{path}: row {reader.line_num}"
         row = _catalog_row(where, raw)
+        if row is None:
+            continue
         key = (row.instance_type.name, row.from_day)
         if key in seen:
             raise InputError(f"{where}: {key[0]} stands in row {seen[key]} already, from the same day; keep one")
@@ -315,18 +318,21 @@ def _catalog_rows(path: Path) -> Iterable[CatalogRow]:
     return rows
 
 
-def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow:
+def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow | None:
+    """Return the row; None for a type that is not sold on demand (no price, or 0, as in price lists of AWS)."""
     if None in raw or None in raw.values():
         raise InputError(f"{where}: has another number of columns than the header; mend the row")
     name = raw["instance_type"].strip()
     try:
         vcpu, memory_gib = int(raw["vcpu"]), float(raw["memory_gib"])
-        on_demand_micros = to_micros(raw["on_demand_usd_per_h"])
+        on_demand_micros = to_micros(raw["on_demand_usd_per_h"].strip() or 0)
         from_day = date.fromisoformat(raw["from_date"]) if raw.get("from_date") else None
     except ValueError as error:
         raise InputError(f"{where}: {_first_line(error)}; mend the row") from None
     if not name or "/" in name:
         raise InputError(f"{where}: {name!r} is not an instance_type; mend the row")
-    if not (vcpu > 0 and 0 < memory_gib < float("inf") and on_demand_micros > 0):
-        raise InputError(f"{where}: vcpu, memory_gib and on_demand_usd_per_h must be above 0")
+    if not (vcpu > 0 and 0 <= memory_gib < float("inf") and on_demand_micros >= 0):
+        raise InputError(f"{where}: vcpu must be above 0, memory_gib and on_demand_usd_per_h not below")
+    if not on_demand_micros:
+        return None
     return CatalogRow(InstanceType(name, vcpu, memory_gib, on_demand_micros), from_day)

@@ -33,25 +33,29 @@ class Runtime:
         return int(self.clock.now_s())
 
 
-@lru_cache(maxsize=4)
-def _open(settings: Settings) -> Runtime:
-    market = Ec2SpotMarket(settings)
-    return Runtime(
-        settings=settings,
-        clock=open_clock(settings.clock),
-        store=Store.open(settings.database_url),
-        blobs=open_blobs(settings),
-        market=market,
-        catalog=read_catalog(settings.catalog),
-    )
-
-
+@lru_cache(maxsize=1)
 def open_runtime() -> Runtime:
-    """Return the world of this process; opened once for the same settings.
+    """Return the world of this process; opened once, from the settings as they are then.
 
     Raises
     ------
     InputError
         If a setting is wrong: one line that names it.
     """
-    return _open(load_settings())
+    settings = load_settings()
+    return Runtime(
+        settings=settings,
+        clock=open_clock(settings.clock),
+        store=Store.open(settings.database_url),
+        blobs=open_blobs(settings),
+        market=Ec2SpotMarket(settings),
+        catalog=read_catalog(settings.catalog),
+    )
+
+
+def forget_runtime() -> None:
+    """Close the world of this process; the next `open_runtime` reads the settings anew."""
+    if open_runtime.cache_info().currsize:
+        open_runtime().store.close()
+    open_runtime.cache_clear()
+    load_settings.cache_clear()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from platformdirs import user_data_dir
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from infra.errors import InputError
 
@@ -83,6 +83,10 @@ def load_settings() -> Settings:
     """
     try:
         return Settings()
+    except SettingsError as error:
+        # "error parsing value for field "NAME" from source …": the variable holds no JSON where a list or mapping is due
+        name = str(error).partition('"')[2].partition('"')[0].upper()
+        raise InputError(f'PROTEUS_{name}: is not JSON; write it as in ["a", "b"] or {{"a": "b"}}') from None
     except ValidationError as error:
         first = error.errors()[0]
         name = "PROTEUS_" + "_".join(str(part) for part in first["loc"]).upper()

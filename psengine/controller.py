@@ -100,6 +100,9 @@ class Controller:
         self._saving = False
         self._held_back: set[int] = set()
         self._stats: dict[int, dict[int, tuple[float, int]]] = {}
+        #: seconds in kernels, for each clock those of the node that had the most; what is left of a clock is overhead
+        self.kernel_seconds = 0.0
+        self._kernels: dict[int, dict[str, float]] = {}
         self._last_common_s = 0.0
 
     # -- the one door ---------------------------------------------------------------------------------------------
@@ -403,6 +406,8 @@ class Controller:
         for stats in done:
             self._stats.setdefault(event.clock, {})[stats.partition] = (stats.loss_sum, stats.examples)
             self.done_by_tier[node.tier] += 1
+            kernels = self._kernels.setdefault(event.clock, {})
+            kernels[node.name] = kernels.get(node.name, 0.0) + stats.kernel_s / node.threads
         if not node.gone:
             node.holds |= frozenset(stats.partition for stats in done)
         for clock in range(before + 1, book.common + 1):
@@ -415,6 +420,7 @@ class Controller:
         examples = sum(parts[p][1] for p in sorted(parts))
         loss = sum(parts[p][0] for p in sorted(parts))
         self.losses.append((clock, loss / examples if examples else 0.0))
+        self.kernel_seconds += max(self._kernels.pop(clock).values())
         self.clock_seconds.append(now_s - self._last_common_s)
         self._last_common_s = now_s
 
@@ -466,6 +472,7 @@ class Controller:
             "app": self.config.app,
             "clocks": self.book.common,
             "seconds": now_s - self.started_s,
+            "kernel_seconds": self.kernel_seconds,
             "losses": [list(pair) for pair in self.losses],
             "repeated_micro_tasks": self.book.repeated,
             "micro_tasks_done": dict(self.done_by_tier),

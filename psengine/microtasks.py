@@ -52,7 +52,7 @@ class MicroTaskBook:
         if partition in self.running or clock != self.done[partition] + 1:
             raise ValueError(f"partition {partition} cannot start clock {clock}")
         last_clock, last_attempt = self._latest.get(partition, (0, 0))
-        attempt = 1
+        attempt = last_attempt + 1 if last_clock == clock else 1
         self._latest[partition] = (clock, attempt)
         self.running[partition] = Running(clock, attempt, node)
         self.repeated += attempt > 1

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infra.blobs import JobPaths
 from tests.support.engine import LocalCluster, digits_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -150,7 +149,6 @@ def test_stop_saves_the_clock_under_way_and_a_new_controller_finds_it(tmp_path: 
         assert status["result"]["clocks"] == status["clock"] == status["losses"][-1][0]
 
         cluster.kill("controller")
-        cluster.blobs.remove(JobPaths(cluster.job_id).rendezvous)
         cluster.start_controller()
         found = cluster.client.start(job)
         assert (found["state"], found["clock"]) == ("finished", status["clock"])

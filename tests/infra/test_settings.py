@@ -49,7 +49,6 @@ def test_a_bad_variable_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, nam
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.xfail(strict=True, reason="load_settings does not catch pydantic_settings.SettingsError yet")
 def test_a_variable_that_is_no_json_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROTEUS_SUBNET_IDS", "subnet-1")
     with pytest.raises(InputError, match="PROTEUS_SUBNET_IDS") as caught:

@@ -240,6 +240,16 @@ def test_money_spent_is_the_sum_of_the_ledger(store: Store) -> None:
     assert store.spent("job-1") == 2**41
 
 
+def test_money_is_booked_on_what_there_is_and_with_the_right_sign(store: Store) -> None:
+    line = LedgerLine("job-1", "a-1", 0, LedgerKind.CHARGE, 1000, 1, 1)
+    with pytest.raises(StoreError, match=r"state database .*(FOREIGN KEY|foreign key)"):
+        store.add_lines([line])
+    store.record_allocation("job-1", "job-1/1", HELD, [])
+    with pytest.raises(StoreError, match="signs_of_money"):
+        store.add_lines([replace(line, amount_micros=-1)])
+    assert store.ledger("job-1") == []
+
+
 # ---- claims and observations
 
 

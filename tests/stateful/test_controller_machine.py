@@ -55,9 +55,13 @@ class ControllerMachine(RuleBasedStateMachine):
     late = Bundle("late")
 
     @initialize(
-        partitions=st.integers(1, 7), clocks=st.integers(1, 6), staleness=st.sampled_from([0, 0, 1, 3]), n=st.integers(1, 4)
+        partitions=st.integers(1, 7),
+        clocks=st.integers(1, 6),
+        staleness=st.sampled_from([0, 0, 1, 3]),
+        n=st.integers(1, 4),
+        begun=st.sampled_from([True, True, False]),
     )
-    def begin(self, partitions: int, clocks: int, staleness: int, n: int) -> None:
+    def begin(self, partitions: int, clocks: int, staleness: int, n: int, begun: bool) -> None:
         self.config = JobConfig(
             "storm", n_partitions=partitions, n_shards=SHARDS, staleness=staleness, clocks=clocks, start_patience_s=3.0
         )
@@ -74,6 +78,9 @@ class ControllerMachine(RuleBasedStateMachine):
         for i in range(n - 1):
             self.join(reliable=False, threads=1 + i % 2)
         self.feed(JobStarted(self.config, self.now_s))
+        while begun and any(node.loads or node.opens for node in self.alive()):
+            for node in self.alive():
+                self.answer(node)
 
     # -- the world ------------------------------------------------------------------------------------------------
 
@@ -132,6 +139,19 @@ class ControllerMachine(RuleBasedStateMachine):
         stats = tuple(TaskStats(t.partition, t.attempt, 2.0, 1, 0.0) for t in order.tasks)
         self.feed(BatchDone(order.node, order.address, order.clock, stats, self.now_s))
 
+    def answer(self, node: ModelNode, times: int = 1) -> None:
+        """Carry out the latest load, or else open the shards that are waited for."""
+        if node.loads:
+            order = node.loads.pop()
+            node.loads.clear()
+            for _ in range(times):
+                self.feed(NodeReady(node.name, node.address, order.request, order.partitions, self.now_s))
+        elif node.opens:
+            opened = node.opens.pop(0)
+            for shard in opened.shards:
+                self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.zeros((1, 1))})
+            self.feed(ShardsOpened(node.name, node.address, opened.shards, self.now_s))
+
     def give_up(self, orders: list[Dispatch]) -> None:
         self.given_up |= {(o.clock, task.partition, task.attempt) for o in orders for task in o.tasks}
 
@@ -150,23 +170,14 @@ class ControllerMachine(RuleBasedStateMachine):
         tier = "reliable" if reliable else "transient"
         self.feed(NodeJoined(node.name, node.address, tier, threads, self.now_s))
 
-    @rule(data=st.data(), step=st.integers(1, 3))
-    def loads(self, data: st.DataObject, step: int) -> None:
+    @rule(data=st.data(), times=st.integers(1, 3))
+    def loads(self, data: st.DataObject, times: int) -> None:
         """A node finishes what it was told to load or open; doubled reports are thrown in."""
         waiting = [node for node in self.alive() if node.loads or node.opens]
         if not waiting:
             return
         node = data.draw(st.sampled_from(waiting))
-        if node.loads:
-            order = node.loads.pop()
-            node.loads.clear()
-            for _ in range(step):
-                self.feed(NodeReady(node.name, node.address, order.request, order.partitions, self.now_s))
-        elif node.opens:
-            opened = node.opens.pop(0)
-            for shard in opened.shards:
-                self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.zeros((1, 1))})
-            self.feed(ShardsOpened(node.name, node.address, opened.shards, self.now_s))
+        self.answer(node, times)
 
     @rule(data=st.data(), target=late)
     def batch_done(self, data: st.DataObject) -> object:
@@ -250,8 +261,10 @@ class ControllerMachine(RuleBasedStateMachine):
         assert all((owner in ready) if ready else owner is None for owner in self.controller.placement.owner)
 
     @invariant()
-    def the_common_clock_is_the_models(self) -> None:
+    def what_is_done_is_what_the_model_says(self) -> None:
         if getattr(self, "controller", None) is not None and self.controller.book is not None:
+            done = [max((c for c, q in self.completed if q == p), default=0) for p in range(self.config.n_partitions)]
+            assert self.controller.book.done == done
             assert self.controller.book.common == self.common()
             assert [clock for clock, _ in self.controller.losses] == list(range(1, self.common() + 1))
 
@@ -264,14 +277,8 @@ class ControllerMachine(RuleBasedStateMachine):
             if self.gathered is not None:
                 break
             for node in self.alive():
-                for load in node.loads[-1:]:
-                    self.feed(NodeReady(node.name, node.address, load.request, load.partitions, self.now_s))
-                node.loads.clear()
-                while node.opens:
-                    opened = node.opens.pop(0)
-                    for shard in opened.shards:
-                        self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.zeros((1, 1))})
-                    self.feed(ShardsOpened(node.name, node.address, opened.shards, self.now_s))
+                while node.loads or node.opens:
+                    self.answer(node)
                 while node.batches:
                     order = node.batches.pop(0)
                     self.pull(order)
@@ -330,3 +337,20 @@ def test_an_effect_that_is_missing_fails_the_job(lost: int) -> None:
     controller.handle(JobStarted(JobConfig("lost", clocks=1), 0.0))
     controller.handle(ModelSaved((8 - lost,), {"lost_micro_tasks": lost_effects((8 - lost, 8), 1, 8)}, 1.0))
     assert controller.state == ("failed" if lost else "finished")
+
+
+def test_work_that_failed_waits_for_the_next_tick() -> None:
+    controller = Controller()
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(JobStarted(JobConfig("again", n_partitions=2, n_shards=1, clocks=1), 0.0))
+    controller.handle(NodeReady("r", "tcp://r", 1, (0, 1), 0.0))
+    controller.handle(ShardsOpened("r", "tcp://r", (0,), 0.0))
+    assert controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 1),), "away", False, 0.1)) == []
+    assert controller.handle(NoticeReceived("nobody", 1.0, 0.1)) == []
+    done = TaskStats(0, 1, 1.0, 1, 0.0)
+    assert controller.handle(BatchDone("r", "tcp://r", 1, (done,), 0.2)) == []
+    (again,) = controller.handle(TickDue(0.25))
+    assert isinstance(again, Dispatch)
+    assert [(t.partition, t.attempt) for t in again.tasks] == [(1, 2)]
+    controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 2),), "ValueError: labels", True, 0.3))
+    assert (controller.state, controller.reason) == ("failed", "partition 1, clock 1, on node r: ValueError: labels")

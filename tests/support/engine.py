@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -52,11 +53,15 @@ class LocalCluster:
         self.close()
 
     def start_controller(self) -> None:
+        self.blobs.remove(JobPaths(self.job_id).rendezvous)  # a killed one's address is still there
         self._spawn("controller", "reliable", "--controller")
         self.client = ControllerClient(wait_rendezvous(self.blob_url, self.job_id, DEADLINE_S), timeout_s=10.0)
 
-    def start_node(self, name: str, tier: str = "transient", threads: int = 1, *more: str) -> None:
-        self._spawn(name, tier, "--threads", str(threads), "--no-notices", *more)
+    def start_node(self, name: str, tier: str = "transient", threads: int = 1, metadata_url: str | None = None) -> None:
+        """Start a node; it looks for notices, ten times a second, only where a metadata service is given."""
+        notices = ["--no-notices"] if metadata_url is None else ["--poll-s", "0.1"]
+        env = {} if metadata_url is None else {"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_url}
+        self._spawn(name, tier, "--threads", str(threads), *notices, env=env)
 
     def start_nodes(self, reliable: int, transient: int) -> None:
         """Start r1, r2, … and t1, t2, …, and wait until they have joined."""
@@ -78,7 +83,9 @@ class LocalCluster:
         process.terminate()
         return process.wait(DEADLINE_S)
 
-    def wait(self, until: Callable[[dict[str, Any]], bool], what: str, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+    def wait(
+        self, until: Callable[[dict[str, Any]], bool], what: str, deadline_s: float = DEADLINE_S
+    ) -> dict[str, Any]:
         """Poll the status until `until` holds and return it."""
         end = time.monotonic() + deadline_s
         while True:
@@ -109,14 +116,12 @@ class LocalCluster:
 
     def close(self) -> None:
         for process in self.processes.values():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
         self.processes.clear()
 
-    def _spawn(self, name: str, tier: str, *more: str) -> None:
+    def _spawn(self, name: str, tier: str, *more: str, env: Mapping[str, str] = MappingProxyType({})) -> None:
         scratch = self.path / "tmp"
         scratch.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "infra.node", "--job", self.job_id, "--blob", self.blob_url, "--name", name]
@@ -128,7 +133,7 @@ class LocalCluster:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=os.environ | {"TMPDIR": str(scratch)},
+                env=os.environ | {"TMPDIR": str(scratch)} | dict(env),
             )
 
 
@@ -153,7 +158,9 @@ def digits(cluster: LocalCluster, partitions: int) -> tuple[str, dict[str, Any]]
     return url, {"n_inputs": 64, "n_classes": 10, "n_examples": int(len(y) * 0.8)}
 
 
-def digits_job(cluster: LocalCluster, *, features: int, app_params: Mapping[str, Any] = {}, **config: Any) -> JobConfig:
+def digits_job(
+    cluster: LocalCluster, *, features: int, app_params: Mapping[str, Any] = MappingProxyType({}), **config: Any
+) -> JobConfig:
     """Return a job on digits whose clocks last as `features` says."""
     partitions = config.setdefault("n_partitions", 12)
     url, sizes = digits(cluster, partitions)

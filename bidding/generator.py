@@ -1,0 +1,200 @@
+"""A seeded market with the looks of the real ones, for when there is no price file.
+
+Each market has a level, a fraction of its on-demand price, about which it moves in small steps that come in bursts with
+calm stretches between; now and then it leaps to several times on-demand and falls back. Markets do not know each other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bidding.model import HOUR_S, Market
+from bidding.money import Micros
+from bidding.traces import Int64s, Trace, TraceSet
+
+Floats = NDArray[np.float64]
+
+#: Prices are multiples of this (0.0001 dollars), as on EC2.
+PRICE_STEP_MICROS: Micros = 100
+
+#: No bid could be higher than so many times on-demand, hence no price.
+_CAP = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MarketClimate:
+    """How a market behaves. The defaults are near the medians of us-east-1 in 2015 and 2016.
+
+    Attributes
+    ----------
+    base_share : (low, high)
+        A market's level as a share of its on-demand price; each market draws its own.
+    noise : float
+        Relative standard deviation about the level, outside spikes.
+    reversion_s : float
+        Time in which a departure from the level shrinks to 1/e, in seconds.
+    step_every_s, busy_s, calm_s : float
+        Mean seconds between steps in a burst; mean length of a burst, and of the calm between (0: no calm).
+    spike_every_s : float
+        Mean seconds from the start of one spike to that of the next.
+    spike_regularity : float
+        Shape of that (gamma) distribution: 1 has no memory, and its standard deviation is mean / sqrt(shape).
+    spike_spread : float
+        How much `spike_every_s` differs between markets: standard deviation of its logarithm.
+    spike_s, spike_height : (low, high)
+        Length of a spike in seconds, and its height in multiples of on-demand; log-uniform.
+    """
+
+    base_share: tuple[float, float] = (0.10, 0.26)
+    noise: float = 0.07
+    reversion_s: float = 3.0 * HOUR_S
+    step_every_s: float = 150.0
+    busy_s: float = 0.75 * HOUR_S
+    calm_s: float = 1.5 * HOUR_S
+    spike_every_s: float = 48.0 * HOUR_S
+    spike_regularity: float = 1.0
+    spike_spread: float = 1.2
+    spike_s: tuple[float, float] = (180.0, 2.0 * HOUR_S)
+    spike_height: tuple[float, float] = (1.1, 10.0)
+
+    def __post_init__(self) -> None:
+        for name in ("base_share", "spike_s", "spike_height"):
+            low, high = getattr(self, name)
+            if not (0 < low <= high and isfinite(high)):
+                raise ValueError(f"{name} is ({low}, {high}): it must be a low and a high, both above 0")
+        for name in ("reversion_s", "step_every_s", "busy_s", "spike_every_s", "spike_regularity"):
+            if not (getattr(self, name) > 0 and isfinite(getattr(self, name))):
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0")
+        for name in ("noise", "calm_s", "spike_spread"):
+            if not (getattr(self, name) >= 0 and isfinite(getattr(self, name))):
+                raise ValueError(f"{name} is {getattr(self, name)}: it cannot be negative")
+
+
+#: A market like most.
+TYPICAL = MarketClimate()
+
+#: For a demonstration of two hours: about every second hour a market takes whatever bids a little above its price, and
+#: between it hardly moves. Spikes come so regularly that few stretches of two hours go without one, though about half
+#: of all hours do; they are short, so that something can always be bought.
+LIVELY = MarketClimate(
+    noise=0.004,
+    step_every_s=600.0,
+    spike_every_s=125.0 * 60,
+    spike_regularity=200.0,
+    spike_spread=0.0,
+    spike_s=(180.0, 600.0),
+    spike_height=(1.5, 6.0),
+)
+
+
+def generate(
+    on_demand_micros: Mapping[Market, Micros],
+    from_s: int,
+    until_s: int,
+    rng: np.random.Generator,
+    *,
+    climate: MarketClimate = TYPICAL,
+) -> TraceSet:
+    """Return the traces of a made-up market over [from_s, until_s].
+
+    Parameters
+    ----------
+    on_demand_micros : mapping of Market to Micros
+        Which markets there are, with the hourly on-demand price of their type.
+    from_s, until_s : int
+        Every market has an event at `from_s`, and none after `until_s`.
+    rng : numpy.random.Generator
+        Each market, in sorted order, gets a generator of its own from it: the same seed, markets and times give the
+        same traces.
+    climate : MarketClimate
+
+    Raises
+    ------
+    ValueError
+        If `until_s` is not after `from_s`, or a price is not above 0.
+    """
+    if until_s <= from_s:
+        raise ValueError(f"a market cannot last from {from_s} to {until_s}")
+    markets = sorted(on_demand_micros)
+    for market in markets:
+        if on_demand_micros[market] <= 0:
+            raise ValueError(f"{market}: the on-demand price is {on_demand_micros[market]}: it must be above 0")
+    streams = zip(markets, rng.spawn(len(markets)), strict=True)
+    return TraceSet(
+        {market: _trace(on_demand_micros[market], from_s, until_s, stream, climate) for market, stream in streams}
+    )
+
+
+def _trace(on_demand: Micros, from_s: int, until_s: int, rng: np.random.Generator, climate: MarketClimate) -> Trace:
+    """Return the trace of one market; seconds count from `from_s` inside."""
+    span_s = until_s - from_s
+    level = on_demand * rng.uniform(*climate.base_share)
+    steps_s = _step_times(span_s, rng, climate)
+    quiet = level * np.exp(_noise(steps_s, rng.standard_normal(len(steps_s)), climate.noise, climate.reversion_s))
+    bounds_s, heights = _spikes(span_s, rng, climate)
+
+    times_s = np.unique(np.concatenate([steps_s, bounds_s]))
+    times_s = times_s[(times_s >= 0) & (times_s <= span_s)]
+    prices = quiet[np.searchsorted(steps_s, times_s, side="right") - 1]
+    passed = np.searchsorted(bounds_s, times_s, side="right")
+    spiking = passed % 2 == 1
+    prices[spiking] += on_demand * heights[passed[spiking] // 2] - level
+    capped = np.minimum(prices, _CAP * on_demand)
+    micros = np.maximum(np.rint(capped / PRICE_STEP_MICROS), 1).astype(np.int64) * PRICE_STEP_MICROS
+    changes = np.append(True, np.diff(micros) != 0)
+    return Trace(from_s + times_s[changes], micros[changes])
+
+
+def _step_times(span_s: int, rng: np.random.Generator, climate: MarketClimate) -> Int64s:
+    """Return the seconds of the small steps, rising; the first is 0."""
+    steps = _renewals(0.0, span_s, climate.step_every_s, 1.0, rng)
+    if climate.calm_s > 0:
+        cycles = int(2 * span_s / (climate.busy_s + climate.calm_s)) + 8
+        turns = np.cumsum(rng.exponential((climate.busy_s, climate.calm_s), (cycles, 2)).ravel())
+        # Begin somewhere in the life of the market rather than always with a burst.
+        turns -= rng.uniform(0.0, climate.busy_s + climate.calm_s)
+        steps = steps[np.searchsorted(turns, steps, side="right") % 2 == 0]
+    return np.unique(np.append(0, steps.astype(np.int64)))
+
+
+def _spikes(span_s: int, rng: np.random.Generator, climate: MarketClimate) -> tuple[Int64s, Floats]:
+    """Return start and end of each spike in turn, shape (2 n,), and the heights, shape (n,); none overlaps another."""
+    every_s = climate.spike_every_s * rng.lognormal(0.0, climate.spike_spread)
+    starts = _renewals(-every_s * rng.uniform(), span_s, every_s, climate.spike_regularity, rng).astype(np.int64)
+    starts = np.unique(starts)
+    lengths = _log_uniform(climate.spike_s, len(starts), rng)
+    ends = starts + np.maximum(lengths, 1.0).astype(np.int64)
+    ends[:-1] = np.minimum(ends[:-1], starts[1:])
+    return np.stack([starts, ends], axis=1).ravel(), _log_uniform(climate.spike_height, len(starts), rng)
+
+
+def _renewals(from_s: float, until_s: float, mean_s: float, shape: float, rng: np.random.Generator) -> Floats:
+    """Return the moments in (from_s, until_s] of a process with gamma gaps."""
+    parts = []
+    last_s = from_s
+    while last_s <= until_s:
+        draws = int((until_s - last_s) / mean_s * 1.1) + 16
+        part = last_s + np.cumsum(rng.gamma(shape, mean_s / shape, draws))
+        parts.append(part)
+        last_s = float(part[-1])
+    moments = np.concatenate(parts) if parts else np.empty(0)
+    return moments[moments <= until_s]
+
+
+def _log_uniform(bounds: tuple[float, float], size: int, rng: np.random.Generator) -> Floats:
+    return np.exp(rng.uniform(np.log(bounds[0]), np.log(bounds[1]), size))
+
+
+@njit(cache=True, nogil=True)
+def _noise(times_s: Int64s, normals: Floats, deviation: float, reversion_s: float) -> Floats:
+    """Return a mean-reverting (Ornstein-Uhlenbeck) process at irregular times, exactly, from independent normals."""
+    values = np.empty(len(times_s))
+    values[0] = deviation * normals[0]
+    for i in range(1, len(times_s)):
+        kept = np.exp(-(times_s[i] - times_s[i - 1]) / reversion_s)
+        values[i] = kept * values[i - 1] + deviation * np.sqrt(1.0 - kept * kept) * normals[i]
+    return values

@@ -1,0 +1,45 @@
+"""The life of a training job, from being asked for to its result. Run it again, and it attaches.
+
+Every step finds what an earlier run did: the job is recorded once, the reliable tier is bought under tokens, the
+controller outlives the flow, and a saved result is not trained again.
+"""
+
+from typing import Any
+
+from prefect import flow
+
+from tasks.failures import JobFailed
+from tasks.follow import follow
+from tasks.jobs import close_job, ended_result, open_job, record_job
+from tasks.ledger import book_ledger
+from tasks.machines import release_reliable_tier, secure_reliable_tier
+from tasks.preflight import check
+from tasks.spec import JobSpec
+from tasks.training import await_controller, prepare_data, start_training
+
+#: Real seconds that the first reliable machine has to boot and answer.
+_BOOT_S = 600.0
+
+
+@flow(name="train", validate_parameters=True)
+async def train(spec: JobSpec) -> dict[str, Any]:
+    """Train a model on a spot market; return the result (clocks, losses, held-out metrics)."""
+    check(spec)
+    record_job(spec)
+    result = ended_result(spec.job_id)
+    if result is None:
+        try:
+            data = prepare_data(spec)
+            open_job(spec)
+            secure_reliable_tier(spec)
+            address = await_controller(spec.job_id, _BOOT_S)
+            start_training(spec, address, data)
+            result = follow(spec)
+        except JobFailed as error:
+            close_job(spec.job_id, None, str(error))
+            release_reliable_tier(spec.job_id)
+            raise
+    close_job(spec.job_id, result)
+    release_reliable_tier(spec.job_id)
+    book_ledger(spec.job_id)
+    return result

@@ -1,0 +1,37 @@
+"""What a flow run knows of its own time."""
+
+from prefect.runtime import deployment, flow_run
+
+from infra.clock import SystemClock
+from tasks.world import world
+
+
+def stale() -> bool:
+    """Whether this run was scheduled for a decision point that a later one has overtaken.
+
+    After an outage all the runs that were missed start at once, oldest first; only the last has something to decide.
+    A run that nobody scheduled is never stale.
+    """
+    if not flow_run.id or not deployment.id:
+        return False
+    scheduled = flow_run.scheduled_start_time
+    if scheduled is None:
+        return False
+    behind_s = SystemClock().now_s() - float(scheduled.timestamp())
+    return bool(behind_s > world().settings.tick_s)
+
+
+def next_tick_s() -> float:
+    """Return the market time of the next decision point: the ticks stand on whole multiples of their period."""
+    period_s = world().settings.tick_s
+    return (world().clock.now_s() // period_s + 1) * period_s
+
+
+def next_hour_end_s(job_id: str) -> float | None:
+    """Return when the next hour of an allocation must be decided on, or None when the job holds nothing."""
+    here = world()
+    now_s = here.now_s()
+    held = here.store.allocations(job_id, alive=True)
+    lead_s = here.settings.renewal_lead_s
+    ends = [record.allocation.hour_ends_at_s(now_s) - lead_s for record in held]
+    return max(min(ends), now_s + 1) if ends else None

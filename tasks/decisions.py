@@ -1,0 +1,91 @@
+"""A decision point: what was seen goes to the engine, what it orders is written down before anybody acts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prefect.artifacts import create_table_artifact
+
+from bidding.actions import Acquire, Lapse, Order, Renew, Wait
+from bidding.engine import BidEngine, Standing
+from bidding.events import Event, NoticeSeen, TickDue
+from bidding.model import InstanceFact, Market, Tier
+from bidding.money import Micros, to_dollars
+from bidding.reconcile import by_token, reconcile
+from tasks.desk import enter, open_desk
+from tasks.machines import tiers_of
+from tasks.world import touch, world
+
+
+@touch("decide")
+def decide(
+    job_id: str,
+    facts: Sequence[InstanceFact],
+    prices: Mapping[Market, Micros],
+    notices: Mapping[str, int],
+) -> list[Order]:
+    """Reconcile what is believed with `facts`, take note of `notices`, and have the engine decide.
+
+    Nothing is bought before the reliable tier stands.
+
+    Parameters
+    ----------
+    notices : time at which the market takes an allocation, by its id.
+    """
+    here = world()
+    now_s = here.now_s()
+    groups = by_token(facts)
+
+    def plan(engine: BidEngine) -> Sequence[Event]:
+        events = reconcile(engine, groups, tiers_of(facts), now_s)
+        told = {event.allocation_id for event in events if isinstance(event, NoticeSeen)}
+        for name, takes_at_s in sorted(notices.items()):
+            position = engine.positions.get(name)
+            if position is not None and position.standing is Standing.HELD and name not in told:
+                events.append(NoticeSeen(now_s, name, takes_at_s))
+        if _reliable_tier_stands(engine):
+            events.append(TickDue(now_s, prices))
+        return events
+
+    return enter(here, job_id, plan, dict(groups))
+
+
+def opened_markets(job_id: str) -> tuple[Market, ...]:
+    """Return the markets that the job may bid in; none before it was opened."""
+    engine, _ = open_desk(world(), job_id)
+    return engine.opened.markets if engine.job_id is not None else ()
+
+
+@touch("publish decision")
+def publish(job_id: str, orders: Sequence[Order]) -> None:
+    """Show the last decision in the Prefect UI, with the candidates that it was weighed against."""
+    rows = [row for order in orders for row in _rows(order)]
+    if rows:
+        create_table_artifact(rows, key=f"decision-{job_id}", description=f"Last decision for {job_id}")
+
+
+def _reliable_tier_stands(engine: BidEngine) -> bool:
+    return any(
+        p.standing is Standing.HELD and p.allocation.tier is Tier.RELIABLE for p in engine.positions.values()
+    ) or (engine.job_id is not None and engine.closed)
+
+
+def _rows(order: Order) -> list[dict[str, Any]]:
+    match order:
+        case Acquire() | Wait():
+            verdict = {"order": type(order).__name__, "reason": order.decision.reason}
+            rows = [
+                {
+                    **verdict,
+                    "market": str(c.market),
+                    "count": c.count,
+                    "bid": to_dollars(c.bid_micros),
+                    "eviction within the hour": round(c.eviction_prob, 3),
+                    "$ per vCPU-h": round(c.cost_per_work, 6),
+                    "why not": c.why_not,
+                }
+                for c in order.decision.candidates
+            ]
+            return rows or [verdict]
+        case Renew() | Lapse():
+            name = f"{type(order).__name__} {order.allocation_id}, hour {order.hour}"
+            return [{"order": name, "reason": order.decision.reason}]

@@ -1,0 +1,105 @@
+"""Following a job from the flow that asked for it. The training does not need the follower."""
+
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
+from bidding.model import Tier
+from infra.cluster import ControllerUnreachable, wait_rendezvous
+from infra.errors import JobFailed
+from tasks.jobs import saved_result
+from tasks.spec import JobSpec
+from tasks.training import look, note
+from tasks.world import touch, world
+
+#: Real seconds between two looks, and between two updates of the artifact in the UI.
+_LOOK_S = 0.5
+_ARTIFACT_S = 5.0
+
+
+@touch("follow training")
+def follow(spec: JobSpec) -> dict[str, Any]:
+    """Follow the training to its end, showing progress; return its result.
+
+    A controller that does not answer is waited for: it is started anew by its machine, under the same job.
+
+    Raises
+    ------
+    JobFailed
+        If the controller says so, or its machine is gone.
+    """
+    here = world()
+    bar = _ProgressBar(spec)
+    clock = 0
+    while True:
+        address = here.store.job(spec.job_id).controller_address
+        status = look(address, clock) if address else None
+        if status is None:
+            result = saved_result(spec.job_id)
+            if result is not None:
+                return result
+            _find_controller(spec.job_id)
+        else:
+            note(spec.job_id, status)
+            clock = status["clock"]
+            bar.show(status)
+            if status["state"] == "failed":
+                raise JobFailed(f"job {spec.job_id}: {status['reason']}")
+            if status["state"] in ("finished", "stopped"):
+                result = saved_result(spec.job_id) or status["result"]
+                if result is not None:
+                    bar.finish()
+                    return dict(result)
+        here.clock.wait_until(here.clock.now_s() + _LOOK_S * here.clock.scale)
+
+
+def _find_controller(job_id: str) -> None:
+    """Look where the controller is now; `JobFailed` if the reliable tier is gone."""
+    here = world()
+    records = here.store.allocations(job_id)
+    reliable = [record for record in records if record.allocation.tier is Tier.RELIABLE]
+    if reliable and not any(record.alive for record in reliable):
+        raise JobFailed(f"job {job_id}: the reliable tier is gone, and no model was saved")
+    with suppress(ControllerUnreachable):  # it is still starting; the next look asks again
+        here.store.set_controller(job_id, wait_rendezvous(here.settings.blob_url, job_id, _LOOK_S))
+
+
+class _ProgressBar:
+    """The job's progress artifact, in the Prefect UI."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._clock = world().clock
+        self._scale = self._clock.scale
+        self._shown_s = float("-inf")
+        self._artifact: UUID | None = None
+
+    def show(self, status: dict[str, Any]) -> None:
+        """Show `status`, not too often."""
+        now_s = self._clock.now_s() / self._scale
+        if now_s - self._shown_s < _ARTIFACT_S:
+            return
+        self._shown_s = now_s
+        self._set(100 * self._share(status), f"clock {status['clock']}, {status['state']}")
+
+    def finish(self) -> None:
+        """Show that all is done."""
+        self._set(100.0, "done")
+
+    def _share(self, status: dict[str, Any]) -> float:
+        """Return the part of the job that is done, by clocks or by time, whichever is further."""
+        training = self._spec.training
+        by_clock = status["clock"] / training.clocks if training.clocks else 0.0
+        elapsed_s = (status["elapsed_s"] or 0.0) * self._scale
+        by_time = elapsed_s / (training.hours * 3600) if training.hours else 0.0
+        return min(max(by_clock, by_time), 1.0)
+
+    def _set(self, percent: float, text: str) -> None:
+        if self._artifact is None:
+            made = create_progress_artifact(percent, key=f"progress-{self._spec.job_id}", description=text)
+            assert isinstance(made, UUID)
+            self._artifact = made
+        else:
+            update_progress_artifact(self._artifact, percent, description=text)

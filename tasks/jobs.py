@@ -1,0 +1,148 @@
+"""Jobs in the state database: record, look up, open, close."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from bidding.events import JobClosed, JobOpened
+from bidding.eviction import fit
+from bidding.job import JobModel
+from bidding.model import InstanceType, Market
+from bidding.money import Micros
+from infra.blobs import JobPaths
+from infra.errors import InputError, JobFailed
+from infra.records import Job, JobState
+from tasks.desk import enter, once, open_desk
+from tasks.prices import history
+from tasks.spec import JobSpec
+from tasks.world import touch, world
+
+_DAY_S = 86_400
+
+
+@touch("record job")
+def record_job(spec: JobSpec) -> Job:
+    """Record the job, or return the one that is there; the same id with another spec is refused."""
+    return world().store.create_job(spec.job_id, spec.model_dump(mode="json"), world().clock.now_s())
+
+
+def job_spec(job_id: str) -> JobSpec:
+    """Return what was asked for."""
+    return JobSpec.model_validate(dict(world().store.job(job_id).spec))
+
+
+def types_on_sale(at_s: float) -> Mapping[str, InstanceType]:
+    """Return the catalogue's types of the day."""
+    return world().catalog.at(datetime.fromtimestamp(at_s, UTC).date())
+
+
+def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
+    """Return the types of `markets`.
+
+    Raises
+    ------
+    InputError
+        Naming the first type that the catalogue has no on-demand price for.
+    """
+    types = types_on_sale(at_s)
+    for market in markets:
+        if market.instance_type not in types:
+            known = market.instance_type in world().catalog.names
+            what = "has no on-demand price on that day in" if known else "is not in"
+            raise InputError(f"instance type {market.instance_type}: {what} the catalogue; name another, or --catalog")
+    return {market.instance_type: types[market.instance_type] for market in markets}
+
+
+@touch("open job", market=True)
+def open_job(spec: JobSpec) -> int:
+    """Write down what the job is and what history says of bids; return how many markets it may bid in.
+
+    Opening again changes nothing.
+    """
+    engine, _ = open_desk(world(), spec.job_id)
+    if engine.job_id is not None:
+        return len(engine.opened.markets)
+    here = world()
+    now_s = here.now_s()
+    markets = [Market.parse(text) for text in spec.transient.markets]
+    reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
+    types = priced([*markets, reliable], now_s)
+    from_s = int(now_s - here.settings.history_days * _DAY_S)
+    traces = history(markets, from_s, now_s)
+    missing = [market for market in markets if market not in traces]
+    if missing:
+        raise InputError(f"market {missing[0]}: has no price history before {datetime.fromtimestamp(now_s, UTC)}")
+    event = JobOpened(
+        at_s=now_s,
+        job_id=spec.job_id,
+        job=job_model(spec, here.settings.renewal_lead_s),
+        policy=spec.transient.policy,
+        types=types,
+        markets=tuple(sorted(markets)),
+        evictions=fit(traces, from_s, now_s),
+    )
+    enter(here, spec.job_id, once(JobOpened, event))
+    return len(markets)
+
+
+def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
+    """Return what the economics need to know of the job."""
+    tier = spec.transient
+    return JobModel(
+        scaling_efficiency=tier.scaling_efficiency,
+        resize_overhead_s=tier.resize_overhead_s,
+        eviction_overhead_s=tier.eviction_overhead_s,
+        allocation_vcpus=tier.allocation_vcpus,
+        max_spot_vcpus=tier.max_vcpus,
+        renewal_lead_s=renewal_lead_s,
+        ceiling_on_demand=tier.ceiling_on_demand,
+    )
+
+
+def saved_result(job_id: str) -> dict[str, Any] | None:
+    """Return the result that the controller saved with the model, or None while there is none."""
+    here = world()
+    manifest = here.blobs.manifest(JobPaths(job_id).model)
+    return None if manifest is None else dict(manifest.about)
+
+
+def ended_result(job_id: str) -> dict[str, Any] | None:
+    """Return the result of a job whose work is done, or None while it is not.
+
+    Raises
+    ------
+    JobFailed
+        If it failed before; it does not run again under this id.
+    """
+    job = world().store.job(job_id)
+    if job.state is JobState.FAILED:
+        raise JobFailed(f"job {job_id}: failed before ({job.failure}); give a new job another id")
+    return saved_result(job_id)
+
+
+def ticking_jobs(job_id: str | None = None) -> list[str]:
+    """Return the jobs that a tick has something to do for: open ones, and ended ones that still hold machines.
+
+    With `job_id`, that one if it is among them.
+    """
+    store = world().store
+    jobs = store.jobs() if job_id is None else [store.job(job_id)]
+    return [job.job_id for job in jobs if not job.state.terminal or store.allocations(job.job_id, alive=True)]
+
+
+@touch("close job")
+def close_job(job_id: str, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
+    """Write down how the job ended. Nothing more is bought for it; closing again changes nothing."""
+    here = world()
+    if open_desk(here, job_id)[0].job_id is not None:
+        enter(here, job_id, once(JobClosed, JobClosed(here.now_s())))
+    state = JobState.FAILED if failure else JobState.FINISHED
+    if result is not None and result.get("state") == "stopped":
+        state = JobState.STOPPED
+    if not here.store.job(job_id).state.terminal:
+        here.store.move_job(job_id, state, here.clock.now_s(), result=result, failure=failure)
+
+
+def spent(job_id: str) -> Micros:
+    """Return the money spent on the job: the sum of its ledger."""
+    return world().store.spent(job_id)

@@ -1,0 +1,21 @@
+"""The ledger: what every hour of every allocation cost, kept up with the market."""
+
+from bidding.billing import HourlyRefund
+from bidding.traces import TraceSet
+from infra.billing import book
+from tasks.prices import history
+from tasks.world import touch, world
+
+
+@touch("book the ledger", market=True)
+def book_ledger(job_id: str) -> int:
+    """Bring the job's ledger up to now; return how many lines were added."""
+    here = world()
+    records = here.store.allocations(job_id)
+    spot = [record.allocation for record in records if record.allocation.bid_micros is not None]
+    now_s = here.now_s()
+    traces = (
+        history(sorted({a.market for a in spot}), min(a.launched_at_s for a in spot), now_s) if spot else TraceSet({})
+    )
+    booking = book(here.store, job_id, traces, here.catalog, now_s, HourlyRefund())
+    return len(booking.added)

@@ -1,0 +1,192 @@
+"""Machines: what the market says of them, buying, letting go. Every purchase has a token, so repeating one is harmless."""
+
+from collections.abc import Mapping, Sequence
+
+from bidding.actions import Acquire
+from bidding.events import AllocationGranted, AllocationRefused, Event
+from bidding.model import InstanceFact, LaunchRequest, Market, Tier
+from bidding.ports import BadRequest, LaunchRefused, TokenMismatch
+from bidding.reconcile import allocation_of, by_token, reconcile
+from infra.bootstrap import NodeBoot, user_data
+from infra.errors import JobFailed
+from tasks.desk import enter
+from tasks.jobs import types_on_sale
+from tasks.spec import JobSpec
+from tasks.world import touch, world
+
+#: Every machine of ours carries these.
+MANAGED = ("proteus:managed", "true")
+JOB_TAG = "proteus:job"
+TIER_TAG = "proteus:tier"
+#: The machine that the controller runs on.
+_CONTROLLER_ORDER = "reliable-0"
+
+
+def job_tag(job_id: str) -> tuple[str, str]:
+    """Return the tag that the job's machines carry."""
+    return (JOB_TAG, job_id)
+
+
+def tiers_of(facts: Sequence[InstanceFact]) -> dict[str, Tier]:
+    """Return the tier of each purchase, by its token, as the machines' tags tell it."""
+    return {fact.token: Tier(fact.tags.get(TIER_TAG, Tier.TRANSIENT)) for fact in facts}
+
+
+@touch("observe machines", market=True)
+def observe_machines(job_id: str) -> list[InstanceFact]:
+    """Return every machine of the job that the market remembers."""
+    return world().market.describe([job_tag(job_id)])
+
+
+@touch("buy", market=True)
+def buy(spec: JobSpec, order: Acquire) -> str:
+    """Carry out a purchase and write down what became of it; return that in a few words."""
+    request = _request(spec, order.order_id, order.market, order.count, Tier.TRANSIENT, bid_micros=order.bid_micros)
+    return _launch(spec.job_id, request)
+
+
+@touch("secure reliable tier", market=True)
+def secure_reliable_tier(spec: JobSpec) -> None:
+    """Buy the machines that must last, or find them bought; the controller's machine first.
+
+    Raises
+    ------
+    JobFailed
+        If the market refuses: without them there is no job.
+    """
+    here = world()
+    market = Market(spec.reliable.instance_type, spec.reliable.zone)
+    parts = {_CONTROLLER_ORDER: 1, "reliable-1": spec.reliable.count - 1}
+    for suffix, count in parts.items():
+        if not count:
+            continue
+        order_id = f"{spec.job_id}-{suffix}"
+        params = {"market": str(market), "count": count, "bid_micros": None}
+        here.store.plan(order_id, spec.job_id, "acquire", order_id, params, here.clock.now_s())
+        request = _request(spec, order_id, market, count, Tier.RELIABLE, controller=suffix == _CONTROLLER_ORDER)
+        said = _launch(spec.job_id, request)
+        if not said.startswith("granted"):
+            raise JobFailed(f"job {spec.job_id}: the reliable tier could not be bought: {said}")
+
+
+@touch("let go", market=True)
+def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
+    """End the machines of allocations; return the instances that were told to."""
+    facts = by_token(world().market.describe([job_tag(job_id)]))
+    ids = [fact.instance_id for name in allocation_ids for fact in facts.get(name, ()) if fact.alive]
+    if ids:
+        world().market.terminate(ids)
+    return ids
+
+
+@touch("release reliable tier", market=True)
+def release_reliable_tier(job_id: str) -> None:
+    """End the machines that were bought on demand, and write down that they are gone.
+
+    Spot machines stay to the end of their paid hour: an eviction until then gives the hour's money back.
+    """
+    here = world()
+    records = here.store.allocations(job_id, alive=True)
+    names = [record.allocation_id for record in records if record.allocation.tier is Tier.RELIABLE]
+    if not names:
+        return
+    facts = by_token(here.market.describe([job_tag(job_id)]))
+    here.market.terminate([fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
+    groups = by_token(here.market.describe([job_tag(job_id)]))
+    enter(here, job_id, lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), here.now_s()), dict(groups))
+
+
+@touch("find orphans", market=True)
+def orphans() -> list[str]:
+    """Return the machines that are tagged ours and alive, and that no job wants.
+
+    A machine is wanted while its job is open, or its allocation is held by the book (a spot machine of an ended job
+    that waits for the end of its paid hour). One that was launched less than two ticks ago may not be in the book yet.
+    """
+    here = world()
+    grace_s = 2 * here.settings.tick_s
+    open_jobs = {job.job_id for job in here.store.jobs() if not job.state.terminal}
+    found = []
+    for fact in here.market.describe([MANAGED]):
+        job_id = fact.tags.get(JOB_TAG, "")
+        if not fact.alive or job_id in open_jobs or here.now_s() - fact.launched_at_s < grace_s:
+            continue
+        held = {record.allocation_id for record in here.store.allocations(job_id, alive=True)}
+        if fact.token not in held:
+            found.append(fact.instance_id)
+    return found
+
+
+@touch("terminate", market=True)
+def terminate(instance_ids: Sequence[str]) -> None:
+    """End machines, whatever they are for."""
+    if instance_ids:
+        world().market.terminate(instance_ids)
+
+
+def _flat(groups: Mapping[str, Sequence[InstanceFact]]) -> list[InstanceFact]:
+    return [fact for group in groups.values() for fact in group]
+
+
+def machine_names(job_id: str, allocation_id: str) -> list[str]:
+    """Return the instances of an allocation, which is what the controller calls its nodes."""
+    records = world().store.allocations(job_id)
+    return [name for r in records if r.allocation_id == allocation_id for name in r.instance_ids]
+
+
+def _launch(job_id: str, request: LaunchRequest) -> str:
+    """Ask the market, and enter its answer; an answer that is lost is found by the next tick."""
+    here = world()
+    try:
+        facts = here.market.launch(request)
+    except (LaunchRefused, BadRequest, TokenMismatch) as error:
+        refused: Event = AllocationRefused(here.now_s(), request.token, error.code, error.message)
+        enter(here, job_id, lambda engine: [] if request.token in engine.positions else [refused])
+        return f"refused: {error}"
+    granted = AllocationGranted(here.now_s(), request.token, allocation_of(facts, Tier(request.tags[TIER_TAG])))
+    enter(
+        here,
+        job_id,
+        lambda engine: [] if request.token in engine.positions else [granted],
+        {request.token: facts},
+    )
+    return f"granted: {request.count} x {request.market}"
+
+
+def _request(
+    spec: JobSpec,
+    order_id: str,
+    market: Market,
+    count: int,
+    tier: Tier,
+    *,
+    bid_micros: int | None = None,
+    controller: bool = False,
+) -> LaunchRequest:
+    here = world()
+    settings = here.settings
+    environment: dict[str, str] = {"PROTEUS_CLOCK": settings.clock, "PROTEUS_ALLOCATION": order_id}
+    boot = NodeBoot(
+        job_id=spec.job_id,
+        blob_url=settings.blob_url,
+        tier=tier,
+        threads=node_threads(market, here.clock.scale),
+        controller=controller,
+        python=settings.node_python,
+        poll_s=settings.poll_s / here.clock.scale,
+        environment=environment,
+    )
+    tags: Mapping[str, str] = {
+        MANAGED[0]: MANAGED[1],
+        JOB_TAG: spec.job_id,
+        TIER_TAG: str(tier),
+        "proteus:order": order_id,
+        "Name": f"proteus {spec.job_id} {tier}",
+    }
+    return LaunchRequest(order_id, market, count, bid_micros, user_data(boot), tags)
+
+
+def node_threads(market: Market, scale: float) -> int:
+    """Return how many micro-tasks a machine runs at a time: its vCPUs, or one where many share a real machine."""
+    kind = types_on_sale(world().clock.now_s()).get(market.instance_type)
+    return 1 if scale != 1 or kind is None else kind.vcpu

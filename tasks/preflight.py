@@ -1,0 +1,28 @@
+"""What can be known to be wrong before anything is bought or written."""
+
+from bidding.model import Market
+from bidding.policies import policy
+from infra.errors import InputError
+from tasks.jobs import priced
+from tasks.spec import JobSpec
+from tasks.world import touch, world
+
+
+@touch("check", market=True)
+def check(spec: JobSpec) -> None:
+    """Refuse a job that cannot run as it is written.
+
+    Raises
+    ------
+    InputError
+        One line that names the field and the mend.
+    """
+    here = world()
+    try:
+        policy(spec.transient.policy)
+        markets = [Market.parse(text) for text in spec.transient.markets]
+    except ValueError as error:
+        raise InputError(f"job {spec.job_id}: {error}") from None
+    reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
+    priced([*markets, reliable], here.clock.now_s())
+    here.market.describe([("proteus:job", spec.job_id)])  # the market answers, and lets us in

@@ -1,0 +1,111 @@
+"""The training itself, as the controller of a job tells of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from infra.cluster import ControllerClient, ControllerUnreachable, wait_rendezvous
+from infra.datasets import DataSummary, prepare
+from infra.records import JobState
+from psengine.model import JobConfig
+from tasks.spec import JobSpec
+from tasks.world import touch, world
+
+#: Real seconds that a call to the controller may take.
+_CALL_S = 5.0
+_HOUR_S = 3600
+
+
+@touch("prepare data")
+def prepare_data(spec: JobSpec) -> DataSummary:
+    """Write the job's partitions to the blob store, or find them there."""
+    training = spec.training
+    return prepare(world().blobs, spec.job_id, training.data, training.partitions, training.seed)
+
+
+@touch("meet the controller")
+def await_controller(job_id: str, patience_s: float) -> str:
+    """Return the controller's address, waiting for it to start; written down for everybody."""
+    address = wait_rendezvous(world().settings.blob_url, job_id, patience_s)
+    world().store.set_controller(job_id, address)
+    return address
+
+
+@touch("start training")
+def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, Any]:
+    """Start the training, or attach to it; return its status."""
+    training = spec.training
+    config = JobConfig(
+        job_id=spec.job_id,
+        app=training.app,
+        app_params={
+            "n_inputs": data.features,
+            "n_classes": data.classes,
+            "n_examples": data.rows,
+            **training.app_params,
+        },
+        data_url=data.data_url,
+        n_partitions=training.partitions,
+        n_shards=training.shards,
+        staleness=training.staleness,
+        clocks=training.clocks,
+        max_seconds=None if training.hours is None else training.hours * _HOUR_S / world().clock.scale,
+        seed=training.seed,
+        n_reliable=spec.reliable.count,
+    )
+    return ControllerClient(address, _CALL_S).start(config.to_dict())
+
+
+def look(address: str, since_clock: int) -> dict[str, Any] | None:
+    """Return the controller's status, or None where it does not answer just now."""
+    try:
+        return ControllerClient(address, _CALL_S).status(since_clock)
+    except ControllerUnreachable:
+        return None
+
+
+def note(job_id: str, status: dict[str, Any]) -> None:
+    """Write down a point of the job's progress."""
+    store, now_s = world().store, world().clock.now_s()
+    state = JobState(status["state"])
+    if not state.terminal and store.job(job_id).state not in (state, JobState.STOPPING):
+        store.move_job(job_id, state, now_s)
+    losses = status["losses"]
+    store.observe(
+        job_id,
+        now_s,
+        "progress",
+        {
+            "state": status["state"],
+            "clock": status["clock"],
+            "loss": losses[-1][1] if losses else None,
+            "stage": status["stage"],
+            "ready": sum(node["state"] == "ready" for node in status["nodes"]),
+            "repeated": status["repeated_micro_tasks"],
+        },
+    )
+
+
+@touch("drain")
+def drain(job_id: str, nodes: Sequence[str], within_s: float) -> bool:
+    """Have the controller move all work off `nodes` within so many real seconds; return whether it said so in time."""
+    here = world()
+    address = here.store.job(job_id).controller_address
+    if address is None or not nodes:
+        return False
+    client = ControllerClient(address, _CALL_S)
+    deadline_s = here.clock.now_s() + within_s * here.clock.scale
+    try:
+        status = client.drain(list(nodes), within_s)
+        while not _drained(status, nodes):
+            if here.clock.now_s() >= deadline_s:
+                return False
+            here.clock.wait_until(here.clock.now_s() + 0.05 * here.clock.scale)
+            status = client.status(status["clock"])
+    except ControllerUnreachable:
+        return False
+    return True
+
+
+def _drained(status: dict[str, Any], nodes: Sequence[str]) -> bool:
+    busy = {node["name"] for node in status["nodes"] if node["state"] not in ("drained", "lost") and not node["gone"]}
+    return busy.isdisjoint(nodes)

@@ -1,0 +1,196 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bidding.billing import HourlyRefund
+from bidding.catalog import Catalog, CatalogRow
+from bidding.model import Allocation, EndCause, InstanceType, Market, Tier
+from bidding.traces import Trace, TraceSet
+from infra.billing import BillingError, book, compare, due_lines
+from infra.records import AllocationRecord, LedgerKind, LedgerLine
+from infra.store import Store
+
+HOUR = 3600
+T0 = 1_460_000_000  # 2016-04-07
+SPOT = Market("c4.large", "us-east-1a")
+CATALOG = Catalog(
+    [
+        CatalogRow(InstanceType("m4.large", 2, 8.0, 120_000)),
+        CatalogRow(InstanceType("m4.large", 2, 8.0, 100_000), date(2016, 4, 8)),
+    ]
+)
+#: 20000 at first, 30000 after 50 minutes, 40000 after 100 minutes.
+TRACES = TraceSet({SPOT: Trace(np.array([T0 - 10, T0 + 3000, T0 + 6000]), np.array([20_000, 30_000, 40_000]))})
+HELD = Allocation("a-1", SPOT, 3, T0, Tier.TRANSIENT, 50_000)
+RELIABLE = Allocation("r-1", Market("m4.large", "us-east-1a"), 2, T0, Tier.RELIABLE)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/state.db") as opened:
+        opened.create_job("job-1", {}, T0)
+        yield opened
+
+
+def buy(store: Store, allocation: Allocation) -> None:
+    store.record_allocation("job-1", f"order-{allocation.allocation_id}", allocation, [])
+
+
+def amounts(store: Store) -> dict[str, int]:
+    return {line.entry_id: line.amount_micros for line in store.ledger("job-1")}
+
+
+def test_hours_are_charged_as_they_begin_and_an_eviction_refunds_the_last(store: Store) -> None:
+    buy(store, HELD)
+    assert book(store, "job-1", TRACES, CATALOG, T0 - 1).added == ()
+    assert [line.entry_id for line in book(store, "job-1", TRACES, CATALOG, T0).added] == ["a-1/0/charge"]
+    assert book(store, "job-1", TRACES, CATALOG, T0 + HOUR - 1).added == ()
+    book(store, "job-1", TRACES, CATALOG, T0 + HOUR + 0.7)
+    assert amounts(store) == {"a-1/0/charge": 60_000, "a-1/1/charge": 90_000}
+    store.end_allocation("a-1", T0 + 7000, EndCause.EVICTED)
+    assert book(store, "job-1", TRACES, CATALOG, T0 + 6999).added == ()
+    (refund,) = book(store, "job-1", TRACES, CATALOG, T0 + 7000).added
+    assert refund == LedgerLine(
+        "job-1", "a-1", 1, LedgerKind.REFUND, T0 + 7000, price_micros=30_000, amount_micros=-90_000, note="evicted"
+    )
+    assert store.spent("job-1") == 60_000
+    assert book(store, "job-1", TRACES, CATALOG, T0 + 90 * HOUR).added == ()
+
+
+def test_who_ends_an_allocation_himself_pays_for_the_hour_he_began(store: Store) -> None:
+    buy(store, HELD)
+    store.end_allocation("a-1", T0 + HOUR + 1, EndCause.USER)
+    book(store, "job-1", TRACES, CATALOG, T0 + 9 * HOUR)
+    assert amounts(store) == {"a-1/0/charge": 60_000, "a-1/1/charge": 90_000}
+
+
+def test_on_demand_machines_pay_for_started_hours_at_the_price_of_their_first_day(store: Store) -> None:
+    later = replace(RELIABLE, allocation_id="r-2", launched_at_s=T0 + 24 * HOUR)
+    buy(store, RELIABLE)
+    buy(store, later)
+    store.end_allocation("r-1", T0 + HOUR + 1, EndCause.USER)
+    book(store, "job-1", {}, CATALOG, T0 + 24 * HOUR)
+    assert amounts(store) == {"r-1/0/charge": 240_000, "r-1/1/charge": 240_000, "r-2/0/charge": 200_000}
+    assert {line.note for line in store.ledger("job-1")} == {"on demand"}
+
+
+def test_a_charge_for_an_hour_after_an_end_that_was_learned_of_late_is_taken_back_once(store: Store) -> None:
+    buy(store, HELD)
+    book(store, "job-1", TRACES, CATALOG, T0 + HOUR)  # nobody has told us yet that it went on the hour
+    store.end_allocation("a-1", T0 + HOUR, EndCause.EVICTED)
+    (back,) = book(store, "job-1", TRACES, CATALOG, T0 + HOUR + 60).added
+    assert (back.entry_id, back.amount_micros) == ("a-1/1/refund", -90_000)
+    assert book(store, "job-1", TRACES, CATALOG, T0 + 5 * HOUR).added == ()
+    assert store.spent("job-1") == 60_000
+
+
+def test_a_line_is_never_edited_and_a_difference_is_told(store: Store) -> None:
+    buy(store, HELD)
+    book(store, "job-1", TRACES, CATALOG, T0)
+    dearer = TraceSet({SPOT: Trace(np.array([T0 - 10]), np.array([21_000]))})
+    booking = book(store, "job-1", dearer, CATALOG, T0 + 60)
+    assert booking.added == ()
+    assert [(was.amount_micros, now.amount_micros) for was, now in booking.disputed] == [(60_000, 63_000)]
+    assert amounts(store) == {"a-1/0/charge": 60_000}
+
+
+@pytest.mark.parametrize(
+    ("allocation", "traces", "reason"),
+    [
+        (HELD, TraceSet({}), "a-1 in c4.large/us-east-1a: no price is known"),
+        (replace(HELD, launched_at_s=T0 - 11), TRACES, "no price is known at"),
+        (replace(RELIABLE, market=Market("x1.large", "z")), TRACES, "no on-demand price of x1.large for 2016-04-07"),
+    ],
+)
+def test_a_price_that_is_not_known_is_told_and_nothing_booked(
+    store: Store, allocation: Allocation, traces: TraceSet, reason: str
+) -> None:
+    buy(store, replace(RELIABLE, allocation_id="fine", launched_at_s=T0 - 100))
+    buy(store, allocation)
+    with pytest.raises(BillingError, match=reason) as caught:
+        book(store, "job-1", traces, CATALOG, T0 + 10)
+    assert "\n" not in str(caught.value)
+    assert store.ledger("job-1") == []
+
+
+# ---- properties
+
+ENDS = st.none() | st.tuples(st.integers(0, 4 * HOUR) | st.sampled_from([HOUR, 2 * HOUR]), st.sampled_from(EndCause))
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[AllocationRecord]:
+    records = []
+    for index in range(draw(st.integers(1, 4))):
+        launched = T0 + draw(st.integers(0, 2 * HOUR))
+        end = draw(ENDS)
+        base = HELD if draw(st.booleans()) else RELIABLE
+        allocation = replace(base, allocation_id=f"a-{index}", launched_at_s=launched, count=draw(st.integers(1, 9)))
+        ended, cause = (None, None) if end is None else (launched + end[0], end[1])
+        records.append(AllocationRecord("job-1", allocation, (), f"o-{index}", ended, cause))
+    return records
+
+
+TIMES = st.lists(st.integers(T0 - HOUR, T0 + 7 * HOUR), max_size=8)
+LAST = T0 + 7 * HOUR
+
+
+def fold(records: list[AllocationRecord], ledger: dict[str, LedgerLine], now_s: int) -> None:
+    booking = compare(records, list(ledger.values()), due_lines(records, TRACES, CATALOG, now_s, HourlyRefund()))
+    assert not booking.disputed
+    for line in booking.added:
+        assert line.entry_id not in ledger
+        ledger[line.entry_id] = line
+
+
+@given(lives(), TIMES)
+def test_booking_at_any_times_in_any_order_ends_in_the_same_ledger(
+    records: list[AllocationRecord], times: list[int]
+) -> None:
+    once: dict[str, LedgerLine] = {}
+    fold(records, once, LAST)
+    often: dict[str, LedgerLine] = {}
+    for now_s in [*times, LAST, *times]:
+        fold(records, often, now_s)
+    assert often == once
+
+
+@given(lives(), TIMES, st.integers(0, 3 * HOUR))
+def test_ends_learned_of_late_cost_the_same(records: list[AllocationRecord], times: list[int], late_s: int) -> None:
+    once: dict[str, LedgerLine] = {}
+    fold(records, once, LAST)
+    often: dict[str, LedgerLine] = {}
+    for now_s in sorted(times):
+        unknown = [record.ended_at_s is None or record.ended_at_s + late_s > now_s for record in records]
+        known = [
+            replace(record, ended_at_s=None, end_cause=None) if hidden else record
+            for record, hidden in zip(records, unknown, strict=True)
+        ]
+        fold(known, often, now_s)
+    fold(records, often, LAST)
+    assert sum(line.amount_micros for line in often.values()) == sum(line.amount_micros for line in once.values())
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records=lives(), times=TIMES)
+def test_the_store_ends_in_the_ledger_of_one_booking(
+    tmp_path_factory: pytest.TempPathFactory, records: list[AllocationRecord], times: list[int]
+) -> None:
+    once: dict[str, LedgerLine] = {}
+    fold(records, once, LAST)
+    with Store.open(f"sqlite:///{tmp_path_factory.mktemp('state')}/state.db") as store:
+        store.create_job("job-1", {}, T0)
+        for record in records:
+            buy(store, record.allocation)
+            if record.ended_at_s is not None and record.end_cause is not None:
+                store.end_allocation(record.allocation_id, record.ended_at_s, record.end_cause)
+        for now_s in [*times, LAST]:
+            book(store, "job-1", TRACES, CATALOG, now_s)
+        assert {line.entry_id: line for line in store.ledger("job-1")} == once
+        assert store.spent("job-1") == sum(line.amount_micros for line in once.values())

@@ -1,0 +1,222 @@
+"""The agent and its client against a transport in memory that can lose, double and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+
+from psengine.agent import NodeAgent
+from psengine.apps.base import Work
+from psengine.events import BatchDone, BatchFailed, NodeFailed, NodeReady, ShardsOpened
+from psengine.instructions import Dispatch, LoadPartitions, OpenShards, ShardOwner, UpdateShardMap
+from psengine.model import JobConfig, TableSpec, TaskKey
+from psengine.transport import Transport, Unreachable
+
+HERE, THERE, CONTROLLER = "tcp://here", "tcp://there", "tcp://controller"
+
+
+class Counting:
+    """An application whose update is 1 + partition, and which checks that it reads what it should."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (TableSpec("w", 4, 1, "float64"),)
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+        return np.zeros((rows[1] - rows[0], 1))
+
+    def prepare(self, arrays: Any) -> float:
+        return float(arrays["x"])
+
+    def run(self, data: float, params: Any, clock: int) -> Work:
+        if self.fails:
+            raise ZeroDivisionError("by the user")
+        assert not params["w"].flags.writeable
+        return Work({"w": np.full((4, 1), 1.0 + data)}, float(params["w"].sum()), 1)
+
+
+class Wires:
+    """Every call, to agents by address; `spoil` may raise before or after the call took effect."""
+
+    def __init__(self) -> None:
+        self.agents: dict[str, NodeAgent] = {}
+        self.reports: list[Any] = []
+        self.calls: list[tuple[str, str]] = []
+        self.spoil: Callable[[str, int], str] = lambda op, n: ""
+        self.arrived = asyncio.Event()
+
+    async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
+        assert deadline_s > 0
+        self.calls.append((address, op))
+        spoilt = self.spoil(op, sum(o == op for _, o in self.calls))
+        if spoilt == "lost":
+            raise Unreachable(address, op, OSError("lost"))
+        if op == "proteus_event":
+            self.reports.append(message["event"])
+            self.arrived.set()
+            answer: Any = "ok"
+        else:
+            answer = getattr(self.agents[address].server, op.removeprefix("proteus_"))(**message)
+        if spoilt == "answer lost":
+            raise Unreachable(address, op, OSError("answer lost"))
+        return answer
+
+    async def report(self, kind: type) -> Any:
+        async with asyncio.timeout(5):
+            while True:
+                found = [r for r in self.reports if isinstance(r, kind)]
+                if found:
+                    self.reports.remove(found[0])
+                    return found[0]
+                self.arrived.clear()
+                await self.arrived.wait()
+
+
+OWNERS = (ShardOwner(0, "here", HERE, 1), ShardOwner(1, "there", THERE, 1))
+
+
+def config(**params: Any) -> JobConfig:
+    name = "tests.psengine.test_agent:Counting"
+    return JobConfig("job", name, params, n_partitions=4, n_shards=2, clocks=9)
+
+
+def dispatch(batch: int, clock: int, tasks: list[tuple[int, int]], **more: Any) -> Dispatch:
+    keys = tuple(TaskKey(*task) for task in tasks)
+    fields = {"parent_clock": 4 * (clock - 1), "committed": clock - 1, "map_version": 1} | more
+    return Dispatch("here", HERE, batch, clock, keys, **fields)
+
+
+def story(body: Callable[[Wires, NodeAgent, NodeAgent], Coroutine[Any, Any, None]], **params: Any) -> None:
+    """Run `body` on two agents; the job is known, the shards are open, partitions 0 and 1 are loaded at `here`."""
+
+    async def run() -> None:
+        wires = Wires()
+        transport: Transport = wires
+        here, there = (
+            NodeAgent(name, address, CONTROLLER, transport, lambda url, p: {"x": np.float64(p)}, 2)
+            for name, address in (("here", HERE), ("there", THERE))
+        )
+        wires.agents = {HERE: here, THERE: there}
+        job = config(**params)
+        try:
+            for agent, name, address, shard in ((here, "here", HERE, 0), (there, "there", THERE, 1)):
+                agent.start()
+                agent.instruct(OpenShards(name, address, job, (shard,), 1))
+                assert (await wires.report(ShardsOpened)).shards == (shard,)
+            here.instruct(LoadPartitions("here", HERE, job, 1, (0, 1)))
+            assert (await wires.report(NodeReady)).partitions == (0, 1)
+            here.instruct(UpdateShardMap("here", HERE, 1, OWNERS))
+            await body(wires, here, there)
+        finally:
+            await asyncio.gather(here.close(), there.close())
+
+    asyncio.run(run())
+
+
+def values(agent: NodeAgent, shard: int, clock: int) -> float:
+    return float(agent.server.pull({shard: 1}, clock, exact=True)["shards"][shard]["w"][0, 0])
+
+
+def test_a_batch_is_one_message_a_server_and_its_own_server_is_not_called() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        wires.calls.clear()
+        here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))
+        done = await wires.report(BatchDone)
+        assert [(s.partition, s.attempt, s.examples) for s in done.results] == [(0, 1, 1), (1, 1, 1)]
+        expected = [(THERE, "proteus_pull"), (THERE, "proteus_push"), (CONTROLLER, "proteus_event")]
+        assert wires.calls == expected  # the report comes after the flush
+        assert values(here, 0, 1) == values(there, 1, 1) == 1.0 + 2.0
+
+    story(body)
+
+
+def test_a_batch_that_is_told_twice_runs_once_and_a_batch_of_the_clock_shares_the_read() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        for _ in range(2):
+            here.instruct(dispatch(1, 1, [(0, 1)]))
+        here.instruct(dispatch(2, 1, [(3, 2)]))  # taken over: not loaded here, so it is loaded on demand
+        for _ in range(2):
+            await wires.report(BatchDone)
+        assert [op for _, op in wires.calls].count("proteus_pull") == 1
+        assert values(here, 0, 1) == 1.0 + 4.0
+        assert here.server.dropped == {"message": 0, "repeated": 0, "superseded": 0}
+
+    story(body)
+
+
+def test_a_push_whose_answer_is_lost_is_sent_again_and_counts_once() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        wires.spoil = lambda op, n: "answer lost" if op == "proteus_push" and n == 1 else ""
+        here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))
+        await wires.report(BatchDone)
+        assert there.server.dropped["message"] == 1
+        assert values(there, 1, 1) == 3.0
+
+    story(body)
+
+
+def test_a_server_that_stays_away_fails_the_batch_and_the_next_attempt_replaces_the_half_that_arrived() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        wires.spoil = lambda op, n: "lost" if op == "proteus_push" and n <= 3 else ""
+        here.instruct(dispatch(1, 1, [(0, 1)]))
+        failed = await wires.report(BatchFailed)
+        assert (failed.tasks, failed.fatal) == (((0, 1),), False)
+        here.instruct(dispatch(2, 1, [(0, 2)]))
+        await wires.report(BatchDone)
+        assert values(here, 0, 1) == values(there, 1, 1) == 1.0
+        assert here.server.stores[0].folded == there.server.stores[1].folded == 1
+
+    story(body)
+
+
+def test_work_that_is_no_longer_wanted_is_dropped() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        there.server.pull({1: 1}, 1, exact=True)  # somebody else is a clock ahead already
+        here.instruct(dispatch(1, 1, [(0, 1)]))
+        assert not (await wires.report(BatchFailed)).fatal
+        here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))
+        assert "map 2 wanted" in (await wires.report(BatchFailed)).error
+        there.server.stores[1].epoch = 2
+        here.instruct(dispatch(3, 2, [(0, 1)]))
+        assert "epoch 1 asked, 2 served" in (await wires.report(BatchFailed)).error
+
+    story(body)
+
+
+def test_an_order_for_another_process_of_this_name_is_ignored() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        here.instruct(Dispatch("here", "tcp://before", 1, 1, (TaskKey(0, 1),), 0, 0, 1))
+        here.instruct(dispatch(2, 1, [(1, 1)]))
+        assert [s.partition for s in (await wires.report(BatchDone)).results] == [1]
+
+    story(body)
+
+
+def test_what_the_application_raises_reaches_the_controller_as_one_line() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        here.instruct(dispatch(1, 1, [(0, 1)]))
+        failed = await wires.report(BatchFailed)
+        assert (failed.fatal, failed.error) == (True, "ZeroDivisionError: by the user")
+
+    story(body, fails=True)
+
+
+def test_a_partition_that_cannot_be_read_is_reported() -> None:
+    async def run() -> None:
+        wires = Wires()
+
+        def no_data(url: str, partition: int) -> Any:
+            raise FileNotFoundError(f"{url}/part-{partition:05d}.npz")
+
+        agent = NodeAgent("here", HERE, CONTROLLER, wires, no_data, 1)
+        wires.spoil = lambda op, n: "lost" if n == 1 else ""  # and the report gets through at the second try
+        agent.instruct(LoadPartitions("here", HERE, config(), 1, (2,)))
+        assert (await wires.report(NodeFailed)).error == "FileNotFoundError: /part-00002.npz"
+        await agent.close()
+
+    asyncio.run(run())

@@ -1,0 +1,119 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psengine.drivers.ssp import SspDriver
+from psengine.microtasks import MicroTaskBook, lost_effects
+from psengine.model import JobConfig, JobError
+from psengine.plan import Placement, Seat, balance, quotas, switch, take_over
+from psengine.stages import StageThresholds, stage_for
+
+seats_of = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(
+    lambda threads: [Seat(f"n{i}", t) for i, t in enumerate(threads)]
+)
+
+
+@given(st.integers(1, 40), seats_of)
+def test_balance_follows_threads(n: int, seats: list[Seat]) -> None:
+    owners = balance((None,) * n, seats)
+    total = sum(seat.threads for seat in seats)
+    counts = Counter(owners)
+    for seat in seats:
+        assert abs(counts[seat.node] - n * seat.threads / total) < 1
+    assert balance(owners, seats) == owners  # what is balanced stays
+
+
+@given(st.integers(1, 40), seats_of)
+def test_a_node_that_joins_moves_only_what_it_gets(n: int, seats: list[Seat]) -> None:
+    before = balance((None,) * n, seats)
+    after = balance(before, [*seats, Seat("new", 2)])
+    moved = [p for p in range(n) if before[p] != after[p]]
+    share = quotas(before, [*seats, Seat("new", 2)])["new"]
+    assert Counter(after)["new"] == share
+    assert all(after[p] == "new" for p in moved)
+
+
+def test_the_paper_s_toy_example() -> None:
+    """Fig. 5: two nodes with half of 40 pieces each; two more come and work on a quarter each; they go again."""
+    old = [Seat("m1", 1, frozenset(range(20))), Seat("m2", 1, frozenset(range(20, 40)))]
+    start = Placement(("m1",) * 20 + ("m2",) * 20, (None,) * 40)
+    loading = [Seat("m3", 1), Seat("m4", 1)]
+    target = balance(start.owner, [*old, *loading])
+    assert Counter(target) == {"m1": 10, "m2": 10, "m3": 10, "m4": 10}
+    assert switch(start, target, [*old, *loading]) == start  # nothing moves before it is loaded
+    loaded = [Seat(s.node, 1, frozenset(p for p in range(40) if target[p] == s.node)) for s in loading]
+    grown = switch(start, target, [*old, *loaded])
+    assert grown.owner == target
+    shrunk = take_over(grown, old)
+    assert shrunk.owner == start.owner  # each piece back with its previous owner, who still holds it
+
+
+def test_orphans_go_to_the_previous_owner_then_to_a_holder_then_to_the_least_loaded() -> None:
+    placement = Placement(("gone", "gone", "gone", "a"), ("b", None, None, None))
+    seats = [Seat("a", 1), Seat("b", 1), Seat("c", 1, frozenset({1}))]
+    after = take_over(placement, seats)
+    assert after.owner[:2] == ("b", "c")
+    assert after.owner[3] == "a"
+    assert after.owner[2] in ("a", "b", "c")
+    assert take_over(placement, []).owner == (None,) * 4
+
+
+def test_driver_is_bulk_synchronous_without_staleness_and_bounded_with() -> None:
+    assert SspDriver(0).ready([1, 1, 0], {2: None}, None) == []
+    assert SspDriver(0).ready([1, 1, 1], {}, None) == [(0, 2), (1, 2), (2, 2)]
+    assert SspDriver(2).ready([3, 2, 0], {2: None}, None) == [(1, 3)]
+    assert SspDriver(2).ready([1, 2, 1], {}, 2) == [(0, 2), (2, 2)]
+    assert SspDriver(0).parent_clock([2, 3, 2], 7) == 6
+    assert SspDriver(1).parent_clock([2, 3, 2], 7) == 7
+
+
+def test_only_the_latest_attempt_completes() -> None:
+    book = MicroTaskBook(2)
+    assert book.start(0, 1, "a") == 1
+    assert book.give_up("a") == [0]
+    assert not book.complete(0, 1, 1)  # given up: it is done again
+    assert book.start(0, 1, "b") == 2
+    assert not book.complete(0, 1, 1)
+    assert book.complete(0, 1, 2)
+    assert not book.complete(0, 1, 2)
+    assert (book.repeated, book.completions, book.ignored, book.common) == (1, 1, 3, 0)
+    assert book.start(0, 2, "b") == 1
+    with pytest.raises(ValueError, match="cannot start"):
+        book.start(1, 2, "b")
+
+
+def test_lost_effects_are_counted_on_the_worst_shard() -> None:
+    assert lost_effects((12, 11, 12), 3, 4) == 1
+    assert lost_effects((12, 12), 3, 4) == 0
+
+
+def test_stages_follow_the_ratio_and_do_not_flap() -> None:
+    limits = StageThresholds()
+    assert [stage_for(t, 1, 1, limits) for t in (0, 1, 2, 15, 16)] == [1, 1, 2, 2, 3]
+    assert stage_for(15, 1, 3, limits) == 3
+    assert stage_for(13, 1, 3, limits) == 2
+    assert stage_for(4, 4, 2, limits) == 2
+    assert stage_for(7, 8, 2, limits) == 1
+    assert stage_for(0, 1, 3, limits) == 1
+    with pytest.raises(ValueError, match="no reliable node"):
+        stage_for(4, 0, 2, limits)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"job_id": "Up"}, "job_id 'Up'"),
+        ({"n_partitions": 0}, "n_partitions is 0"),
+        ({"staleness": -1}, "staleness is -1"),
+        ({"clocks": None}, "clocks and max_seconds are both unset"),
+        ({"clocks": 0}, "clocks is 0"),
+        ({"colour": 1}, "unknown field 'colour'"),
+    ],
+)
+def test_a_bad_job_is_told_in_one_line(change: dict[str, object], message: str) -> None:
+    good = JobConfig("job", clocks=3).to_dict()
+    assert JobConfig.from_dict(good) == JobConfig("job", clocks=3)
+    with pytest.raises(JobError, match=message):
+        JobConfig.from_dict(good | change)

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psengine.model import TableSpec
+from psengine.servers import SequenceWindow, ShardServer
+from psengine.sharding import Sharding
+from psengine.store import ShardStore, StaleReadError
+
+
+def store(width: int = 3) -> ShardStore:
+    return ShardStore(0, 1, {"w": np.zeros((1, width), np.float32)})
+
+
+def test_updates_are_summed_in_partition_order_whatever_order_they_came_in() -> None:
+    rng = np.random.default_rng(3)
+    updates = (10.0 ** rng.integers(-6, 6, (20, 1, 50)) * rng.standard_normal((20, 1, 50))).astype(np.float32)
+    expected = np.zeros((1, 50), np.float32)
+    for update in updates:
+        expected += update
+    backwards = sum(updates[::-1], np.zeros((1, 50), np.float32))
+    assert backwards.tobytes() != expected.tobytes()  # the order does matter for these numbers
+    for seed in range(3):
+        shard = store(50)
+        for partition in np.random.default_rng(seed).permutation(20):
+            shard.push(1, int(partition), 1, {"w": updates[partition]})
+        assert shard.read(1, exact=True)["w"].tobytes() == expected.tobytes()
+
+
+@given(st.permutations([1, 1, 2, 2, 3]))
+def test_the_highest_attempt_counts_once_in_any_order(attempts: list[int]) -> None:
+    shard, highest = store(1), 0
+    for attempt in attempts:
+        answer = shard.push(1, 0, attempt, {"w": np.full((1, 1), 10.0**attempt, np.float32)})
+        assert answer == ("accepted" if attempt > highest else "repeated" if attempt == highest else "superseded")
+        highest = max(highest, attempt)
+    assert shard.read(1, exact=True)["w"].item() == 1000.0
+    assert shard.folded == 1
+    assert shard.push(1, 0, 4, {"w": np.ones((1, 1), np.float32)}) == "repeated"  # its clock is committed
+    assert shard.read(1, exact=True)["w"].item() == 1000.0
+
+
+def test_exact_reads_leave_later_clocks_out_and_stale_reads_take_them_in() -> None:
+    shard = store(1)
+    one = {"w": np.ones((1, 1), np.float32)}
+    shard.push(1, 0, 1, one)
+    shard.push(2, 0, 1, one)
+    assert shard.read(0, exact=True)["w"].item() == 0
+    assert shard.read(0, exact=False)["w"].item() == 2
+    shard.push(2, 1, 1, one)
+    assert shard.read(0, exact=False)["w"].item() == 3
+    held = shard.read(1, exact=True)["w"]
+    assert held.item() == 1
+    assert shard.read(2, exact=True)["w"].item() == 3
+    assert held.item() == 1, "an array that was handed out was written to"
+    with pytest.raises(StaleReadError, match="clock 2, asked for clock 1"):
+        shard.read(1, exact=True)
+    assert shard.folded == 3
+
+
+def test_the_window_knows_each_number_once() -> None:
+    window = SequenceWindow()
+    for number in (2, 1, 4):
+        assert not window.seen(number)
+        window.note(number)
+        assert window.seen(number)
+    assert not window.seen(3)
+
+
+class Zeros:
+    """An application as far as a server needs one."""
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (TableSpec("w", 5, 1),)
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_normal((rows[1] - rows[0], table.n_cols))
+
+
+def server() -> tuple[ShardServer, Sharding]:
+    app, serving = Zeros(), ShardServer()
+    sharding = Sharding(app.tables(), 2)
+    serving.open(app, sharding, 7, [0, 1], 1)  # type: ignore[arg-type]
+    return serving, sharding
+
+
+def test_a_message_is_applied_whole_or_not_at_all() -> None:
+    serving, sharding = server()
+    before = serving.pull({0: 1, 1: 1}, 0, exact=False)["shards"]
+    updates = {s: [{"w": np.ones_like(before[s]["w"])}] for s in (0, 1)}
+    push = {"sender": "n@1", "sequence": 1, "clock": 1, "tasks": [(0, 1)], "updates": updates}
+    refused = serving.push(epochs={0: 1, 1: 2}, **push)
+    assert refused == {"status": "stale-epoch", "error": "shard 1: epoch 2 asked, 1 served"}
+    assert serving.pull({0: 1}, 0, exact=False)["shards"][0]["w"] is not None
+    assert np.array_equal(serving.pull({0: 1}, 0, exact=False)["shards"][0]["w"], before[0]["w"])
+    for _ in range(2):
+        assert serving.push(epochs={0: 1, 1: 1}, **push) == {"status": "ok"}
+    assert serving.dropped == {"message": 1, "repeated": 0, "superseded": 0}
+    whole = sharding.join([serving.pull({0: 1, 1: 1}, 1, exact=True)["shards"][s] for s in (0, 1)])["w"]
+    assert np.allclose(whole, sharding.join([before[s] for s in (0, 1)])["w"] + 1)
+    assert serving.pull({0: 1}, 0, exact=True)["status"] == "stale-read"
+    assert serving.gather({0: 1, 1: 1}, 1)["folded"] == {0: 1, 1: 1}
+
+
+def test_initial_values_depend_on_seed_and_shard_alone() -> None:
+    a, _ = server()
+    b, _ = server()
+    rows = [serving.pull({1: 1}, 0, exact=True)["shards"][1]["w"] for serving in (a, b)]
+    assert rows[0].tobytes() == rows[1].tobytes()
+    assert not np.array_equal(rows[0][:2], a.pull({0: 1}, 0, exact=True)["shards"][0]["w"][:2])
+
+
+@given(st.integers(0, 40), st.integers(1, 9))
+def test_shards_tile_the_rows(n_rows: int, n_shards: int) -> None:
+    table = TableSpec("w", n_rows, 1)
+    sharding = Sharding((table,), n_shards)
+    whole = {"w": np.arange(n_rows).reshape(-1, 1)}
+    parts = [sharding.cut(whole, shard) for shard in range(n_shards)]
+    assert np.array_equal(sharding.join(parts)["w"], whole["w"])
+    assert max(len(p["w"]) for p in parts) - min(len(p["w"]) for p in parts) <= 1
