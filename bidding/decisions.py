@@ -1,7 +1,7 @@
 """What a policy is shown, and what it answers: a decision that carries its reason and what it was weighed against."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -20,6 +20,8 @@ class MarketView:
     prices : current price by market; markets without one are absent.
     types : the types on sale, with their on-demand price.
     footprint : allocations that are held and will go on working (noticed and lapsing ones are left out).
+    paid_until_s : end of the last hour that was decided for, by allocation id; absent: the hour in progress.
+    last_prices : the last price that was ever seen, for what is held in a market that has none at the moment.
     cooling : markets that refused lately.
     """
 
@@ -30,6 +32,8 @@ class MarketView:
     footprint: tuple[Allocation, ...]
     evictions: EvictionTable
     cooling: frozenset[Market] = frozenset()
+    paid_until_s: Mapping[str, int] = field(default_factory=dict)
+    last_prices: Mapping[Market, Micros] = field(default_factory=dict)
 
     @property
     def spot_vcpus(self) -> int:

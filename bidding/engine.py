@@ -23,7 +23,8 @@ from bidding.events import (
     NoticeSeen,
     TickDue,
 )
-from bidding.model import Allocation, EndCause, Market, Tier
+from bidding.model import HOUR_S, Allocation, EndCause, Market, Tier
+from bidding.money import Micros
 from bidding.policies import policy
 
 
@@ -44,6 +45,8 @@ class Position:
     standing: Standing = Standing.HELD
     #: hours whose renewal was decided; hour 0 was decided by buying it
     decided: set[int] = field(default_factory=lambda: {0})
+    #: the order to let it go; repeated at every tick until it is gone, since the first may have died with its tick
+    lapse: Lapse | None = None
     ended_at_s: int | None = None
     cause: EndCause | None = None
 
@@ -66,6 +69,7 @@ class BidEngine:
         self._answered: set[str] = set()
         #: market -> time until which it is left alone
         self._cooling: dict[Market, int] = {}
+        self._last_prices: dict[Market, Micros] = {}
 
     # -- views ------------------------------------------------------------------------------------------------
 
@@ -153,6 +157,7 @@ class BidEngine:
             position.ended_at_s, position.cause = event.at_s, event.cause
 
     def _handle_tick(self, event: TickDue) -> Iterator[Order]:
+        self._last_prices.update(event.prices)
         yield from self._hour_ends(event)
         if self.closed:
             return
@@ -168,15 +173,20 @@ class BidEngine:
         """Decide every hour that ends soon, or that began undecided; in the order of the grants."""
         for position in self._positions.values():
             allocation = position.allocation
+            if position.lapse is not None and position.standing is not Standing.GONE:
+                yield position.lapse
             if position.standing is not Standing.HELD or allocation.tier is Tier.RELIABLE:
                 continue
-            now_hour = allocation.hour_index(event.at_s)
-            if now_hour not in position.decided:
-                position.decided.add(now_hour)
-                late = "no tick came before the hour began, so it is paid for"
-                yield Renew(allocation.allocation_id, now_hour, Decision(Verdict.RENEW, late, float("inf")))
-            before_s = allocation.hour_ends_at_s(event.at_s)
-            if before_s - event.at_s <= self.opened.job.renewal_lead_s and now_hour + 1 not in position.decided:
+            # The market's clock may be ahead of the caller's: an hour before the first there is not.
+            now_s = max(event.at_s, allocation.launched_at_s)
+            now_hour = allocation.hour_index(now_s)
+            for hour in range(max(position.decided) + 1, now_hour + 1):
+                position.decided.add(hour)
+                if not self.closed:  # after the close nothing is renewed: the hour is paid for, undecided
+                    late = "no tick came before the hour began, so it is paid for"
+                    yield Renew(allocation.allocation_id, hour, Decision(Verdict.RENEW, late, float("inf")))
+            before_s = allocation.hour_ends_at_s(now_s)
+            if before_s - now_s <= self.opened.job.renewal_lead_s and now_hour + 1 not in position.decided:
                 position.decided.add(now_hour + 1)
                 yield self._hour_end(event, position, now_hour + 1, before_s)
 
@@ -191,7 +201,8 @@ class BidEngine:
         if decision.verdict is Verdict.RENEW:
             return Renew(allocation.allocation_id, hour, decision)
         position.standing = Standing.LAPSING
-        return Lapse(allocation.allocation_id, hour, before_s, decision)
+        position.lapse = Lapse(allocation.allocation_id, hour, before_s, decision)
+        return position.lapse
 
     def _acquisition(self, event: TickDue) -> Acquire | Wait:
         assert self._policy is not None
@@ -215,6 +226,12 @@ class BidEngine:
             footprint=self.footprint,
             evictions=opened.evictions,
             cooling=frozenset(market for market, until_s in self._cooling.items() if until_s > event.at_s),
+            paid_until_s={
+                name: p.allocation.launched_at_s + (max(p.decided) + 1) * HOUR_S
+                for name, p in self._positions.items()
+                if p.standing is Standing.HELD and p.allocation.tier is Tier.TRANSIENT
+            },
+            last_prices=dict(self._last_prices),
         )
 
     def _answer(self, order_id: str) -> None:

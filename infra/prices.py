@@ -214,7 +214,8 @@ def _prices_micros(path: Path, table: pa.Table) -> npt.NDArray[np.int64]:
         value = table["price"][fault].as_py()
         shown = "no price" if value is None else f"a price of {value:g}"
         raise InputError(f"{path}: row {fault + _FIRST_ROW}: {shown}; write dollars per hour above 0, as in 0.0324")
-    return micros.astype(np.int64)
+    whole: npt.NDArray[np.int64] = micros.astype(np.int64)
+    return whole
 
 
 def _times_s(path: Path, table: pa.Table) -> npt.NDArray[np.int64]:

@@ -48,19 +48,21 @@ def part(
 
 
 def held_part(view: MarketView, allocation: Allocation, left_s: int | None = None) -> Part:
-    """Return the part that a held allocation is until its hour ends, or for `left_s` seconds.
+    """Return the part that a held allocation is until its last decided hour ends, or for `left_s` seconds.
 
-    Its bid delta now is what its bid stands above the present price; a price above the bid means that it is being
-    taken.
+    A market without a price now has its last one; were none ever seen, the bid is the most that it can be. The bid
+    delta now is what the bid stands above the present price; a price above the bid means that it is being taken.
     """
-    left = time_left_s(allocation, view.now_s) if left_s is None else left_s
+    if left_s is None:
+        paid_until_s = view.paid_until_s.get(allocation.allocation_id)
+        left_s = time_left_s(allocation, view.now_s) if paid_until_s is None else paid_until_s - view.now_s
     kind = view.types[allocation.market.instance_type]
     if allocation.bid_micros is None:
         working = kind.vcpu if allocation.tier is Tier.TRANSIENT or view.job.reliable_works else 0
-        return part(0.0, HOUR_S, kind.on_demand_micros, allocation.count, working, left)
-    price = view.prices.get(allocation.market, kind.on_demand_micros)
+        return part(0.0, HOUR_S, kind.on_demand_micros, allocation.count, working, left_s)
+    price = view.prices.get(allocation.market, view.last_prices.get(allocation.market, allocation.bid_micros))
     beta, median = view.evictions.of_bid(allocation.market, allocation.bid_micros - price)
-    return part(beta, median, price, allocation.count, kind.vcpu, left)
+    return part(beta, median, price, allocation.count, kind.vcpu, left_s)
 
 
 def per_work(parts: Sequence[Part], view: MarketView, *, resized: bool) -> tuple[Floats, Floats, Floats]:
