@@ -12,7 +12,7 @@ from bidding.actions import Acquire, Lapse, Order, Renew, Wait
 from tasks.claims import claimed
 from tasks.clocks import stale
 from tasks.decisions import decide, opened_markets, publish
-from tasks.jobs import close_job, job_spec, saved_result, ticking_jobs
+from tasks.jobs import close_job, is_open, job_spec, saved_result, ticking_jobs
 from tasks.ledger import book_ledger
 from tasks.machines import buy, let_go, machine_names, observe_machines, release_reliable_tier
 from tasks.prices import observe_prices
@@ -61,7 +61,8 @@ def carry_out(job_id: str, order: Order) -> None:
         case Acquire():
             buy(job_spec(job_id), order)
         case Lapse():
-            drain(job_id, machine_names(job_id, order.allocation_id), _DRAIN_S)
+            if is_open(job_id):
+                drain(job_id, machine_names(job_id, order.allocation_id), _DRAIN_S)
             let_go(job_id, [order.allocation_id])
         case Renew() | Wait():
             pass  # what is held stays held; the ledger books its hour when it begins

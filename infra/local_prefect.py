@@ -18,6 +18,8 @@ QUIET: Mapping[str, str] = {
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     "PREFECT_CLI_PROMPT": "false",
     "DO_NOT_TRACK": "1",
+    # What runs say goes to the API (and so to the UI); a terminal is for the job's progress.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "ERROR",
 }
 
 

@@ -34,6 +34,7 @@ class Settings(BaseSettings):
     subnet_ids: dict[str, str] = Field(default_factory=dict, description="Subnet by zone; empty: the default one.")
     security_group_ids: list[str] = Field(default_factory=list, description="Security groups of a node.")
     instance_profile: str | None = Field(None, description="Instance profile that lets a node read its bucket.")
+    node_host: str | None = Field(None, description="Address that nodes listen on; unset: the one they reach out from.")
     node_python: str = Field("python3", description="The interpreter that runs a node, on the node.")
     catalog: Path | None = Field(None, description="CSV of instance types; unset: the shipped one.")
     tick_s: int = Field(120, gt=0, description="Seconds between decisions.")

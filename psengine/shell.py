@@ -18,7 +18,7 @@ from distributed import Scheduler
 from numpy.typing import NDArray
 
 from psengine.apps.base import resolve
-from psengine.controller import ENDED, Controller
+from psengine.controller import Controller
 from psengine.events import (
     DrainRequested,
     Event,
@@ -261,11 +261,6 @@ class ControllerShell:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("background work of the controller failed", exc_info=error)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the job is over."""
-        return self.controller.state in ENDED
 
 
 def _now() -> float:

@@ -106,6 +106,11 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
     return None if manifest is None else dict(manifest.about)
 
 
+def is_open(job_id: str) -> bool:
+    """Return whether the job's work goes on."""
+    return not world().store.job(job_id).state.terminal
+
+
 def ended_result(job_id: str) -> dict[str, Any] | None:
     """Return the result of a job whose work is done, or None while it is not.
 

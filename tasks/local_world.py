@@ -1,6 +1,7 @@
 """A world of one's own for a run on this machine: the market's file, the servers, and the way into it."""
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,6 +109,17 @@ def check_settings(environment: Mapping[str, str], scale: float, flow_latency_s:
     Settings.model_validate(fields).check_cadence(scale, flow_latency_s)
 
 
+def _send_what_waits() -> None:
+    """Hand Prefect's waiting log lines and events to the server, while there is one."""
+    if "prefect" not in sys.modules:
+        return  # it failed before a flow was run, and nothing waits
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    APILogWorker.drain_all(timeout=5)
+    EventsWorker.drain_all(timeout=5)
+
+
 @contextmanager
 def local_world(world: LocalWorld, variables: Mapping[str, str]) -> Iterator[ScaledClock]:
     """Open `world` and put this process into it for as long as the context lasts; yield its clock."""
@@ -119,6 +131,7 @@ def local_world(world: LocalWorld, variables: Mapping[str, str]) -> Iterator[Sca
         try:
             yield world.clock
         finally:
+            _send_what_waits()
             forget_runtime()
             for name, value in before.items():
                 if value is None:

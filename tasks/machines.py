@@ -165,7 +165,9 @@ def _request(
 ) -> LaunchRequest:
     here = world()
     settings = here.settings
-    environment: dict[str, str] = {"PROTEUS_CLOCK": settings.clock, "PROTEUS_ALLOCATION": order_id}
+    environment = {"PROTEUS_CLOCK": settings.clock, "PROTEUS_ALLOCATION": order_id}
+    if settings.node_host is not None:
+        environment["PROTEUS_NODE_HOST"] = settings.node_host
     boot = NodeBoot(
         job_id=spec.job_id,
         blob_url=settings.blob_url,

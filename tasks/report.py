@@ -89,7 +89,7 @@ def summary(job_id: str) -> dict[str, Any]:
         "hour_end_decisions": hour_end_decisions(journal),
         "evictions": evictions(records),
         "notices": sum(entry.record["kind"] == "NoticeSeen" for entry in journal),
-        "accuracy": (result.get("metrics") or {}).get("accuracy"),
+        "accuracy": result.get("accuracy"),
         "clocks": result.get("clocks"),
         "repeated_micro_tasks": result.get("repeated_micro_tasks"),
         "lost_micro_tasks": result.get("lost_micro_tasks"),

@@ -100,6 +100,14 @@ def test_bids_are_taken_about_as_often_as_on_the_real_markets(typical: TraceSet)
     assert np.abs(betas[0].mean(axis=0) - betas[1].mean(axis=0)).max() < 0.15
 
 
+def test_spikes_that_would_overlap_leave_no_gap() -> None:
+    climate = replace(LIVELY, spike_every_s=600.0, spike_s=(900.0, 20_000.0))
+    for market, trace in made(0, 2, climate).items():
+        first = int((trace.prices_micros > ON_DEMAND[market]).argmax())
+        assert (trace.prices_micros[first:] > ON_DEMAND[market]).all()
+        assert np.diff(trace.times_s[first:]).mean() < 700
+
+
 # The lively market: two hours after 14 days of history
 
 
