@@ -77,17 +77,18 @@ class MarketClimate:
 #: A market like most.
 TYPICAL = MarketClimate()
 
-#: For a demonstration of two hours: about every second hour a market takes whatever bids a little above its price, and
-#: between it hardly moves. Spikes come so regularly that few stretches of two hours go without one, though about half
-#: of all hours do; they are short, so that something can always be bought.
+#: For a demonstration of two hours: in nearly any two hours a market takes every bid that was made in it, however far
+#: above the price (the bid deltas end at 0.4 dollars, and a policy that can outbid the spikes does), while about half of
+#: all single hours are survived. Hence the regular spikes and their height. Between them the price hardly moves, and
+#: they are short, so that something can always be bought.
 LIVELY = MarketClimate(
     noise=0.004,
     step_every_s=600.0,
-    spike_every_s=125.0 * 60,
-    spike_regularity=200.0,
+    spike_every_s=116.0 * 60,
+    spike_regularity=400.0,
     spike_spread=0.0,
     spike_s=(180.0, 600.0),
-    spike_height=(1.5, 6.0),
+    spike_height=(5.0, 9.0),
 )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ from tasks.local_world import (
 #: Real seconds that a flow takes in this process; a tick must not be shorter (facts are printed by `proteus doctor`).
 FLOW_LATENCY_S = 1.0
 #: Size of the model: random Fourier features that are computed anew every clock, so that a clock really computes.
-FEATURES = 4096
+FEATURES = 8192
 _LOOK_S = 0.25
+_NOTICE_LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class _Run:
         from tasks.report import snapshot, summary
 
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="flow") as pool:
-            training = pool.submit(_call, lambda: train(self._spec))
+            training = pool.submit(_call, partial(train, self._spec))
             ticking = pool.submit(self._tick_until_done)
             try:
                 while not training.done() and not ticking.done():
@@ -181,10 +183,22 @@ class _Run:
     def _tick_until_done(self) -> None:
         """Call the tick at every decision point, and the handler of every notice, until the training has ended."""
         from flows.allocation_tick import allocation_tick
+        from flows.handle_eviction import handle_eviction
         from tasks.clocks import next_tick_s
+        from tasks.notices import seen_notices
 
-        while not self._clock.wait_until(next_tick_s(), self._done):
-            _call(lambda: allocation_tick(self._spec.job_id))
+        handled: set[str] = set()
+        tick_s = next_tick_s()
+        while not self._clock.wait_until(
+            min(tick_s, self._clock.now_s() + _NOTICE_LOOK_S * self._clock.scale), self._done
+        ):
+            for notice in seen_notices(self._spec.job_id):
+                if notice.allocation_id not in handled:
+                    handled.add(notice.allocation_id)
+                    _call(partial(handle_eviction, notice))
+            if self._clock.now_s() >= tick_s:
+                _call(partial(allocation_tick, self._spec.job_id))
+                tick_s = next_tick_s()
 
     def _run_out(self) -> None:
         """Jump from hour's end to hour's end until nothing is held any more; evictions in between refund."""
@@ -193,7 +207,7 @@ class _Run:
 
         while (at_s := next_hour_end_s(self._spec.job_id)) is not None:
             self._clock.jump_to(at_s)
-            _call(lambda: allocation_tick(self._spec.job_id))
+            _call(partial(allocation_tick, self._spec.job_id))
 
     def _show(self, snapshot: Callable[[str], Any]) -> None:
         shot = snapshot(self._spec.job_id)

@@ -80,7 +80,7 @@ class LocalWorld:
             **self.prefect.env,
             "PROTEUS_CLOCK": str(self._clock_file),
             "PROTEUS_EC2_ENDPOINT_URL": self.endpoint_url,
-            "PROTEUS_PREFECT_API_URL": self.prefect.api_url,
+            "PROTEUS_EVENTS_URL": self.prefect.api_url,
             "PROTEUS_NODE_HOST": "127.0.0.1",
             "PROTEUS_NODE_PYTHON": sys.executable,
             "PROTEUS_NOTICE_S": str(self._notice_s),

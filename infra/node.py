@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from infra.notices import NoticePoller
     from psengine.model import JobConfig
     from psengine.plugins import AgentPlugin
-    from psengine.shell import World
+    from psengine.shell import ControllerShell, World
     from psengine.transport import Transport
 
 logger = logging.getLogger("infra.node")
@@ -37,6 +38,7 @@ logger = logging.getLogger("infra.node")
 METADATA = "http://169.254.169.254"
 _LOOK_S = 0.1
 _CALL_S = 5.0
+_ALIVE_S = 30.0
 
 #: one kernel thread each: a node's threads are its micro-tasks, and a library's own would only get in their way
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -87,6 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in _ONE_THREAD:
         os.environ[name] = "1"  # before NumPy is imported, which reads them once
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would tell of every look for a notice
     import dask
 
     dask.config.set(DASK_CONFIG)
@@ -125,10 +128,23 @@ async def _controller(options: argparse.Namespace, blobs: Blobs, rendezvous: str
         meeting = {"address": scheduler.address, "job_id": options.job, "name": options.name, "pid": os.getpid()}
         await asyncio.to_thread(blobs.write_json, rendezvous, meeting)
         logger.info("controller of job %s at %s", options.job, scheduler.address)
-        await _first(stop.wait(), shell.closing.wait())
+        await _first(stop.wait(), shell.closing.wait(), _show_life(shell))
         await shell.close()
         await asyncio.to_thread(_withdraw, blobs, rendezvous, meeting)
     return 0
+
+
+async def _show_life(shell: ControllerShell) -> None:
+    """Keep the machine's dead-man timer from running out while the job goes on, or somebody asks after it."""
+    from psengine.controller import ENDED
+
+    path = os.environ.get("PROTEUS_ALIVE_FILE")
+    asked = 0
+    while True:
+        await asyncio.sleep(_ALIVE_S)
+        if path and (shell.asked != asked or shell.controller.state not in ENDED):
+            Path(path).touch()
+        asked = shell.asked
 
 
 def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
@@ -153,7 +169,15 @@ def _world(blobs: Blobs) -> World:
         manifest = blobs.manifest(JobPaths(config.job_id).model)
         return None if manifest is None else dict(manifest.about)
 
-    return World(read_heldout, save, find_finished, SystemClock().now_s)
+    def report_notice(about: Mapping[str, Any]) -> None:
+        from infra.notices import report_notice
+        from infra.settings import load_settings
+
+        events_url = load_settings().events_url
+        if events_url is not None:
+            report_notice(events_url, about)
+
+    return World(read_heldout, save, find_finished, SystemClock().now_s, report_notice)
 
 
 # -- a node ---------------------------------------------------------------------------------------------------------
@@ -248,7 +272,13 @@ async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, contr
         finally:
             await poller.close()
         logger.info("notice: %s in %.1f s", notice.action, notice.seconds_left)
-        await _pass_on(transport, controller, options.name, notice.seconds_left)
+        allocation = os.environ.get("PROTEUS_ALLOCATION")
+        about = allocation and {
+            "job_id": options.job,
+            "allocation_id": allocation,
+            "takes_at_s": int(notice.at.timestamp()),
+        }
+        await _pass_on(transport, controller, options.name, notice.seconds_left, about or None)
     except Exception:
         logger.exception("nobody looks for eviction notices on this node any more")
         raise
@@ -260,7 +290,9 @@ def _poller() -> NoticePoller:
     return NoticePoller(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", METADATA))
 
 
-async def _pass_on(transport: Transport, controller: str, node: str, seconds_left: float) -> None:
+async def _pass_on(
+    transport: Transport, controller: str, node: str, seconds_left: float, about: dict[str, Any] | None
+) -> None:
     from psengine.transport import Unreachable
 
     loop = asyncio.get_running_loop()
@@ -268,7 +300,7 @@ async def _pass_on(transport: Transport, controller: str, node: str, seconds_lef
     while True:
         left = until - loop.time()
         try:
-            await transport.call(controller, "proteus_notice", _CALL_S, node=node, seconds_left=left)
+            await transport.call(controller, "proteus_notice", _CALL_S, node=node, seconds_left=left, about=about)
         except Unreachable as error:
             logger.warning("notice not delivered: %s", error)
             await asyncio.sleep(_LOOK_S)

@@ -6,12 +6,15 @@ marked, then tells action and time; look every few seconds.
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 
-from infra.clock import Clock, open_clock
+from infra.clock import Clock, SystemClock, open_clock
 from infra.settings import load_settings
 
 _LINK_LOCAL = "http://169.254.169.254"
@@ -104,3 +107,28 @@ class NoticePoller:
     async def close(self) -> None:
         """Close the connection."""
         await self._client.aclose()
+
+
+def report_notice(events_url: str, about: Mapping[str, Any]) -> None:
+    """Tell Prefect that an allocation will be taken; this is what starts `handle-eviction`.
+
+    Parameters
+    ----------
+    events_url : the Prefect API, as in ``http://host:4200/api``.
+    about : job_id, allocation_id, takes_at_s (market time). The same allocation makes the same event, however often it
+        is reported.
+
+    Raises
+    ------
+    httpx.HTTPError
+        If the API does not take it.
+    """
+    resource = f"spot.allocation.{about['allocation_id']}"
+    event = {
+        "id": str(uuid5(NAMESPACE_URL, resource)),
+        "occurred": datetime.fromtimestamp(SystemClock().now_s(), UTC).isoformat(),
+        "event": "spot.interruption-notice",
+        "resource": {"prefect.resource.id": resource, "prefect.resource.name": str(about["allocation_id"])},
+        "payload": dict(about),
+    }
+    httpx.post(f"{events_url.rstrip('/')}/events", json=[event], timeout=10.0).raise_for_status()

@@ -293,7 +293,8 @@ class Controller:
             return []
         if not node.noticed:
             node.noticed = True
-            notice = {"node": node.name, "seconds_left": event.seconds_left, "seq": len(self.notices) + 1}
+            seq = len(self.notices) + 1
+            notice = {"node": node.name, "seconds_left": event.seconds_left, "seq": seq, "about": event.about}
             self.notices.append(notice)
         return self._drain([node], event.seconds_left, event.now_s)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from psengine.model import JobConfig, TaskStats, Tier
 
@@ -86,11 +88,12 @@ class NodeFailed:
 
 @dataclass(frozen=True)
 class NoticeReceived:
-    """The market takes `node` in `seconds_left`."""
+    """The market takes `node` in `seconds_left`; `about` is what the control plane wants to know of it."""
 
     node: str
     seconds_left: float
     now_s: float
+    about: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

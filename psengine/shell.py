@@ -61,6 +61,7 @@ class World:
     save: Callable[[JobConfig, Arrays, dict[str, Any]], None]
     find_finished: Callable[[JobConfig], dict[str, Any] | None]
     wall_s: Callable[[], float]
+    report_notice: Callable[[Mapping[str, Any]], None]
 
 
 class ControllerShell:
@@ -69,6 +70,9 @@ class ControllerShell:
     def __init__(self, scheduler: Scheduler, world: World) -> None:
         self.controller = Controller()
         self.closing = asyncio.Event()
+        #: how often somebody has asked after the job; the machine's dead-man timer looks whether it rises
+        self.asked = 0
+        self._reported: set[str] = set()
         self._scheduler = scheduler
         self._transport: Transport = DaskTransport(scheduler)
         self._world = world
@@ -120,6 +124,7 @@ class ControllerShell:
 
     async def status(self, since_clock: int = 0) -> dict[str, Any]:
         """Return the status dict, JSON-able."""
+        self.asked += 1
         now_s = _now()
         status = describe(self.controller, since_clock, now_s)
         elapsed = status["elapsed_s"]
@@ -139,10 +144,24 @@ class ControllerShell:
         self._feed(DrainRequested(allowed, deadline_s, _now()))
         return {"draining": list(allowed), "refused": refused}
 
-    async def notice(self, node: str, seconds_left: float) -> dict[str, Any]:
-        """Take an eviction notice; answers whether the node is known."""
-        self._feed(NoticeReceived(node, seconds_left, _now()))
+    async def notice(self, node: str, seconds_left: float, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Take an eviction notice; answers whether the node is known.
+
+        The node is drained at once. `about` (job_id, allocation_id, takes_at_s) goes on to the control plane, once an
+        allocation.
+        """
+        self._feed(NoticeReceived(node, seconds_left, _now(), about))
+        if about is not None and about["allocation_id"] not in self._reported:
+            self._reported.add(about["allocation_id"])
+            self._spawn(self._report(about))
         return {"known": node in self.controller.nodes}
+
+    async def _report(self, about: Mapping[str, Any]) -> None:
+        try:
+            await asyncio.to_thread(self._world.report_notice, about)
+        except Exception:
+            # The control plane finds out at its next tick; the node is drained all the same.
+            logger.exception("the notice was not reported")
 
     async def event(self, event: Any) -> str:
         """Take what a node reports (an `Event`, packed), at our time."""
