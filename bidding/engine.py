@@ -3,8 +3,11 @@
 It knows no clock, no market and no database: time comes with the events, and what it orders is carried out, and
 answered with further events, by somebody else. Replaying the same events gives the same orders.
 
-Invariants (`validate`): at most one purchase is unanswered at a time; each (allocation, hour) is decided at most once;
-nothing is bought or renewed after `JobClosed`.
+Invariants (`validate`): at most one purchase is unanswered at a time; each (allocation, hour) is decided at most once
+(but closing the job takes back what was renewed and has not begun); nothing is bought or renewed after `JobClosed`.
+
+A purchase is ordered again, the same, at each tick until it is answered; a lapse until the allocation is gone or the
+market says that it will take it. Only so does an order survive whoever died between writing it down and doing it.
 """
 
 from collections.abc import Iterator
@@ -45,7 +48,7 @@ class Position:
     standing: Standing = Standing.HELD
     #: hours whose renewal was decided; hour 0 was decided by buying it
     decided: set[int] = field(default_factory=lambda: {0})
-    #: the order to let it go; repeated at every tick until it is gone, since the first may have died with its tick
+    #: the order to let it go; repeated at every tick while it is lapsing, since the first may have died with its tick
     lapse: Lapse | None = None
     ended_at_s: int | None = None
     cause: EndCause | None = None
@@ -142,6 +145,8 @@ class BidEngine:
         self._opened = event
 
     def _handle_granted(self, event: AllocationGranted) -> None:
+        if event.allocation.market.instance_type not in self.opened.types:
+            raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
         self._answer(event.order_id)
         self._positions.setdefault(event.allocation.allocation_id, Position(event.allocation))
 
@@ -159,7 +164,7 @@ class BidEngine:
     def _handle_tick(self, event: TickDue) -> Iterator[Order]:
         self._last_prices.update(event.prices)
         yield from self._hour_ends(event)
-        if self.closed:
+        if self.closed or not event.buy:
             return
         if self._open is None:
             yield self._acquisition(event)
@@ -173,8 +178,8 @@ class BidEngine:
         """Decide every hour that ends soon, or that began undecided; in the order of the grants."""
         for position in self._positions.values():
             allocation = position.allocation
-            if position.lapse is not None and position.standing is not Standing.GONE:
-                yield position.lapse
+            if position.lapse is not None and position.standing is Standing.LAPSING:
+                yield position.lapse  # not once it is noticed: the market refunds the hour to who stays
             if position.standing is not Standing.HELD or allocation.tier is Tier.RELIABLE:
                 continue
             # The market's clock may be ahead of the caller's: an hour before the first there is not.
@@ -186,7 +191,9 @@ class BidEngine:
                     late = "no tick came before the hour began, so it is paid for"
                     yield Renew(allocation.allocation_id, hour, Decision(Verdict.RENEW, late, float("inf")))
             before_s = allocation.hour_ends_at_s(now_s)
-            if before_s - now_s <= self.opened.job.renewal_lead_s and now_hour + 1 not in position.decided:
+            # A job that closes takes back what was renewed and has not begun.
+            undecided = now_hour + 1 not in position.decided or self.closed
+            if before_s - now_s <= self.opened.job.renewal_lead_s and undecided:
                 position.decided.add(now_hour + 1)
                 yield self._hour_end(event, position, now_hour + 1, before_s)
 
@@ -196,8 +203,7 @@ class BidEngine:
             reason = "the job is done, and its last hour gave no refund"
             decision = Decision(Verdict.LAPSE, reason, float("inf"))
         else:
-            assert self._policy is not None
-            decision = self._policy.renewal(self._view(event), allocation)
+            decision = self._policy_of_job().renewal(self._view(event), allocation)
         if decision.verdict is Verdict.RENEW:
             return Renew(allocation.allocation_id, hour, decision)
         position.standing = Standing.LAPSING
@@ -205,8 +211,7 @@ class BidEngine:
         return position.lapse
 
     def _acquisition(self, event: TickDue) -> Acquire | Wait:
-        assert self._policy is not None
-        decision = self._policy.acquisition(self._view(event))
+        decision = self._policy_of_job().acquisition(self._view(event))
         chosen = decision.chosen
         if chosen is None:
             return Wait(decision)
@@ -214,6 +219,11 @@ class BidEngine:
         self._purchases += 1
         self._open = Acquire(order_id, chosen.market, chosen.count, chosen.bid_micros, decision)
         return self._open
+
+    def _policy_of_job(self) -> Policy:
+        if self._policy is None:
+            raise EngineError("the job was not opened")
+        return self._policy
 
     def _view(self, event: TickDue) -> MarketView:
         opened = self.opened

@@ -24,10 +24,14 @@ class JobOpened:
 
 @dataclass(frozen=True, slots=True)
 class TickDue:
-    """A decision point, with the present price of every market where one is known."""
+    """A decision point, with the present price of every market where one is known.
+
+    `buy` False decides on what is held and buys nothing: the job cannot use more now.
+    """
 
     at_s: int
     prices: Mapping[Market, Micros]
+    buy: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bidding.model import Allocation
+from bidding.model import HOUR_S, Allocation
 
 
 def time_left_s(allocation: Allocation, now_s: int) -> int:
     """Return t_r, the seconds left in the allocation's billing hour; a whole hour where one begins, in (0, 3600]."""
-    return allocation.hour_ends_at_s(now_s) - now_s
+    return min(allocation.hour_ends_at_s(now_s) - now_s, HOUR_S)
 
 
 def useful_time_s(eviction_prob: ArrayLike, median_eviction_s: ArrayLike, left_s: ArrayLike) -> NDArray[np.float64]:

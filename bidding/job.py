@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
 from bidding.model import HOUR_S
 
@@ -43,6 +44,8 @@ class JobModel:
     def __post_init__(self) -> None:
         if not 0 < self.scaling_efficiency <= 1:
             raise ValueError(f"scaling_efficiency is {self.scaling_efficiency}: it must be in (0, 1]")
+        if not (isfinite(self.resize_overhead_s) and isfinite(self.eviction_overhead_s)):
+            raise ValueError("the overheads must be finite")
         if min(self.resize_overhead_s, self.eviction_overhead_s, self.cooldown_s, self.max_spot_vcpus) < 0:
             raise ValueError("overheads, cooldown and the most vCPUs held cannot be negative")
         if self.allocation_vcpus < 1:

@@ -56,8 +56,10 @@ def from_record(record: Mapping[str, Any]) -> Event | Order:
     Raises
     ------
     JournalError
-        If the schema or the kind is not known, or a field is missing.
+        If the schema or the kind is not known, or a field is missing or not what it should be.
     """
+    if not isinstance(record, Mapping):
+        raise JournalError(f"journal: a record is an object, not {record!r}")
     if record.get("schema") != SCHEMA:
         raise JournalError(f"journal: schema {record.get('schema')!r} is not {SCHEMA}; use the program that wrote it")
     name = str(record.get("kind"))
@@ -66,7 +68,7 @@ def from_record(record: Mapping[str, Any]) -> Event | Order:
         raise JournalError(f"journal: unknown kind {name!r}")
     try:
         values = {field.name: _READERS.get(field.name, _same)(record[field.name]) for field in fields(kind)}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"journal: a {name} record cannot be read: {error!r}") from error
     item: Event | Order = kind(**values)
     return item
@@ -76,10 +78,11 @@ def replay(records: Iterable[Mapping[str, Any]]) -> BidEngine:
     """Return the engine that the events among `records` lead to; orders are what it said, and are passed over."""
     engine = BidEngine()
     for record in records:
-        if record.get("kind") not in _ORDERS:
-            event = from_record(record)
-            assert not isinstance(event, Acquire | Renew | Lapse | Wait)
-            engine.handle(event)
+        if isinstance(record, Mapping) and str(record.get("kind")) in _ORDERS:
+            continue
+        event = from_record(record)
+        assert not isinstance(event, Acquire | Renew | Lapse | Wait)
+        engine.handle(event)
     return engine
 
 

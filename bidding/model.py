@@ -68,8 +68,8 @@ class Allocation:
     bid_micros: Micros | None = None
 
     def hour_index(self, now_s: int) -> int:
-        """Return how many whole billing hours have passed at `now_s`."""
-        return (now_s - self.launched_at_s) // HOUR_S
+        """Return how many whole billing hours have passed at `now_s`; 0 before the launch, where clocks differ."""
+        return max((now_s - self.launched_at_s) // HOUR_S, 0)
 
     def hour_ends_at_s(self, now_s: int) -> int:
         """Return the end of the billing hour that `now_s` lies in; at a boundary that of the hour that begins."""

@@ -7,9 +7,9 @@ purchase whose answer was lost is found again by looking.
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from bidding.engine import BidEngine, Standing
+from bidding.engine import BidEngine, Position, Standing
 from bidding.events import AllocationGone, AllocationGranted, AllocationRefused, Event, NoticeSeen
-from bidding.model import Allocation, EndCause, InstanceFact, Tier
+from bidding.model import HOUR_S, Allocation, EndCause, InstanceFact, Tier
 
 
 def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
@@ -40,21 +40,27 @@ def reconcile(
     ----------
     engine : the engine as the journal left it; not changed.
     facts : every instance of the job that the market remembers, by token.
-    tiers : tier by token, where it is known; others are transient.
+    tiers : tier by token, where it is known; others are transient if they were bid for.
     now_s : time of the observation.
 
     Notes
     -----
-    An allocation is gone when none of its instances lives. A purchase of a closed job that the market does not know is
-    abandoned.
+    An allocation is gone when none of its instances lives, or when the market, which remembers for a while what has
+    ended, no longer knows any of them an hour after the launch (before that the market may be slow to tell of them).
+    A purchase of a closed job that the market does not know is abandoned.
     """
     events: list[Event] = []
     positions = engine.positions
-    for token in sorted(facts):
-        group = facts[token]
+    for token in sorted({*facts, *positions}):
+        group = facts.get(token, ())
+        if not group:
+            if token in positions and _forgotten(positions[token], now_s):
+                events.append(_lost(positions[token], now_s))
+            continue
         gone = all(not fact.alive for fact in group)
         if token not in positions:
-            allocation = allocation_of(group, tiers.get(token, Tier.TRANSIENT))
+            bid_for = any(fact.bid_micros is not None for fact in group)
+            allocation = allocation_of(group, tiers.get(token, Tier.TRANSIENT if bid_for else Tier.RELIABLE))
             events.append(AllocationGranted(now_s, token, allocation))
         elif positions[token].standing is Standing.GONE:
             continue
@@ -65,9 +71,22 @@ def reconcile(
             if notices:
                 events.append(NoticeSeen(now_s, token, min(notices)))
     order = engine.open_order
-    if order is not None and engine.closed and order.order_id not in facts:
+    if order is not None and engine.closed and not facts.get(order.order_id):
         events.append(AllocationRefused(now_s, order.order_id, "Abandoned", "the job was closed before it was bought"))
     return events
+
+
+def _forgotten(position: Position, now_s: int) -> bool:
+    return position.standing is not Standing.GONE and now_s - position.allocation.launched_at_s >= HOUR_S
+
+
+def _lost(position: Position, now_s: int) -> AllocationGone:
+    """Return the end of an allocation that nobody saw end.
+
+    It may have ended any time since it was last seen, and nobody knows how; so it is taken to have lived until now and
+    to have been let go: the ledger may then say more than the bill, never less.
+    """
+    return AllocationGone(now_s, position.allocation.allocation_id, EndCause.USER)
 
 
 def _gone(token: str, group: Sequence[InstanceFact], now_s: int) -> AllocationGone:

@@ -10,16 +10,14 @@ from prefect import flow
 
 from bidding.actions import Acquire, Lapse, Order, Renew, Wait
 from tasks.claims import claimed
-from tasks.clocks import stale
+from tasks.clocks import drain_s, stale, time_to_let_go
 from tasks.decisions import decide, opened_markets, publish
-from tasks.jobs import close_job, is_open, job_spec, saved_result, ticking_jobs
+from tasks.jobs import close_job, is_open, job_spec, saved_result, settle_job, ticking_jobs
 from tasks.ledger import book_ledger
 from tasks.machines import buy, let_go, machine_names, observe_machines, release_reliable_tier
 from tasks.prices import observe_prices
-from tasks.training import drain
-
-#: Real seconds that a machine has to hand its work over before it is let go.
-_DRAIN_S = 5.0
+from tasks.renewals import book_renewals
+from tasks.training import drain, keep_training
 
 
 @flow(name="allocation-tick", validate_parameters=True)
@@ -27,7 +25,16 @@ async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
     """Make one decision for every job that is open, or for one; return what was done, by job."""
     if stale():
         return {"skipped": "a later tick is due already"}
-    return {name: tick_job(name) for name in ticking_jobs(job_id)}
+    done: dict[str, str] = {}
+    failed: list[Exception] = []
+    for name in ticking_jobs(job_id):
+        try:
+            done[name] = tick_job(name)
+        except Exception as error:  # noqa: BLE001 - the other jobs have their tick all the same; raised below
+            failed.append(error)
+    if failed:
+        raise failed[0] if len(failed) == 1 else ExceptionGroup("the ticks of several jobs failed", failed)
+    return done
 
 
 def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: float = 0.0) -> str:
@@ -45,12 +52,16 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
         if result is not None:
             close_job(job_id, result)  # its flow died after the work was done
             release_reliable_tier(job_id)
+        if is_open(job_id):
+            keep_training(job_spec(job_id))
         facts = observe_machines(job_id)
         prices = observe_prices(opened_markets(job_id))
         orders = decide(job_id, facts, prices, notices or {})
         for order in orders:
             carry_out(job_id, order)
         book_ledger(job_id)
+        settle_job(job_id)
+        book_renewals(job_id)
         publish(job_id, orders)
     return ", ".join(type(order).__name__.lower() for order in orders) or "nothing to do"
 
@@ -61,8 +72,10 @@ def carry_out(job_id: str, order: Order) -> None:
         case Acquire():
             buy(job_spec(job_id), order)
         case Lapse():
+            if not time_to_let_go(order.before_s):
+                return  # its hour is paid: it works on, and the next tick brings the order again
             if is_open(job_id):
-                drain(job_id, machine_names(job_id, order.allocation_id), _DRAIN_S)
+                drain(job_id, machine_names(job_id, order.allocation_id), drain_s())
             let_go(job_id, [order.allocation_id])
         case Renew() | Wait():
             pass  # what is held stays held; the ledger books its hour when it begins

@@ -10,6 +10,7 @@ from prefect import flow
 
 from tasks.failures import JobFailed
 from tasks.follow import follow
+from tasks.ingest import fetch_prices, history_days, markets_of
 from tasks.jobs import close_job, ended_result, open_job, record_job
 from tasks.ledger import book_ledger
 from tasks.machines import release_reliable_tier, secure_reliable_tier
@@ -30,6 +31,7 @@ async def train(spec: JobSpec) -> dict[str, Any]:
     if result is None:
         try:
             data = prepare_data(spec)
+            fetch_prices(markets_of(spec), history_days())
             open_job(spec)
             secure_reliable_tier(spec)
             address = await_controller(spec.job_id, _BOOT_S)

@@ -1,7 +1,9 @@
 """Every setting, from the environment (``PROTEUS_…``), with what it means and a default that works on one machine."""
 
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
 from pydantic import Field, ValidationError
@@ -28,6 +30,10 @@ class Settings(BaseSettings):
         description="fsspec URL under which data, models and logs are kept (file://, s3://).",
     )
     clock: str = Field("system", description="`system`, or the path of a scaled clock's file.")
+    owner: str = Field(
+        "",
+        description="Tag that tells our machines from those of others in the account; empty: made from the database.",
+    )
     region: str = Field("us-east-1", description="EC2 region.")
     ec2_endpoint_url: str | None = Field(None, description="EC2 API to talk to; unset: AWS itself.")
     image_id: str = Field("ami-00000000", description="Machine image of a node; it carries this project.")
@@ -45,6 +51,15 @@ class Settings(BaseSettings):
     events_url: str | None = Field(
         None, description="Prefect API that the reliable tier reports notices to; unset: a tick finds out."
     )
+
+    @property
+    def owner_tag(self) -> str:
+        """What our machines are tagged with; the same for everybody who shares the state database."""
+        if self.owner:
+            return self.owner
+        url = urlsplit(self.database_url)  # without the credentials, which change
+        place = f"{url.scheme.partition('+')[0]}://{url.hostname or ''}:{url.port or ''}{url.path}"
+        return "db-" + sha256(place.encode()).hexdigest()[:16]
 
     def check_cadence(self, scale: float, flow_latency_s: float) -> None:
         """Refuse periods that flows of `flow_latency_s` real seconds cannot keep at `scale` market seconds a second.

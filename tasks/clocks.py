@@ -35,3 +35,13 @@ def next_hour_end_s(job_id: str) -> float | None:
     lead_s = here.settings.renewal_lead_s
     ends = [record.allocation.hour_ends_at_s(now_s) - lead_s for record in held]
     return max(min(ends), now_s + 1) if ends else None
+
+
+def time_to_let_go(before_s: float) -> bool:
+    """Whether what must be gone before `before_s` has to go now, because the next tick might come too late."""
+    return bool(before_s - world().clock.now_s() <= 1.5 * world().settings.tick_s)
+
+
+def drain_s() -> float:
+    """Return how many real seconds a machine has to hand its work over before it is let go: a quarter of a tick."""
+    return min(world().settings.tick_s / 4 / world().clock.scale, 30.0)

@@ -13,6 +13,7 @@ from bidding.money import Micros, to_dollars
 from bidding.reconcile import by_token, reconcile
 from tasks.desk import enter, open_desk
 from tasks.machines import tiers_of
+from tasks.training import training_begun
 from tasks.world import touch, world
 
 
@@ -25,7 +26,7 @@ def decide(
 ) -> list[Order]:
     """Reconcile what is believed with `facts`, take note of `notices`, and have the engine decide.
 
-    Nothing is bought before the reliable tier stands.
+    Nothing is bought before the reliable tier stands and the training has begun.
 
     Parameters
     ----------
@@ -42,8 +43,8 @@ def decide(
             position = engine.positions.get(name)
             if position is not None and position.standing is Standing.HELD and name not in told:
                 events.append(NoticeSeen(now_s, name, takes_at_s))
-        if _reliable_tier_stands(engine):
-            events.append(TickDue(now_s, prices))
+        if engine.job_id is not None:
+            events.append(TickDue(now_s, prices, buy=training_begun(job_id) and _reliable_tier_stands(engine)))
         return events
 
     return enter(here, job_id, plan, dict(groups))
@@ -64,9 +65,7 @@ def publish(job_id: str, orders: Sequence[Order]) -> None:
 
 
 def _reliable_tier_stands(engine: BidEngine) -> bool:
-    return any(
-        p.standing is Standing.HELD and p.allocation.tier is Tier.RELIABLE for p in engine.positions.values()
-    ) or (engine.job_id is not None and engine.closed)
+    return any(p.standing is Standing.HELD and p.allocation.tier is Tier.RELIABLE for p in engine.positions.values())
 
 
 def _rows(order: Order) -> list[dict[str, Any]]:

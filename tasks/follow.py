@@ -1,17 +1,15 @@
 """Following a job from the flow that asked for it. The training does not need the follower."""
 
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
 from bidding.model import Tier
-from infra.cluster import ControllerUnreachable, wait_rendezvous
 from infra.errors import JobFailed
 from tasks.jobs import saved_result
 from tasks.spec import JobSpec
-from tasks.training import look, note
+from tasks.training import keep_training, look, note
 from tasks.world import touch, world
 
 #: Real seconds between two looks, and between two updates of the artifact in the UI.
@@ -40,30 +38,28 @@ def follow(spec: JobSpec) -> dict[str, Any]:
             result = saved_result(spec.job_id)
             if result is not None:
                 return result
-            _find_controller(spec.job_id)
+            _check_reliable_tier(spec.job_id)
+            keep_training(spec)
         else:
-            note(spec.job_id, status)
+            if status["job_id"] is None:
+                keep_training(spec)  # the controller has started anew
+                continue
             clock = status["clock"]
             bar.show(status)
+            note(spec.job_id, status)
             if status["state"] == "failed":
                 raise JobFailed(f"job {spec.job_id}: {status['reason']}")
             if status["state"] in ("finished", "stopped"):
-                result = saved_result(spec.job_id) or status["result"]
-                if result is not None:
-                    bar.finish()
-                    return dict(result)
+                bar.finish()
+                return dict(saved_result(spec.job_id) or status["result"] or {"clocks": 0, "stopped": status["reason"]})
         here.clock.wait_until(here.clock.now_s() + _LOOK_S * here.clock.scale)
 
 
-def _find_controller(job_id: str) -> None:
-    """Look where the controller is now; `JobFailed` if the reliable tier is gone."""
-    here = world()
-    records = here.store.allocations(job_id)
-    reliable = [record for record in records if record.allocation.tier is Tier.RELIABLE]
+def _check_reliable_tier(job_id: str) -> None:
+    """Raise `JobFailed` if the machines that must last are gone."""
+    reliable = [r for r in world().store.allocations(job_id) if r.allocation.tier is Tier.RELIABLE]
     if reliable and not any(record.alive for record in reliable):
         raise JobFailed(f"job {job_id}: the reliable tier is gone, and no model was saved")
-    with suppress(ControllerUnreachable):  # it is still starting; the next look asks again
-        here.store.set_controller(job_id, wait_rendezvous(here.settings.blob_url, job_id, _LOOK_S))
 
 
 class _ProgressBar:

@@ -11,13 +11,15 @@ from bidding.model import InstanceType, Market
 from bidding.money import Micros
 from infra.blobs import JobPaths
 from infra.errors import InputError, JobFailed
+from infra.pricestore import PriceStore
 from infra.records import Job, JobState
 from tasks.desk import enter, once, open_desk
-from tasks.prices import history
 from tasks.spec import JobSpec
 from tasks.world import touch, world
 
 _DAY_S = 86_400
+#: Kind of the observation that says that an ended job has no machine and no unbooked hour left.
+_SETTLED = "settled"
 
 
 @touch("record job")
@@ -53,9 +55,9 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
     return {market.instance_type: types[market.instance_type] for market in markets}
 
 
-@touch("open job", market=True)
+@touch("open job")
 def open_job(spec: JobSpec) -> int:
-    """Write down what the job is and what history says of bids; return how many markets it may bid in.
+    """Write down what the job is and what the stored price history says of bids; return how many markets it may bid in.
 
     Opening again changes nothing.
     """
@@ -68,7 +70,7 @@ def open_job(spec: JobSpec) -> int:
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     types = priced([*markets, reliable], now_s)
     from_s = int(now_s - here.settings.history_days * _DAY_S)
-    traces = history(markets, from_s, now_s)
+    traces = PriceStore(here.blobs).read(markets, from_s, now_s)
     missing = [market for market in markets if market not in traces]
     if missing:
         raise InputError(f"market {missing[0]}: has no price history before {datetime.fromtimestamp(now_s, UTC)}")
@@ -106,6 +108,11 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
     return None if manifest is None else dict(manifest.about)
 
 
+def is_known(job_id: str) -> bool:
+    """Return whether there is such a job in the state database."""
+    return any(job.job_id == job_id for job in world().store.jobs())
+
+
 def is_open(job_id: str) -> bool:
     """Return whether the job's work goes on."""
     return not world().store.job(job_id).state.terminal
@@ -126,13 +133,25 @@ def ended_result(job_id: str) -> dict[str, Any] | None:
 
 
 def ticking_jobs(job_id: str | None = None) -> list[str]:
-    """Return the jobs that a tick has something to do for: open ones, and ended ones that still hold machines.
+    """Return the jobs that a tick has something to do for: open ones, and ended ones that hold machines or owe a booking.
 
     With `job_id`, that one if it is among them.
     """
     store = world().store
     jobs = store.jobs() if job_id is None else [store.job(job_id)]
-    return [job.job_id for job in jobs if not job.state.terminal or store.allocations(job.job_id, alive=True)]
+    return [job.job_id for job in jobs if not job.state.terminal or not _settled(job.job_id)]
+
+
+def _settled(job_id: str) -> bool:
+    store = world().store
+    return bool(store.observations(job_id, _SETTLED)) and not store.allocations(job_id, alive=True)
+
+
+def settle_job(job_id: str) -> None:
+    """Write down that an ended job holds nothing any more and all is booked; call it after booking."""
+    here = world()
+    if here.store.job(job_id).state.terminal and not here.store.allocations(job_id, alive=True):
+        here.store.observe(job_id, here.clock.now_s(), _SETTLED, {})
 
 
 @touch("close job")
@@ -142,7 +161,7 @@ def close_job(job_id: str, result: Mapping[str, Any] | None, failure: str | None
     if open_desk(here, job_id)[0].job_id is not None:
         enter(here, job_id, once(JobClosed, JobClosed(here.now_s())))
     state = JobState.FAILED if failure else JobState.FINISHED
-    if result is not None and result.get("state") == "stopped":
+    if result is not None and result.get("stopped"):
         state = JobState.STOPPED
     if not here.store.job(job_id).state.terminal:
         here.store.move_job(job_id, state, here.clock.now_s(), result=result, failure=failure)

@@ -9,15 +9,17 @@ from bidding.ports import BadRequest, LaunchRefused, TokenMismatch
 from bidding.reconcile import allocation_of, by_token, reconcile
 from infra.bootstrap import NodeBoot, user_data
 from infra.errors import JobFailed
-from tasks.desk import enter
+from tasks.desk import enter, open_desk
 from tasks.jobs import types_on_sale
 from tasks.spec import JobSpec
 from tasks.world import touch, world
 
-#: Every machine of ours carries these.
-MANAGED = ("proteus:managed", "true")
+#: Every machine of ours says whose it is, for which job, and of which tier.
+OWNER_TAG = "proteus:owner"
 JOB_TAG = "proteus:job"
 TIER_TAG = "proteus:tier"
+#: A machine says until when somebody may want it, for whoever cleans up an account; an open job's machine stays.
+_EXPIRES_S = 7 * 86_400
 #: The machine that the controller runs on.
 _CONTROLLER_ORDER = "reliable-0"
 
@@ -40,7 +42,13 @@ def observe_machines(job_id: str) -> list[InstanceFact]:
 
 @touch("buy", market=True)
 def buy(spec: JobSpec, order: Acquire) -> str:
-    """Carry out a purchase and write down what became of it; return that in a few words."""
+    """Carry out a purchase and write down what became of it; return that in a few words.
+
+    An order that was answered meanwhile (its job was closed, say) is not carried out.
+    """
+    open_order = open_desk(world(), spec.job_id)[0].open_order
+    if open_order is None or open_order.order_id != order.order_id:
+        return "answered meanwhile"
     request = _request(spec, order.order_id, order.market, order.count, Tier.TRANSIENT, bid_micros=order.bid_micros)
     return _launch(spec.job_id, request)
 
@@ -61,6 +69,11 @@ def secure_reliable_tier(spec: JobSpec) -> None:
         if not count:
             continue
         order_id = f"{spec.job_id}-{suffix}"
+        bought = [record for record in here.store.allocations(spec.job_id) if record.order_id == order_id]
+        if bought and not bought[0].alive:
+            raise JobFailed(f"job {spec.job_id}: the reliable tier is gone; give a new job another id")
+        if bought:
+            continue  # by an earlier run
         params = {"market": str(market), "count": count, "bid_micros": None}
         here.store.plan(order_id, spec.job_id, "acquire", order_id, params, here.clock.now_s())
         request = _request(spec, order_id, market, count, Tier.RELIABLE, controller=suffix == _CONTROLLER_ORDER)
@@ -97,8 +110,8 @@ def release_reliable_tier(job_id: str) -> None:
 
 
 @touch("find orphans", market=True)
-def orphans() -> list[str]:
-    """Return the machines that are tagged ours and alive, and that no job wants.
+def orphans() -> dict[str, list[str]]:
+    """Return the machines that are tagged ours and alive, and that no job wants, by the job on their tag.
 
     A machine is wanted while its job is open, or its allocation is held by the book (a spot machine of an ended job
     that waits for the end of its paid hour). One that was launched less than two ticks ago may not be in the book yet.
@@ -106,14 +119,14 @@ def orphans() -> list[str]:
     here = world()
     grace_s = 2 * here.settings.tick_s
     open_jobs = {job.job_id for job in here.store.jobs() if not job.state.terminal}
-    found = []
-    for fact in here.market.describe([MANAGED]):
+    found: dict[str, list[str]] = {}
+    for fact in here.market.describe([(OWNER_TAG, here.settings.owner_tag)]):
         job_id = fact.tags.get(JOB_TAG, "")
         if not fact.alive or job_id in open_jobs or here.now_s() - fact.launched_at_s < grace_s:
             continue
         held = {record.allocation_id for record in here.store.allocations(job_id, alive=True)}
         if fact.token not in held:
-            found.append(fact.instance_id)
+            found.setdefault(job_id, []).append(fact.instance_id)
     return found
 
 
@@ -138,7 +151,7 @@ def _launch(job_id: str, request: LaunchRequest) -> str:
     """Ask the market, and enter its answer; an answer that is lost is found by the next tick."""
     here = world()
     try:
-        facts = here.market.launch(request)
+        facts = _launch_or_find(job_id, request)
     except (LaunchRefused, BadRequest, TokenMismatch) as error:
         refused: Event = AllocationRefused(here.now_s(), request.token, error.code, error.message)
         enter(here, job_id, lambda engine: [] if request.token in engine.positions else [refused])
@@ -151,6 +164,18 @@ def _launch(job_id: str, request: LaunchRequest) -> str:
         {request.token: facts},
     )
     return f"granted: {request.count} x {request.market}"
+
+
+def _launch_or_find(job_id: str, request: LaunchRequest) -> list[InstanceFact]:
+    """Buy, or return what was bought under the token when our settings (hence the user-data) were others."""
+    market = world().market
+    try:
+        return market.launch(request)
+    except TokenMismatch:
+        found = by_token(market.describe([job_tag(job_id)])).get(request.token)
+        if not found:
+            raise
+        return found
 
 
 def _request(
@@ -181,10 +206,11 @@ def _request(
         environment=environment,
     )
     tags: Mapping[str, str] = {
-        MANAGED[0]: MANAGED[1],
+        OWNER_TAG: settings.owner_tag,
         JOB_TAG: spec.job_id,
         TIER_TAG: str(tier),
         "proteus:order": order_id,
+        "proteus:expires": str(int(here.clock.now_s()) + _EXPIRES_S),
         "Name": f"proteus {spec.job_id} {tier}",
     }
     return LaunchRequest(order_id, market, count, bid_micros, user_data(boot), tags)

@@ -45,9 +45,7 @@ class TransientTier(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    markets: list[str] = Field(
-        default_factory=list, title="Markets", description="TYPE/ZONE each; empty: every market with a price history."
-    )
+    markets: list[str] = Field(min_length=1, title="Markets", description="Where to bid: TYPE/ZONE each.")
     allocation_vcpus: int = Field(4, ge=1, title="vCPUs an allocation")
     max_vcpus: int = Field(8, ge=0, title="Most vCPUs held at once")
     policy: str = Field("proteus", title="Bidding policy")
@@ -66,4 +64,4 @@ class JobSpec(BaseModel):
     job_id: str = Field(pattern=JOB_ID_PATTERN, title="Job", description="Lower-case letters, digits and dashes.")
     training: Training = Field(title="Training")
     reliable: ReliableTier = Field(default_factory=ReliableTier, title="Reliable tier")
-    transient: TransientTier = Field(default_factory=TransientTier, title="Transient tier")
+    transient: TransientTier = Field(title="Transient tier")

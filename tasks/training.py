@@ -5,14 +5,19 @@ from typing import Any
 
 from infra.cluster import ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.datasets import DataSummary, prepare
-from infra.records import JobState
+from infra.records import IllegalTransition, JobState
 from psengine.model import JobConfig
 from tasks.spec import JobSpec
 from tasks.world import touch, world
 
 #: Real seconds that a call to the controller may take.
 _CALL_S = 5.0
+_LOOK_S = 0.5
 _HOUR_S = 3600
+#: A clock that no job reaches: a status since then carries no losses.
+_NO_LOSSES = 2**62
+#: Kind of the observation that says that the training was begun.
+_BEGUN = "training begun"
 
 
 @touch("prepare data")
@@ -33,7 +38,7 @@ def await_controller(job_id: str, patience_s: float) -> str:
 @touch("start training")
 def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, Any]:
     """Start the training, or attach to it; return its status."""
-    training = spec.training
+    training, here = spec.training, world()
     config = JobConfig(
         job_id=spec.job_id,
         app=training.app,
@@ -48,11 +53,42 @@ def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, 
         n_shards=training.shards,
         staleness=training.staleness,
         clocks=training.clocks,
-        max_seconds=None if training.hours is None else training.hours * _HOUR_S / world().clock.scale,
+        max_seconds=None if training.hours is None else training.hours * _HOUR_S / here.clock.scale,
         seed=training.seed,
         n_reliable=spec.reliable.count,
     )
-    return ControllerClient(address, _CALL_S).start(config.to_dict())
+    status = ControllerClient(address, _CALL_S).start(config.to_dict())
+    if not training_begun(spec.job_id):
+        here.store.observe(spec.job_id, here.clock.now_s(), _BEGUN, {"address": address})
+    note(spec.job_id, status)
+    return status
+
+
+def training_begun(job_id: str) -> bool:
+    """Return whether the job's training was ever started: before that, more machines are of no use."""
+    return bool(world().store.observations(job_id, _BEGUN))
+
+
+def keep_training(spec: JobSpec) -> None:
+    """Start the training again on a controller that has started anew; its machine does that under the same job.
+
+    Nothing happens before the training was begun, or where no controller answers just now.
+    """
+    if not training_begun(spec.job_id):
+        return
+    here = world()
+    known = here.store.job(spec.job_id).controller_address
+    status = look(known, _NO_LOSSES) if known else None
+    if status is None:
+        try:
+            address = wait_rendezvous(here.settings.blob_url, spec.job_id, _LOOK_S)
+        except ControllerUnreachable:
+            return  # it is still starting; the next look or tick asks again
+        here.store.set_controller(spec.job_id, address)
+        status = look(address, _NO_LOSSES)
+        known = address
+    if status is not None and known is not None and status["job_id"] is None:
+        start_training(spec, known, prepare_data(spec))
 
 
 def look(address: str, since_clock: int) -> dict[str, Any] | None:
@@ -68,7 +104,10 @@ def note(job_id: str, status: dict[str, Any]) -> None:
     store, now_s = world().store, world().clock.now_s()
     state = JobState(status["state"])
     if not state.terminal and store.job(job_id).state not in (state, JobState.STOPPING):
-        store.move_job(job_id, state, now_s)
+        try:
+            store.move_job(job_id, state, now_s)
+        except IllegalTransition:
+            return  # a tick has found the saved model meanwhile and closed the job
     losses = status["losses"]
     store.observe(
         job_id,
@@ -95,12 +134,11 @@ def drain(job_id: str, nodes: Sequence[str], within_s: float) -> bool:
     client = ControllerClient(address, _CALL_S)
     deadline_s = here.clock.now_s() + within_s * here.clock.scale
     try:
-        status = client.drain(list(nodes), within_s)
-        while not _drained(status, nodes):
+        client.drain(list(nodes), within_s)
+        while not _drained(client.status(_NO_LOSSES), nodes):
             if here.clock.now_s() >= deadline_s:
                 return False
             here.clock.wait_until(here.clock.now_s() + 0.05 * here.clock.scale)
-            status = client.status(status["clock"])
     except ControllerUnreachable:
         return False
     return True

@@ -50,8 +50,8 @@ def part(
 def held_part(view: MarketView, allocation: Allocation, left_s: int | None = None) -> Part:
     """Return the part that a held allocation is until its last decided hour ends, or for `left_s` seconds.
 
-    A market without a price now has its last one; were none ever seen, the bid is the most that it can be. The bid
-    delta now is what the bid stands above the present price; a price above the bid means that it is being taken.
+    A market without a price now has its last one, but none above the bid, for what lives has not been outbid; were
+    none ever seen, the bid is the most that it can be. The bid delta now is what the bid stands above the present price; a price above the bid means that it is being taken.
     """
     if left_s is None:
         paid_until_s = view.paid_until_s.get(allocation.allocation_id)
@@ -60,7 +60,9 @@ def held_part(view: MarketView, allocation: Allocation, left_s: int | None = Non
     if allocation.bid_micros is None:
         working = kind.vcpu if allocation.tier is Tier.TRANSIENT or view.job.reliable_works else 0
         return part(0.0, HOUR_S, kind.on_demand_micros, allocation.count, working, left_s)
-    price = view.prices.get(allocation.market, view.last_prices.get(allocation.market, allocation.bid_micros))
+    price = view.prices.get(allocation.market)
+    if price is None:
+        price = min(view.last_prices.get(allocation.market, allocation.bid_micros), allocation.bid_micros)
     beta, median = view.evictions.of_bid(allocation.market, allocation.bid_micros - price)
     return part(beta, median, price, allocation.count, kind.vcpu, left_s)
 

@@ -72,13 +72,24 @@ class ProteusPolicy:
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return whether the footprint's work costs less with `allocation` in its next hour than without it.
 
-        A tie renews: what is held needs no σ.
+        A tie renews: what is held needs no σ. Where no useful work is expected either way, nothing is paid for it.
+
+        Notes
+        -----
+        Differs: what stands under its price is kept, whatever it is worth: the market is taking it, and who leaves
+        before that forgoes the refund.
         """
+        price = view.prices.get(allocation.market)
         others = [held_part(view, a) for a in view.footprint if a.allocation_id != allocation.allocation_id]
         renewed = float(per_work([*others, held_part(view, allocation, HOUR_S)], view, resized=False)[0])
         let_go = float(per_work(others, view, resized=True)[0]) if others else float("inf")
-        verdict = Verdict.RENEW if renewed <= let_go else Verdict.LAPSE
-        price = view.prices.get(allocation.market)
+        if price is not None and allocation.bid_micros is not None and price > allocation.bid_micros:
+            taken = (
+                f"{allocation.market} at {price_text(price)} has passed the bid of {price_text(allocation.bid_micros)}: "
+                "the market takes it, and refunds the hour to who stays"
+            )
+            return Decision(Verdict.RENEW, taken, let_go)
+        verdict = Verdict.RENEW if renewed <= let_go and np.isfinite(renewed) else Verdict.LAPSE
         reason = (
             f"{allocation.market} at {price_text(price) if price is not None else 'an unknown price'}: "
             f"with it work costs {usd_per_vcpu_h(renewed)}, without it {usd_per_vcpu_h(let_go)}"
@@ -101,6 +112,8 @@ def _counts(view: MarketView) -> tuple[dict[Market, int], dict[Market, str]]:
             refusals[market] = "markets that refused are left alone for a while"
         elif view.job.ceiling_on_demand and view.prices[market] > kind.on_demand_micros:
             refusals[market] = "markets stand above their on-demand price"
+        elif view.job.allocation_vcpus < kind.vcpu:
+            refusals[market] = f"machines are larger than an allocation of {view.job.allocation_vcpus} vCPUs"
         elif left < kind.vcpu:
             refusals[market] = "machines are larger than what may still be held"
         counts[market] = 0 if market in refusals else left // view.types[market.instance_type].vcpu
