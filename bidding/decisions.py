@@ -22,7 +22,7 @@ class MarketView:
     footprint : allocations that are held and will go on working (noticed and lapsing ones are left out).
     paid_until_s : end of the last hour that was decided for, by allocation id; absent: the hour in progress.
     last_prices : the last price that was ever seen, for what is held in a market that has none at the moment.
-    cooling : markets that refused lately.
+    cooling : markets that are left alone: they refused lately, or will take what they sold.
     """
 
     now_s: int

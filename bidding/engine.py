@@ -70,7 +70,7 @@ class BidEngine:
         self._open: Acquire | None = None
         self._purchases = 0
         self._answered: set[str] = set()
-        #: market -> time until which it is left alone
+        #: market -> time until which it is left alone, because it refused or takes what it sold
         self._cooling: dict[Market, int] = {}
         self._last_prices: dict[Market, Micros] = {}
 
@@ -128,9 +128,7 @@ class BidEngine:
             case AllocationRefused():
                 self._handle_refused(event)
             case NoticeSeen():
-                position = self._position(event.allocation_id)
-                if position.standing in (Standing.HELD, Standing.LAPSING):
-                    position.standing = Standing.NOTICED
+                self._handle_notice(event)
             case AllocationGone():
                 self._handle_gone(event)
             case JobClosed():
@@ -154,6 +152,14 @@ class BidEngine:
         if self._open is not None and self._open.order_id == event.order_id:
             self._cooling[self._open.market] = event.at_s + self.opened.job.cooldown_s
         self._answer(event.order_id)
+
+    def _handle_notice(self, event: NoticeSeen) -> None:
+        position = self._position(event.allocation_id)
+        if position.standing in (Standing.HELD, Standing.LAPSING):
+            position.standing = Standing.NOTICED
+            # A market that is about to take machines would sell one and take it, too.
+            market = position.allocation.market
+            self._cooling[market] = max(self._cooling.get(market, event.at_s), event.takes_at_s + 1)
 
     def _handle_gone(self, event: AllocationGone) -> None:
         position = self._position(event.allocation_id)

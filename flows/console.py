@@ -15,7 +15,8 @@ from tasks.progress import Snapshot
 PLAIN_EVERY_S = 10.0
 
 
-def _clock_time(seconds: float) -> str:
+def clock_time(seconds: float) -> str:
+    """Return a duration as h:mm:ss."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"
@@ -26,7 +27,7 @@ def plain_line(shot: Snapshot) -> str:
     held = ", ".join(f"{h.count}x{h.market}" for h in shot.holdings if h.state == "held") or "nothing"
     loss = "-" if shot.loss is None else f"{shot.loss:.4f}"
     return (
-        f"{_clock_time(shot.market_s)}  {shot.state:<8}  clock {shot.clock:>5}  loss {loss}  "
+        f"{clock_time(shot.market_s)}  {shot.state:<8}  clock {shot.clock:>5}  loss {loss}  "
         f"spent {usd(shot.spent_micros)} (back {usd(shot.refunded_micros)})  nodes {shot.nodes_ready}  "
         f"evictions {shot.evictions}  holding {held}"
     )
@@ -37,7 +38,7 @@ def panel(shot: Snapshot) -> Group:
     head = Table.grid(padding=(0, 3))
     loss = "-" if shot.loss is None else f"{shot.loss:.4f}"
     head.add_row(
-        f"[bold]{shot.job_id}[/]", f"market time {_clock_time(shot.market_s)}", shot.state, f"stage {shot.stage}"
+        f"[bold]{shot.job_id}[/]", f"market time {clock_time(shot.market_s)}", shot.state, f"stage {shot.stage}"
     )
     head.add_row(f"clock {shot.clock}", f"loss {loss}", f"nodes ready {shot.nodes_ready}", "")
     head.add_row(
@@ -75,16 +76,21 @@ class Progress:
             self._live.update(panel(shot))
         elif now_s - self._last_line_s >= PLAIN_EVERY_S:
             self._last_line_s = now_s
-            self.console.print(plain_line(shot))
+            self.console.print(plain_line(shot), markup=False)
 
     def say(self, text: str) -> None:
         """Print one line that stays."""
-        self.console.print(text)
+        self.console.print(text, markup=False)  # a path may have brackets
 
     def close(self) -> None:
         """Give the terminal back."""
         if self._live.is_started:
             self._live.stop()
+
+
+def _figure(value: float | None, form: str = "") -> str:
+    """Return a figure; a dash where a job has none, because it was stopped early or held nothing."""
+    return "-" if value is None else format(value, form)
 
 
 def result_table(result: Mapping[str, Any]) -> Table:
@@ -96,8 +102,8 @@ def result_table(result: Mapping[str, Any]) -> Table:
     rows = [
         ("cost", f"${result['ledger_usd']:.4f}"),
         ("the same work on demand", f"${result['on_demand_usd']:.4f}"),
-        ("cost against on-demand", f"{result['cost_vs_on_demand']:.1%}"),
-        ("market time", _clock_time(result["market_seconds"])),
+        ("cost against on-demand", _figure(result["cost_vs_on_demand"], ".1%")),
+        ("market time", clock_time(result["market_seconds"])),
         ("real time", f"{result['real_seconds']:.0f} s"),
         (
             "machine-hours on demand / paid / free",
@@ -106,9 +112,9 @@ def result_table(result: Mapping[str, Any]) -> Table:
         ("acquisitions", str(result["acquisitions"])),
         ("hour's-end decisions", str(result["hour_end_decisions"])),
         ("evictions", str(result["evictions"])),
-        ("clocks", str(result["clocks"])),
+        ("clocks", _figure(result["clocks"])),
         ("micro-tasks repeated / lost", f"{result['repeated_micro_tasks']} / {result['lost_micro_tasks']}"),
-        ("held-out accuracy", f"{result['accuracy']:.4f}"),
+        ("held-out accuracy", _figure(result["accuracy"], ".4f")),
     ]
     for what, figure in rows:
         table.add_row(what, figure)

@@ -8,7 +8,7 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.failures import JobFailed
+from tasks.failures import InputError, JobFailed
 from tasks.follow import follow
 from tasks.ingest import fetch_prices, history_days, markets_of
 from tasks.jobs import close_job, ended_result, open_job, record_job
@@ -37,7 +37,7 @@ async def train(spec: JobSpec) -> dict[str, Any]:
             address = await_controller(spec.job_id, _BOOT_S)
             start_training(spec, address, data)
             result = follow(spec)
-        except JobFailed as error:
+        except (JobFailed, InputError) as error:
             close_job(spec.job_id, None, str(error))
             release_reliable_tier(spec.job_id)
             raise

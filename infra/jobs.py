@@ -107,6 +107,15 @@ class JobTables(Tables):
             return [Observation(row.job_id, row.at_s, row.kind, row.payload) for row in connection.execute(query)]
 
 
+    def last_observation(self, job_id: str, kind: str) -> Observation | None:
+        """Return the newest observation of one kind, or None."""
+        query = select(observations).where(observations.c.job_id == job_id, observations.c.kind == kind)
+        query = query.order_by(observations.c.at_s.desc(), observations.c.observation_id.desc()).limit(1)
+        with self.read() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else Observation(row.job_id, row.at_s, row.kind, row.payload)
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

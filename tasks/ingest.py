@@ -16,9 +16,9 @@ _DAY_S = 86_400
 #: Each fetch begins this long before the end of the last one, for rows that the market told late.
 _OVERLAP_S = 3600
 _CLAIM = "ingest-prices"
-#: Real seconds that a claim lasts, and that another run waits for it.
+#: Real seconds that a claim lasts, and that another run waits for it: longer, for whoever holds it may have been killed.
 _CLAIM_S = 300.0
-_PATIENCE_S = 60.0
+_PATIENCE_S = _CLAIM_S + 30.0
 
 
 class IngestRequest(BaseModel):

@@ -18,6 +18,8 @@ _HOUR_S = 3600
 _NO_LOSSES = 2**62
 #: Kind of the observation that says that the training was begun.
 _BEGUN = "training begun"
+#: Kind of the observation that tells the state of each node, written when one changes.
+NODES = "nodes"
 
 
 @touch("prepare data")
@@ -122,6 +124,10 @@ def note(job_id: str, status: dict[str, Any]) -> None:
             "repeated": status["repeated_micro_tasks"],
         },
     )
+    states = {node["name"]: node["state"] for node in status["nodes"]}
+    before = store.last_observation(job_id, NODES)
+    if states and (before is None or dict(before.payload) != states):
+        store.observe(job_id, now_s, NODES, states)
 
 
 @touch("drain")

@@ -109,7 +109,7 @@ def _counts(view: MarketView) -> tuple[dict[Market, int], dict[Market, str]]:
         elif left < 1:
             refusals[market] = f"all of {view.job.max_spot_vcpus} spot vCPUs are held"
         elif market in view.cooling:
-            refusals[market] = "markets that refused are left alone for a while"
+            refusals[market] = "markets that refused, or take what they sold, are left alone for a while"
         elif view.job.ceiling_on_demand and view.prices[market] > kind.on_demand_micros:
             refusals[market] = "markets stand above their on-demand price"
         elif view.job.allocation_vcpus < kind.vcpu:

@@ -1,0 +1,56 @@
+"""What a benchmark gives back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One of our figures beside a peer or a limit, in the same unit.
+
+    Attributes
+    ----------
+    ours_spread, beside_spread : (lowest, highest)
+        Of the repetitions; the figures are their medians.
+    """
+
+    benchmark: str
+    what: str
+    unit: str
+    ours: float
+    beside: float
+    beside_is: str
+    ours_spread: tuple[float, float]
+    beside_spread: tuple[float, float]
+    note: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Ours against what stands beside it."""
+        return self.ours / self.beside
+
+
+def figure(
+    benchmark: str, what: str, unit: str, ours: list[float], beside: list[float], beside_is: str, note: str = ""
+) -> Figure:
+    """Return the figure of the medians of repetitions."""
+    return Figure(
+        benchmark,
+        what,
+        unit,
+        median(ours),
+        median(beside),
+        beside_is,
+        (min(ours), max(ours)),
+        (min(beside), max(beside)),
+        note,
+    )
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long `work` takes."""
+    began = perf_counter()
+    work()
+    return perf_counter() - began
