@@ -6,7 +6,7 @@ read them.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -67,7 +67,11 @@ def from_record(record: Mapping[str, Any]) -> Event | Order:
     if kind is None:
         raise JournalError(f"journal: unknown kind {name!r}")
     try:
-        values = {field.name: _READERS.get(field.name, _same)(record[field.name]) for field in fields(kind)}
+        values = {
+            field.name: _READERS.get(field.name, _same)(record[field.name])
+            for field in fields(kind)
+            if field.name in record or field.default is MISSING  # a field that came later has what held before it
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"journal: a {name} record cannot be read: {error!r}") from error
     item: Event | Order = kind(**values)

@@ -18,6 +18,7 @@ import numpy as np
 
 from infra.blobs import Blobs, JobPaths
 from infra.cluster import ControllerClient, wait_rendezvous
+from infra.datasets import HELD_OUT, part_name
 from psengine.model import JobConfig
 
 DEADLINE_S = 60.0
@@ -53,7 +54,6 @@ class LocalCluster:
         self.close()
 
     def start_controller(self) -> None:
-        self.blobs.remove(JobPaths(self.job_id).rendezvous)  # a killed one's address is still there
         self._spawn("controller", "reliable", "--controller")
         self.client = ControllerClient(wait_rendezvous(self.blob_url, self.job_id, DEADLINE_S), timeout_s=10.0)
 
@@ -143,8 +143,8 @@ def write_data(cluster: LocalCluster, partitions: int, x: np.ndarray, y: np.ndar
     cut = int(len(y) * share)
     for p in range(partitions):
         part = {"x": x[:cut][p::partitions].astype(np.float32), "y": y[:cut][p::partitions].astype(np.int32)}
-        cluster.blobs.write_npz(f"{folder}/part-{p:05d}.npz", part)
-    cluster.blobs.write_npz(f"{folder}/heldout.npz", {"x": x[cut:].astype(np.float32), "y": y[cut:].astype(np.int32)})
+        cluster.blobs.write_npz(f"{folder}/{part_name(p)}", part)
+    cluster.blobs.write_npz(f"{folder}/{HELD_OUT}", {"x": x[cut:].astype(np.float32), "y": y[cut:].astype(np.int32)})
     return cluster.blobs.url_of(folder)
 
 

@@ -1,0 +1,237 @@
+"""prefect.yaml as it is, on a real server with a process worker, at scale 1: one market, one job, killed twice.
+
+The tests share one server and stand in the order of a story: what waits long (a scheduled tick, three missed
+heartbeats) waits while the next chapter runs.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from bidding.model import Market
+from bidding.traces import Trace, TraceSet
+from flows.automations import HEARTBEAT_S, NAME, SILENCE_S
+from infra.cluster import ControllerClient
+from infra.notices import report_notice
+from infra.records import IntentState, JobState
+from tests.support.prefect import Deployed, rendezvous, wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
+
+JOB = "killed-twice"
+MARKET = Market("c4.large", "us-east-1a")
+DAY_S, HOUR_S = 86_400, 3600
+T0 = 1464739200  # 2016-06-01T00:00:00Z
+START_S = T0 + 14 * DAY_S
+#: When the market rises above every bid. The clock jumps to within the notice, so many seconds before it.
+SPIKE_S = START_S + HOUR_S // 2
+LEFT_S = 45
+PARTITIONS = 4
+#: Real seconds of training: what is done to the job takes less than half of it on two busy cores.
+TRAINING_S = 110
+SPEC: dict[str, Any] = {
+    "job_id": JOB,
+    "training": {
+        "data": "digits",
+        "app_params": {"features": 4096, "gamma": 0.05, "step": 4.0},
+        "partitions": PARTITIONS,
+        "shards": 2,
+        "hours": TRAINING_S / HOUR_S,
+    },
+    "reliable": {"count": 1, "instance_type": "c4.large", "zone": "us-east-1a"},
+    "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2},
+}
+
+
+def market() -> TraceSet:
+    """One market: calm for two weeks but for an hour a day, calm at first in our time, then out of reach."""
+    days = np.arange(14)[:, None] * DAY_S + np.array([0, 12 * HOUR_S, 13 * HOUR_S])[None, :]
+    times = np.concatenate([T0 + days.ravel(), [START_S, SPIKE_S, SPIKE_S + 6 * HOUR_S, START_S + DAY_S]])
+    prices = np.concatenate([np.tile([20_000, 600_000, 20_000], 14), [20_000, 900_000, 20_000, 21_000]])
+    return TraceSet({MARKET: Trace(times, prices)})
+
+
+@dataclass
+class Story:
+    """What one chapter leaves to the next."""
+
+    deployed: Deployed
+    runs: dict[str, str] = field(default_factory=dict)
+    controller_pid: int = 0
+
+    def status(self) -> dict[str, Any]:
+        """What the job's controller tells of itself."""
+        address = rendezvous(self.deployed.blob_url, JOB)["address"]
+        return ControllerClient(address, 10.0).status()
+
+    def kill(self, run: str) -> None:
+        """Kill the process of a run's flow."""
+        self.deployed.flow_process(self.runs[run]).kill()
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("PREFECT_", "PROTEUS_", "AWS_"))]:
+            patch.delenv(name)
+        deployed = Deployed(tmp_path_factory.mktemp("deployed"), market(), START_S)
+        with deployed:
+            yield Story(deployed)
+        left = [process.cmdline() for process in deployed.processes()]
+        assert not left, f"still running: {left}"
+
+
+def test_what_is_deployed_is_what_the_file_says(story: Story) -> None:
+    tick = story.deployed.get("/deployments/name/allocation-tick/default")
+    assert [s["schedule"]["interval"] for s in tick["schedules"] if s["active"]] == [120.0]
+    assert (tick["concurrency_limit"], tick["concurrency_options"]) == (None, None), "a dead tick would keep its slot"
+    reap = story.deployed.get("/deployments/name/reap/default")
+    assert [s["schedule"]["interval"] for s in reap["schedules"] if s["active"]] == [600.0]
+    others = ("train/train", "handle-eviction/default", "renew-hour/default", "ingest-prices/default")
+    assert all(story.deployed.deployment_id(name) for name in others)
+
+
+def test_registering_the_automation_twice_leaves_one(story: Story) -> None:
+    said = [story.deployed.python("-m", "flows.automations").strip() for _ in range(2)]
+    assert [line.removeprefix(f"{NAME}: ") for line in said] == ["created", "updated"]
+    found = story.deployed.post("/automations/filter", automations={"name": {"any_": [NAME]}})
+    assert [(one["enabled"], one["trigger"]["within"]) for one in found] == [(True, float(SILENCE_S))]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"job_id": "Not An Id"}, "field 'spec.job_id'. Failure reason: 'Not An Id' does not match"),
+        ({"training": {"clocks": 0}}, "field 'spec.training.clocks'. Failure reason: 0 is less than the minimum of 1"),
+        ({"colour": "red"}, "field 'spec'. Failure reason: Additional properties are not allowed ('colour'"),
+        ({"training": None}, "field 'spec.training'. Failure reason: None is not of type 'object'"),
+    ],
+)
+def test_a_bad_job_is_refused_before_there_is_a_run(story: Story, change: dict[str, Any], said: str) -> None:
+    before = len(story.deployed.runs("train/train"))
+    answer = story.deployed.ask("train/train", {"spec": SPEC | change})
+    assert answer.status_code == 409, answer.text
+    assert said in answer.json()["detail"]
+    assert len(story.deployed.runs("train/train")) == before
+
+
+def test_what_no_schema_can_say_is_refused_before_anything_is_written(story: Story) -> None:
+    endless = SPEC | {"training": {"data": "digits"}}
+    run = story.deployed.await_state(story.deployed.start("train/train", {"spec": endless}), "FAILED", 60)
+    assert "spec.training: Value error, a job needs an end: give clocks, hours, or both" in run["state"]["message"]
+    assert story.deployed.store.jobs() == []
+    assert story.deployed.market_log() == []
+
+
+def test_a_run_and_its_worker_are_killed_and_training_goes_on(story: Story) -> None:
+    deployed = story.deployed
+    first = story.runs["first"] = deployed.start("train/train", {"spec": SPEC})
+    deployed.await_task(first, "follow training", 90)
+    wait_until(lambda: story.status()["clock"] > 0, "the first clock")
+    story.controller_pid = rendezvous(deployed.blob_url, JOB)["pid"]
+
+    deployed.kill_worker()
+    story.kill("first")
+
+    clock = story.status()["clock"]
+    wait_until(lambda: story.status()["clock"] > clock + 1, "clocks that nobody follows")
+    assert deployed.run(first)["state_type"] == "RUNNING", "nobody was left to tell that it died"
+    deployed.start_worker()
+
+
+def handled(deployed: Deployed) -> dict[str, str]:
+    """Return the handler's runs, by the allocation that each was told of."""
+    runs = deployed.runs("handle-eviction/default")
+    return {run["parameters"]["notice"]["allocation_id"]: run["id"] for run in runs}
+
+
+def test_a_new_run_attaches_and_a_notice_reaches_the_handler(story: Story) -> None:
+    deployed = story.deployed
+    second = story.runs["second"] = deployed.start("train/train", {"spec": SPEC})
+    tick = deployed.start("allocation-tick/default", {"job_id": JOB})
+    deployed.await_state(tick, "COMPLETED", 60)
+    (spot,) = [r for r in deployed.store.allocations(JOB) if r.allocation.bid_micros is not None]
+    wait_until(lambda: sum(node["state"] == "ready" for node in story.status()["nodes"]) == 2, "the spot machine", 40)
+
+    # Nothing else is for sale meanwhile, so that what is bought stays countable.
+    deployed.market_fault(kind="capacity", market=str(MARKET))
+    deployed.clock.jump_to(
+        SPIKE_S - LEFT_S
+    )  # the market gives notice: node -> controller -> event -> automation -> run
+
+    notice = {"job_id": JOB, "allocation_id": spot.allocation_id, "takes_at_s": SPIKE_S}
+    wait_until(lambda: bool(deployed.runs("handle-eviction/default")), "the handler's run", 30)
+    (run,) = deployed.runs("handle-eviction/default")
+    assert run["parameters"] == {"notice": notice}
+    deployed.await_state(run["id"], "COMPLETED", 40)
+    told = [e.record for e in deployed.store.journal(JOB) if e.record["kind"] == "NoticeSeen"]
+    assert [(one["allocation_id"], one["takes_at_s"]) for one in told] == [(spot.allocation_id, SPIKE_S)]
+
+    report_notice(deployed.api_url, notice)  # told twice (the controller began anew): the same event, so no second run
+    other = {"job_id": JOB, "allocation_id": "another", "takes_at_s": SPIKE_S}
+    report_notice(deployed.api_url, other)
+    wait_until(lambda: "another" in handled(deployed), "the run of another notice", 30)
+    deployed.await_state(handled(deployed)["another"], "COMPLETED", 40)
+    assert set(handled(deployed)) == {spot.allocation_id, "another"}
+    assert len(deployed.runs("handle-eviction/default")) == 2
+    assert deployed.at_task(second, "follow training")
+
+
+def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story: Story) -> None:
+    deployed = story.deployed
+    second = story.runs["second"]
+    story.kill("second")
+    deployed.await_state(second, "CRASHED", 30)  # its worker lives, and tells
+    before = story.status()
+    deployed.retry(second)
+    deployed.await_task(second, "follow training", 40, attempt=2)
+    beat = deployed.flow_process(second).environ()["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
+    assert beat == str(HEARTBEAT_S), "a run that beats more rarely than the automation looks would be taken for dead"
+    assert story.status()["state"] == "running", "the training ended before it could be killed: TRAINING_S is too short"
+    assert story.status()["clock"] > before["clock"]
+    assert rendezvous(deployed.blob_url, JOB)["pid"] == story.controller_pid
+
+    deployed.await_state(second, "COMPLETED", TRAINING_S + 30)
+
+    job = deployed.store.job(JOB)
+    assert job.state is JobState.FINISHED
+    assert job.result is not None
+    result = dict(job.result)
+    assert result["clocks"] > before["clock"]
+    assert [clock for clock, _ in result["losses"]] == list(range(1, result["clocks"] + 1)), "a clock twice, or never"
+    assert (result["repeated_micro_tasks"], result["lost_micro_tasks"]) == (0, 0)
+    assert sum(result["micro_tasks_done"].values()) == result["clocks"] * PARTITIONS
+
+    bought = [(one["token"], one["bid_micros"] is None) for one in deployed.market_log()]
+    assert sum(on_demand for _, on_demand in bought) == 1, bought
+    assert len({token for token, _ in bought}) == len(bought) == 2, bought
+    reliable = [intent for intent in deployed.store.intents(JOB) if intent.params.get("bid_micros", 0) is None]
+    assert [(one.token, one.state) for one in reliable] == [(f"{JOB}-reliable-0", IntentState.DONE)]
+    spot = next(one for one in deployed.market_log() if one["bid_micros"] is not None)
+    assert (spot["end_cause"], spot["ended_at_s"]) == ("evicted", SPIKE_S)  # under the training, which lost nothing
+    # The machine ends with its job; a moment passes until it is off.
+    wait_until(lambda: not psutil.pid_exists(story.controller_pid), "the controller's end")
+
+
+def test_the_tick_runs_by_itself_every_two_minutes(story: Story) -> None:
+    def done() -> list[dict[str, Any]]:
+        runs = story.deployed.runs("allocation-tick/default")
+        return [run for run in runs if run["auto_scheduled"] and run["state_type"] == "COMPLETED"]
+
+    wait_until(lambda: bool(done()), "a scheduled tick", 140)
+    run = done()[0]
+    assert run["expected_start_time"][14:].startswith(tuple(f"{minute:02}:00" for minute in range(0, 60, 2)))
+    assert not [one for one in story.deployed.runs("allocation-tick/default") if one["state_type"] == "FAILED"]
+
+
+def test_the_run_that_died_in_silence_becomes_crashed(story: Story) -> None:
+    state = story.deployed.await_state(story.runs["first"], "CRASHED", SILENCE_S + 30)["state"]
+    assert "no heartbeat" in state["message"]
+    # ... and nothing that lived was marked with it.
+    marked = story.deployed.post("/flow_runs/filter", flow_runs={"state": {"type": {"any_": ["CRASHED"]}}})
+    assert [run["id"] for run in marked] == [story.runs["first"]]

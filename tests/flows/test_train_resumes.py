@@ -1,0 +1,250 @@
+"""A `train` run may die before or after any of its steps, and run again: one purchase, one training, one bill.
+
+The market is the simulated one in this process; the controller is a stand-in that trains a clock a look, whoever looks.
+The real ones, killed for real, are in tests/e2e/test_deployments.py.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prefect.testing.utilities import prefect_test_harness
+
+import flows.train
+import tasks.jobs
+import tasks.machines
+import tasks.training
+import tasks.world
+from bidding.model import Market
+from bidding.traces import Trace, TraceSet
+from infra.blobs import Blobs, JobPaths
+from infra.prices import read_catalog
+from infra.records import IntentState, JobState
+from infra.runtime import Runtime
+from infra.settings import Settings
+from infra.simmarket import SimSpotMarket
+from infra.store import Store
+from tasks.spec import JobSpec
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+JOB = "dies-once"
+T0 = 1464739200  # 2016-06-01T00:00:00Z
+MARKET = Market("c4.large", "us-east-1a")
+TRACES = TraceSet({MARKET: Trace(T0 + np.array([0, 40_000, 44_000]), np.array([20_000, 300_000, 20_000]))})
+CLOCKS, RELIABLE = 4, 2
+SPEC = JobSpec.model_validate(
+    {
+        "job_id": JOB,
+        "training": {"data": "digits", "partitions": 2, "shards": 2, "clocks": CLOCKS},
+        "reliable": {"count": RELIABLE, "instance_type": MARKET.instance_type, "zone": MARKET.zone},
+        "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2},
+    }
+)
+
+
+class Killed(BaseException):
+    """The process ends here; nothing in it gets to clean up by catching `Exception`."""
+
+
+class WaitingClock:
+    """Market time that moves when somebody waits for it."""
+
+    scale = 1.0
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def wait_until(self, at_s: float, wake: threading.Event | None = None) -> bool:
+        self.at_s = max(self.at_s, at_s)
+        return False
+
+
+class Controller:
+    """Stands for the job's controller: outlives every flow run, and saves the model at its last clock."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self.config: dict[str, Any] | None = None
+        self.clock = 0
+        self.saves = 0
+
+    def start(self, job: dict[str, Any]) -> dict[str, Any]:
+        assert self.config in (None, job), "another job"
+        self.config = job
+        return self._tell()
+
+    def status(self, since_clock: int = 0) -> dict[str, Any]:
+        assert self.config is not None, "asked before it was started"
+        if self.clock < CLOCKS:
+            self.clock += 1
+            if self.clock == CLOCKS:
+                self.saves += 1
+                self._blobs.write_set(JobPaths(JOB).model, {"model.npz": b"model"}, self._result())
+        return self._tell()
+
+    def _result(self) -> dict[str, Any]:
+        return {"job_id": JOB, "clocks": CLOCKS, "losses": [[c + 1, 1.0] for c in range(CLOCKS)]}
+
+    def _tell(self) -> dict[str, Any]:
+        done = self.clock == CLOCKS
+        return {
+            "job_id": JOB,
+            "state": "finished" if done else "running",
+            "reason": "",
+            "clock": self.clock,
+            "elapsed_s": float(self.clock),
+            "losses": [[self.clock, 1.0]] if self.clock else [],
+            "nodes": [],
+            "stage": 1,
+            "repeated_micro_tasks": 0,
+            "result": self._result() if done else None,
+        }
+
+
+class Here:
+    """A world of fakes behind the real Protocols, for one test."""
+
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
+        self.clock = WaitingClock(T0 + 2 * 86_400.0)
+        catalog = read_catalog()
+        self.types = catalog.at(datetime.fromtimestamp(self.clock.at_s, UTC).date())
+        self.market = SimSpotMarket(TRACES, self.types, self.clock.now_s)
+        self.store = Store.open(f"sqlite:///{directory / 'state.db'}")
+        self.blobs = Blobs((directory / "blobs").as_uri())
+        self.controller = Controller(self.blobs)
+        settings = Settings(blob_url=(directory / "blobs").as_uri())
+        runtime = Runtime(settings, self.clock, self.store, self.blobs, self.market, catalog)
+        patch.setattr(tasks.world, "open_runtime", lambda: runtime)
+        patch.setattr(tasks.training, "ControllerClient", lambda address, timeout_s: self.controller)
+        patch.setattr(tasks.training, "wait_rendezvous", lambda url, job_id, patience_s: "tcp://controller:1")
+
+    def train(self) -> dict[str, Any]:
+        return asyncio.run(flows.train.train(SPEC))
+
+    def die(self, target: Any, name: str, call: int, *, after: bool) -> None:
+        """Train until call number `call` of `target.name`, and die before or after it has done its work."""
+        death = Death(getattr(target, name), call, after=after)
+        release = Store.release
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(target, name, lambda *args, **kwargs: death(*args, **kwargs))
+            # Who is killed gives no claim back.
+            patch.setattr(Store, "release", lambda *args: death.came or release(*args))
+            with pytest.raises(Killed):
+                self.train()
+
+
+class Death:
+    """A function that kills whoever makes its call number `call`, before or after it has done its work."""
+
+    def __init__(self, function: Callable[..., Any], call: int, *, after: bool) -> None:
+        self._function = function
+        self._left = call
+        self._after = after
+        self.came = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._left -= 1
+        self.came = self.came or self._left == 0
+        if self._left == 0 and not self._after:
+            raise Killed
+        answer = self._function(*args, **kwargs)
+        if self._left == 0:
+            raise Killed
+        return answer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prefect_api() -> Iterator[None]:
+    with prefect_test_harness(server_startup_timeout=90):
+        yield
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
+    world = Here(tmp_path, monkeypatch)
+    yield world
+    world.store.close()
+
+
+#: Every step of the flow, in order.
+STEPS = (
+    "check",
+    "record_job",
+    "ended_result",
+    "prepare_data",
+    "fetch_prices",
+    "open_job",
+    "secure_reliable_tier",
+    "await_controller",
+    "start_training",
+    "follow",
+    "close_job",
+    "release_reliable_tier",
+    "book_ledger",
+)
+#: Inside the steps: whose function, its name, and after which call of it.
+TOUCHES = (
+    ("market", "price_history", 1),
+    ("store", "plan", 1),
+    ("store", "plan", 2),
+    ("market", "launch", 1),
+    ("market", "launch", 2),
+    ("machines", "enter", 1),
+    ("machines", "enter", 2),
+    ("machines", "enter", 3),
+    ("jobs", "enter", 1),
+    ("jobs", "enter", 2),
+    ("controller", "start", 1),
+    ("controller", "status", 2),
+    ("controller", "status", CLOCKS),
+    ("store", "move_job", 1),
+    ("store", "move_job", 2),
+    ("market", "terminate", 1),
+    ("store", "add_lines", 1),
+)
+
+
+def check_one_of_everything(here: Here, result: dict[str, Any]) -> None:
+    """Nothing was bought, trained or billed twice, and nothing is left."""
+    assert result["clocks"] == CLOCKS
+    assert (here.controller.clock, here.controller.saves) == (CLOCKS, 1)
+    log = here.market.log()
+    assert sorted(fact.token for fact in log) == [f"{JOB}-reliable-0", f"{JOB}-reliable-1"]
+    assert not [fact for fact in log if fact.alive]
+    intents = here.store.intents(JOB)
+    assert [(one.token, one.state) for one in intents] == [
+        (f"{JOB}-reliable-{n}", IntentState.DONE) for n in range(RELIABLE)
+    ]
+    job = here.store.job(JOB)
+    assert (job.state, dict(job.result or {})["clocks"]) == (JobState.FINISHED, CLOCKS)
+    assert not here.store.allocations(JOB, alive=True)
+    assert here.store.spent(JOB) == RELIABLE * here.types[MARKET.instance_type].on_demand_micros
+
+
+def test_undisturbed_and_again(here: Here) -> None:
+    result = here.train()
+    check_one_of_everything(here, result)
+    assert here.train() == result  # an ended job is not trained again
+    check_one_of_everything(here, result)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_it_dies_before_a_step_and_runs_again(here: Here, step: str) -> None:
+    here.die(flows.train, step, 1, after=False)
+    check_one_of_everything(here, here.train())
+
+
+@pytest.mark.parametrize(("whose", "name", "call"), TOUCHES)
+def test_it_dies_inside_a_step_and_runs_again(here: Here, whose: str, name: str, call: int) -> None:
+    targets = {"machines": tasks.machines, "jobs": tasks.jobs, "store": Store}
+    here.die(targets[whose] if whose in targets else getattr(here, whose), name, call, after=True)
+    check_one_of_everything(here, here.train())

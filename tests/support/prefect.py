@@ -1,0 +1,274 @@
+"""The deployments of prefect.yaml on a server of their own, with a process worker, a market and a state database."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import httpx
+import psutil
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from bidding.traces import TraceSet
+from infra.blobs import Blobs, JobPaths
+from infra.clock import ScaledClock, SystemClock
+from infra.local_world import LocalWorld
+from infra.prices import write_prices
+from infra.processes import Child
+from infra.store import Store
+
+REPOSITORY = Path(__file__).parents[2]
+POOL = "proteus"
+#: What the worker puts into the environment of a flow's process.
+_RUN_ID = "PREFECT__FLOW_RUN_ID"
+
+
+class Deployed:
+    """A Prefect server at scale 1, set up by the commands that prefect.yaml names; a context manager that ends it all.
+
+    Parameters
+    ----------
+    directory : takes every file that anything here writes.
+    traces : the market.
+    start_s : market time at which it begins.
+    """
+
+    def __init__(self, directory: Path, traces: TraceSet, start_s: float) -> None:
+        self.directory = directory
+        prices = directory / "prices.csv"
+        write_prices(prices, traces)
+        self._world = LocalWorld(directory / "world", prices, None, start_s, 1.0, 120)
+        self._workers: list[Child] = []
+        self.blob_url = (directory / "blobs").as_uri()
+        self._database_url = f"sqlite:///{directory / 'state.db'}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._world.open()
+            self.api_url = self._world.prefect.api_url
+            self.store = Store.open(self._database_url)
+            self.http = httpx.Client(base_url=self.api_url, timeout=20.0)
+            self.command("work-pool", "create", POOL, "--type", "process")
+            self.command("deploy", "--all")
+            self.start_worker()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process."""
+        for worker in self._workers:
+            worker.stop()
+        self._world.close()
+        if hasattr(self, "store"):
+            self.store.close()
+            self.http.close()
+
+    @property
+    def clock(self) -> ScaledClock:
+        """Market time."""
+        return self._world.clock
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process here is given."""
+        return {
+            **os.environ,
+            **self._world.environment,
+            "PROTEUS_DATABASE_URL": self._database_url,
+            "PROTEUS_BLOB_URL": self.blob_url,
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "NO_COLOR": "1",
+        }
+
+    # What an operator types
+
+    def command(self, *arguments: str) -> str:
+        """Run `prefect …` in the repository; return what it said."""
+        return self.python("-m", "prefect", "--no-prompt", *arguments)
+
+    def python(self, *arguments: str) -> str:
+        """Run a Python command in the repository; return what it said, and fail if it does."""
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=REPOSITORY,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start_worker(self) -> None:
+        """Start a process worker."""
+        log = self.directory / "logs" / f"worker-{len(self._workers)}.log"
+        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL]
+        self._workers.append(Child(command, log, self.environment).start())
+
+    def kill_worker(self) -> None:
+        """Kill the worker, and nothing but the worker."""
+        os.kill(self._workers[-1].pid, signal.SIGKILL)
+        wait_until(lambda: self._workers[-1].ended, "the worker's end")
+
+    # What the UI does
+
+    def send(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        """Ask the API; again, as Prefect's own client does, while it says 503 (its SQLite database is busy)."""
+        busy = retry_if_result(lambda answer: answer.status_code == httpx.codes.SERVICE_UNAVAILABLE)
+        attempts = Retrying(retry=busy, stop=stop_after_delay(20), wait=wait_fixed(0.5))
+        try:
+            answer: httpx.Response = attempts(self.http.request, method, path, json=body)
+        except RetryError as error:
+            return cast(httpx.Response, error.last_attempt.result())
+        return answer
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Get a record from the API."""
+        answer = self.send("GET", path)
+        assert answer.is_success, f"{path}: {answer.status_code} {answer.text}"
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def post(self, path: str, **body: Any) -> Any:
+        """Post to the API; return its answer."""
+        answer = self.send("POST", path, body)
+        assert answer.is_success, f"{path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def deployment_id(self, name: str) -> str:
+        """Return the id of a deployment, as in ``train/train``."""
+        return str(self.get(f"/deployments/name/{name}")["id"])
+
+    def ask(self, deployment: str, parameters: Mapping[str, Any]) -> httpx.Response:
+        """Ask for a run of a deployment, as "Custom run" does; return the answer, whatever it is."""
+        body = {"parameters": dict(parameters), "state": {"type": "SCHEDULED"}}
+        return self.send("POST", f"/deployments/{self.deployment_id(deployment)}/create_flow_run", body)
+
+    def start(self, deployment: str, parameters: Mapping[str, Any]) -> str:
+        """Have a deployment run; return the run's id."""
+        answer = self.ask(deployment, parameters)
+        assert answer.status_code == httpx.codes.CREATED, answer.text
+        return str(answer.json()["id"])
+
+    def retry(self, run_id: str) -> None:
+        """Do what the UI's "Retry" does with an ended run."""
+        state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
+        answer = self.post(f"/flow_runs/{run_id}/set_state", state=state, force=True)
+        assert answer["status"] == "ACCEPT", answer
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """Return a flow run."""
+        return self.get(f"/flow_runs/{run_id}")
+
+    def runs(self, deployment: str) -> list[dict[str, Any]]:
+        """Return the runs of a deployment, those to come included."""
+        found: list[dict[str, Any]] = self.post(
+            "/flow_runs/filter", flow_runs={"deployment_id": {"any_": [self.deployment_id(deployment)]}}
+        )
+        return found
+
+    def await_state(self, run_id: str, state: str, within_s: float) -> dict[str, Any]:
+        """Wait until a run is in `state` (a type, as in COMPLETED); fail, with its log, when it ends otherwise."""
+        seen: dict[str, Any] = {}
+
+        def there() -> bool:
+            seen.update(self.run(run_id))
+            ended = seen["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+            assert not ended or seen["state_type"] == state, f"{seen['state']['message']}\n{self.logs(run_id)}"
+            return bool(seen["state_type"] == state)
+
+        wait_until(there, f"run {run_id} to be {state}", within_s)
+        return seen
+
+    def logs(self, run_id: str) -> str:
+        """Return what a run has said."""
+        lines = self.post("/logs/filter", logs={"flow_run_id": {"any_": [run_id]}}, sort="TIMESTAMP_ASC")
+        return "\n".join(line["message"] for line in lines)
+
+    def at_task(self, run_id: str, name: str, attempt: int = 1) -> bool:
+        """Whether the run, at its attempt of this number, is at the task called `name`."""
+        tasks = self.post("/task_runs/filter", flow_runs={"id": {"any_": [run_id]}})
+        return any(
+            task["name"].startswith(name) and task["state_type"] == "RUNNING" and task["flow_run_run_count"] == attempt
+            for task in tasks
+        )
+
+    def await_task(self, run_id: str, name: str, within_s: float, attempt: int = 1) -> None:
+        """Wait until the run is at the task called `name`; fail, with its log, when it ends before."""
+
+        def there() -> bool:
+            state = self.run(run_id)["state_type"]
+            assert state not in ("COMPLETED", "FAILED"), f"run {run_id} is {state}\n{self.logs(run_id)}"
+            return self.at_task(run_id, name, attempt)
+
+        wait_until(there, f"run {run_id} to be at {name!r}", within_s)
+
+    # The processes
+
+    def flow_process(self, run_id: str) -> psutil.Process:
+        """Return the process that a flow run's body is in."""
+        found = [process for process in self.processes() if _environment(process).get(_RUN_ID) == run_id]
+        assert len(found) == 1, f"run {run_id} has {len(found)} processes"
+        return found[0]
+
+    def processes(self) -> list[psutil.Process]:
+        """Return every living process that has to do with this set-up, ourselves left out."""
+        here = str(self.directory)
+        return [
+            process
+            for process in psutil.process_iter()
+            if process.pid != os.getpid()
+            and _lives(process)
+            and any(here in value for value in _environment(process).values())
+        ]
+
+    def market_log(self) -> list[dict[str, Any]]:
+        """Return the market's own record of instances."""
+        answer = httpx.get(f"{self._world.endpoint_url}/_market/log")
+        answer.raise_for_status()
+        found: list[dict[str, Any]] = answer.json()
+        return found
+
+    def market_fault(self, **fault: Any) -> None:
+        """Have the market make a trouble (`infra.faults.Fault`)."""
+        httpx.post(f"{self._world.endpoint_url}/_market/fault", json=fault).raise_for_status()
+
+
+def wait_until(condition: Callable[[], bool], what: str, within_s: float = 30.0) -> None:
+    """Wait until `condition()` holds, looking gently; fail naming `what` if it does not in time."""
+    clock = SystemClock()
+    deadline_s = clock.now_s() + within_s
+    while not condition():
+        assert clock.now_s() < deadline_s, f"waited {within_s:g} s for {what}"
+        clock.wait_until(clock.now_s() + 0.2)
+
+
+def rendezvous(blob_url: str, job_id: str) -> dict[str, Any]:
+    """Return what the job's controller wrote of itself (address, pid)."""
+    return dict(Blobs(blob_url).read_json(JobPaths(job_id).rendezvous))
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):  # it ended while we looked, or is another user's
+        return {}
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
