@@ -19,7 +19,10 @@ class MarketError(Exception):
 
 
 class LaunchRefused(MarketError):
-    """The market will not sell this now (price above the bid, no capacity, quota); nothing was bought."""
+    """The market will not sell this now (price above the bid, no capacity, quota); nothing was bought.
+
+    Being asked too often is no refusal: it is `MarketUnreachable`.
+    """
 
 
 class TokenMismatch(MarketError):
@@ -49,7 +52,13 @@ class SpotMarket(Protocol):
         ...
 
     def describe(self, tags: "Iterable[tuple[str, str]]" = ()) -> list[InstanceFact]:
-        """Return every instance that carries all of `tags`, ended ones too as long as the market remembers them."""
+        """Return every instance that carries all of `tags`, ended ones too as long as the market remembers them.
+
+        Raises
+        ------
+        MarketUnreachable
+            Also where the market tells of an instance, but not yet of the bid that bought it (`IncompleteAnswer`).
+        """
         ...
 
     def terminate(self, instance_ids: Sequence[str]) -> None:

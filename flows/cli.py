@@ -1,16 +1,22 @@
 """The command `proteus`. Every verb parses its options, calls one function, and says in one line what went wrong.
 
-Exit code 0: done; 1: failed; 2: bad input, nothing bought or written. Verbs import what they run, so that `--help` is
-quick and Prefect reads its settings only after the verb has set them.
+Exit code 0: done; 1: failed; 2: bad input, nothing bought or written; 130 or 143: told to end by a signal. Verbs import
+what they run, so that `--help` is quick and Prefect reads its settings only after the verb has set them.
 """
 
-import json
+import os
 import sys
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
+from flows.interrupts import Interrupted, interruptible
+from flows.jobs_cli import cost, jobs, stop, submit
+from flows.output import write_json
+from flows.report_cli import report
+from flows.traces_cli import traces
 from tasks.failures import ProteusError
 
 
@@ -20,19 +26,10 @@ def cli() -> None:
     """Train models on machines that can be taken away at any moment, for a fraction of the price."""
 
 
-def write_json(target: str | None, result: dict[str, Any]) -> None:
-    """Write `result` for machines to the file `target`; `-` is standard output, None is nowhere."""
-    if target is None:
-        return
-    text = json.dumps(result, indent=2) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text)
-
-
 @cli.command()
-@click.option("--job", metavar="ID", help="Id of the job; the same id attaches or resumes. Default: a new one.")
+@click.option(
+    "--job", metavar="ID", help="Id of the job; that of an ended one shows its figures again. Default: a new one."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of market and training.")
 @click.option("--hours", type=click.FloatRange(min=0.05), default=2.0, show_default=True, help="Market hours to train.")
 @click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many clocks, if that comes first.")
@@ -54,10 +51,18 @@ def run(json_target: str | None, **options: Any) -> None:
     Starts a local Prefect API, an EC2-compatible endpoint and a Dask cluster whose machines come, are renewed or let
     go, and are evicted; ends with what it cost.
     """
-    from flows.local_run import RunOptions, local_run
+    with interruptible() as interrupts:
+        from flows.local_run import RunOptions, local_run
+        from tasks.local_checks import check_file_target
 
-    result = local_run(RunOptions(**options), quiet=json_target == "-")
-    write_json(json_target, result)
+        if json_target not in (None, "-"):
+            check_file_target("--json", Path(json_target))
+        result = local_run(RunOptions(**options), interrupts, quiet=json_target == "-")
+        write_json(json_target, result)
+
+
+for verb in (traces, report, jobs, cost, submit, stop):
+    cli.add_command(verb)
 
 
 def main() -> None:
@@ -68,14 +73,24 @@ def main() -> None:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        print(f"proteus: {' '.join(error.format_message().split())}", file=sys.stderr)
-        sys.exit(2)
+        _leave(2, error.format_message())
     except ProteusError as error:
-        print(f"proteus: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _leave(error.exit_code, str(error))
+    except Interrupted as error:
+        _leave(error.exit_code, f"interrupted: {error.outcome or 'nothing was bought'}")
     except (KeyboardInterrupt, click.exceptions.Abort):
-        print("proteus: interrupted", file=sys.stderr)
-        sys.exit(130)
+        _leave(130, "interrupted: nothing was bought")
+    except Exception:  # noqa: BLE001 - a fault of ours: its place is told, and the process ends like any other
+        traceback.print_exc()
+        _leave(1, "a fault in the program; the lines above say where")
+
+
+def _leave(code: int, line: str) -> NoReturn:
+    """Say one line and end at once: the threads of flows that are under way are not waited for."""
+    print(f"proteus: {' '.join(line.split())}", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

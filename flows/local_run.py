@@ -5,28 +5,46 @@ prefect.yaml schedules at scale 1 is called here by the clock, against a real Pr
 """
 
 import asyncio
+import math
+import shlex
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from bidding.policies import policy
+from bidding.ports import MarketError
 from flows.console import Progress, result_table
-from tasks.failures import InputError
+from flows.interrupts import Interrupted, Interrupts
+from tasks.failures import InputError, ProteusError
+from tasks.local_checks import (
+    check_database,
+    check_directory,
+    check_endpoint,
+    check_settings,
+    ended_before,
+)
 from tasks.local_world import (
     LocalWorld,
     MarketFile,
     ScaledClock,
     SystemClock,
-    check_market_names,
-    check_settings,
     generated_market,
     given_market,
     local_world,
+    make_database,
+    own_directory,
+    surroundings,
+    write_generated,
 )
+from tasks.spec import JobSpec
+
+T = TypeVar("T")
 
 #: Real seconds that a flow takes in this process; a tick must not be shorter (facts are printed by `proteus doctor`).
 FLOW_LATENCY_S = 1.0
@@ -34,6 +52,14 @@ FLOW_LATENCY_S = 1.0
 FEATURES = 8192
 _LOOK_S = 0.25
 _NOTICE_LOOK_S = 0.2
+_HISTORY_DAYS = 14.0
+_ALLOCATION_VCPUS = 4
+#: So many ticks in a row may fail; a later one mends what they left undone.
+_TICKS_MAY_FAIL = 2
+#: Real seconds that a run which is given up has to let its machines go and close its books.
+_GIVE_UP_S = 8.0
+#: Real seconds that a tick under way has to end before that.
+_TICK_ENDS_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -57,34 +83,68 @@ class RunOptions:
     endpoint: str | None
 
 
-def local_run(options: RunOptions, quiet: bool = False) -> dict[str, Any]:
-    """Run one job on this machine to its end; return its figures.
+def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
+    """Run one job on this machine to its end; return its figures. Run again, it tells them again.
 
     Raises
     ------
     InputError
         Before anything is bought or written, one line that names what is wrong.
+    Interrupted
+        Where a signal asked to end, when the machines are let go and the servers ended.
     """
-    real = SystemClock()
-    began_s = real.now_s()
+    began_s = SystemClock().now_s()
     job_id = options.job or f"run-{datetime.fromtimestamp(began_s, UTC):%Y%m%d-%H%M%S}"
     directory = (options.directory or Path("runs") / job_id).absolute()
-    variables = _variables(options, directory)
-    check_settings(variables, options.scale, FLOW_LATENCY_S)
-    progress = Progress(quiet)
+    _check_numbers(options)
     market = _market(options, directory)
     spec = job_spec(options, job_id, market)
-    world = LocalWorld(directory, market.path, options.catalog, market.start_s, options.scale, 120, options.endpoint)
-    progress.say(f"job {job_id}: starting a Prefect API and a market on this machine; state in {directory}")
-    with local_world(world, variables) as clock:
-        progress.say(f"Prefect UI at {world.prefect.ui_url}")
-        try:
-            result = _Run(spec, clock, progress).to_the_end()
-        finally:
-            progress.close()
-    result["real_seconds"] = real.now_s() - began_s
+    variables = _variables(options, directory)
+    url = variables["PROTEUS_DATABASE_URL"]
+    check_settings(variables, options.scale, FLOW_LATENCY_S)
+    check_directory("--dir", directory)
+    if options.endpoint is not None:
+        check_endpoint(options.endpoint)
+    progress = Progress(quiet)
+    if check_database(url) and ended_before(url, job_id, spec.model_dump(mode="json")):
+        progress.say(f"job {job_id} was run to its end before; these are its figures")
+        result = _figures(job_id, directory, variables)
+    else:
+        with _begun(job_id, directory), own_directory(directory):
+            make_database(url)
+            if options.prices is None:
+                write_generated(market, options.catalog, options.seed, options.hours)
+            world = LocalWorld(
+                directory, market.path, options.catalog, market.start_s, options.scale, 120, options.endpoint
+            )
+            progress.say(f"job {job_id}: starting a Prefect API and a market on this machine; state in {directory}")
+            with local_world(world, variables) as clock:
+                progress.say(f"Prefect UI at {world.prefect.ui_url}")
+                with _giving_up(job_id, directory, interrupts):
+                    result = _Run(spec, clock, progress).to_the_end()
+    result["real_seconds"] = SystemClock().now_s() - began_s
     progress.console.print(result_table(result))
+    progress.say(f"report: {_report(job_id, directory, url)}")
     return result
+
+
+def _report(job_id: str, directory: Path, url: str) -> Path:
+    """Write the job's report; return where it is."""
+    from tasks.report_page import write_report
+
+    return write_report(job_id, directory=directory, database=url)
+
+
+def _check_numbers(options: RunOptions) -> None:
+    for name, value in (("--hours", options.hours), ("--scale", options.scale)):
+        if not math.isfinite(value):
+            raise InputError(f"{name} {value}: is no number of use; give a finite one")
+    if options.reliable < 1:
+        raise InputError(f"--reliable {options.reliable}: a job needs a machine that lasts; give at least 1")
+    try:
+        policy(options.policy)
+    except ValueError as error:
+        raise InputError(f"--policy: {error}") from None
 
 
 def _variables(options: RunOptions, directory: Path) -> dict[str, str]:
@@ -96,26 +156,35 @@ def _variables(options: RunOptions, directory: Path) -> dict[str, str]:
         "PROTEUS_NOTICE_S": "120",
     }
     if options.catalog is not None:
-        variables["PROTEUS_CATALOG"] = str(options.catalog)
+        variables["PROTEUS_CATALOG"] = str(options.catalog.absolute())
     return variables
 
 
 def _market(options: RunOptions, directory: Path) -> MarketFile:
-    if options.reliable < 1:
-        raise InputError(f"--reliable {options.reliable}: a job needs a machine that lasts; give at least 1")
-    if options.prices is not None:
-        return given_market(options.prices, options.markets, options.catalog, options.hours)
-    check_market_names(options.markets)
-    directory.mkdir(parents=True, exist_ok=True)
-    market = generated_market(directory / "prices.csv.gz", options.seed, options.hours, history_days=14)
+    if options.prices is None:
+        market = generated_market(directory / "prices.csv.gz", options.markets, options.catalog, _HISTORY_DAYS)
+    else:
+        market = given_market(options.prices, options.markets, options.catalog, options.hours)
+    if 0 < options.max_vcpus < market.smallest_vcpus:
+        raise InputError(
+            f"--max-vcpus {options.max_vcpus}: the smallest machine of these markets has {market.smallest_vcpus}; give "
+            "at least as many, or 0 to buy none"
+        )
     return market
 
 
-def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> Any:
+def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> dict[str, Any]:
+    """Return the figures of a job that has ended."""
+    inside = {"PREFECT_HOME": str(directory / "prefect")}  # nothing is asked of it; its client wants a place
+    with surroundings({**variables, **inside}):
+        from tasks.report import summary
+
+        return summary(job_id)
+
+
+def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
     """Return the job that the options describe: `mlr` on the digits, with features to compute on."""
     from pydantic import ValidationError
-
-    from tasks.spec import JobSpec
 
     reliable = min(market.markets)
     record = {
@@ -138,7 +207,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> Any:
         },
         "transient": {
             "markets": list(options.markets) or [str(m) for m in market.markets],
-            "allocation_vcpus": 4,
+            "allocation_vcpus": max(_ALLOCATION_VCPUS, market.smallest_vcpus),
             "max_vcpus": options.max_vcpus,
             "policy": options.policy,
         },
@@ -148,13 +217,57 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"job {job_id}: {where}: {first['msg']} (is {first['input']!r})") from None
+        raise InputError(f"job {job_id}: {where}: {first['msg']} (is {first['input']!r}); mend the option") from None
+
+
+@contextmanager
+def _begun(job_id: str, directory: Path) -> Iterator[None]:
+    """Have an interruption tell how to begin anew, where nothing was bought before it."""
+    try:
+        yield
+    except Interrupted as error:
+        error.outcome = error.outcome or f"nothing was bought; to begin anew: {_again(job_id, directory)}"
+        raise
+
+
+@contextmanager
+def _giving_up(job_id: str, directory: Path, interrupts: Interrupts) -> Iterator[None]:
+    """Whatever ends the context before its time, let the job's machines go and close its books before the world ends."""
+    try:
+        yield
+        interrupts.hold()
+    except (Exception, Interrupted) as error:  # the ways to end: told to, or failed
+        interrupts.hold()
+        outcome = _give_up(job_id, directory, error)
+        if isinstance(error, Interrupted):
+            error.outcome = outcome
+        elif isinstance(error, MarketError):
+            raise ProteusError(f"job {job_id}: the market cannot be reached ({error}); {outcome}") from error
+        raise
+
+
+def _give_up(job_id: str, directory: Path, error: BaseException) -> str:
+    from tasks.giving_up import give_up
+
+    why = "interrupted" if isinstance(error, Interrupted) else " ".join(str(error).split()) or type(error).__name__
+    giving = _in_thread("give-up", partial(give_up, job_id, why, _again(job_id, directory)))
+    wait([giving], timeout=_GIVE_UP_S)
+    if not giving.done() or giving.exception() is not None:
+        return f"job {job_id}: its machines end with its market, and its books could not be closed"
+    return giving.result()
+
+
+def _again(job_id: str, directory: Path) -> str:
+    return f"proteus run --job {job_id} --dir {shlex.quote(str(directory))} and the same options"
 
 
 class _Run:
-    """One job, its ticks, and what the terminal shows, each in a thread of its own."""
+    """One job, its ticks, and what the terminal shows, each in a thread of its own.
 
-    def __init__(self, spec: Any, clock: ScaledClock, progress: Progress) -> None:
+    The threads do not keep the process from ending: a flow that waits for a machine cannot be told to stop.
+    """
+
+    def __init__(self, spec: JobSpec, clock: ScaledClock, progress: Progress) -> None:
         self._spec = spec
         self._clock = clock
         self._progress = progress
@@ -165,19 +278,24 @@ class _Run:
         from flows.train import train
         from tasks.report import snapshot, summary
 
-        with ThreadPoolExecutor(max_workers=2, thread_name_prefix="flow") as pool:
-            training = pool.submit(_call, partial(train, self._spec))
-            ticking = pool.submit(self._tick_until_done)
-            try:
-                while not training.done() and not ticking.done():
-                    self._show(snapshot)
-                    wait([training, ticking], timeout=_LOOK_S, return_when=FIRST_EXCEPTION)
-            finally:
-                self._done.set()
-            _raise_first(training, ticking)
-        self._progress.close()
+        training = _in_thread("train", partial(_call, partial(train, self._spec)))
+        ticking = _in_thread("tick", self._tick_until_done)
+        try:
+            while not training.done() and not ticking.done():
+                self._show(snapshot)
+                wait([training, ticking], timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+        finally:
+            self._done.set()
+            self._progress.close()
+            wait([ticking], timeout=_TICK_ENDS_S)
+        _raise_first(ticking, training)
+        training.result()
+        ticking.result()
         self._progress.say("trained; the market's clock jumps over the paid rest of the last hours")
-        self._run_out()
+        running_out = _in_thread("run out", self._run_out)
+        while not running_out.done():
+            wait([running_out], timeout=_LOOK_S)
+        running_out.result()
         return summary(self._spec.job_id)
 
     def _tick_until_done(self) -> None:
@@ -186,18 +304,31 @@ class _Run:
         from flows.handle_eviction import handle_eviction
         from tasks.clocks import next_tick_s
         from tasks.notices import seen_notices
+        from tasks.report import snapshot
 
+        while snapshot(self._spec.job_id) is None:  # nothing to decide before the job is recorded
+            if self._clock.wait_until(self._clock.now_s() + _LOOK_S * self._clock.scale, self._done):
+                return
         handled: set[str] = set()
+        failed = 0
         tick_s = next_tick_s()
         while not self._clock.wait_until(
             min(tick_s, self._clock.now_s() + _NOTICE_LOOK_S * self._clock.scale), self._done
         ):
-            for notice in seen_notices(self._spec.job_id):
-                if notice.allocation_id not in handled:
-                    handled.add(notice.allocation_id)
-                    _call(partial(handle_eviction, notice))
-            if self._clock.now_s() >= tick_s:
-                _call(partial(allocation_tick, self._spec.job_id))
+            try:
+                for notice in seen_notices(self._spec.job_id):
+                    if notice.allocation_id not in handled:
+                        _call(partial(handle_eviction, notice))
+                        handled.add(notice.allocation_id)
+                if self._clock.now_s() >= tick_s:
+                    _call(partial(allocation_tick, self._spec.job_id))
+                    tick_s = next_tick_s()
+                    failed = 0
+            except (ProteusError, MarketError) as error:
+                failed += 1
+                if failed > _TICKS_MAY_FAIL:
+                    raise
+                self._progress.say(f"a tick failed and the next one mends it: {' '.join(str(error).split())}")
                 tick_s = next_tick_s()
 
     def _run_out(self) -> None:
@@ -218,6 +349,20 @@ class _Run:
 def _call(flow: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Run an asynchronous flow in this thread."""
     return asyncio.run(flow())
+
+
+def _in_thread(name: str, call: Callable[[], T]) -> "Future[T]":
+    """Call in a thread that does not outlive the process's main one."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever asks the future
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 def _raise_first(*futures: "Future[Any]") -> None:

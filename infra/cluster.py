@@ -12,12 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from infra.blobs import BlobMissing, Blobs, JobPaths
+from infra.blobs import BlobError, JobPaths, open_blobs
 from infra.errors import InputError, ProteusError
+from infra.settings import load_settings
 
+#: Real seconds between two looks for a controller: a tenth of what has passed, within these bounds.
 _LOOK_S = 0.1
+_SELDOM_S = 2.0
+#: How long a controller that is said to be somewhere is asked whether it is.
+_ASK_S = 1.0
+#: A clock that never comes: a status that is asked for the losses after it has none.
+NO_LOSSES = 2**62
 
 
 class ControllerUnreachable(ProteusError):
@@ -51,15 +58,28 @@ class ControllerClient:
         return answer
 
     def status(self, since_clock: int = 0) -> dict[str, Any]:
-        """Return the status; `losses` of the clocks after `since_clock`."""
+        """Return the status (see `psengine.status.describe`), with the losses of the clocks after `since_clock`.
+
+        `NO_LOSSES` asks for none of them.
+        """
         return self._call("proteus_status", since_clock=since_clock)
 
     def stop(self, reason: str) -> dict[str, Any]:
-        """End the job at the clock under way, saving its model; return the status."""
+        """End the job at the clock under way, saving its model; return the status.
+
+        The result is there once the state is ``stopped``; ``result["stopped"]`` is `reason` then.
+        """
         return self._call("proteus_stop", reason=reason)
 
     def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
-        """Begin the planned departure of `nodes`; return the names that were taken up and refused."""
+        """Begin the planned departure of `nodes`, within `deadline_s` real seconds.
+
+        Returns
+        -------
+        dict
+            ``{"draining": names, "refused": names}``. Refused are names that are not known, and nodes that serve shards
+            and so cannot leave. This is no status: ask for one to see when a node's state is ``drained``.
+        """
         return self._call("proteus_drain", nodes=list(nodes), deadline_s=deadline_s)
 
     def notice(self, node: str, seconds_left: float) -> dict[str, Any]:
@@ -97,23 +117,35 @@ class ControllerClient:
 
 
 def wait_rendezvous(blob_url: str, job_id: str, deadline_s: float) -> str:
-    """Return the address that the job's controller wrote, waiting up to `deadline_s` real seconds for it.
+    """Return the address that the job's controller wrote, once it answers there; wait up to `deadline_s` for that.
+
+    What a controller that was killed has written is still there, so an address alone proves nothing. `deadline_s` is in
+    real seconds; a look that is under way then is let end (a second).
 
     Raises
     ------
     ControllerUnreachable
         When there is none by then.
     """
-    blobs, name = Blobs(blob_url), JobPaths(job_id).rendezvous
+    blobs = open_blobs(load_settings().model_copy(update={"blob_url": blob_url}))
+    name = JobPaths(job_id).rendezvous
+
+    def met() -> str:
+        address = str(blobs.read_json(name)["address"])
+        there = ControllerClient(address, _ASK_S).status(NO_LOSSES)["job_id"]
+        if there not in (None, job_id):
+            raise ControllerUnreachable(f"controller at {address}: is of job {there} by now")
+        return address
+
     attempts = Retrying(
         stop=stop_after_delay(deadline_s),
-        wait=wait_fixed(_LOOK_S),
-        retry=retry_if_exception_type(BlobMissing),
+        wait=wait_exponential(_LOOK_S, max=_SELDOM_S, exp_base=1.1),
+        retry=retry_if_exception_type((BlobError, ControllerUnreachable)),
     )
     try:
-        return str(attempts(blobs.read_json, name)["address"])
+        return attempts(met)
     except RetryError as error:
         raise ControllerUnreachable(
-            f"job {job_id}: no controller wrote {blobs.url_of(name)} in {deadline_s:g} s; "
+            f"job {job_id}: no controller was met in {deadline_s:g} s ({error.last_attempt.exception()}); "
             "look at the first reliable node's console"
         ) from error

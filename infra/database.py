@@ -44,9 +44,9 @@ def open_engine(text: str) -> Engine:
     except ModuleNotFoundError as error:
         raise InputError(f"{shown}: the driver {error.name} is not installed; install it") from None
     try:
-        if url.get_backend_name() == "sqlite":
-            _use_write_ahead_log(engine)
         _ensure_schema(engine, shown)
+        if url.get_backend_name() == "sqlite":
+            _use_write_ahead_log(engine)  # of a file that is ours: the mode is written into it
     except (DBAPIError, sqlite3.Error) as error:
         engine.dispose()
         raise InputError(f"{shown}: {_first_line(error)}; PROTEUS_DATABASE_URL names no database of ours") from None

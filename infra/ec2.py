@@ -39,11 +39,22 @@ _REFUSED = (
     "VcpuLimitExceeded",
     "MaxSpotInstanceCountExceeded",
     "SpotInstanceCountLimitExceeded",
-    "RequestLimitExceeded",
 )
 _MISMATCH = "IdempotentParameterMismatch"
 #: The server's own troubles and throttling: whether something was done is not known, or nothing was; asking again helps.
-_TRY_AGAIN = ("RequestLimitExceeded", "Unavailable", "InternalError", "InternalFailure", "ServiceUnavailable")
+#: A throttled purchase was not refused: nobody has looked at it, and the same token asks again.
+_TRY_AGAIN = (
+    "RequestLimitExceeded",
+    "Throttling",
+    "ThrottlingException",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "EC2ThrottledException",
+    "Unavailable",
+    "InternalError",
+    "InternalFailure",
+    "ServiceUnavailable",
+)
 _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
@@ -96,7 +107,17 @@ class Ec2SpotMarket:
         return self._made
 
     def launch(self, request: LaunchRequest) -> list[InstanceFact]:
-        """Buy instances; see `SpotMarket.launch`."""
+        """Buy instances; see `SpotMarket.launch`.
+
+        Raises
+        ------
+        LaunchRefused
+            For what EC2 will not sell now. Throttling is none of that.
+        MarketUnreachable
+            Also where EC2 throttles, and where the purchase was made and what has become of it is not told: the same
+            token asks again, and buys nothing twice.
+        TokenMismatch, BadRequest
+        """
         params: dict[str, Any] = {
             "ImageId": self._settings.image_id,
             "InstanceType": request.market.instance_type,
@@ -134,11 +155,24 @@ class Ec2SpotMarket:
         instances.sort(key=lambda instance: instance.get("AmiLaunchIndex", 0))
         # A repeated purchase is answered with what has become of it, so its end has to be looked up.
         ended = any(instance["State"]["Name"] == "terminated" for instance in instances)
-        requests = self._spot_requests(instances) if ended else {}
+        try:
+            requests = self._spot_requests(instances) if ended else {}
+        except (ClientError, BotoCoreError) as error:
+            # It is bought: whatever this is, it must not be taken for a refusal.
+            code, message = _said(error) if isinstance(error, ClientError) else (type(error).__name__, str(error))
+            raise MarketUnreachable(code, message) from None
         return [self._fact(instance, requests, request.bid_micros) for instance in instances]
 
     def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
-        """Return the account's instances that carry all of `tags`; see `SpotMarket.describe`."""
+        """Return the account's instances that carry all of `tags`; see `SpotMarket.describe`.
+
+        Raises
+        ------
+        MarketUnreachable
+            Also ``IncompleteAnswer``: EC2 knows a spot instance and does not tell its request yet, some seconds after a
+            purchase. Taken as it is, the instance would pass for one without a bid.
+        BadRequest
+        """
         filters = [{"Name": f"tag:{key}", "Values": [_literal(value)]} for key, value in tags]
         try:
             pages = self._client.get_paginator("describe_instances").paginate(

@@ -139,8 +139,12 @@ class Endpoint:
         return web.Response(status=status, text=body, content_type="text/xml")
 
     async def _log(self, request: web.Request) -> web.Response:
+        return web.json_response(self.log())
+
+    def log(self) -> list[dict[str, object]]:
+        """Return the market's own record of instances, as JSON objects."""
         self.catch_up()
-        return web.json_response([record_of(fact) for fact in self._market.log()])
+        return [record_of(fact) for fact in self._market.log()]
 
     async def _fault(self, request: web.Request) -> web.Response:
         try:
@@ -172,6 +176,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--work-dir", type=Path, required=True, help="the machines' disks")
     parser.add_argument("--announce", type=Path, required=True, help="gets url, metadata_url and pid, when all is up")
+    parser.add_argument("--log", type=Path, help="gets the market's record of instances, when all ends")
     parser.add_argument("--region", default="us-east-1")
     parser.add_argument("--notice-s", type=int, default=120, help="market seconds from notice to eviction")
     parser.add_argument("--notice", type=NoticeMode, choices=list(NoticeMode), default=NoticeMode.LEAD)
@@ -225,7 +230,11 @@ async def _serve(options: argparse.Namespace) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await running
     finally:
-        await endpoint.stop()
+        try:
+            if options.log is not None:
+                options.log.write_text(json.dumps(endpoint.log(), indent=1))
+        finally:
+            await endpoint.stop()
 
 
 def main() -> int:

@@ -106,7 +106,6 @@ class JobTables(Tables):
         with self.read() as connection:
             return [Observation(row.job_id, row.at_s, row.kind, row.payload) for row in connection.execute(query)]
 
-
     def last_observation(self, job_id: str, kind: str) -> Observation | None:
         """Return the newest observation of one kind, or None."""
         query = select(observations).where(observations.c.job_id == job_id, observations.c.kind == kind)

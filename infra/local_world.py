@@ -4,20 +4,62 @@ Everything is started in `open`, in an order that lets the slow ones start side 
 when something failed half-way. `environment` is what a process must be given to live in this world.
 """
 
+import fcntl
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from infra.clock import ScaledClock, SystemClock
-from infra.errors import ProteusError
+from infra.errors import InputError, ProteusError
 from infra.local_prefect import LocalPrefect
 from infra.processes import Child
 
 #: Credentials that boto3 wants to see; the local endpoint believes anything.
-_LOCAL_AWS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "AWS_EC2_METADATA_DISABLED": "true"}
+LOCAL_AWS = {
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+_LOOPBACK = "127.0.0.1,localhost"
+
+
+@contextmanager
+def own_directory(directory: Path) -> Iterator[None]:
+    """Make `directory`, and keep it to this process while the context lasts.
+
+    Raises
+    ------
+    InputError
+        If it cannot be made, or a run that is under way has it. After an `InputError` of the context, too, it is gone
+        again if it was made here and is empty.
+    """
+    made = [place for place in (directory, *directory.parents) if not place.exists()]
+    lock = directory / "run.lock"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        held = lock.open("w")
+    except OSError as error:
+        raise InputError(f"--dir {directory}: cannot be used ({error.strerror}); name another directory") from None
+    with held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"--dir {directory}: a run that is under way has it; name another directory") from None
+        try:
+            yield
+        except InputError:
+            lock.unlink()
+            with suppress(OSError):  # something was written all the same
+                for place in made:
+                    place.rmdir()
+            raise
 
 
 class LocalWorld:
@@ -67,23 +109,28 @@ class LocalWorld:
 
     def close(self) -> None:
         """End everything that `open` started, the machines of the market first."""
-        if self._endpoint is not None:
-            self._endpoint.stop()
-        self.prefect.stop()
+        try:
+            if self._endpoint is not None:
+                self._endpoint.stop()
+        finally:
+            self.prefect.stop()
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that put a process into this world."""
         assert self.endpoint_url is not None, "not open"
         return {
-            **_LOCAL_AWS,
+            **LOCAL_AWS,
             **self.prefect.env,
+            # What fails is raised to the command, which tells it in one line; the UI has the rest.
+            "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
             "PROTEUS_CLOCK": str(self._clock_file),
             "PROTEUS_EC2_ENDPOINT_URL": self.endpoint_url,
             "PROTEUS_EVENTS_URL": self.prefect.api_url,
             "PROTEUS_NODE_HOST": "127.0.0.1",
             "PROTEUS_NODE_PYTHON": sys.executable,
             "PROTEUS_NOTICE_S": str(self._notice_s),
+            **_past_proxies(),
         }
 
     def _start_endpoint(self) -> str:
@@ -96,11 +143,12 @@ class LocalWorld:
             *("--notice-s", str(self._notice_s)),
             *("--work-dir", str(self.directory / "machines")),
             *("--announce", str(announce)),
+            *("--log", str(self.directory / "market-log.json")),
             *("--parent-pid", str(os.getpid())),
         ]
         if self._catalog is not None:
             command += ["--catalog", str(self._catalog)]
-        self._endpoint = Child(command, self.directory / "logs" / "endpoint.log", {**os.environ, **_LOCAL_AWS}).start()
+        self._endpoint = Child(command, self.directory / "logs" / "endpoint.log", {**os.environ, **LOCAL_AWS}).start()
         clock = SystemClock()
         deadline_s = clock.now_s() + 60
         while not announce.exists():
@@ -123,3 +171,9 @@ class LocalWorld:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _past_proxies() -> dict[str, str]:
+    """Return the variables that keep calls on this machine from a proxy that the user may have."""
+    names = ("NO_PROXY", "no_proxy")
+    return {name: ",".join(filter(None, [os.environ.get(name), _LOOPBACK])) for name in names}

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("infra.node")
 
-METADATA = "http://169.254.169.254"
 _LOOK_S = 0.1
+#: A controller that is not there within so many seconds is not about to be: from then on it is looked for seldom.
+_SOON_S = 10.0
+_SELDOM_S = 2.0
 _CALL_S = 5.0
 _ALIVE_S = 30.0
 
@@ -103,15 +105,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    from infra.blobs import Blobs, JobPaths
+    from infra.blobs import JobPaths
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    blobs, rendezvous = Blobs(options.blob), JobPaths(options.job).rendezvous
+    blobs, rendezvous = _open(options.blob), JobPaths(options.job).rendezvous
     work = _controller if options.controller else _node
     return await work(options, blobs, rendezvous, stop)
+
+
+def _open(url: str) -> Blobs:
+    """Return the blobs under `url`, reached as the settings say (a bucket's region)."""
+    from infra.blobs import open_blobs
+    from infra.settings import load_settings
+
+    return open_blobs(load_settings().model_copy(update={"blob_url": url}))
 
 
 # -- the controller -------------------------------------------------------------------------------------------------
@@ -139,11 +149,17 @@ async def _show_life(shell: ControllerShell) -> None:
     from psengine.controller import ENDED
 
     path = os.environ.get("PROTEUS_ALIVE_FILE")
-    asked = 0
+    asked, complained = 0, False
     while True:
         await asyncio.sleep(_ALIVE_S)
         if path and (shell.asked != asked or shell.controller.state not in ENDED):
-            Path(path).touch()
+            try:
+                Path(path).touch()
+                complained = False
+            except OSError as error:  # a full disk is no reason to end a training that needs none
+                if not complained:
+                    logger.error("no sign of life can be given at %s: %s", path, error)
+                complained = True
         asked = shell.asked
 
 
@@ -154,13 +170,13 @@ def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
 
 
 def _world(blobs: Blobs) -> World:
-    from infra.blobs import Blobs as Store
     from infra.blobs import JobPaths, npz_bytes
     from infra.clock import SystemClock
+    from infra.datasets import HELD_OUT
     from psengine.shell import World
 
     def read_heldout(data_url: str) -> Mapping[str, NDArray[np.generic]]:
-        return Store(data_url).read_npz("heldout.npz")
+        return _open(data_url).read_npz(HELD_OUT)
 
     def save(config: JobConfig, arrays: Mapping[str, NDArray[np.generic]], result: dict[str, Any]) -> None:
         blobs.write_set(JobPaths(config.job_id).model, {"model.npz": npz_bytes(arrays)}, result)
@@ -231,31 +247,33 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
 
 async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.Event) -> str | None:
     """Return the controller's address as soon as somebody listens there; None at the end of patience, or of us."""
-    from infra.blobs import BlobMissing
+    from infra.blobs import BlobError, BlobMissing
 
     loop = asyncio.get_running_loop()
-    until = loop.time() + patience_s
-    while not stop.is_set() and loop.time() < until:
+    began = loop.time()
+    while not stop.is_set() and (waited_s := loop.time() - began) < patience_s:
         try:
             address = str((await asyncio.to_thread(blobs.read_json, rendezvous))["address"])
-        except BlobMissing:
-            await _first(stop.wait(), asyncio.sleep(_LOOK_S))
-            continue
-        host, _, port = address.rpartition("://")[2].rpartition(":")
-        try:
+            host, _, port = address.rpartition("://")[2].rpartition(":")
             _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), 2.0)
-        except OSError:
-            await _first(stop.wait(), asyncio.sleep(5 * _LOOK_S))
-            continue
-        writer.close()
-        return address
+        except (BlobMissing, OSError):
+            pause_s = _LOOK_S
+        except BlobError as error:  # the store has a bad moment
+            logger.warning("%s", error)
+            pause_s = 5 * _LOOK_S
+        else:
+            writer.close()
+            return address
+        if waited_s >= _SOON_S:
+            pause_s = _SELDOM_S
+        await _first(stop.wait(), asyncio.sleep(min(pause_s, patience_s - waited_s)))
     return None
 
 
 def _load(data_url: str, partition: int) -> Mapping[str, NDArray[np.generic]]:
-    from infra.blobs import Blobs
+    from infra.datasets import part_name
 
-    return Blobs(data_url).read_npz(f"part-{partition:05d}.npz")
+    return _open(data_url).read_npz(part_name(partition))
 
 
 async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, controller: str) -> None:
@@ -287,7 +305,7 @@ async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, contr
 def _poller() -> NoticePoller:
     from infra.notices import NoticePoller
 
-    return NoticePoller(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", METADATA))
+    return NoticePoller()
 
 
 async def _pass_on(

@@ -249,8 +249,7 @@ class SimSpotMarket:
         """Bring the market up to now, and let a scripted fault refuse the call."""
         self._carry_out(int(self._clock()))
         if self.faults.strikes(FaultKind.THROTTLE, operation, self._now_s, market) is not None:
-            refusal = LaunchRefused if operation == "launch" else MarketUnreachable
-            raise refusal("RequestLimitExceeded", "Request limit exceeded.")
+            raise MarketUnreachable("RequestLimitExceeded", "Request limit exceeded.")
         if self.faults.strikes(FaultKind.UNAVAILABLE, operation, self._now_s, market) is not None:
             raise MarketUnreachable("Unavailable", "The service is unavailable. Please try again shortly.")
         return self._now_s

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,9 +17,9 @@ from numpy.typing import NDArray
 
 from psengine.apps.base import App, Work, resolve
 from psengine.client import ParameterClient, SupersededError
-from psengine.events import BatchDone, BatchFailed, Event, NodeFailed, NodeReady, ShardsOpened
+from psengine.events import BatchDone, BatchFailed, Event, NodeFailed, NodeReady, NodeUnfit, ShardsOpened
 from psengine.instructions import Dispatch, LoadPartitions, NodeInstruction, OpenShards, UpdateShardMap
-from psengine.model import JobConfig, TaskKey, TaskStats
+from psengine.model import JobConfig, JobError, TaskKey, TaskStats
 from psengine.servers import ShardServer
 from psengine.sharding import Sharding
 from psengine.transport import Transport, Unreachable
@@ -32,6 +31,12 @@ Loader = Callable[[str, int], Mapping[str, NDArray[np.generic]]]
 
 _REPORT_DEADLINE_S = 10.0
 _RETRY_S = 0.2
+#: seconds between the tries at reading one partition; after the last one the node says that it cannot
+_READ_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
+
+
+class Unreadable(Exception):
+    """A partition could not be read on this node, however often it was tried; another node may be able to."""
 
 
 class NodeAgent:
@@ -47,19 +52,28 @@ class NodeAgent:
         Reads one partition.
     threads : int
         Micro-tasks that run at one time.
+    read_again_s : sequence of float
+        Seconds to wait between the tries at reading a partition.
     """
 
     def __init__(
-        self, node: str, address: str, controller: str, transport: Transport, loader: Loader, threads: int
+        self,
+        node: str,
+        address: str,
+        controller: str,
+        transport: Transport,
+        loader: Loader,
+        threads: int,
+        read_again_s: Sequence[float] = _READ_AGAIN_S,
     ) -> None:
         self.node, self.address, self._controller = node, address, controller
-        self.transport, self._loader = transport, loader
+        self.transport, self._loader, self._read_again_s = transport, loader, tuple(read_again_s)
         self.server = ShardServer()
         self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
         #: {partition: what the application prepared}
         self.data: dict[int, Any] = {}
         self._job: tuple[JobConfig, App, Sharding] | None = None
-        self._loading: dict[int, asyncio.Future[Any]] = {}
+        self._loading: dict[int, asyncio.Task[Any]] = {}
         self._seen_batches: set[int] = set()
         self._request = 0
         self._batches: asyncio.Queue[Dispatch] = asyncio.Queue()
@@ -73,9 +87,10 @@ class NodeAgent:
 
     async def close(self) -> None:
         """End background work; a kernel that runs is let run out, its result is dropped."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._loading.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._kernels.shutdown(wait=False, cancel_futures=True)
         self._readers.shutdown(wait=False, cancel_futures=True)
 
@@ -105,11 +120,15 @@ class NodeAgent:
         await self._report(ShardsOpened(self.node, self.address, order.shards, 0.0))
 
     async def _load(self, order: LoadPartitions) -> None:
-        self._adopt(order.config)
-        for partition in order.partitions:
-            if order.request != self._request:
-                return  # a later request has replaced this one
-            await self._partition(partition)
+        try:
+            self._adopt(order.config)
+            for partition in order.partitions:
+                if order.request != self._request:
+                    return  # a later request has replaced this one
+                await self._partition(partition)
+        except (Unreadable, JobError) as error:
+            await self._report(NodeUnfit(self.node, self.address, _line(error), 0.0))
+            return
         await self._report(NodeReady(self.node, self.address, order.request, tuple(sorted(self.data)), 0.0))
 
     async def _guarded(self, work: Awaitable[None]) -> None:
@@ -120,20 +139,33 @@ class NodeAgent:
             await self._report(NodeFailed(self.node, self.address, _line(error), 0.0))
 
     async def _partition(self, partition: int) -> Any:
+        """Return what the application prepared from a partition, reading it if it is not here; raises `Unreadable`."""
         if partition in self.data:
             return self.data[partition]
-        assert self._job is not None
-        config, app, _ = self._job
-        loop = asyncio.get_running_loop()
         if partition not in self._loading:
-            self._loading[partition] = loop.run_in_executor(
-                self._readers, lambda: app.prepare(self._loader(config.data_url, partition))
-            )
+            self._loading[partition] = asyncio.get_running_loop().create_task(self._fetch(partition))
         try:
             self.data[partition] = await asyncio.shield(self._loading[partition])
         finally:
             self._loading.pop(partition, None)
         return self.data[partition]
+
+    async def _fetch(self, partition: int) -> Any:
+        assert self._job is not None
+        config, app, _ = self._job
+        loop = asyncio.get_running_loop()
+        for again_s in (*self._read_again_s, None):
+            try:
+                arrays = await loop.run_in_executor(self._readers, self._loader, config.data_url, partition)
+            except Exception as error:
+                # Each store has errors of its own, and all mean the same here: this node cannot read, just now.
+                logger.warning("partition %d was not read", partition, exc_info=error)
+                if again_s is None:
+                    raise Unreadable(_line(error)) from error
+                await asyncio.sleep(again_s)
+            else:
+                return await loop.run_in_executor(self._readers, app.prepare, arrays)
+        raise AssertionError("unreachable")
 
     async def _work(self) -> None:
         while True:
@@ -142,6 +174,10 @@ class NodeAgent:
             try:
                 report = await self._run(order)
             except (Unreachable, SupersededError) as error:
+                report = self._failed(order, error, fatal=False)
+            except Unreadable as error:
+                # First this, so that nothing is dispatched here again.
+                await self._report(NodeUnfit(self.node, self.address, _line(error), 0.0))
                 report = self._failed(order, error, fatal=False)
             except Exception as error:
                 logger.exception("clock %d failed", order.clock)
@@ -159,9 +195,9 @@ class NodeAgent:
         loop = asyncio.get_running_loop()
 
         def kernel(task: TaskKey, prepared: Any) -> tuple[Work, TaskStats]:
-            began = time.perf_counter()
+            began = loop.time()
             work = app.run(prepared, params, order.clock)
-            took = time.perf_counter() - began
+            took = loop.time() - began
             return work, TaskStats(task.partition, task.attempt, work.loss_sum, work.examples, took)
 
         pairs = await asyncio.gather(
@@ -210,4 +246,6 @@ class NodeAgent:
 
 
 def _line(error: BaseException) -> str:
+    if isinstance(error, Unreadable):
+        return str(error)  # it is the line of what was raised
     return f"{type(error).__name__}: {error}".splitlines()[0]

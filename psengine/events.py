@@ -64,7 +64,7 @@ class BatchDone:
 class BatchFailed:
     """Micro-tasks of one clock that a node could not do.
 
-    `fatal`: doing them again elsewhere is useless (the application raised, the data are not there).
+    `fatal`: doing them again elsewhere is useless (the application raised).
     """
 
     node: str
@@ -78,7 +78,20 @@ class BatchFailed:
 
 @dataclass(frozen=True)
 class NodeFailed:
-    """A node cannot do its part of this job: the application cannot be imported, a partition cannot be read."""
+    """The application raised on a node, outside a micro-task: doing it elsewhere is useless."""
+
+    node: str
+    address: str
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NodeUnfit:
+    """A node cannot load, after some tries: a partition cannot be read, or the application cannot be made there.
+
+    Others may be able to.
+    """
 
     node: str
     address: str
@@ -131,24 +144,32 @@ class StopRequested:
 
 @dataclass(frozen=True)
 class ModelSaved:
-    """The model of the committed clock is in the blob store. `folded`: distinct effects folded, a shard each."""
+    """The model of the committed clock is in the blob store, whole: no effect is missing from it."""
 
-    folded: tuple[int, ...]
     result: dict[str, object]
     now_s: float
 
 
 @dataclass(frozen=True)
+class EffectsMissing:
+    """The shards lack effects of the clock at which they were gathered; nothing was saved."""
+
+    lost: int
+    now_s: float
+
+
+@dataclass(frozen=True)
 class SaveFailed:
-    """The model could not be gathered or written."""
+    """The model could not be gathered or written. `fatal`: trying again is useless (the application raised)."""
 
     error: str
+    fatal: bool
     now_s: float
 
 
 @dataclass(frozen=True)
 class JobFoundFinished:
-    """The blob store already holds the finished model of this job: nothing is to be trained."""
+    """The blob store already holds the model that this job left: nothing is to be trained."""
 
     config: JobConfig
     result: dict[str, object]
@@ -165,12 +186,14 @@ Event = (
     | BatchDone
     | BatchFailed
     | NodeFailed
+    | NodeUnfit
     | NoticeReceived
     | DrainRequested
     | NodeLost
     | TickDue
     | StopRequested
     | ModelSaved
+    | EffectsMissing
     | SaveFailed
     | JobFoundFinished
 )

@@ -72,7 +72,10 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class GatherModel:
-    """Collect the shards at `committed`, evaluate, write the model; answer `ModelSaved` or `SaveFailed`."""
+    """Collect the shards at `committed`, evaluate, write the model; answer with what has become of it.
+
+    The answer is `ModelSaved`, `EffectsMissing` or `SaveFailed`.
+    """
 
     config: JobConfig
     committed: int

@@ -69,11 +69,6 @@ class MicroTaskBook:
         self.completions += 1
         return True
 
-    def attempt_of(self, partition: int, clock: int) -> int:
-        """Return the latest attempt of (clock, partition), 0 when it was never dispatched or is long done."""
-        last_clock, attempt = self._latest.get(partition, (0, 0))
-        return attempt if last_clock == clock else 0
-
     def give_up(self, node: str) -> list[int]:
         """Forget what runs on `node`, so that it is dispatched anew under a higher attempt; return the partitions."""
         lost = [partition for partition, running in self.running.items() if running.node == node]

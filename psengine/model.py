@@ -10,7 +10,8 @@ from typing import Any, Literal
 Tier = Literal["reliable", "transient"]
 TIERS: tuple[Tier, ...] = ("reliable", "transient")
 
-_JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+#: The whole of a job's id. A job that buys machines may be held to fewer characters, never to others.
+JOB_ID_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
 
 
 class JobError(ValueError):
@@ -71,7 +72,7 @@ class JobConfig:
 
     def validate(self) -> None:
         """Raise `JobError` at the first field that cannot be."""
-        if not _JOB_ID.fullmatch(self.job_id):
+        if not re.fullmatch(JOB_ID_PATTERN, self.job_id):
             raise JobError(f"job_id {self.job_id!r}: use lower-case letters, digits and '-', at most 63")
         for name, low in (("n_partitions", 1), ("n_shards", 1), ("staleness", 0), ("n_reliable", 1)):
             if getattr(self, name) < low:

@@ -8,7 +8,8 @@ from typing import Literal
 from psengine.model import Tier
 from psengine.plan import Seat
 
-NodeState = Literal["joining", "ready", "draining", "drained", "lost"]
+#: what each means stands in `membership`
+NodeState = Literal["joining", "ready", "unfit", "draining", "drained", "lost"]
 
 
 @dataclass
@@ -29,6 +30,8 @@ class NodeRecord:
     #: when the notice runs out
     until_s: float | None = None
     noticed: bool = False
+    #: why it is unfit
+    error: str = ""
 
     @property
     def seat(self) -> Seat:

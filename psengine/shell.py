@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from psengine.apps.base import resolve
 from psengine.controller import Controller
 from psengine.events import (
     DrainRequested,
+    EffectsMissing,
     Event,
     JobFoundFinished,
     JobStarted,
@@ -48,6 +48,10 @@ _GATHER_DEADLINE_S = 60.0
 _RETRY_S = 0.2
 
 
+class ApplicationRaised(Exception):
+    """The application's `evaluate` raised: asking it again is useless."""
+
+
 @dataclasses.dataclass(frozen=True)
 class World:
     """What the shell needs of the world, handed in by infra.
@@ -67,14 +71,14 @@ class World:
 class ControllerShell:
     """The controller's process, apart from Dask's scheduler itself."""
 
-    def __init__(self, scheduler: Scheduler, world: World) -> None:
+    def __init__(self, scheduler: Scheduler, world: World, transport: Transport | None = None) -> None:
         self.controller = Controller()
         self.closing = asyncio.Event()
         #: how often somebody has asked after the job; the machine's dead-man timer looks whether it rises
         self.asked = 0
         self._reported: set[str] = set()
         self._scheduler = scheduler
-        self._transport: Transport = DaskTransport(scheduler)
+        self._transport: Transport = transport or DaskTransport(scheduler)
         self._world = world
         self._outboxes: dict[str, tuple[asyncio.Queue[NodeInstruction], asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,10 +124,10 @@ class ControllerShell:
                     self._feed(JobFoundFinished(config, finished, losses, finished["lost_micro_tasks"], _now()))
                 else:
                     self._feed(JobStarted(config, _now()))
-        return await self.status(since_clock=self.controller.losses[-1][0] if self.controller.losses else 0)
+        return await self.status(since_clock=describe(self.controller, 0, _now())["clock"])
 
     async def status(self, since_clock: int = 0) -> dict[str, Any]:
-        """Return the status dict, JSON-able."""
+        """Return the status (see `status.describe`), JSON-able, with the losses of the clocks after `since_clock`."""
         self.asked += 1
         now_s = _now()
         status = describe(self.controller, since_clock, now_s)
@@ -132,14 +136,18 @@ class ControllerShell:
         return status
 
     async def stop(self, reason: str = "asked to stop") -> dict[str, Any]:
-        """End the job at the clock under way; the model is saved."""
+        """End the job at the clock under way; the model is saved, unless no clock was begun."""
         self._feed(StopRequested(reason, _now()))
         return await self.status(since_clock=self.controller.book.common if self.controller.book else 0)
 
     async def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
-        """Begin a planned departure; answers the names that are not known or serve shards and so cannot leave."""
-        serving = {owner.node for owner in self.controller.owners}
-        refused = [name for name in nodes if name in serving or name not in self.controller.nodes]
+        """Begin a planned departure within `deadline_s`.
+
+        Answers which names are `draining`, and which were `refused`: they are not known, or serve shards and so cannot
+        leave. That is no status; ask for one to see when a node is drained.
+        """
+        serves, known = self.controller.shards.serves, self.controller.members.nodes
+        refused = [name for name in nodes if serves(name) or name not in known]
         allowed = tuple(name for name in nodes if name not in refused)
         self._feed(DrainRequested(allowed, deadline_s, _now()))
         return {"draining": list(allowed), "refused": refused}
@@ -154,7 +162,7 @@ class ControllerShell:
         if about is not None and about["allocation_id"] not in self._reported:
             self._reported.add(about["allocation_id"])
             self._spawn(self._report(about))
-        return {"known": node in self.controller.nodes}
+        return {"known": node in self.controller.members.nodes}
 
     async def _report(self, about: Mapping[str, Any]) -> None:
         try:
@@ -171,7 +179,7 @@ class ControllerShell:
 
     async def shutdown(self) -> str:
         """Close every node (exit code 0) and then this process."""
-        live = [node for node in self.controller.nodes.values() if not node.gone]
+        live = [node for node in self.controller.members.nodes.values() if not node.gone]
         await asyncio.gather(
             *(self._transport.call(node.address, "proteus_close", _ORDER_DEADLINE_S) for node in live),
             return_exceptions=True,
@@ -217,7 +225,7 @@ class ControllerShell:
         self._outboxes[instruction.address][0].put_nowait(instruction)
 
     async def _deliver(self, address: str, queue: asyncio.Queue[NodeInstruction]) -> None:
-        """Deliver a node's orders in order; ends when the node is lost."""
+        """Deliver a node's orders in order; ends when the node is lost, or refuses one."""
         while True:
             order = await queue.get()
             while True:
@@ -226,18 +234,33 @@ class ControllerShell:
                 except Unreachable as error:
                     logger.warning("order not delivered: %s", error)
                     await asyncio.sleep(_RETRY_S)
+                except Exception as error:
+                    # Whatever its handler raised, sending it again is useless, and the orders behind it build on it.
+                    logger.exception("%s refused an order", address)
+                    await self._give_up(address, f"it refused an order: {_line(error)}")
+                    return
                 else:
                     break
+
+    async def _give_up(self, address: str, reason: str) -> None:
+        """Do without the process at `address`; it is told to close, so that its node comes back with a new one."""
+        self._outboxes.pop(address, None)
+        self._feed(NodeLost(address, reason, _now()))
+        await self._scheduler.remove_worker(address, stimulus_id="proteus-order-refused")
 
     async def _gather(self, order: GatherModel) -> None:
         try:
             event: Event = await self._collect(order)
+        except ApplicationRaised as error:
+            logger.exception("the application failed")
+            event = SaveFailed(str(error), True, _now())
         except Exception as error:
+            # A node that is slow, a store that is away: the shards are still there, and the controller tries again.
             logger.exception("saving failed")
-            event = SaveFailed(f"{type(error).__name__}: {error}".splitlines()[0], _now())
+            event = SaveFailed(_line(error), False, _now())
         self._feed(event)
 
-    async def _collect(self, order: GatherModel) -> ModelSaved:
+    async def _collect(self, order: GatherModel) -> ModelSaved | EffectsMissing:
         config = order.config
         servers: dict[str, dict[int, int]] = {}
         for owner in order.owners:
@@ -251,24 +274,28 @@ class ControllerShell:
             )
         )
         shards: dict[int, Arrays] = {}
-        folded: dict[int, int] = {}
+        folded: list[int] = []
         for answer in answers:
             if answer["status"] != "ok":
                 raise RuntimeError(answer["error"])
             shards |= answer["shards"]
-            folded |= answer["folded"]
+            folded += answer["folded"].values()
+        if lost := lost_effects(folded, order.committed, config.n_partitions):
+            return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
         app = resolve(config.app, config.app_params)
         arrays = Sharding(app.tables(), config.n_shards).join([shards[s] for s in range(config.n_shards)])
-        counts = tuple(folded[s] for s in range(config.n_shards))
-        result: dict[str, Any] = dict(order.summary)
-        result["lost_micro_tasks"] = lost_effects(counts, order.committed, config.n_partitions)
+        result: dict[str, Any] = {**order.summary, "lost_micro_tasks": lost}
 
         def finish() -> None:
-            result.update(app.evaluate(arrays, self._world.read_heldout(config.data_url)))
+            heldout = self._world.read_heldout(config.data_url)
+            try:
+                result.update(app.evaluate(arrays, heldout))
+            except Exception as error:
+                raise ApplicationRaised(_line(error)) from error
             self._world.save(config, arrays, result)
 
         await asyncio.to_thread(finish)
-        return ModelSaved(counts, result, _now())
+        return ModelSaved(result, _now())
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -283,4 +310,8 @@ class ControllerShell:
 
 
 def _now() -> float:
-    return time.monotonic()
+    return asyncio.get_running_loop().time()
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -73,7 +73,7 @@ def fetch_prices(markets: Sequence[Market], days: float) -> int:
         return 0
     deadline_s = here.clock.now_s() + _PATIENCE_S * here.clock.scale
     while not here.store.claim(_CLAIM, holder, here.clock.now_s(), _CLAIM_S * here.clock.scale):
-        if here.clock.now_s() > deadline_s:
+        if here.clock.now_s() >= deadline_s:
             raise ProteusError("prices: another run has been fetching them for long; its claim ends by itself")
         here.clock.wait_until(here.clock.now_s() + 0.2 * here.clock.scale)
     try:

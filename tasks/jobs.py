@@ -102,10 +102,21 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
 
 
 def saved_result(job_id: str) -> dict[str, Any] | None:
-    """Return the result that the controller saved with the model, or None while there is none."""
+    """Return the result that the controller saved with the model, or None while there is none.
+
+    Raises
+    ------
+    JobFailed
+        If effects of micro-tasks are missing from the model; such a one is no result.
+    """
     here = world()
     manifest = here.blobs.manifest(JobPaths(job_id).model)
-    return None if manifest is None else dict(manifest.about)
+    if manifest is None:
+        return None
+    result = dict(manifest.about)
+    if result.get("lost_micro_tasks"):
+        raise JobFailed(f"job {job_id}: the effects of {result['lost_micro_tasks']} micro-tasks are not in its model")
+    return result
 
 
 def is_known(job_id: str) -> bool:

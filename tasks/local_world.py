@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,21 +15,23 @@ from bidding.model import Market
 from bidding.traces import TraceSet
 from infra.clock import ScaledClock, SystemClock
 from infra.errors import InputError
-from infra.local_world import LocalWorld
+from infra.local_world import LocalWorld, own_directory
 from infra.prices import read_catalog, read_prices, write_prices
 from infra.runtime import forget_runtime
-from infra.settings import Settings
+from infra.store import Store
 
 __all__ = [
     "LocalWorld",
     "MarketFile",
     "ScaledClock",
     "SystemClock",
-    "check_market_names",
-    "check_settings",
     "generated_market",
     "given_market",
     "local_world",
+    "make_database",
+    "own_directory",
+    "surroundings",
+    "write_generated",
 ]
 
 #: The generated market: small machines of four types in two zones.
@@ -43,23 +45,43 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True)
 class MarketFile:
-    """A price file that a run replays: where, which markets, and the market time at which the run begins."""
+    """A price file that a run replays: where, which markets, and the market time at which the run begins.
+
+    `smallest_vcpus` are the vCPUs of the smallest machine in these markets.
+    """
 
     path: Path
     markets: tuple[Market, ...]
     start_s: int
+    smallest_vcpus: int
 
 
-def generated_market(path: Path, seed: int, hours: float, history_days: float) -> MarketFile:
-    """Write the market of `seed` to `path`: the history, then `hours` and a day more."""
-    types = read_catalog().at(BEGIN.date())
-    markets = {Market(name, zone): types[name].on_demand_micros for name in TYPES for zone in ZONES}
-    from_s = int(BEGIN.timestamp())
-    start_s = from_s + int(history_days * _DAY_S)
-    until_s = start_s + int(hours * _HOUR_S) + _DAY_S
-    traces = generate(markets, from_s, until_s, np.random.default_rng(seed), climate=LIVELY)
-    write_prices(path, traces)
-    return MarketFile(path, traces.markets, start_s)
+def generated_market(path: Path, wanted: tuple[str, ...], catalog: Path | None, history_days: float) -> MarketFile:
+    """Return the market that `write_generated` writes; nothing is written yet.
+
+    Raises
+    ------
+    InputError
+        If a wanted market is not in it, or a type has no on-demand price.
+    """
+    known = [Market(name, zone) for name in TYPES for zone in ZONES]
+    for text in wanted:
+        if text not in map(str, known):
+            names = ", ".join(map(str, known))
+            raise InputError(f"--market {text}: the generated market has {names}; name one of these, or give --prices")
+    start_s = int(BEGIN.timestamp() + history_days * _DAY_S)
+    # The whole market is written, with a price that follows the on-demand one, so all its types must be on sale.
+    smallest = _smallest_vcpus(known, catalog, start_s, "the generated market")
+    return MarketFile(path, tuple(sorted(known)), start_s, smallest)
+
+
+def write_generated(market: MarketFile, catalog: Path | None, seed: int, hours: float) -> None:
+    """Write the market of `seed` to its file: the history, then `hours` and a day more."""
+    types = read_catalog(catalog).at(datetime.fromtimestamp(market.start_s, UTC).date())
+    prices = {each: types[each.instance_type].on_demand_micros for each in market.markets}
+    until_s = market.start_s + int(hours * _HOUR_S) + _DAY_S
+    rng = np.random.default_rng(seed)
+    write_prices(market.path, generate(prices, int(BEGIN.timestamp()), until_s, rng, climate=LIVELY))
 
 
 def given_market(path: Path, wanted: tuple[str, ...], catalog: Path | None, hours: float) -> MarketFile:
@@ -74,14 +96,26 @@ def given_market(path: Path, wanted: tuple[str, ...], catalog: Path | None, hour
     markets = tuple(_parse(text, traces, path) for text in wanted) or traces.markets
     start_s = traces.first_s + min((traces.last_s - traces.first_s) // 2, 14 * _DAY_S)
     if start_s + hours * _HOUR_S > traces.last_s + _DAY_S:
-        raise InputError(f"{path}: ends before {hours:g} hours have passed; give a longer file, or --hours")
-    on_sale = read_catalog(catalog).at(datetime.fromtimestamp(start_s, UTC).date())
+        raise InputError(f"{path}: ends before {hours:g} hours have passed; give a longer file, or less --hours")
     for market in markets:
-        if market.instance_type not in on_sale:
-            raise InputError(
-                f"{path}: {market.instance_type} has no on-demand price in the catalogue; give --catalog, or --market"
-            )
-    return MarketFile(path, markets, start_s)
+        if traces[market].price_at(start_s) is None:
+            begin = datetime.fromtimestamp(start_s, UTC).isoformat()
+            raise InputError(f"{path}: {market} has no price at {begin}, when the run begins; leave it out by --market")
+    return MarketFile(path, markets, start_s, _smallest_vcpus(markets, catalog, start_s, str(path)))
+
+
+def _smallest_vcpus(markets: Sequence[Market], catalog: Path | None, at_s: int, place: str) -> int:
+    """Return the vCPUs of the smallest machine; `InputError` names the first type without an on-demand price."""
+    book = read_catalog(catalog)
+    on_sale = book.at(datetime.fromtimestamp(at_s, UTC).date())
+    for market in markets:
+        kind = market.instance_type
+        if kind not in on_sale:
+            day = datetime.fromtimestamp(at_s, UTC).date()
+            what = f"has no on-demand price on {day} in" if kind in book.names else "is not in"
+            shown = "the shipped catalogue" if catalog is None else str(catalog)
+            raise InputError(f"{place}: instance type {kind} {what} {shown}; give --catalog, or other --market")
+    return min(on_sale[market.instance_type].vcpu for market in markets)
 
 
 def _parse(text: str, traces: TraceSet, path: Path) -> Market:
@@ -90,23 +124,13 @@ def _parse(text: str, traces: TraceSet, path: Path) -> Market:
     except ValueError as error:
         raise InputError(f"--market: {error}") from None
     if market not in traces:
-        raise InputError(f"--market {text}: has no prices in {path}")
+        raise InputError(f"--market {text}: has no prices in {path}; name one that has, or another file")
     return market
 
 
-def check_market_names(wanted: tuple[str, ...]) -> None:
-    """Refuse wanted markets that the generated market does not have."""
-    known = [f"{name}/{zone}" for name in TYPES for zone in ZONES]
-    for text in wanted:
-        if text not in known:
-            raise InputError(f"--market {text}: the generated market has {', '.join(known)}; or give --prices")
-
-
-def check_settings(environment: Mapping[str, str], scale: float, flow_latency_s: float) -> None:
-    """Refuse periods that cannot be kept at `scale`, and settings that cannot be read."""
-    known = {name.removeprefix("PROTEUS_").lower(): value for name, value in environment.items()}
-    fields = {name: value for name, value in known.items() if name in Settings.model_fields}
-    Settings.model_validate(fields).check_cadence(scale, flow_latency_s)
+def make_database(url: str) -> None:
+    """Make the state database where there is none."""
+    Store.open(url).close()
 
 
 def _send_what_waits() -> None:
@@ -121,20 +145,36 @@ def _send_what_waits() -> None:
 
 
 @contextmanager
+def surroundings(variables: Mapping[str, str]) -> Iterator[None]:
+    """Give this process `variables`, and a world that follows them, for as long as the context lasts."""
+    before = _put(variables)
+    try:
+        yield
+    finally:
+        _put(before)
+
+
+@contextmanager
 def local_world(world: LocalWorld, variables: Mapping[str, str]) -> Iterator[ScaledClock]:
-    """Open `world` and put this process into it for as long as the context lasts; yield its clock."""
+    """Open `world` and put this process into it for as long as the context lasts; yield its clock.
+
+    After an error the variables stay: the process is about to end, and a flow of which a thread is still under way must
+    not fall back to the world of the user.
+    """
     with world:
-        inside = {**world.environment, **variables}
-        before = {name: os.environ.get(name) for name in inside}
-        os.environ.update(inside)
-        forget_runtime()
-        try:
-            yield world.clock
-        finally:
-            _send_what_waits()
-            forget_runtime()
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+        before = _put({**world.environment, **variables})
+        yield world.clock
+        _send_what_waits()
+        _put(before)
+
+
+def _put(variables: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Set variables (None: unset) and have the world opened anew; return what they were."""
+    before = {name: os.environ.get(name) for name in variables}
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    forget_runtime()
+    return before

@@ -190,7 +190,11 @@ def _request(
 ) -> LaunchRequest:
     here = world()
     settings = here.settings
-    environment = {"PROTEUS_CLOCK": settings.clock, "PROTEUS_ALLOCATION": order_id}
+    environment = {
+        "PROTEUS_CLOCK": settings.clock,
+        "PROTEUS_REGION": settings.region,
+        "PROTEUS_ALLOCATION": order_id,
+    }
     if tier is Tier.RELIABLE and settings.events_url is not None:
         environment["PROTEUS_EVENTS_URL"] = settings.events_url  # transient machines have no business with Prefect
     if settings.node_host is not None:

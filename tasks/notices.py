@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from infra.cluster import ControllerClient, ControllerUnreachable
+from infra.cluster import NO_LOSSES, ControllerClient, ControllerUnreachable
 from infra.records import UnknownRecord
 from tasks.spec import JOB_ID_PATTERN
 from tasks.world import world
@@ -32,7 +32,7 @@ def seen_notices(job_id: str) -> list[EvictionNotice]:
     """
     try:
         address = world().store.job(job_id).controller_address
-        status = ControllerClient(address, _CALL_S).status() if address else {"notices": []}
+        status = ControllerClient(address, _CALL_S).status(NO_LOSSES) if address else {"notices": []}
     except (ControllerUnreachable, UnknownRecord):
         return []
     told: list[Mapping[str, Any]] = [notice["about"] for notice in status["notices"] if notice["about"]]

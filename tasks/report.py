@@ -54,8 +54,9 @@ def evictions(records: Sequence[AllocationRecord]) -> int:
 
 
 def hour_end_decisions(journal: Sequence[JournalEntry]) -> int:
-    """Return how often it was decided to renew an allocation or let it lapse."""
-    return sum(entry.record["kind"] in _DECIDED for entry in journal)
+    """Return how often it was decided to renew an allocation or let it lapse; an order that is repeated counts once."""
+    made = [entry.record for entry in journal if entry.record["kind"] in _DECIDED]
+    return len({(record["allocation_id"], record["hour"]) for record in made})
 
 
 def summary(job_id: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from infra.cluster import ControllerClient, ControllerUnreachable, wait_rendezvous
+from infra.cluster import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.datasets import DataSummary, prepare
 from infra.records import IllegalTransition, JobState
 from psengine.model import JobConfig
@@ -14,8 +14,6 @@ from tasks.world import touch, world
 _CALL_S = 5.0
 _LOOK_S = 0.5
 _HOUR_S = 3600
-#: A clock that no job reaches: a status since then carries no losses.
-_NO_LOSSES = 2**62
 #: Kind of the observation that says that the training was begun.
 _BEGUN = "training begun"
 #: Kind of the observation that tells the state of each node, written when one changes.
@@ -80,14 +78,14 @@ def keep_training(spec: JobSpec) -> None:
         return
     here = world()
     known = here.store.job(spec.job_id).controller_address
-    status = look(known, _NO_LOSSES) if known else None
+    status = look(known, NO_LOSSES) if known else None
     if status is None:
         try:
             address = wait_rendezvous(here.settings.blob_url, spec.job_id, _LOOK_S)
         except ControllerUnreachable:
             return  # it is still starting; the next look or tick asks again
         here.store.set_controller(spec.job_id, address)
-        status = look(address, _NO_LOSSES)
+        status = look(address, NO_LOSSES)
         known = address
     if status is not None and known is not None and status["job_id"] is None:
         start_training(spec, known, prepare_data(spec))
@@ -141,7 +139,7 @@ def drain(job_id: str, nodes: Sequence[str], within_s: float) -> bool:
     deadline_s = here.clock.now_s() + within_s * here.clock.scale
     try:
         client.drain(list(nodes), within_s)
-        while not _drained(client.status(_NO_LOSSES), nodes):
+        while not _drained(client.status(NO_LOSSES), nodes):
             if here.clock.now_s() >= deadline_s:
                 return False
             here.clock.wait_until(here.clock.now_s() + 0.05 * here.clock.scale)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from psengine.model import JobError, TableSpec
 from psengine.sharding import Arrays
 
-BUILT_IN = {"mlr": "psengine.apps.mlr:MultinomialLogisticRegression"}
+BUILT_IN = MappingProxyType({"mlr": "psengine.apps.mlr:MultinomialLogisticRegression"})
 
 
 @dataclass(frozen=True)

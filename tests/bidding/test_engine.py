@@ -123,6 +123,16 @@ def test_only_markets_of_the_job_are_bought():
     assert order.market == XLARGE_B
 
 
+def test_a_tick_that_buys_nothing_decides_what_is_held_and_repeats_no_purchase():
+    engine = engine_of(reliable(), spot())
+    sparing = replace(tick(START_S + HOUR_S - 60, PRICES), buy=False)
+    assert kinds(engine.handle(sparing)) == ["Renew"]
+    assert engine.open_order is None
+    (order,) = engine.handle(tick(START_S + HOUR_S - 50, PRICES))
+    assert engine.handle(replace(sparing, at_s=START_S + HOUR_S - 40)) == ()
+    assert engine.open_order == order
+
+
 def test_the_on_demand_policy_waits():
     (wait,) = engine_of(reliable(), policy="on-demand").handle(tick(START_S, PRICES))
     assert isinstance(wait, Wait)
@@ -291,6 +301,16 @@ def test_an_hour_that_began_after_the_end_is_paid_for_but_no_renewal_and_the_nex
     assert engine.positions["a"].decided == {0, 1}
     (lapse,) = engine.handle(tick(ENDS_S + HOUR_S - 10, PRICES))
     assert (type(lapse), lapse.hour) == (Lapse, 2)
+
+
+def test_the_end_takes_back_an_hour_that_was_renewed_and_has_not_begun():
+    engine = full(reliable(), spot())
+    renewed, _ = engine.handle(tick(ENDS_S - 240, PRICES))
+    assert (type(renewed), renewed.hour) == (Renew, 1)
+    engine.handle(JobClosed(ENDS_S - 200))
+    (lapse,) = engine.handle(tick(ENDS_S - 120, PRICES))
+    assert (type(lapse), lapse.hour, lapse.before_s) == (Lapse, 1, ENDS_S)
+    assert engine.handle(tick(ENDS_S - 60, PRICES)) == (lapse,)
 
 
 def test_an_unanswered_purchase_stays_open_after_the_end_and_is_not_repeated():

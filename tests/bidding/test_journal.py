@@ -82,7 +82,7 @@ ITEMS = {
         markets=st.lists(st.sampled_from(MARKETS), unique=True).map(tuple),
         evictions=tables(),
     ),
-    TickDue: st.builds(TickDue, at_s=TIMES, prices=price_maps()),
+    TickDue: st.builds(TickDue, at_s=TIMES, prices=price_maps(), buy=st.booleans()),
     AllocationGranted: st.builds(AllocationGranted, at_s=TIMES, order_id=NAMES, allocation=allocations()),
     AllocationRefused: st.builds(AllocationRefused, at_s=TIMES, order_id=NAMES, code=NAMES, message=NAMES),
     NoticeSeen: st.builds(NoticeSeen, at_s=TIMES, allocation_id=NAMES, takes_at_s=TIMES),

@@ -12,6 +12,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from infra.blobs import Blobs
+from infra.datasets import part_name
 from psengine.apps.mlr import MultinomialLogisticRegression
 from psengine.model import JobConfig
 from tests.support.engine import LocalCluster, digits_job
@@ -113,7 +114,7 @@ def bare_loop(cluster: LocalCluster, job: JobConfig, clocks: int) -> np.ndarray:
     """Return what the same kernel makes of the same partitions without any engine, summed in partition order."""
     app = MultinomialLogisticRegression(**job.app_params)
     data = Blobs(job.data_url)
-    parts = [app.prepare(data.read_npz(f"part-{p:05d}.npz")) for p in range(job.n_partitions)]
+    parts = [app.prepare(data.read_npz(part_name(p))) for p in range(job.n_partitions)]
     (table,) = app.tables()
     weights = np.zeros((table.n_rows, table.n_cols), np.float32)
     with threadpool_limits(1):
@@ -174,11 +175,13 @@ def test_stop_saves_the_clock_under_way_and_a_new_controller_finds_it(tmp_path: 
         status = cluster.wait_state("stopped")
         assert (status["reason"], status["lost_micro_tasks"]) == ("enough", 0)
         assert status["result"]["clocks"] == status["clock"] == status["losses"][-1][0]
+        assert status["result"]["stopped"] == "enough"
 
         cluster.kill("controller")
         cluster.start_controller()
         found = cluster.client.start(job)
-        assert (found["state"], found["clock"]) == ("finished", status["clock"])
+        assert (found["state"], found["reason"], found["clock"]) == ("stopped", "enough", status["clock"])
+        assert found["result"]["stopped"] == "enough"
         assert found["result"]["accuracy"] == status["result"]["accuracy"]
         cluster.wait(lambda s: len([n for n in s["nodes"] if not n["gone"]]) == 2, "both nodes to find it")
         assert set(cluster.shutdown().values()) == {0}

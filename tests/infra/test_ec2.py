@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 import boto3
 import numpy as np
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from botocore.stub import ANY, Stubber
 
 from bidding.model import EndCause, InstanceState, Market
 from bidding.ports import BadRequest, LaunchRefused, MarketUnreachable
 from bidding.traces import Trace, TraceSet
+from infra import ec2
 from infra.clock import SystemClock
 from infra.ec2 import Ec2SpotMarket
 from infra.faults import Fault, FaultKind
@@ -101,8 +103,9 @@ def test_the_end_of_an_on_demand_instance(stub, state, reason, ended_at_s):
 def test_a_spot_instance_is_never_taken_for_an_on_demand_one(stub):
     stub.add_response("describe_instances", described(instance(SpotInstanceRequestId="sir-1")))
     stub.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": []})
-    with pytest.raises(MarketUnreachable):
+    with pytest.raises(MarketUnreachable) as incomplete:
         Ec2SpotMarket(Settings(), client=stub.client).describe()
+    assert incomplete.value.code == "IncompleteAnswer"
 
 
 @pytest.mark.parametrize(
@@ -112,6 +115,9 @@ def test_a_spot_instance_is_never_taken_for_an_on_demand_one(stub):
         ("MaxSpotInstanceCountExceeded", 400, LaunchRefused),
         ("UnauthorizedOperation", 403, BadRequest),
         ("InvalidAMIID.NotFound", 400, BadRequest),
+        ("RequestLimitExceeded", 503, MarketUnreachable),
+        ("RequestLimitExceeded", 400, MarketUnreachable),
+        ("Throttling", 400, MarketUnreachable),
         ("InternalError", 500, MarketUnreachable),
         ("SomethingNew", 503, MarketUnreachable),
     ],
@@ -121,6 +127,32 @@ def test_codes(stub, code, status, error):
     with pytest.raises(error) as raised:
         Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
     assert (raised.value.code, raised.value.message) == (code, "told")
+
+
+def test_a_code_means_one_thing():
+    assert not set(ec2._REFUSED) & set(ec2._TRY_AGAIN)
+
+
+@pytest.mark.parametrize(
+    "code", ["RequestLimitExceeded", "UnauthorizedOperation", "InternalError", "VcpuLimitExceeded"]
+)
+def test_what_goes_wrong_after_a_purchase_is_no_refusal(stub, code):
+    stub.add_response("run_instances", {"Instances": [instance(state="terminated", SpotInstanceRequestId="sir-1")]})
+    stub.add_client_error("describe_spot_instance_requests", code, "told", 400)
+    with pytest.raises(MarketUnreachable) as raised:
+        Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
+    assert (raised.value.code, raised.value.message) == (code, "told")
+
+
+def test_an_answer_that_is_lost_after_a_purchase_is_no_refusal(stub, monkeypatch):
+    stub.add_response("run_instances", {"Instances": [instance(state="terminated", SpotInstanceRequestId="sir-1")]})
+
+    def lost(**params):
+        raise EndpointConnectionError(endpoint_url="https://ec2")
+
+    monkeypatch.setattr(stub.client, "describe_spot_instance_requests", lost)
+    with pytest.raises(MarketUnreachable, match="EndpointConnectionError"):
+        Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
 
 
 def test_nobody_there(monkeypatch):

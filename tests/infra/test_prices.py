@@ -1,9 +1,8 @@
-"""Price files and catalogues: read to the micro-dollar, written whole, and refused in one line."""
+"""Price files: read to the micro-dollar, written whole, and refused in one line; the CSV, and what all forms share."""
 
 import gzip
 import os
 import re
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.model import Market
+from bidding.catalog import Catalog, CatalogRow
+from bidding.model import InstanceType, Market
 from bidding.traces import Trace, TraceSet
 from infra.errors import InputError
-from infra.prices import read_catalog, read_prices, write_prices
+from infra.prices import PRICE_ENDINGS, check_price_name, read_prices, write_prices
 
 HEAD = "timestamp,instance_type,az,product,price\n"
 T0 = 1_459_513_800  # 2016-04-01T12:30:00Z
@@ -25,6 +25,13 @@ def row(
     time: str = "2016-04-01T12:30:00Z", kind: str = "c4.large", zone: str = "us-east-1a", price: str = "0.0324"
 ) -> str:
     return f"{time},{kind},{zone},Linux/UNIX,{price}\n"
+
+
+PAID = HEAD.replace("price", "price,currency")
+
+
+def paid(currency: str) -> str:
+    return row(price=f"0.0324,{currency}")
 
 
 def trace(*events: tuple[int, int]) -> Trace:
@@ -108,13 +115,24 @@ def test_a_real_file_is_read_whole() -> None:
         ("timestamp,instance_type,az,product\n", "lacks price"),
         ("a\n1\n", "lacks timestamp, instance_type, az, product, price"),
         (HEAD + row() + row("2016-13-01T00:00:00Z"), "row 3: '2016-13-01T00:00:00Z' is not a time"),
-        (HEAD + row("2016-04-01T12:30:00"), "row 2: .* not a time"),
+        (HEAD + row("2016-04-01T12:30:00"), "row 2: the time '2016-04-01T12:30:00' has no zone"),
+        (HEAD + row() + row("yesterday"), "row 3: 'yesterday' is not a time"),
+        (HEAD + row() + "\n\n" + row("yesterday"), "row 5: 'yesterday' is not a time"),
+        (HEAD + "\n" + row() + "\n" + row(price="-1"), "row 5: a price of -1"),
+        (HEAD + row() + HEAD + row(), "row 3: is the header once more"),
+        (HEAD.replace("price", "price,price") + row(price="1,1"), "header .row 1. has price twice"),
+        (HEAD + row(price="$0.03"), "row 2: '.0.03' is not a price"),
+        (HEAD + row().replace("Linux/UNIX", ""), "row 2: no product"),
+        (HEAD + row() + row().replace("Linux/UNIX", ""), "row 3: no product"),
+        (PAID + paid("USD") + paid("EUR"), "row 3: currency 'EUR' beside 'USD'"),
+        (PAID + paid("EUR") + paid("EUR"), "row 2: currency 'EUR';"),
+        (HEAD + row(kind="c4.large "), "row 2: 'c4.large ' is not an instance_type"),
         (HEAD + row(""), "row 2: .*time"),
         (HEAD + row() + row(price="abc"), "row 3: 'abc' is not a price"),
         (HEAD + row() + row(price=""), "row 3: no price"),
         (HEAD + row(price="-1"), "row 2: a price of -1"),
         (HEAD + row(price="0"), "row 2: a price of 0"),
-        (HEAD + row(price="nan"), "row 2: no price"),
+        (HEAD + row(price="nan"), "row 2: a price of nan"),
         (HEAD + row(price="inf"), "row 2: a price of inf"),
         (HEAD + row(price="1e300"), "row 2: a price of 1e"),
         (HEAD + row(kind=""), "row 2: '' is not an instance_type"),
@@ -151,12 +169,47 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_bytes((HEAD + row()).encode().replace(b"c4", b"\xffc4"))
     assert "UTF-8" in refusal(tmp_path / "p.csv")
     (tmp_path / "p.csv").write_bytes(bytes(range(256)) * 40)
-    refusal(tmp_path / "p.csv")
+    assert "binary" in refusal(tmp_path / "p.csv")
+    (tmp_path / "p.csv").write_text(HEAD + row(), encoding="utf-16")
+    assert "binary" in refusal(tmp_path / "p.csv")
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "none.csv")
     assert "directory" in refusal(tmp_path)
+
+
+def test_a_type_must_be_in_the_catalogue_that_is_given(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text(HEAD + row() + row(kind="z9.huge"))
+    kinds = [CatalogRow(InstanceType(name, 2, 4.0, 100_000)) for name in ("c4.large", "z9.huge")]
+    assert len(read_prices(tmp_path / "p.csv", catalog=Catalog(kinds))) == 2
+    with pytest.raises(InputError, match=r"p\.csv: row 3: z9\.huge is not in the catalogue"):
+        read_prices(tmp_path / "p.csv", catalog=Catalog(kinds[:1]))
+
+
+def test_one_of_several_products_can_be_chosen(tmp_path: Path) -> None:
+    dear = row("2016-04-01T12:31:00Z", price="-5").replace("Linux/UNIX", "Windows")
+    (tmp_path / "p.csv").write_text(HEAD + row() + dear + row("2016-04-01T12:32:00Z", price="0.05"))
+    assert "--product" in refusal(tmp_path / "p.csv")
+    assert read_prices(tmp_path / "p.csv", product="Linux/UNIX")[A] == trace((T0, 32_400), (T0 + 120, 50_000))
+    with pytest.raises(InputError, match="row 3: a price of -5"):  # the row of the file, not of the choice
+        read_prices(tmp_path / "p.csv", product="Windows")
+    with pytest.raises(InputError, match="no rows of product 'SUSE'; it has 'Linux/UNIX', 'Windows'"):
+        read_prices(tmp_path / "p.csv", product="SUSE")
+
+
+def test_a_url_is_read_and_written(tmp_path: Path) -> None:
+    traces = TraceSet({A: trace((T0, 32_400))})
+    for ending in PRICE_ENDINGS:
+        url = f"memory://proteus-test-prices/p{ending}"
+        write_prices(url, traces)
+        assert read_prices(url) == traces
+    with pytest.raises(InputError, match=r"none\.csv: there is no such file"):
+        read_prices("memory://proteus-test-prices/none.csv")
+    with pytest.raises(InputError, match="is a directory"):
+        read_prices(tmp_path.as_uri())
+    with pytest.raises(InputError, match=r"nosuch://x/p\.csv: cannot be read"):
+        read_prices("nosuch://x/p.csv")
 
 
 # Writing
@@ -172,16 +225,19 @@ SETS = st.dictionaries(
 ).map(TraceSet)
 
 
-@settings(deadline=None, max_examples=25)
-@given(traces=SETS, packed=st.booleans())
-def test_what_is_written_is_read_back_the_same(
-    tmp_path_factory: pytest.TempPathFactory, traces: TraceSet, packed: bool
+@settings(deadline=None, max_examples=40)
+@given(traces=SETS, ending=st.sampled_from(PRICE_ENDINGS), second=st.sampled_from(PRICE_ENDINGS))
+def test_every_form_turns_into_every_other_and_back(
+    tmp_path_factory: pytest.TempPathFactory, traces: TraceSet, ending: str, second: str
 ) -> None:
-    path = tmp_path_factory.mktemp("prices") / ("p.csv.gz" if packed else "p.csv")
-    write_prices(path, traces)
-    assert read_prices(path) == traces
-    assert path.read_bytes().startswith(b"\x1f\x8b") == packed
-    assert os.listdir(path.parent) == [path.name], "nothing is left beside it"
+    folder = tmp_path_factory.mktemp("prices")
+    write_prices(folder / f"p{ending}", traces)
+    write_prices(folder / f"q{second}", read_prices(folder / f"p{ending}"))
+    assert read_prices(folder / f"q{second}") == traces
+    for path in folder.iterdir():
+        assert path.read_bytes().startswith(b"\x1f\x8b") == (path.suffix == ".gz")
+        assert path.read_bytes().startswith(b"PAR1") == (path.suffix == ".parquet")
+    assert sorted(os.listdir(folder)) == [f"p{ending}", f"q{second}"], "nothing is left beside them"
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +248,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("infra.prices.pa_csv.write_csv", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(InputError, match=r"p\.csv: cannot be written .*No space left"):
         write_prices(path, TraceSet({B: trace((T0, 2))}))
     assert path.read_bytes() == before
@@ -204,64 +260,12 @@ def test_a_file_cannot_be_written_where_there_is_no_folder(tmp_path: Path) -> No
         write_prices(tmp_path / "none" / "p.csv", TraceSet({A: trace((T0, 1))}))
 
 
-# Catalogues
-
-CATALOG_HEAD = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h,from_date\n"
-
-
-def test_the_shipped_catalogue_knows_the_types_of_2016() -> None:
-    types = read_catalog().at(date(2016, 4, 1))
-    assert {"c3.xlarge", "c4.large", "c4.xlarge", "m3.medium", "m4.large", "r3.large"} <= set(types)
-    assert (types["c4.large"].vcpu, types["c4.large"].on_demand_micros) == (2, 105_000)
-    for kind in types.values():
-        assert 1 <= kind.vcpu <= 40
-        assert 10_000 <= kind.on_demand_micros / kind.vcpu <= 120_000, kind
+@pytest.mark.parametrize("name", ["p.csv", "s3://b/p.csv.gz", "p.parquet", "p.json", "p.json.gz"])
+def test_the_ending_of_a_name_says_the_form(name: str) -> None:
+    check_price_name(name)
 
 
-def test_a_row_of_a_catalogue_holds_from_its_day(tmp_path: Path) -> None:
-    path = tmp_path / "c.csv"
-    path.write_text(CATALOG_HEAD + "a.big,x,8,15.25,0.5,\na.big,x,8,15.25,0.3333335,2016-01-01\n")
-    catalog = read_catalog(path)
-    before, after = (catalog.at(date(*day))["a.big"] for day in ((2015, 12, 31), (2016, 1, 1)))
-    assert (before.vcpu, before.memory_gib, before.on_demand_micros) == (8, 15.25, 500_000)
-    assert after.on_demand_micros == 333_334
-
-
-def test_a_catalogue_needs_no_days_and_skips_what_is_not_sold_on_demand(tmp_path: Path) -> None:
-    path = tmp_path / "c.csv"
-    path.write_text("instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\na,x,2,3.75,0.105\nb,x,2,4,\nc,x,2,4,0\n")
-    assert read_catalog(path).names == ("a",)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "lacks instance_type"),
-        (CATALOG_HEAD, "no rows"),
-        ("instance_type,vcpu\n", "lacks region, memory_gib, on_demand_usd_per_h"),
-        (CATALOG_HEAD + "a,x,2,4,ten,\n", "row 2: not an amount of money: 'ten'"),
-        (CATALOG_HEAD + "a,x,2,4,-1,\n", "row 2: .*not below"),
-        (CATALOG_HEAD + "a,x,two,4,1,\n", "row 2: .*two"),
-        (CATALOG_HEAD + "a,x,0,4,1,\n", "row 2: vcpu must be above 0"),
-        (CATALOG_HEAD + "a,x,2,nan,1,\n", "row 2: .*memory_gib"),
-        (CATALOG_HEAD + "a,x,2,4,1,soon\n", "row 2: .*soon"),
-        (CATALOG_HEAD + "a,x,2,4\n", "row 2: has another number of columns"),
-        (CATALOG_HEAD + ",x,2,4,1,\n", "row 2: '' is not an instance_type"),
-        (CATALOG_HEAD + "a,x,2,4,1,\na,x,2,4,2,\n", "row 3: a stands in row 2 already"),
-        (CATALOG_HEAD + "a,x,2,4,1,\nb,y,2,4,2,\n", "row 3: region 'y' beside 'x'"),
-    ],
-)
-def test_a_bad_catalogue_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "c.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=said) as caught:
-        read_catalog(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_catalogue_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read_catalog(tmp_path / "none.csv")
-    with pytest.raises(InputError, match="directory"):
-        read_catalog(tmp_path)
+@pytest.mark.parametrize("name", ["p", "p.xlsx", "p.parquet.gz", "csv", "p.csv.zip"])
+def test_another_ending_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"end it with \.csv, \.csv\.gz, \.parquet"):
+        check_price_name(name)

@@ -10,7 +10,7 @@ import numpy as np
 
 from psengine.agent import NodeAgent
 from psengine.apps.base import Work
-from psengine.events import BatchDone, BatchFailed, NodeFailed, NodeReady, ShardsOpened
+from psengine.events import BatchDone, BatchFailed, NodeFailed, NodeReady, NodeUnfit, ShardsOpened
 from psengine.instructions import Dispatch, LoadPartitions, OpenShards, ShardOwner, UpdateShardMap
 from psengine.model import JobConfig, TableSpec, TaskKey
 from psengine.transport import Transport, Unreachable
@@ -206,17 +206,81 @@ def test_what_the_application_raises_reaches_the_controller_as_one_line() -> Non
     story(body, fails=True)
 
 
-def test_a_partition_that_cannot_be_read_is_reported() -> None:
+class Disk:
+    """A loader that fails so many times before it reads."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.reads = failures, 0
+
+    def __call__(self, url: str, partition: int) -> Any:
+        self.reads += 1
+        if self.reads <= self.failures:
+            raise FileNotFoundError(f"{url}/part-{partition:05d}.npz")
+        return {"x": np.float64(partition)}
+
+
+def alone(disk: Disk, body: Callable[[Wires, NodeAgent], Coroutine[Any, Any, None]]) -> None:
+    """Run `body` on one agent that reads from `disk`, three times at most."""
+
     async def run() -> None:
         wires = Wires()
-
-        def no_data(url: str, partition: int) -> Any:
-            raise FileNotFoundError(f"{url}/part-{partition:05d}.npz")
-
-        agent = NodeAgent("here", HERE, CONTROLLER, wires, no_data, 1)
-        wires.spoil = lambda op, n: "lost" if n == 1 else ""  # and the report gets through at the second try
-        agent.instruct(LoadPartitions("here", HERE, config(), 1, (2,)))
-        assert (await wires.report(NodeFailed)).error == "FileNotFoundError: /part-00002.npz"
-        await agent.close()
+        agent = NodeAgent("here", HERE, CONTROLLER, wires, disk, 1, read_again_s=(0.0, 0.0))
+        agent.start()
+        try:
+            await body(wires, agent)
+        finally:
+            await agent.close()
 
     asyncio.run(run())
+
+
+def test_a_read_that_fails_in_passing_is_done_again() -> None:
+    async def body(wires: Wires, agent: NodeAgent) -> None:
+        agent.instruct(LoadPartitions("here", HERE, config(), 1, (2,)))
+        assert (await wires.report(NodeReady)).partitions == (2,)
+
+    alone(disk := Disk(2), body)
+    assert disk.reads == 3
+
+
+def test_a_partition_that_cannot_be_read_makes_the_node_unfit() -> None:
+    async def body(wires: Wires, agent: NodeAgent) -> None:
+        wires.spoil = lambda op, n: "lost" if n == 1 else ""  # and the report gets through at the second try
+        agent.instruct(LoadPartitions("here", HERE, config(), 1, (2,)))
+        assert (await wires.report(NodeUnfit)).error == "FileNotFoundError: /part-00002.npz"
+        assert not wires.reports
+
+    alone(disk := Disk(3), body)
+    assert disk.reads == 3
+
+
+def test_a_batch_whose_partition_cannot_be_read_is_left_to_others() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        here._loader = Disk(10)
+        here._read_again_s = (0.0,)
+        here.instruct(dispatch(1, 1, [(3, 1)]))
+        failed = await wires.report(BatchFailed)
+        assert (failed.tasks, failed.fatal) == (((3, 1),), False)
+        assert failed.error == "FileNotFoundError: /part-00003.npz"
+        assert [type(report) for report in wires.reports] == [NodeUnfit]  # it came before, so that nothing follows
+        here.instruct(dispatch(2, 1, [(0, 1)]))  # what it holds it can work on
+        await wires.report(BatchDone)
+
+    story(body)
+
+
+def test_an_application_that_is_not_there_makes_the_node_unfit() -> None:
+    async def body(wires: Wires, agent: NodeAgent) -> None:
+        agent.instruct(LoadPartitions("here", HERE, JobConfig("job", "nowhere:App", clocks=1), 1, (2,)))
+        assert "app 'nowhere:App' cannot be imported on this node" in (await wires.report(NodeUnfit)).error
+
+    alone(Disk(0), body)
+
+
+def test_an_application_that_cannot_prepare_its_data_fails_the_job() -> None:
+    async def body(wires: Wires, agent: NodeAgent) -> None:
+        agent._loader = lambda url, p: {"y": np.float64(p)}
+        agent.instruct(LoadPartitions("here", HERE, config(), 1, (2,)))
+        assert (await wires.report(NodeFailed)).error == "KeyError: 'x'"
+
+    alone(Disk(0), body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -12,9 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from infra.cluster import ControllerClient, ControllerUnreachable, wait_rendezvous
+import infra.blobs as blobs_module
+from infra import node
+from infra.blobs import BlobError, BlobMissing, Blobs, JobPaths
+from infra.cluster import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.errors import InputError
 from infra.node import main, parse
+from infra.settings import Settings
+from psengine.controller import Controller
+from psengine.model import JOB_ID_PATTERN
+from tasks.spec import JOB_ID_PATTERN as JOB_SPEC_PATTERN
 from tests.support.engine import LocalCluster, digits_job
 
 
@@ -44,8 +52,107 @@ def test_a_controller_that_is_not_there_is_told_at_once() -> None:
 
 
 def test_a_rendezvous_that_never_comes_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ControllerUnreachable, match="no controller wrote"):
+    with pytest.raises(
+        ControllerUnreachable, match=r"no controller was met in 0\.2 s .*rendezvous\.json: is not there"
+    ):
         wait_rendezvous(tmp_path.as_uri(), "job", 0.2)
+
+
+def test_an_address_is_believed_when_the_controller_there_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = Blobs(tmp_path.as_uri())
+    blobs.write_json(JobPaths("job").rendezvous, {"address": "tcp://127.0.0.1:1"})
+    with pytest.raises(ControllerUnreachable, match=r"no controller was met .*127\.0\.0\.1:1: no answer"):
+        wait_rendezvous(blobs.url, "job", 0.2)
+
+    asked = []
+
+    def status(self: ControllerClient, since_clock: int = 0) -> dict[str, object]:
+        asked.append((self.address, since_clock))
+        return {"job_id": [None, "other", "job"][len(asked) % 3]}
+
+    monkeypatch.setattr(ControllerClient, "status", status)
+    assert wait_rendezvous(blobs.url, "job", 5.0) == "tcp://127.0.0.1:1"
+    assert asked == [("tcp://127.0.0.1:1", NO_LOSSES)] * 2  # that of another job was not believed
+
+
+class Blank:
+    """A blob store in which nothing ever is; counts the looks."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.looks = error, 0
+
+    def read_json(self, name: str) -> object:
+        self.looks += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [BlobMissing("is not there"), BlobError("a bad second")])
+def test_a_controller_that_does_not_come_is_looked_for_seldom(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "_LOOK_S", 0.01)
+    monkeypatch.setattr(node, "_SOON_S", 0.2)
+    blank = Blank(error)
+
+    async def meet() -> str | None:
+        return await node._meet(blank, "rendezvous", 1.0, asyncio.Event())  # type: ignore[arg-type]
+
+    began = time.monotonic()
+    assert asyncio.run(meet()) is None
+    assert 0.9 < time.monotonic() - began < 2.0
+    assert 3 <= blank.looks <= 25  # not the hundred of one look every 0.01 s
+
+
+def test_a_sign_of_life_that_cannot_be_given_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Shell:
+        asked = 0
+        controller = Controller()
+
+    path = tmp_path / "nowhere" / "alive"
+    monkeypatch.setenv("PROTEUS_ALIVE_FILE", str(path))
+    monkeypatch.setattr(node, "_ALIVE_S", 0.01)
+
+    async def live() -> None:
+        task = asyncio.create_task(node._show_life(Shell()))  # type: ignore[arg-type]
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        assert len(caplog.records) == 1
+        path.parent.mkdir()
+        async with asyncio.timeout(5):
+            while not path.exists():
+                await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(live())
+
+
+def test_a_bucket_is_reached_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def opened(settings: Settings) -> None:
+        made.append((settings.blob_url, settings.region))
+        raise BlobError("enough")
+
+    monkeypatch.setattr("infra.settings.load_settings", lambda: Settings(region="eu-west-1"))
+    monkeypatch.setattr("infra.blobs.open_blobs", opened)
+    monkeypatch.setattr("infra.cluster.load_settings", lambda: Settings(region="eu-west-1"))
+    monkeypatch.setattr("infra.cluster.open_blobs", opened)
+    for use in (lambda: node._load("s3://b/data", 0), lambda: wait_rendezvous("s3://b/blobs", "job", 0.1)):
+        with pytest.raises(BlobError):
+            use()
+    assert made == [("s3://b/data", "eu-west-1"), ("s3://b/blobs", "eu-west-1")]
+
+
+def test_a_job_has_one_id_everywhere() -> None:
+    assert blobs_module._JOB_ID.pattern == JOB_ID_PATTERN
+    characters, _, most = JOB_ID_PATTERN.rpartition("{0,")
+    theirs, _, their_most = JOB_SPEC_PATTERN.removeprefix("^").removesuffix("$").rpartition("{0,")
+    assert theirs == characters
+    assert int(their_most.rstrip("}")) <= int(most.rstrip("}"))  # an order's id holds the job's, and EC2 limits it
 
 
 @pytest.mark.e2e
@@ -58,7 +165,9 @@ def test_a_controller_lives_and_ends_by_itself(tmp_path: Path) -> None:
         cluster.client.start(job.to_dict())
         with pytest.raises(InputError, match="runs job 'job', not 'other'"):
             cluster.client.start(job.to_dict() | {"job_id": "other"})
-        assert cluster.client.stop("no nodes")["state"] == "stopped"
+        stopped = cluster.client.stop("no nodes")
+        assert (stopped["state"], stopped["reason"]) == ("stopped", "no nodes")
+        assert (stopped["result"]["clocks"], stopped["result"]["stopped"]) == (0, "no nodes")
         cluster.start_node("t1")
         cluster.wait(lambda s: len(s["nodes"]) == 1, "the node")
         assert cluster.terminate("controller") == 0

@@ -14,18 +14,24 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
+from infra.cluster import NO_LOSSES
 from psengine.controller import Controller
 from psengine.events import (
     BatchDone,
     BatchFailed,
     DrainRequested,
+    EffectsMissing,
     Event,
+    JobFoundFinished,
     JobStarted,
     ModelSaved,
+    NodeFailed,
     NodeJoined,
     NodeLost,
     NodeReady,
+    NodeUnfit,
     NoticeReceived,
+    SaveFailed,
     ShardsOpened,
     StopRequested,
     TickDue,
@@ -33,6 +39,7 @@ from psengine.events import (
 from psengine.instructions import Dispatch, GatherModel, LoadPartitions, OpenShards
 from psengine.microtasks import lost_effects
 from psengine.model import JobConfig, TaskStats
+from psengine.status import describe
 from psengine.store import ShardStore
 
 SHARDS = 2
@@ -45,6 +52,7 @@ class ModelNode:
     reliable: bool
     alive: bool = True
     noticed: bool = False
+    unfit: bool = False
     loads: list[LoadPartitions] = field(default_factory=list)
     opens: list[OpenShards] = field(default_factory=list)
     batches: list[Dispatch] = field(default_factory=list)
@@ -111,6 +119,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def check_dispatch(self, order: Dispatch, node: ModelNode) -> None:
         assert node.alive, "work for a node that is gone"
         assert not node.noticed, "work for a node that was told to go"
+        assert not node.unfit, "work for a node that cannot load"
         assert order.clock <= self.common() + 1 + self.config.staleness, "beyond the SSP bound"
         assert order.committed == self.common()
         assert order.clock <= (self.config.clocks or 0)
@@ -200,7 +209,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), target=late, pushed=st.sampled_from([(), (0,), (1,), (0, 1)]), done=st.booleans())
     def lose(self, data: st.DataObject, pushed: tuple[int, ...], done: bool) -> object:
         """A node that serves nothing is killed in the middle of its work; what it had sent may arrive now or later."""
-        serving = {owner.node for owner in self.controller.owners}
+        serving = {owner.node for owner in self.controller.shards.owners}
         victims = [node for node in self.alive() if node.name not in serving]
         if not victims:
             return multiple()
@@ -238,6 +247,22 @@ class ControllerMachine(RuleBasedStateMachine):
         self.give_up([order])
         self.feed(BatchFailed(order.node, order.address, order.clock, tasks, "server away", False, self.now_s))
 
+    @rule(data=st.data(), worked=st.booleans())
+    def cannot_load(self, data: st.DataObject, worked: bool) -> None:
+        """A node gives up reading; what else it has to do it may do, or fail at. One that can load is always left."""
+        able = [node for node in self.alive() if not (node.unfit or node.noticed)]
+        if len(able) < 2:
+            return
+        node = data.draw(st.sampled_from(able))
+        node.unfit = True
+        node.loads.clear()
+        self.feed(NodeUnfit(node.name, node.address, "disk full", self.now_s))
+        if node.batches and not worked:
+            order = node.batches.pop(0)
+            self.give_up([order])
+            tasks = tuple((t.partition, t.attempt) for t in order.tasks)
+            self.feed(BatchFailed(node.name, node.address, order.clock, tasks, "disk full", False, self.now_s))
+
     @rule(seconds=st.sampled_from([0.25, 1.0, 4.0]))
     def tick(self, seconds: float) -> None:
         self.now_s += seconds
@@ -255,10 +280,10 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_partition_has_an_owner(self) -> None:
-        if getattr(self, "controller", None) is None or self.controller.started_s is None:
+        if getattr(self, "controller", None) is None or self.controller.progress.started_s is None:
             return
-        ready = {n.name for n in self.controller.in_state("ready")}
-        assert all((owner in ready) if ready else owner is None for owner in self.controller.placement.owner)
+        ready = {n.name for n in self.controller.members.in_state("ready")}
+        assert all((owner in ready) if ready else owner is None for owner in self.controller.members.placement.owner)
 
     @invariant()
     def what_is_done_is_what_the_model_says(self) -> None:
@@ -266,7 +291,7 @@ class ControllerMachine(RuleBasedStateMachine):
             done = [max((c for c, q in self.completed if q == p), default=0) for p in range(self.config.n_partitions)]
             assert self.controller.book.done == done
             assert self.controller.book.common == self.common()
-            assert [clock for clock, _ in self.controller.losses] == list(range(1, self.common() + 1))
+            assert [clock for clock, _ in self.controller.progress.losses] == list(range(1, self.common() + 1))
 
     def teardown(self) -> None:
         """Whatever happened, with one more node the job ends, and each effect is in the model exactly once."""
@@ -296,7 +321,8 @@ class ControllerMachine(RuleBasedStateMachine):
         assert folded == (clocks * partitions,) * SHARDS
         repeats = sum(attempt - 1 for attempt in self.attempts.values())
         assert self.gathered.summary["repeated_micro_tasks"] == repeats
-        self.feed(ModelSaved(folded, {"lost_micro_tasks": lost}, self.now_s))
+        assert lost == 0
+        self.feed(ModelSaved({"lost_micro_tasks": lost, "stopped": None}, self.now_s))
         assert self.controller.state == "finished"
 
     def join_for_good(self) -> None:
@@ -315,28 +341,198 @@ TestControllerMachine.settings = settings(
 )
 
 
-def test_a_stop_ends_at_the_clock_under_way() -> None:
+def started(config: JobConfig) -> tuple[Controller, Dispatch]:
+    """Return a controller with one reliable node that holds everything and was given the first clock."""
     controller = Controller()
-    config = JobConfig("stop", n_partitions=2, n_shards=1, clocks=100)
     controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
     controller.handle(JobStarted(config, 0.0))
-    controller.handle(NodeReady("r", "tcp://r", 1, (0, 1), 0.0))
-    (dispatch,) = [o for o in controller.handle(ShardsOpened("r", "tcp://r", (0,), 0.0)) if isinstance(o, Dispatch)]
-    assert controller.handle(StopRequested("enough", 1.0)) == []
+    controller.handle(NodeReady("r", "tcp://r", 1, tuple(range(config.n_partitions)), 0.0))
+    orders = controller.handle(ShardsOpened("r", "tcp://r", tuple(range(config.n_shards)), 0.0))
+    (dispatch,) = [o for o in orders if isinstance(o, Dispatch)]
+    return controller, dispatch
+
+
+def done(dispatch: Dispatch, now_s: float) -> BatchDone:
     stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0) for t in dispatch.tasks)
-    (gather,) = controller.handle(BatchDone("r", "tcp://r", 1, stats, 2.0))
+    return BatchDone(dispatch.node, dispatch.address, dispatch.clock, stats, now_s)
+
+
+def gathering(now_s: float = 2.0) -> tuple[Controller, GatherModel]:
+    controller, dispatch = started(JobConfig("save", n_partitions=2, n_shards=1, clocks=1))
+    (gather,) = controller.handle(done(dispatch, now_s))
     assert isinstance(gather, GatherModel)
-    assert gather.committed == 1
-    controller.handle(ModelSaved((2,), {"lost_micro_tasks": 0}, 3.0))
+    return controller, gather
+
+
+def test_a_stop_ends_at_the_clock_under_way() -> None:
+    controller, dispatch = started(JobConfig("stop", n_partitions=2, n_shards=1, clocks=100))
+    assert controller.handle(StopRequested("enough", 1.0)) == []
+    (gather,) = controller.handle(done(dispatch, 2.0))
+    assert isinstance(gather, GatherModel)
+    assert (gather.committed, gather.summary["stopped"]) == (1, "enough")
+    controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 3.0))
     assert (controller.state, controller.reason) == ("stopped", "enough")
 
 
-@pytest.mark.parametrize("lost", [0, 1])
-def test_an_effect_that_is_missing_fails_the_job(lost: int) -> None:
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_stop_before_the_first_clock_leaves_a_result_and_no_model(asked: bool) -> None:
     controller = Controller()
-    controller.handle(JobStarted(JobConfig("lost", clocks=1), 0.0))
-    controller.handle(ModelSaved((8 - lost,), {"lost_micro_tasks": lost_effects((8 - lost, 8), 1, 8)}, 1.0))
-    assert controller.state == ("failed" if lost else "finished")
+    if asked:
+        controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+        controller.handle(JobStarted(JobConfig("early", n_partitions=2, n_shards=1, clocks=1), 0.0))
+    assert controller.handle(StopRequested("never mind", 1.0)) == []
+    result = describe(controller, 0, 1.0)["result"]
+    assert (controller.state, controller.reason) == ("stopped", "never mind")
+    assert result["job_id"] == ("early" if asked else None)
+    assert (result["clocks"], result["losses"], result["stopped"]) == (0, [], "never mind")
+    assert (result["lost_micro_tasks"], result["repeated_micro_tasks"], result["seconds"]) == (0, 0, 0.0)
+
+
+def test_an_effect_that_is_missing_fails_the_job() -> None:
+    controller, _ = gathering()
+    assert controller.handle(EffectsMissing(3, 3.0)) == []
+    assert (controller.state, controller.reason) == ("failed", "3 effect(s) are missing from the model")
+    assert (controller.lost_micro_tasks, controller.result) == (3, None)
+
+
+@pytest.mark.parametrize(
+    ("stopped", "lost", "state", "reason"),
+    [
+        (None, 0, "finished", "the model was there already"),
+        ("enough", 0, "stopped", "enough"),
+        (None, 2, "failed", "2 effect(s) are missing from the model"),
+    ],
+)
+def test_a_model_that_is_there_says_how_the_job_ended(stopped: str | None, lost: int, state: str, reason: str) -> None:
+    controller = Controller()
+    result: dict[str, object] = {"clocks": 2, "stopped": stopped, "lost_micro_tasks": lost}
+    controller.handle(JobFoundFinished(JobConfig("found", clocks=2), result, ((1, 2.0), (2, 1.0)), lost, 0.0))
+    assert (controller.state, controller.reason) == (state, reason)
+    assert controller.result == (None if lost else result)
+    assert controller.lost_micro_tasks == lost
+    assert controller.handle(TickDue(1.0)) == []
+
+
+def test_a_model_that_was_not_saved_is_saved_again_ever_more_seldom() -> None:
+    controller, gather = gathering(now_s=0.0)
+    now_s = 0.0
+    for pause_s in (1.0, 4.0, 16.0, 64.0):
+        assert controller.handle(SaveFailed("OSError: away", False, now_s)) == []
+        assert (controller.state, "OSError: away" in controller.reason) == ("running", True)
+        assert controller.handle(TickDue(now_s + pause_s - 0.1)) == []
+        now_s += pause_s
+        assert controller.handle(TickDue(now_s)) == [gather]
+        assert controller.handle(TickDue(now_s + 100)) == []  # one try at a time
+    controller.handle(SaveFailed("OSError: away", False, now_s))
+    assert controller.state == "failed"
+    assert controller.reason == "the model could not be saved: OSError: away (try 5)"
+    assert controller.handle(TickDue(1000.0)) == []
+
+
+def test_a_second_try_that_saves_ends_the_job() -> None:
+    controller, gather = gathering()
+    controller.handle(SaveFailed("OSError: away", False, 2.0))
+    assert controller.handle(TickDue(3.0)) == [gather]
+    controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 4.0))
+    assert (controller.state, controller.lost_micro_tasks) == ("finished", 0)
+
+
+def test_an_application_that_cannot_evaluate_is_not_asked_again() -> None:
+    controller, _ = gathering()
+    controller.handle(SaveFailed("ZeroDivisionError: by the user", True, 3.0))
+    assert controller.reason == "the model could not be saved: ZeroDivisionError: by the user (try 1)"
+    assert controller.state == "failed"
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_shards_that_go_while_the_model_is_saved_count_when_it_is_not(saved: bool) -> None:
+    controller, gather = gathering()
+    controller.handle(NodeLost("tcp://r", "killed", 3.0))
+    assert controller.state == "running"
+    if saved:
+        controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 4.0))
+        assert controller.state == "finished"
+    else:
+        controller.handle(SaveFailed("OSError: away", False, 4.0))
+        assert (controller.state, "reliable node r is gone" in controller.reason) == ("failed", True)
+
+
+def test_shards_that_go_between_two_tries_at_saving_fail_the_job() -> None:
+    controller, _ = gathering()
+    controller.handle(SaveFailed("OSError: away", False, 3.0))
+    controller.handle(NodeLost("tcp://r", "killed", 3.5))
+    assert (controller.state, "reliable node r is gone" in controller.reason) == ("failed", True)
+
+
+def test_a_node_that_cannot_load_is_set_aside() -> None:
+    controller, dispatch = started(JobConfig("unfit", n_partitions=2, n_shards=1, clocks=9))
+    (load,) = [
+        o for o in controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0)) if isinstance(o, LoadPartitions)
+    ]
+    controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 0.1))
+    orders = controller.handle(done(dispatch, 0.2))
+    (theirs,) = [o for o in orders if isinstance(o, Dispatch) and o.node == "t"]
+    assert controller.handle(NodeUnfit("t", "tcp://before", "late", 0.3)) == []
+    assert controller.members.nodes["t"].state == "ready"
+    controller.handle(NodeUnfit("t", "tcp://t", "BlobError: disk full", 0.3))
+    tasks = tuple((task.partition, task.attempt) for task in theirs.tasks)
+    controller.handle(BatchFailed("t", "tcp://t", theirs.clock, tasks, "BlobError: disk full", False, 0.3))
+    (again,) = [o for o in controller.handle(TickDue(0.5)) if isinstance(o, Dispatch)]
+    assert (again.node, [(t.partition, t.attempt) for t in again.tasks]) == ("r", [(p, a + 1) for p, a in tasks])
+    node = next(n for n in describe(controller, 0, 0.5)["nodes"] if n["name"] == "t")
+    assert (node["state"], node["error"], node["partitions"]) == ("unfit", "BlobError: disk full", [])
+    assert controller.handle(DrainRequested(("t",), 5.0, 0.6)) == []
+    assert controller.members.nodes["t"].state == "drained"  # whoever wants it gone can let it go
+
+
+def test_a_job_fails_when_no_node_can_load() -> None:
+    controller = Controller()
+    controller.handle(JobStarted(JobConfig("none", n_partitions=2, n_shards=1, clocks=9), 0.0))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
+    controller.handle(NodeUnfit("t", "tcp://t", "BlobError: no part", 0.1))
+    assert controller.state == "starting"  # the reliable node has not come yet
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.2))
+    assert controller.state == "starting"
+    controller.handle(NodeUnfit("r", "tcp://r", "BlobError: no part", 0.3))
+    assert controller.state == "failed"
+    assert controller.reason == "no node can load: t is unfit: BlobError: no part; r is unfit: BlobError: no part"
+
+
+def test_an_unfit_reliable_node_serves_all_the_same() -> None:
+    controller = Controller()
+    controller.handle(JobStarted(JobConfig("serve", n_partitions=2, n_shards=1, clocks=1), 0.0))
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
+    controller.handle(NodeUnfit("r", "tcp://r", "disk full", 0.1))
+    orders = controller.handle(NodeReady("t", "tcp://t", 2, (0, 1), 0.2))
+    (opening,) = [o for o in orders if isinstance(o, OpenShards)]
+    assert opening.node == "r"
+    orders = controller.handle(ShardsOpened("r", "tcp://r", (0,), 0.3))
+    assert [(o.node, len(o.tasks)) for o in orders if isinstance(o, Dispatch)] == [("t", 2)]
+    controller.handle(NodeLost("tcp://t", "killed", 0.4))
+    assert controller.state == "waiting"
+    assert controller.reason == "no node is left to work (r is unfit: disk full); goes on when one joins"
+
+
+def test_shards_that_an_unfit_node_cannot_open_fail_the_job() -> None:
+    controller = Controller()
+    controller.handle(JobStarted(JobConfig("open", n_partitions=2, n_shards=1, clocks=1), 0.0))
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
+    controller.handle(NodeUnfit("r", "tcp://r", "JobError: no such module", 0.1))
+    controller.handle(NodeReady("t", "tcp://t", 2, (0, 1), 0.2))
+    controller.handle(NodeFailed("r", "tcp://r", "JobError: no such module", 0.3))
+    assert (controller.state, controller.reason) == ("failed", "node r: JobError: no such module")
+
+
+def test_a_status_can_be_asked_for_without_losses() -> None:
+    controller, dispatch = started(JobConfig("quiet", n_partitions=2, n_shards=1, clocks=9))
+    for clock in (1, 2, 3):
+        (dispatch,) = controller.handle(done(dispatch, float(clock)))
+    assert [c for c, _ in describe(controller, 0, 4.0)["losses"]] == [1, 2, 3]
+    assert [c for c, _ in describe(controller, 2, 4.0)["losses"]] == [3]
+    told = describe(controller, NO_LOSSES, 4.0)
+    assert (told["losses"], told["clock"]) == ([], 3)
 
 
 def test_work_that_failed_waits_for_the_next_tick() -> None:

@@ -1,0 +1,125 @@
+"""Who is there, and who owns which partition: the half of the controller that knows nodes. Pure.
+
+It knows neither micro-tasks nor how the job stands: what runs where, it is told.
+
+| a node is | that means |
+|---|---|
+| joining | it loads the partitions that it was asked for |
+| ready | it may own partitions |
+| unfit | it cannot load (its disk is full, its network is away): it owns nothing, and may still serve shards |
+| draining | it was told to go and finishes what it runs |
+| drained | nothing runs on it and it serves nothing: it can go |
+| lost | its process went before that |
+
+Invariants: owners are ready nodes; a name stands for one process at a time, told by its address.
+
+Source: Proteus (EuroSys 2017), 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from psengine.instructions import LoadPartitions
+from psengine.model import JobConfig, Tier
+from psengine.nodes import NodeRecord
+from psengine.plan import Owners, Placement, balance, switch, take_over
+
+
+class Membership:
+    """Nodes and placement of one job."""
+
+    def __init__(self) -> None:
+        #: {name: node}, in the order in which they joined
+        self.nodes: dict[str, NodeRecord] = {}
+        #: who owns what now; nobody does before the training has begun
+        self.placement = Placement.empty(0)
+        #: who should own what once everybody has loaded what he lacks
+        self.target: Owners = ()
+
+    def adopt(self, n_partitions: int) -> None:
+        """Begin with partitions that nobody owns."""
+        self.placement = Placement.empty(n_partitions)
+        self.target = self.placement.owner
+
+    # -- views ----------------------------------------------------------------------------------------------------
+
+    def in_state(self, *states: str) -> list[NodeRecord]:
+        """Return the nodes in one of `states`, in the order in which they joined."""
+        return [node for node in self.nodes.values() if node.state in states]
+
+    def process(self, name: str, address: str) -> NodeRecord | None:
+        """Return the node `name` if `address` is that of its present process; reports of a former one are late."""
+        node = self.nodes.get(name)
+        return node if node is not None and node.address == address else None
+
+    def at(self, address: str) -> NodeRecord | None:
+        """Return the node whose process at `address` is there."""
+        return next((node for node in self.nodes.values() if node.address == address and not node.gone), None)
+
+    @property
+    def set_aside(self) -> str:
+        """The unfit nodes and what each said, for people; empty where there are none."""
+        return "; ".join(f"{node.name} is unfit: {node.error}" for node in self.in_state("unfit"))
+
+    # -- nodes come and go ----------------------------------------------------------------------------------------
+
+    def join(self, name: str, address: str, tier: Tier, threads: int) -> NodeRecord:
+        """Note a process; it takes the place of one of the same name, at the end of the line."""
+        self.nodes.pop(name, None)
+        self.nodes[name] = node = NodeRecord(name, address, tier, threads)
+        return node
+
+    def lose(self, node: NodeRecord) -> None:
+        """Note that the node's process is gone."""
+        node.gone, node.holds = True, frozenset()
+        if node.state != "drained":
+            node.state = "lost"
+
+    def drain(self, names: Iterable[str], until_s: float) -> None:
+        """Let nodes finish what they run, by `until_s` at the latest; unknown and gone ones are left out."""
+        for name in names:
+            node = self.nodes.get(name)
+            if node is None or node.gone:
+                continue
+            node.until_s = until_s if node.until_s is None else min(until_s, node.until_s)
+            if node.state in ("joining", "ready", "unfit"):
+                node.state = "draining"
+
+    def settle(self, busy: Callable[[str], bool]) -> None:
+        """Call those drained that are no longer `busy` (they run nothing and serve nothing)."""
+        for node in self.in_state("draining"):
+            if not busy(node.name):
+                node.state = "drained"
+
+    # -- the plan -------------------------------------------------------------------------------------------------
+
+    def replan(self, config: JobConfig, begun: bool) -> list[LoadPartitions]:
+        """Bring the placement in line with the nodes; return the loads that the plan still lacks.
+
+        Parameters
+        ----------
+        begun : bool
+            Whether partitions have owners already; before the shards are open there is only a target.
+        """
+        candidates = self.in_state("joining", "ready")
+        ready = [node.seat for node in self.in_state("ready")]
+        if begun:
+            self.placement = take_over(self.placement, ready)
+        names = {node.name for node in candidates}
+        held = tuple(
+            owner if owner in names else planned if planned in names else None
+            for owner, planned in zip(self.placement.owner, self.target, strict=True)
+        )
+        self.target = balance(held, [node.seat for node in candidates])
+        if begun:
+            self.placement = switch(self.placement, self.target, ready)
+        loads = []
+        for node in candidates:
+            share = frozenset(p for p, owner in enumerate(self.target) if owner == node.name)
+            if node.wanted is not None and share <= node.wanted | node.holds:
+                continue
+            node.wanted = share | frozenset(self.placement.kept_by(node.name))
+            node.request += 1
+            loads.append(LoadPartitions(node.name, node.address, config, node.request, tuple(sorted(node.wanted))))
+        return loads

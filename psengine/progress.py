@@ -1,0 +1,53 @@
+"""What the training has come to: losses, durations and who did the work, clock by clock. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from psengine.model import TaskStats
+from psengine.nodes import NodeRecord
+
+
+class Progress:
+    """Figures of one job. Only completions that count are to be added, each once."""
+
+    def __init__(self) -> None:
+        #: (clock, mean loss over all examples) of each common clock
+        self.losses: list[tuple[int, float]] = []
+        #: how long each common clock took, after the one before
+        self.clock_seconds: list[float] = []
+        #: seconds in kernels, for each clock those of the node that had the most; what is left of a clock is overhead
+        self.kernel_seconds = 0.0
+        self.done_by_tier: dict[str, int] = {"reliable": 0, "transient": 0}
+        #: when the training began; None before
+        self.started_s: float | None = None
+        self._last_common_s = 0.0
+        self._stats: dict[int, dict[int, tuple[float, int]]] = {}
+        self._kernels: dict[int, dict[str, float]] = {}
+
+    def begin(self, now_s: float) -> None:
+        """Note that the first clock is begun."""
+        self.started_s = self._last_common_s = now_s
+
+    def seconds(self, now_s: float) -> float:
+        """Return how long the training has lasted; 0 before it began."""
+        return 0.0 if self.started_s is None else now_s - self.started_s
+
+    def add(self, node: NodeRecord, clock: int, done: Sequence[TaskStats]) -> None:
+        """Note micro-tasks of one clock that `node` completed."""
+        for stats in done:
+            self._stats.setdefault(clock, {})[stats.partition] = (stats.loss_sum, stats.examples)
+            self.done_by_tier[node.tier] += 1
+            kernels = self._kernels.setdefault(clock, {})
+            kernels[node.name] = kernels.get(node.name, 0.0) + stats.kernel_s / node.threads
+
+    def close(self, clocks: Iterable[int], now_s: float) -> None:
+        """Note that `clocks` have become common."""
+        for clock in clocks:
+            parts = self._stats.pop(clock)
+            examples = sum(parts[p][1] for p in sorted(parts))
+            loss = sum(parts[p][0] for p in sorted(parts))
+            self.losses.append((clock, loss / examples if examples else 0.0))
+            self.kernel_seconds += max(self._kernels.pop(clock).values())
+            self.clock_seconds.append(now_s - self._last_common_s)
+            self._last_common_s = now_s

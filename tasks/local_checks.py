@@ -1,0 +1,111 @@
+"""What can be known to be wrong with a run on this machine before anything is started, bought or written."""
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from bidding.money import usd
+from bidding.ports import MarketError
+from infra.ec2 import Ec2SpotMarket
+from infra.errors import InputError
+from infra.local_world import LOCAL_AWS
+from infra.records import JobState
+from infra.settings import Settings, load_settings
+from infra.store import Store
+from tasks.local_world import surroundings
+
+#: Real seconds that an endpoint has to take a connection, and to answer.
+_CONNECT_S = 2.0
+_ANSWER_S = 3.0
+
+
+def check_file_target(option: str, path: Path) -> None:
+    """Refuse a file to be written where it cannot be."""
+    if path.is_dir():
+        raise InputError(f"{option} {path}: is a directory; name a file in it")
+    if not path.parent.is_dir():
+        raise InputError(f"{option} {path}: there is no directory {path.parent}; make it, or name another file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{option} {path}: may not be written by this user; name another file")
+
+
+def check_directory(option: str, path: Path) -> None:
+    """Refuse a directory to be made, or used, where it cannot be."""
+    there = next(place for place in (path, *path.parents) if place.exists())
+    if not there.is_dir():
+        raise InputError(f"{option} {path}: {there} is a file; name a directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{option} {path}: {there} may not be written by this user; name another directory")
+
+
+def check_settings(variables: Mapping[str, str], scale: float, flow_latency_s: float) -> None:
+    """Refuse periods that cannot be kept at `scale`, and settings that cannot be read."""
+    with surroundings(variables):
+        load_settings().check_cadence(scale, flow_latency_s)
+
+
+def check_endpoint(url: str) -> None:
+    """Refuse an endpoint where nobody answers as EC2 does."""
+    with surroundings(LOCAL_AWS):
+        market = Ec2SpotMarket(Settings(ec2_endpoint_url=url), attempts=1, connect_s=_CONNECT_S, read_s=_ANSWER_S)
+        try:
+            market.describe([("proteus:job", "-")])
+        except MarketError as error:
+            raise InputError(f"--endpoint {url}: {error}; name one that answers as EC2, or leave it out") from None
+
+
+def check_database(url: str) -> bool:
+    """Refuse a state database that cannot be used; return whether it is there. One that is not is not made."""
+    try:
+        file = _sqlite_file(url)
+        if file is not None and not file.exists():
+            check_directory("--database", file.parent)
+            return False
+        Store.open(url).close()
+    except InputError as error:
+        raise InputError(str(error).replace("PROTEUS_DATABASE_URL", "--database")) from None
+    return True
+
+
+def _sqlite_file(url: str) -> Path | None:
+    """Return the file that a URL of SQLite names; None for any other, and for what is no URL."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return None
+    named = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
+    if not named or str(parsed.database).startswith("file:"):
+        return None
+    return Path(str(parsed.database)).absolute()
+
+
+def ended_before(url: str, job_id: str, spec: Mapping[str, Any]) -> bool:
+    """Return whether the job was run to its end before, so that nothing is left to do but to tell its figures.
+
+    Raises
+    ------
+    InputError
+        If it was begun and not ended, or with another `spec`: its machines are gone, so nothing can be gone on with.
+    """
+    with closing(Store.open(url)) as store:
+        found = [job for job in store.jobs() if job.job_id == job_id]
+        if not found:
+            return False
+        alive = store.allocations(job_id, alive=True)
+        spent = usd(store.spent(job_id))
+    job = found[0]
+    if job.state is JobState.FAILED:
+        raise InputError(f"job {job_id}: failed before ({job.failure}), {spent} spent; give another --job")
+    if not job.state.terminal or alive:
+        raise InputError(
+            f"job {job_id}: its run was cut off after {spent} were booked, and its machines ended with its market; "
+            "give another --job to train anew"
+        )
+    if job.spec != spec:
+        raise InputError(f"job {job_id}: was run before with other options; give the same ones, or another --job")
+    return True

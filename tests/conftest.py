@@ -1,0 +1,89 @@
+"""What every test is under: failures that reproduce, no network beyond this machine, and nothing left running."""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from hypothesis import settings
+
+# `default` draws the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones, for longer.
+settings.register_profile("default", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+#: Real seconds that a child which was told to end has to be gone.
+_ENDS_S = 5.0
+
+
+class NetworkUsed(RuntimeError):
+    """A test called somebody beyond this machine."""
+
+
+def _check_address(address: object) -> None:
+    if not isinstance(address, tuple):
+        return  # a UNIX socket
+    host = str(address[0])
+    try:
+        local = ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        local = host in ("localhost", "")
+    if not local:
+        raise NetworkUsed(f"a test connects to {address}; tests talk to this machine only")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loopback_only() -> Iterator[None]:
+    """Refuse connections of this process beyond the loopback; a proxy would be one, too."""
+    before = (socket.socket.connect, socket.socket.connect_ex)
+
+    def connect(self: socket.socket, address: object) -> None:
+        _check_address(address)
+        before[0](self, address)  # type: ignore[arg-type]
+
+    def connect_ex(self: socket.socket, address: object) -> int:
+        _check_address(address)
+        return before[1](self, address)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+            patch.delenv(name, raising=False)
+        patch.setattr(socket.socket, "connect", connect)
+        patch.setattr(socket.socket, "connect_ex", connect_ex)
+        yield
+
+
+def _children() -> list[psutil.Process]:
+    try:
+        return psutil.Process().children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_child_left() -> Iterator[None]:
+    """Fail a module whose tests leave a process behind, and end it."""
+    before = {process.pid for process in _children()}
+    yield
+    ours = [process for process in _children() if process.pid not in before and not _is_helper(process)]
+    _, alive = psutil.wait_procs(ours, timeout=_ENDS_S)
+    if alive:
+        said = [f"{process.pid} {' '.join(_command(process))[:200]}" for process in alive]
+        for process in alive:
+            process.kill()
+        psutil.wait_procs(alive, timeout=_ENDS_S)
+        pytest.fail(f"left running: {said}")
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _is_helper(process: psutil.Process) -> bool:
+    """Whether it is Python's own resource tracker, which lives as long as the process that it serves."""
+    return "multiprocessing.resource_tracker" in " ".join(_command(process))

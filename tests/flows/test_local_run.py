@@ -1,0 +1,309 @@
+"""`proteus run` as a user runs it: its bill is the market's, its JSON is whole, it can be broken off, it leaves nothing.
+
+The bill is recomputed from the market's own record and the price file by `tests.support.command.bill_micros`.
+"""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bidding.model import Market
+from bidding.traces import Trace, TraceSet
+from infra.prices import write_prices
+from infra.records import JobState
+from infra.store import Store
+from tests.support.command import (
+    PROTEUS,
+    Outcome,
+    Running,
+    bill_micros,
+    environment,
+    market_log,
+    processes_of,
+    proteus,
+    running,
+    wait_gone,
+)
+from tests.support.endpoint import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+#: When a run over these files begins: half of the file's four days have passed (2016-03-03T00:00:00Z).
+BEGIN_S = 1456963200
+FAST = ("--scale", "120", "--max-vcpus", "8")
+FIGURES = {
+    "job": str,
+    "state": str,
+    "ledger_usd": float,
+    "refunded_usd": float,
+    "on_demand_usd": float,
+    "cost_vs_on_demand": float,
+    "market_seconds": float,
+    "real_seconds": float,
+    "machine_hours": dict,
+    "acquisitions": int,
+    "hour_end_decisions": int,
+    "evictions": int,
+    "notices": int,
+    "accuracy": float,
+    "clocks": int,
+    "repeated_micro_tasks": int,
+    "lost_micro_tasks": int,
+}
+ON_DEMAND = {"c4.large": "0.105", "m4.large": "0.12"}
+CHEAP, SECOND, THIRD = (Market(*pair.split("/")) for pair in ("c4.large/a", "c4.large/b", "m4.large/a"))
+TAKEN = 5_000_000
+
+
+def _prices(path: Path, changes: dict[Market, list[tuple[int, int]]]) -> Path:
+    """Write a price file of four days; changes are (minutes after the run's begin, micro-dollars)."""
+    traces = {}
+    for market, rows in changes.items():
+        times = [BEGIN_S - 2 * 86400, *(BEGIN_S + minutes * 60 for minutes, _ in rows[1:]), BEGIN_S + 2 * 86400]
+        prices = [price for _, price in rows]
+        traces[market] = Trace(np.array(times), np.array([*prices, prices[-1]]))
+    write_prices(path, TraceSet(traces))
+    return path
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A market in which nobody is ever taken."""
+    path = tmp_path_factory.mktemp("flat") / "prices.csv"
+    return _prices(path, {CHEAP: [(0, 10_000)], SECOND: [(0, 12_000)]})
+
+
+# -- the bill -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path, Path, Outcome]:
+    """A run over a market that takes the cheapest machines in their first hour and the next ones after a renewal."""
+    here = tmp_path_factory.mktemp("eventful")
+    prices = _prices(
+        here / "prices.csv",
+        {
+            CHEAP: [(0, 10_000), (25, TAKEN)],
+            SECOND: [(0, 12_345), (70, 12_400), (94, TAKEN)],
+            THIRD: [(0, 20_777)],
+        },
+    )
+    options = ("--prices", str(prices), "--hours", "1.6", "--job", "eventful", "--dir", str(here / "run"))
+    outcome = proteus("run", *options, *FAST, "--json", "out.json", cwd=here, home=home, timeout_s=150)
+    return here, prices, outcome
+
+
+@pytest.fixture(scope="module")
+def figures(eventful: tuple[Path, Path, Outcome]) -> dict[str, Any]:
+    here, _, outcome = eventful
+    assert outcome.code == 0, outcome
+    result: dict[str, Any] = json.loads((here / "out.json").read_text())
+    return result
+
+
+@pytest.mark.timeout(200)
+def test_the_ledger_is_the_bill_to_the_micro_dollar(
+    eventful: tuple[Path, Path, Outcome], figures: dict[str, Any]
+) -> None:
+    here, prices, _ = eventful
+    log = market_log(here / "run")
+    assert all(instance["ended_at_s"] is not None for instance in log)
+    spot = [instance for instance in log if instance["bid_micros"] is not None]
+    in_hour = [((i["ended_at_s"] - i["launched_at_s"]) // 3600, i["end_cause"]) for i in spot]
+    assert (0, "evicted") in in_hour, "an eviction in the first hour"
+    assert (1, "evicted") in in_hour, "an eviction after a renewal"
+    assert any(cause == "user" for _, cause in in_hour), "a lapse"
+    assert any(instance["bid_micros"] is None for instance in log), "a machine on demand"
+
+    bill = bill_micros(log, prices, ON_DEMAND, until_s=0)
+    assert round(figures["ledger_usd"] * 1_000_000) == bill
+    with closing(Store.open(f"sqlite:///{here / 'run' / 'state.db'}")) as store:
+        assert store.spent("eventful") == bill
+        assert not store.allocations("eventful", alive=True)
+
+
+def test_the_json_says_all_that_happened(eventful: tuple[Path, Path, Outcome], figures: dict[str, Any]) -> None:
+    log = market_log(eventful[0] / "run")
+    assert {name: type(value) for name, value in figures.items()} == FIGURES
+    assert (figures["job"], figures["state"]) == ("eventful", "finished")
+    spot = {i["token"]: i["end_cause"] for i in log if i["bid_micros"] is not None}
+    assert figures["acquisitions"] == len(spot)
+    assert figures["evictions"] == sum(cause == "evicted" for cause in spot.values()) >= 2
+    assert figures["notices"] >= 2
+    over = sum((i["ended_at_s"] - i["launched_at_s"]) >= 3540 - 240 for i in log if i["bid_micros"] is not None)
+    assert 2 <= figures["hour_end_decisions"] <= over, "each hour's end is decided once"
+    assert figures["accuracy"] >= 0.95
+    assert figures["clocks"] > 0
+    assert figures["lost_micro_tasks"] == 0
+    assert figures["repeated_micro_tasks"] >= 0
+    assert figures["refunded_usd"] > 0
+    assert figures["cost_vs_on_demand"] == pytest.approx(figures["ledger_usd"] / figures["on_demand_usd"])
+    assert set(figures["machine_hours"]) == {"on_demand", "paid", "free"}
+    lived = sum(i["ended_at_s"] - i["launched_at_s"] for i in log) / 3600
+    assert sum(figures["machine_hours"].values()) == pytest.approx(lived)
+
+
+def test_the_terminal_is_told_the_same(eventful: tuple[Path, Path, Outcome], figures: dict[str, Any]) -> None:
+    outcome = eventful[2]
+    assert outcome.err == ""
+    assert f"${figures['ledger_usd']:.4f}" in outcome.out
+    assert f"{figures['accuracy']:.4f}" in outcome.out
+    assert re.search(r"clock +\d+ +loss \d", outcome.out), "progress in plain lines"
+    assert "Traceback" not in outcome.out
+
+
+def test_nothing_is_left_of_a_run(eventful: tuple[Path, Path, Outcome], figures: dict[str, Any]) -> None:
+    assert processes_of(eventful[0] / "run") == []
+
+
+def test_nothing_is_written_but_in_its_directory(
+    eventful: tuple[Path, Path, Outcome], figures: dict[str, Any], home: Path
+) -> None:
+    assert sorted(path.name for path in eventful[0].iterdir()) == ["out.json", "prices.csv", "run"]
+    assert not [path.name for path in home.iterdir() if "proteus" in path.name.lower() or path.name == ".prefect"]
+
+
+# -- without evictions; JSON alone; run again -----------------------------------------------------------------------
+
+
+@pytest.mark.timeout(200)
+def test_a_quiet_market_json_alone_and_the_same_job_again(tmp_path: Path, home: Path, flat: Path) -> None:
+    command = ["run", "--prices", str(flat), "--hours", "3", "--clocks", "220", "--job", "quiet", "--dir", "run", *FAST]
+    outcome = proteus(*command, "--json", "-", cwd=tmp_path, home=home, timeout_s=150)
+    assert outcome.code == 0, outcome
+    result = json.loads(outcome.out)
+    assert {name: type(value) for name, value in result.items()} == FIGURES
+    assert result["evictions"] == 0
+    assert result["accuracy"] >= 0.95
+    assert result["clocks"] == 220
+    assert (result["repeated_micro_tasks"], result["lost_micro_tasks"]) == (0, 0)
+    assert "Prefect UI at" in outcome.err
+    log = market_log(tmp_path / "run")
+    assert round(result["ledger_usd"] * 1_000_000) == bill_micros(log, flat, ON_DEMAND, until_s=0)
+    assert processes_of(tmp_path / "run") == []
+
+    again = proteus(*command, "--json", "-", cwd=tmp_path, home=home)
+    assert again.code == 0, again
+    assert json.loads(again.out) | {"real_seconds": 0} == result | {"real_seconds": 0}
+    assert "was run to its end before" in again.err
+    assert market_log(tmp_path / "run") == log, "nothing was bought"
+
+    other = proteus(*command, "--seed", "1", cwd=tmp_path, home=home)
+    assert other.code == 2
+    assert "was run before with other options" in other.err
+
+
+# -- broken off -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def begun(tmp_path: Path, flat: Path) -> Iterator[Running]:
+    with running(tmp_path / "run", "--prices", str(flat), "--hours", "5", "--job", "begun", *FAST) as run:
+        yield run
+    wait_gone(run.directory)
+
+
+def _trains(run: Running) -> None:
+    """Wait until a spot machine works for the run."""
+
+    def joined() -> bool:
+        assert run.process.poll() is None, run.text()
+        logs = run.directory.glob("machines/*/console.log")
+        return sum(" joined " in log.read_text(errors="replace") for log in logs) >= 2
+
+    wait_for(joined, "a second node", 60)
+
+
+def _again(run: Running, home: Path, flat: Path) -> Outcome:
+    options = ("--prices", str(flat), "--hours", "5", "--job", "begun", "--dir", str(run.directory), *FAST)
+    return proteus("run", *options, cwd=run.directory.parent, home=home)
+
+
+@pytest.mark.parametrize(("said", "number"), [("starting a Prefect API", signal.SIGINT), ("UI at", signal.SIGTERM)])
+def test_broken_off_at_start_up(begun: Running, said: str, number: signal.Signals) -> None:
+    begun.wait_said(said)
+    assert begun.signal(number) == 128 + number
+    wait_gone(begun.directory)
+    last = begun.text().splitlines()[-1]
+    assert re.fullmatch(r"proteus: interrupted: .*(nothing was bought|\$0\.0000 spent).*--job .*", last), begun.text()
+
+
+def test_broken_off_while_it_trains(begun: Running, home: Path, flat: Path) -> None:
+    _trains(begun)
+    assert begun.signal(signal.SIGTERM) == 143
+    wait_gone(begun.directory)
+    last = begun.text().splitlines()[-1]
+    assert re.fullmatch(r"proteus: interrupted: job begun is given up \(\$\d\.\d+ spent\) .* give another --job", last)
+    assert "Traceback" not in begun.text()
+
+    log = market_log(begun.directory)
+    assert len(log) >= 2
+    with closing(Store.open(f"sqlite:///{begun.directory / 'state.db'}")) as store:
+        assert store.job("begun").state is JobState.FAILED
+        assert not store.allocations("begun", alive=True)
+        assert store.spent("begun") == bill_micros(log, flat, ON_DEMAND, until_s=0)
+
+    again = _again(begun, home, flat)
+    assert again.code == 2
+    assert re.fullmatch(
+        r"proteus: job begun: failed before \(interrupted\), \$\S+ spent; give another --job\n", again.err
+    )
+    assert market_log(begun.directory) == log, "nothing was bought"
+
+
+def test_broken_off_while_the_last_hours_run_out(tmp_path: Path, home: Path, flat: Path) -> None:
+    options = ("--prices", str(flat), "--hours", "5", "--clocks", "20", "--job", "begun", *FAST)
+    with running(tmp_path / "run", *options) as run:
+        run.wait_said("the market's clock jumps")
+        assert run.signal(signal.SIGINT) == 130
+        wait_gone(run.directory)
+        last = run.text().splitlines()[-1]
+        assert re.fullmatch(r"proteus: interrupted: job begun is trained \(\$.*; to see its figures: .*--dir .*", last)
+    again = proteus("run", *options, "--dir", "run", "--json", "-", cwd=tmp_path, home=home)
+    assert again.code == 0, again
+    spent = round(json.loads(again.out)["ledger_usd"] * 1_000_000)
+    assert spent == bill_micros(market_log(tmp_path / "run"), flat, ON_DEMAND, until_s=0)
+
+
+def test_killed_outright_it_still_leaves_nothing_running(begun: Running, home: Path, flat: Path) -> None:
+    _trains(begun)
+    assert begun.signal(signal.SIGKILL) == -signal.SIGKILL
+    wait_gone(begun.directory)
+    again = _again(begun, home, flat)
+    assert again.code == 2
+    assert re.fullmatch(
+        r"proteus: job begun: its run was cut off after .*; give another --job to train anew\n", again.err
+    )
+
+
+def test_a_second_signal_ends_it_at_once(begun: Running) -> None:
+    begun.wait_said("UI at")
+    begun.process.send_signal(signal.SIGINT)
+    begun.process.send_signal(signal.SIGTERM)
+    assert begun.process.wait(5) in (130, 143)
+    wait_gone(begun.directory)
+
+
+def test_the_check_sees_a_process_that_is_left(tmp_path: Path) -> None:
+    """The check above must be able to fail."""
+    process = subprocess.Popen(["sleep", "30"], env=environment(tmp_path / "home"), cwd=tmp_path)
+    try:
+        wait_for(lambda: bool(processes_of(tmp_path)), "the process")
+    finally:
+        process.kill()
+        process.wait()
+    assert processes_of(tmp_path) == []
+    assert Path(PROTEUS).exists()

@@ -1,0 +1,222 @@
+"""The shell against nodes in memory: what it does when a node, the store or the application lets it down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import numpy as np
+
+from psengine.apps.base import resolve
+from psengine.events import BatchDone, NodeReady, ShardsOpened, TickDue
+from psengine.instructions import Dispatch, LoadPartitions, OpenShards
+from psengine.model import JobConfig, TaskStats
+from psengine.servers import ShardServer
+from psengine.sharding import Sharding
+from psengine.shell import ControllerShell, World
+from psengine.transport import Unreachable
+from tests.psengine.test_agent import Counting
+
+NODE, OTHER = "tcp://r", "tcp://t"
+
+
+class Evaluated(Counting):
+    """An application that tells the sum of its table, or fails to."""
+
+    def __init__(self, silent: bool = False) -> None:
+        super().__init__()
+        self.silent = silent
+
+    def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
+        if self.silent:
+            raise ZeroDivisionError("by the user")
+        return {"sum": float(params["w"].sum())}
+
+
+class Scheduler:
+    """As much of Dask's as the shell touches once it is open."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    async def remove_worker(self, address: str, *, stimulus_id: str) -> str:
+        self.removed.append(address)
+        return "OK"
+
+
+class Store:
+    """The blob store: fails so many times, then keeps what it is given."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.saved: list[dict[str, Any]] = []
+
+    def save(self, config: JobConfig, arrays: Mapping[str, np.ndarray], result: dict[str, Any]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("away")
+        self.saved.append(dict(result))
+
+
+class Nodes:
+    """Nodes that do what they are told at once; `loses` leaves the updates of that many micro-tasks out."""
+
+    def __init__(self) -> None:
+        self.shell: ControllerShell
+        self.refuses: dict[str, Exception] = {}
+        self.loses = 0
+        self.gathers = 0
+        self.server = ShardServer()
+
+    async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
+        await asyncio.sleep(0)
+        if op == "proteus_gather":
+            self.gathers += 1
+            return self.server.gather(**message)
+        if address in self.refuses:
+            raise self.refuses[address]
+        order, node = message["instruction"], message["instruction"].node
+        match order:
+            case OpenShards():
+                app = resolve(order.config.app, order.config.app_params)
+                sharding = Sharding(app.tables(), order.config.n_shards)
+                self.server.open(app, sharding, 0, order.shards, order.epoch)
+                await self.shell.event(ShardsOpened(node, address, order.shards, 0.0))
+            case LoadPartitions():
+                await self.shell.event(NodeReady(node, address, order.request, order.partitions, 0.0))
+            case Dispatch():
+                for task in order.tasks:
+                    if self.loses:
+                        self.loses -= 1
+                        continue
+                    self.server.push(
+                        f"{node}/{order.batch}/{task.partition}",
+                        1,
+                        order.clock,
+                        {0: 1},
+                        [(task.partition, task.attempt)],
+                        {0: [{"w": np.ones((4, 1))}]},
+                    )
+                stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0) for t in order.tasks)
+                await self.shell.event(BatchDone(node, address, order.clock, stats, 0.0))
+        return "ok"
+
+
+def job(**config: Any) -> JobConfig:
+    app = "tests.psengine.test_shell:Evaluated"
+    return JobConfig("job", app, n_partitions=2, n_shards=1, start_patience_s=0.0, **{"clocks": 2} | config)
+
+
+def story(
+    body: Callable[[ControllerShell, Nodes, Scheduler], Coroutine[Any, Any, None]],
+    store: Store,
+    found: dict[str, Any] | None = None,
+) -> None:
+    async def run() -> None:
+        scheduler, nodes = Scheduler(), Nodes()
+        world = World(lambda url: {}, store.save, lambda config: found, lambda: 0.0, lambda about: None)
+        nodes.shell = shell = ControllerShell(scheduler, world, nodes)  # type: ignore[arg-type]
+        try:
+            await body(shell, nodes, scheduler)
+        finally:
+            await shell.close()
+
+    asyncio.run(run())
+
+
+async def until(shell: ControllerShell, *states: str) -> dict[str, Any]:
+    """Return the status once the job is in one of `states`; the ticks of an hour pass meanwhile."""
+    async with asyncio.timeout(5):
+        while True:
+            status = await shell.status()
+            if status["state"] in states:
+                return status
+            shell._feed(TickDue(asyncio.get_running_loop().time() + 3600.0))
+            await asyncio.sleep(0.001)
+
+
+def test_a_save_that_fails_in_passing_is_done_again() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job().to_dict())
+        status = await until(shell, "finished", "failed")
+        assert (status["state"], nodes.gathers) == ("finished", 3)
+        (result,) = store.saved
+        assert (result["sum"], result["lost_micro_tasks"], result["stopped"]) == (16.0, 0, None)
+        assert status["result"] == result
+
+    story(body, store := Store(failures=2))
+
+
+def test_nothing_is_saved_when_effects_are_missing() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.loses = 1
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job().to_dict())
+        status = await until(shell, "finished", "failed")
+        assert (status["reason"], status["lost_micro_tasks"]) == ("1 effect(s) are missing from the model", 1)
+        assert store.saved == []
+
+    story(body, store := Store())
+
+
+def test_an_application_that_cannot_evaluate_fails_the_job_at_once() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(app_params={"silent": True}).to_dict())
+        status = await until(shell, "finished", "failed")
+        assert status["reason"] == "the model could not be saved: ZeroDivisionError: by the user (try 1)"
+        assert (nodes.gathers, store.saved) == (1, [])
+
+    story(body, store := Store())
+
+
+def test_a_node_that_refuses_an_order_is_given_up_and_told_to_come_back() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.refuses[OTHER] = ValueError("what is that?")
+        shell._on_joined("r", NODE, "reliable", 1)
+        shell._on_joined("t", OTHER, "transient", 1)
+        await shell.start(job().to_dict())
+        status = await until(shell, "finished", "failed")
+        assert status["state"] == "finished"  # without it
+        assert [(n["name"], n["state"]) for n in status["nodes"]] == [("r", "ready"), ("t", "lost")]
+        assert scheduler.removed == [OTHER]
+        shell._on_lost(OTHER, "Dask says so, too")
+
+    story(body, Store())
+
+
+def test_an_order_that_is_not_answered_is_repeated() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.refuses[NODE] = Unreachable(NODE, "proteus_instruct", OSError("away"))
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job().to_dict())
+        await asyncio.sleep(0.01)
+        nodes.refuses.clear()
+        assert (await until(shell, "finished", "failed"))["state"] == "finished"
+        assert scheduler.removed == []
+
+    story(body, Store())
+
+
+def test_a_job_that_was_stopped_is_found_stopped() -> None:
+    result = {"clocks": 1, "losses": [[1, 0.5]], "lost_micro_tasks": 0, "stopped": "enough"}
+
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        status = await shell.start(job().to_dict())
+        assert (status["state"], status["reason"], status["result"]) == ("stopped", "enough", result)
+        assert (status["clock"], status["losses"]) == (1, [])
+
+    story(body, Store(), found=result)
+
+
+def test_a_drain_answers_with_names() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        shell._on_joined("r", NODE, "reliable", 1)
+        shell._on_joined("t", OTHER, "transient", 1)
+        await shell.start(job(clocks=10**6).to_dict())
+        await until(shell, "running")
+        assert await shell.drain(["t", "r", "x"], 5.0) == {"draining": ["t"], "refused": ["r", "x"]}
+
+    story(body, Store())

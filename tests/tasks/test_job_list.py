@@ -1,0 +1,63 @@
+"""Jobs as a list shows them; a job's file; a job's end."""
+
+from pathlib import Path
+
+import pytest
+
+from infra.errors import InputError, ProteusError
+from infra.records import UnknownRecord
+from tasks.job_list import job_lines, read_job, stop
+from tasks.jobs import close_job
+from tests.support.tasks import TaskWorld, plain, spec
+
+GOOD = """
+job_id: mine
+training: {app: mlr, data: digits, clocks: 10}
+transient: {markets: [c4.large/us-east-1a]}
+"""
+
+
+def test_a_job_is_a_line(here: TaskWorld) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    (line,) = job_lines()
+    assert (line.job_id, line.state, line.machines, line.evictions) == ("job", "starting", 3, 0)
+    assert line.spent_micros == here.store.spent("job")
+
+
+def test_a_job_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(GOOD)
+    assert read_job(path).job_id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "is not YAML"),
+        ("- a", "holds no job"),
+        (GOOD.replace("mine", "Mine!"), "job_id"),
+        (GOOD.replace("clocks: 10", "clocks: 0"), "training.clocks"),
+        (GOOD.replace(", clocks: 10", ""), "training"),
+        (GOOD + "colour: red\n", "colour"),
+    ],
+)
+def test_a_bad_job_file_is_one_line_that_names_the_place(tmp_path: Path, text: str | None, place: str) -> None:
+    path = tmp_path / "job.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=place) as caught:
+        read_job(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_stopping(here: TaskWorld) -> None:
+    with pytest.raises(UnknownRecord):
+        stop("nobody", "because")
+    here.begin(spec())
+    with pytest.raises(ProteusError, match="no controller yet"):
+        stop("job", "because")
+    plain(close_job)("job", {"clocks": 3})
+    assert "ended before: finished" in stop("job", "because")

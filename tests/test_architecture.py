@@ -1,0 +1,246 @@
+"""The rules of the house that no linter knows: imports, purity, docstrings, and what may not stand in a file."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("bidding", "psengine", "infra", "tasks", "flows")
+CORES = ("bidding", "psengine")
+#: An exception to a rule carries this on its line, with the reason.
+MARK = "# impure-ok:"
+#: Calls that read a clock.
+CLOCKS = {
+    ("time", name)
+    for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")
+} | {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
+MUTABLE_CALLS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter", "bytearray"}
+
+Rule = Callable[[ast.Module], Iterator[tuple[int, str]]]
+
+
+def _sources(*packages: str) -> list[Path]:
+    return [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def _breaches(rule: Rule, text: str) -> list[str]:
+    lines = text.splitlines()
+    return [f"{line}: {what}" for line, what in rule(ast.parse(text)) if MARK not in lines[line - 1]]
+
+
+def _name(node: ast.expr) -> str:
+    """The last part of a dotted name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+# -- the rules ------------------------------------------------------------------------------------------------------
+
+
+def unseeded_generators(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Random sources that differ from run to run, or that a caller cannot see."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = _name(node.func)
+        unseeded = not node.args and not node.keywords
+        if name in ("default_rng", "Random", "SeedSequence", "PCG64", "RandomState") and unseeded:
+            yield node.lineno, f"{name}() without a seed"
+        dotted = ast.unparse(node.func)
+        if re.match(r"(np|numpy)\.random\.(?!default_rng|Generator|SeedSequence|PCG64)", dotted):
+            yield node.lineno, f"{dotted} uses the generator of the process"
+
+
+def module_level_containers(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """State that outlives a call."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            names, value = [_name(target) for target in node.targets], node.value
+        elif isinstance(node, ast.AnnAssign):
+            names, value = [_name(node.target)], node.value
+        else:
+            continue
+        literal = isinstance(value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+        called = isinstance(value, ast.Call) and _name(value.func) in MUTABLE_CALLS
+        if (literal or called) and names != ["__all__"]:
+            yield node.lineno, f"{names} is a container that can be changed"
+
+
+def iterated_sets(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Orders that depend on the hash seed."""
+    for node in ast.walk(tree):
+        for loop in (
+            [node.iter]
+            if isinstance(node, ast.For | ast.AsyncFor)
+            else [g.iter for g in getattr(node, "generators", ())]
+        ):
+            if isinstance(loop, ast.Set | ast.SetComp) or (
+                isinstance(loop, ast.Call) and _name(loop.func) in ("set", "frozenset")
+            ):
+                yield loop.lineno, "iterates over a set"
+        if isinstance(node, ast.Call) and _name(node.func) in ("list", "tuple", "enumerate", "next", "iter"):
+            for argument in node.args[:1]:
+                if isinstance(argument, ast.Set | ast.SetComp) or (
+                    isinstance(argument, ast.Call) and _name(argument.func) in ("set", "frozenset")
+                ):
+                    yield node.lineno, "takes a set in whatever order it has"
+
+
+def clock_reads(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Time that nobody handed in."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            place = _name(node.func.value)
+            if (place, node.func.attr) in CLOCKS:
+                yield node.lineno, f"{place}.{node.func.attr}() reads the clock"
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield node.lineno, "imports from time"
+
+
+def missing_docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Public modules, classes and functions that say nothing of themselves."""
+    if not ast.get_docstring(tree) and tree.body:
+        yield 1, "the module"
+    stack: list[ast.Module | ast.ClassDef] = [tree]
+    while stack:
+        for node in stack.pop().body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+                if not ast.get_docstring(node):
+                    yield node.lineno, node.name
+                if isinstance(node, ast.ClassDef):
+                    stack.append(node)
+
+
+RULES: dict[Rule, tuple[tuple[str, ...], str, str]] = {
+    unseeded_generators: (PACKAGES, "rng = np.random.default_rng()", "rng = np.random.default_rng(seed)"),
+    module_level_containers: (CORES, "seen = {}", "LIMITS = MappingProxyType({})"),
+    iterated_sets: (CORES, "for x in set(names): print(x)", "for x in sorted(set(names)): print(x)"),
+    clock_reads: (PACKAGES, "now_s = time.monotonic()", "now_s = clock.now_s()"),
+    missing_docstrings: (PACKAGES, "def f(): ...", '"""M."""\ndef f():\n    """F."""'),
+}
+#: The one module that reads the machine's clock for the rest, and the shells that measure how long something took.
+CLOCK_READERS = {"infra/clock.py", "psengine/shell.py", "psengine/agent.py"}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_rule_is_kept(rule: Rule) -> None:
+    breaches = [
+        f"{path.relative_to(ROOT)}:{breach}"
+        for path in _sources(*RULES[rule][0])
+        if not (rule is clock_reads and path.relative_to(ROOT).as_posix() in CLOCK_READERS)
+        for breach in _breaches(rule, path.read_text())
+    ]
+    assert not breaches, "\n".join(breaches)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_rule_sees_a_breach_and_lets_the_rest_be(rule: Rule) -> None:
+    _, bad, good = RULES[rule]
+    assert _breaches(rule, bad)
+    assert not _breaches(rule, good)
+    assert not _breaches(rule, f"{bad}  {MARK} a test") or "\n" in bad
+
+
+def test_there_are_sources_to_look_at() -> None:
+    for package in PACKAGES:
+        assert len(_sources(package)) > 5, package
+
+
+# -- packages -------------------------------------------------------------------------------------------------------
+
+
+def test_import_contracts_hold() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports"))], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_are_ours(package: str) -> None:
+    found = importlib.import_module(package).__file__
+    assert found is not None
+    assert Path(found).resolve().parent == ROOT / package
+
+
+def test_nothing_imports_the_tests() -> None:
+    for path in _sources(*PACKAGES):
+        assert not re.search(r"^\s*(from|import) tests\b", path.read_text(), re.MULTILINE), path
+
+
+def test_every_package_is_shipped() -> None:
+    import tomllib
+
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    there = {str(path.parent.relative_to(ROOT)).replace("/", ".") for path in _sources(*PACKAGES)}
+    assert set(shipped) == there
+
+
+# -- what may not stand in a file -----------------------------------------------------------------------------------
+
+
+def _tracked() -> list[Path]:
+    """The files of the project: tracked ones and those that would be."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+#: Hosts that software comes from, and folders of somebody's machine. Written so that this file has none itself.
+STRANGE = (
+    re.compile(
+        r"py" + r"pi\.org|python" + r"hosted\.org|conda\." + r"anaconda|artifact" + r"ory|nexus" + r"\.|dev" + "pi",
+        re.IGNORECASE,
+    ),
+    re.compile(r"(?<![\w.])/(home|Users|root|work|mnt|private)" + r"/[\w.]"),
+    re.compile(r"[A-Z]:" + r"\\\\?Users"),
+)
+
+
+def strange(text: str) -> list[str]:
+    return [match[0] for pattern in STRANGE for match in pattern.finditer(text)]
+
+
+def test_no_file_names_a_registry_or_a_path_of_a_machine() -> None:
+    found = {}
+    for path in _tracked():
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue  # a picture
+        if said := strange(text):
+            found[str(path.relative_to(ROOT))] = said
+    assert not found
+
+
+def test_strange_words_are_seen() -> None:
+    assert strange("https://py" + "pi.org/simple")
+    assert strange("see /ho" + "me/ann/file")
+    assert not strange("https://docs.aws.amazon.com/x and dir/home/x and /tmp/x")
+
+
+def test_the_lock_file_pins_everything_and_holds_no_address() -> None:
+    pinned = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z,0-9-]+\])?==[A-Za-z0-9.+!]+( ?;.*)?( *\\)?")
+    extra = re.compile(r"\s*(#.*)?|\s+--hash=sha256:[0-9a-f]{64}( *\\)?")
+    text = (ROOT / "requirements.lock").read_text()
+    lines = text.splitlines()
+    odd = [line for line in lines if not (pinned.fullmatch(line) or extra.fullmatch(line))]
+    assert not odd
+    assert sum(pinned.fullmatch(line) is not None for line in lines) > 50
+    assert "://" not in text
+    assert " @ " not in text
