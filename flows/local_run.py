@@ -46,8 +46,10 @@ from tasks.spec import JobSpec
 
 T = TypeVar("T")
 
-#: Real seconds that a flow takes in this process; a tick must not be shorter (facts are printed by `proteus doctor`).
+#: Real seconds that a tick takes at the least on any machine: what is faster is refused before anything is started.
 FLOW_LATENCY_S = 1.0
+#: A tick takes about this many times what a flow with one touch of the market does, which is measured at the start.
+_TOUCHES = 3
 #: Size of the model: random Fourier features that are computed anew every clock, so that a clock really computes.
 FEATURES = 8192
 _LOOK_S = 0.25
@@ -120,6 +122,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             progress.say(f"job {job_id}: starting a Prefect API and a market on this machine; state in {directory}")
             with local_world(world, variables) as clock:
                 progress.say(f"Prefect UI at {world.prefect.ui_url}")
+                check_settings(variables, options.scale, _TOUCHES * _measured_latency_s())
                 with _giving_up(job_id, directory, interrupts):
                     result = _Run(spec, clock, progress).to_the_end()
     result["real_seconds"] = SystemClock().now_s() - began_s
@@ -218,6 +221,17 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(f"job {job_id}: {where}: {first['msg']} (is {first['input']!r}); mend the option") from None
+
+
+def _measured_latency_s() -> float:
+    """Return the real seconds that a flow with one touch of the market takes here, now that it has run once."""
+    from flows.reap import reap
+
+    clock = SystemClock()
+    _call(reap)
+    began_s = clock.now_s()
+    _call(reap)
+    return clock.now_s() - began_s
 
 
 @contextmanager

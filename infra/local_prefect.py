@@ -40,7 +40,9 @@ class LocalPrefect:
         self.ui_url = f"http://127.0.0.1:{self._port}"
         self.env = {"PREFECT_HOME": str(home), "PREFECT_API_URL": self.api_url, **QUIET}
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)]
-        self._child = Child(command, log, {**os.environ, **self.env, "PREFECT_LOGGING_SERVER_LEVEL": "WARNING"})
+        # A server of the user's may be set up in our environment; this one shares nothing with it.
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+        self._child = Child(command, log, {**ours, **self.env, "PREFECT_LOGGING_SERVER_LEVEL": "WARNING"})
 
     def start(self) -> None:
         """Start the server without waiting for it."""
