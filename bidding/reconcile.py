@@ -45,6 +45,9 @@ def reconcile(
 
     Notes
     -----
+    An allocation is one thing to the engine: while one of its instances lives it is held, with the count that it was
+    bought with, which the loss of single instances does not lower. What those cost is the ledger's to know.
+
     An allocation is gone when none of its instances lives, or when the market, which remembers for a while what has
     ended, no longer knows any of them an hour after the launch (before that the market may be slow to tell of them).
     A purchase of a closed job that the market does not know is abandoned.
@@ -90,6 +93,8 @@ def _lost(position: Position, now_s: int) -> AllocationGone:
 
 
 def _gone(token: str, group: Sequence[InstanceFact], now_s: int) -> AllocationGone:
-    ends = [fact.ended_at_s if fact.ended_at_s is not None else now_s for fact in group]
-    taken = any(fact.end_cause is EndCause.EVICTED for fact in group)
-    return AllocationGone(max(ends), token, EndCause.EVICTED if taken else EndCause.USER)
+    """Return the end of an allocation: that of its last instances, which the market took or did not take."""
+    ends = [(fact.ended_at_s if fact.ended_at_s is not None else now_s, fact.end_cause) for fact in group]
+    last_s = max(at_s for at_s, _ in ends)
+    taken = all(cause is EndCause.EVICTED for at_s, cause in ends if at_s == last_s)
+    return AllocationGone(last_s, token, EndCause.EVICTED if taken else EndCause.USER)

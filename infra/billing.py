@@ -3,17 +3,20 @@
 What is due is computed anew each time, by the billing model, from the allocations and the prices; what the ledger lacks
 is added. So a booking may be repeated, come late or be left out without harm, and no line is ever edited: money that
 comes back is a line of its own.
+
+Every instance is billed by itself; the lines of an hour are the sums over the instances of an allocation. As an hour has
+one refund, that is booked when it can grow no more: when the hour is over, or no instance lives.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 import numpy as np
 
-from bidding.billing import BillingModel, Charge, HourlyRefund, OnDemandHourly
+from bidding.billing import BillingModel, HourlyRefund, OnDemandHourly
 from bidding.catalog import Catalog
-from bidding.model import EndCause, Market
+from bidding.model import HOUR_S, EndCause, Market
 from bidding.money import Micros
 from bidding.traces import Trace
 from infra.errors import ProteusError
@@ -88,64 +91,96 @@ def due_lines(
             if day not in prices_of_day:
                 prices_of_day[day] = {name: kind.on_demand_micros for name, kind in catalog.at(day).items()}
             model = OnDemandHourly(_on_demand_price(record, prices_of_day[day], day))
-        known = record.ended_at_s is not None and record.ended_at_s <= now_s
         try:
-            charges = model.charges(
-                trace,
-                allocation.count,
-                allocation.launched_at_s,
-                record.ended_at_s if known else None,
-                record.end_cause if known else None,
-                now_s + 1,  # an hour is charged the moment it begins
-            )
+            lines.extend(_lines(record, model, trace, now_s))
         except ValueError as error:
             raise BillingError(f"allocation {record.allocation_id} in {allocation.market}: {error}") from None
-        for charge in charges:
-            lines.extend(_lines(record, charge))
     return lines
 
 
 def compare(records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], due: Sequence[LedgerLine]) -> Booking:
     """Return what `booked` lacks of `due`, and where the two differ. Pure.
 
-    A charge booked for an hour that began at or after the allocation's end, because the end was learned of later, is
-    taken back by a refund.
+    What was charged for instances that had ended when the hour began, because their end was learned of later, is taken
+    back by the hour's refund.
     """
     there = {line.entry_id: line for line in booked}
-    added = [line for line in due if line.entry_id not in there]
+    excess = _excess(records, booked)
+    wanted = {line.entry_id: line for line in due}
+    last = {line.allocation_id: line.hour_index for line in due if line.kind is LedgerKind.CHARGE}
+    ended = {record.allocation_id for record in records if not record.alive}
+    for line_id, amount in excess.items():
+        line = there[line_id]
+        back = _refund(line, line.at_s, amount, "ended before this hour began")
+        with_it = wanted.get(back.entry_id)
+        if with_it is not None:
+            wanted[back.entry_id] = replace(with_it, amount_micros=with_it.amount_micros - amount)
+        elif line.allocation_id in ended or line.hour_index < last.get(line.allocation_id, 0):  # it can grow no more
+            wanted[back.entry_id] = back
+    added = [line for line in wanted.values() if line.entry_id not in there]
     disputed = [
-        (there[line.entry_id], line)
-        for line in due
-        if line.entry_id in there and there[line.entry_id].amount_micros != line.amount_micros
+        (there[name], line)
+        for name, line in wanted.items()
+        if name in there and there[name].amount_micros - excess.get(name, 0) != line.amount_micros
     ]
-    ends = {record.allocation_id: record.ended_at_s for record in records if record.ended_at_s is not None}
-    for line in booked:
-        end_s = ends.get(line.allocation_id)
-        if line.kind is LedgerKind.CHARGE and end_s is not None and line.at_s >= end_s:
-            back = _refund(line, line.at_s, "ended before this hour began")
-            if back.entry_id not in there:
-                added.append(back)
     return Booking(tuple(added), tuple(disputed))
 
 
-def _lines(record: AllocationRecord, charge: Charge) -> list[LedgerLine]:
-    line = LedgerLine(
-        job_id=record.job_id,
-        allocation_id=record.allocation_id,
-        hour_index=charge.hour_index,
-        kind=LedgerKind.CHARGE,
-        at_s=charge.hour_start_s,
-        price_micros=charge.price_micros,
-        amount_micros=charge.amount_micros,
-        note="on demand" if record.allocation.bid_micros is None else "spot",
-    )
-    if not charge.refunded:
-        return [line]
-    assert record.ended_at_s is not None, "only an end brings a refund"
-    return [line, _refund(line, record.ended_at_s, str(EndCause.EVICTED))]
+def _excess(records: Sequence[AllocationRecord], booked: Sequence[LedgerLine]) -> dict[str, Micros]:
+    """Return how much too much was charged for instances that had ended when their hour began, by the charge's id."""
+    by_id = {record.allocation_id: record for record in records}
+    found = {}
+    for line in booked:
+        record = by_id.get(line.allocation_id)
+        if record is None or line.kind is not LedgerKind.CHARGE:
+            continue
+        alive = sum(life.count for life in record.lives if life.alive_at(line.at_s))
+        if alive < record.allocation.count and line.amount_micros > alive * line.price_micros:
+            found[line.entry_id] = line.amount_micros - alive * line.price_micros
+    return found
 
 
-def _refund(line: LedgerLine, at_s: int, note: str) -> LedgerLine:
+def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: int) -> list[LedgerLine]:
+    """Return the lines of one allocation: for each hour what its instances are charged, and what of it comes back."""
+    charged: dict[int, LedgerLine] = {}
+    back: dict[int, tuple[Micros, int]] = {}
+    for life in record.lives:
+        known = not life.alive_at(now_s)
+        charges = model.charges(
+            trace,
+            life.count,
+            record.allocation.launched_at_s,
+            life.ended_at_s if known else None,
+            life.end_cause if known else None,
+            now_s + 1,  # an hour is charged the moment it begins
+        )
+        for charge in charges:
+            line = charged.get(charge.hour_index) or LedgerLine(
+                job_id=record.job_id,
+                allocation_id=record.allocation_id,
+                hour_index=charge.hour_index,
+                kind=LedgerKind.CHARGE,
+                at_s=charge.hour_start_s,
+                price_micros=charge.price_micros,
+                amount_micros=0,
+                note="on demand" if record.allocation.bid_micros is None else "spot",
+            )
+            charged[line.hour_index] = replace(line, amount_micros=line.amount_micros + charge.amount_micros)
+            if charge.refunded:
+                assert life.ended_at_s is not None, "only an end brings a refund"
+                amount, at_s = back.get(line.hour_index, (0, 0))
+                back[line.hour_index] = (amount + charge.amount_micros, max(at_s, life.ended_at_s))
+    all_gone = not any(life.alive_at(now_s) for life in record.lives)
+    lines = []
+    for hour, line in sorted(charged.items()):
+        lines.append(line)
+        if hour in back and (all_gone or line.at_s + HOUR_S <= now_s):
+            amount, at_s = back[hour]
+            lines.append(_refund(line, at_s, amount, str(EndCause.EVICTED)))
+    return lines
+
+
+def _refund(line: LedgerLine, at_s: int, amount: Micros, note: str) -> LedgerLine:
     return LedgerLine(
         job_id=line.job_id,
         allocation_id=line.allocation_id,
@@ -153,7 +188,7 @@ def _refund(line: LedgerLine, at_s: int, note: str) -> LedgerLine:
         kind=LedgerKind.REFUND,
         at_s=at_s,
         price_micros=line.price_micros,
-        amount_micros=-line.amount_micros,
+        amount_micros=-amount,
         note=note,
     )
 

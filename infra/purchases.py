@@ -1,6 +1,6 @@
 """The tables of money: what was ordered, what that bought, and what it cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, func, select, update
@@ -91,7 +91,8 @@ class PurchaseTables(Tables):
         }
         with self.write() as connection:
             one(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
-            connection.execute(insert_or(connection, allocations).values(row).on_conflict_do_nothing())
+            fresh = row | {"instance_ends": {}}
+            connection.execute(insert_or(connection, allocations).values(fresh).on_conflict_do_nothing())
             query = select(allocations).where(allocations.c.allocation_id == allocation.allocation_id)
             found = connection.execute(query).one_or_none()
             if found is None or not same(found, row):
@@ -122,6 +123,39 @@ class PurchaseTables(Tables):
                 raise IllegalTransition(f"allocation {allocation_id}: cannot end at {ended_at_s}, before its launch")
             new = {"ended_at_s": ended_at_s, "end_cause": cause.value}
             connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(new))
+            return _allocation(one(connection, query, "allocation", allocation_id))
+
+    def record_instance_ends(
+        self, allocation_id: str, ends: Mapping[str, tuple[int, EndCause]]
+    ) -> AllocationRecord:
+        """Write down the ends of single instances as the market tells them; an end once written never changes.
+
+        All instances of an allocation that ended have ended, so nothing is added to it then. Instances that are not
+        of the allocation are passed over.
+
+        Parameters
+        ----------
+        ends : (ended_at_s, cause) by instance id.
+
+        Raises
+        ------
+        IllegalTransition
+            If an instance would end before the allocation began.
+        """
+        query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
+        with self.write() as connection:
+            record = _allocation(one(connection, query, "allocation", allocation_id))
+            new = {name: ends[name] for name in record.instance_ids if name in ends and name not in record.instance_ends}
+            if not record.alive or not new:
+                return record
+            for name, (ended_at_s, _) in new.items():
+                if ended_at_s < record.allocation.launched_at_s:
+                    raise IllegalTransition(
+                        f"allocation {allocation_id}: {name} cannot end at {ended_at_s}, before its launch"
+                    )
+            rows = {name: [at_s, cause.value] for name, (at_s, cause) in {**record.instance_ends, **new}.items()}
+            changed = update(allocations).where(allocations.c.allocation_id == allocation_id)
+            connection.execute(changed.values({"instance_ends": rows}))
             return _allocation(one(connection, query, "allocation", allocation_id))
 
     def allocations(self, job_id: str, *, alive: bool | None = None) -> list[AllocationRecord]:
@@ -183,6 +217,7 @@ def _allocation(row: Row[Any]) -> AllocationRecord:
         order_id=found["order_id"],
         ended_at_s=found["ended_at_s"],
         end_cause=None if cause is None else EndCause(cause),
+        instance_ends={name: (at_s, EndCause(why)) for name, (at_s, why) in found["instance_ends"].items()},
     )
 
 

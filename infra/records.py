@@ -4,8 +4,9 @@ Times in `_s` are seconds of market time since the Unix epoch: whole where the m
 fractional where a process read its clock. Money is integer micro-dollars.
 """
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Literal
@@ -129,8 +130,30 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
+class Life:
+    """How `count` machines of an allocation ended, all in the same way; None where they live."""
+
+    count: int
+    ended_at_s: int | None
+    end_cause: EndCause | None
+
+    def alive_at(self, at_s: int) -> bool:
+        """Return whether the machines were held at `at_s`; one that ends in that very second is not."""
+        return self.ended_at_s is None or self.ended_at_s > at_s
+
+    def taken_within(self, from_s: int, until_s: int) -> bool:
+        """Return whether the market took the machines in [from_s, until_s)."""
+        taken = self.end_cause is EndCause.EVICTED
+        return taken and self.ended_at_s is not None and from_s <= self.ended_at_s < until_s
+
+
+@dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """An allocation with what the market calls its instances, and its end."""
+    """An allocation with what the market calls its instances, and its end.
+
+    `instance_ends` holds (ended_at_s, cause) of the instances that were seen to end, by instance id; the others end
+    with the allocation.
+    """
 
     job_id: str
     allocation: Allocation
@@ -138,6 +161,7 @@ class AllocationRecord:
     order_id: str
     ended_at_s: int | None = None
     end_cause: EndCause | None = None
+    instance_ends: Mapping[str, tuple[int, EndCause]] = field(default_factory=dict)
 
     @property
     def allocation_id(self) -> str:
@@ -148,6 +172,20 @@ class AllocationRecord:
     def alive(self) -> bool:
         """Whether the allocation is still held."""
         return self.ended_at_s is None
+
+    @property
+    def machines(self) -> list[Life]:
+        """The life of each instance, in the order of their ids; all alike where the market did not name them."""
+        names = self.instance_ids or [""] * self.allocation.count
+        ends = [self.instance_ends.get(name, (self.ended_at_s, self.end_cause)) for name in names]
+        return [Life(1, ended_at_s, cause) for ended_at_s, cause in ends]
+
+    @property
+    def lives(self) -> list[Life]:
+        """The instances, those that ended alike together; the counts add up to the allocation's."""
+        ends = Counter(self.instance_ends.values())
+        ends[self.ended_at_s, self.end_cause] += self.allocation.count - ends.total()
+        return [Life(count, *end) for end, count in ends.items() if count]
 
 
 class LedgerKind(StrEnum):

@@ -85,6 +85,7 @@ allocations = Table(
     Column("bid_micros", BigInteger),
     Column("launched_at_s", BigInteger, nullable=False),
     Column("instance_ids", _JSON, nullable=False),
+    Column("instance_ends", _JSON, nullable=False),
     Column("ended_at_s", BigInteger),
     Column("end_cause", String(16)),
     Column("order_id", _NAME, nullable=False, unique=True),

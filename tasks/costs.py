@@ -1,12 +1,13 @@
 """The ledger as its reader wants it: by job, market and use, adding up to what was charged."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bidding.model import Tier
+from bidding.model import HOUR_S, Tier
 from bidding.money import Micros
 from bidding.spending import MachineLife, Use, divide_hour
-from infra.records import AllocationRecord, Job, LedgerKind
+from infra.records import AllocationRecord, Job, LedgerKind, LedgerLine
 from infra.runtime import Runtime
 from tasks.training import NODES
 from tasks.world import world
@@ -41,7 +42,7 @@ def cost_rows(job_ids: Sequence[str] = ()) -> list[CostRow]:
 def _job_rows(here: Runtime, job: Job) -> list[CostRow]:
     records = {record.allocation_id: record for record in here.store.allocations(job.job_id)}
     lines = here.store.ledger(job.job_id)
-    refunds = {(line.allocation_id, line.hour_index) for line in lines if line.kind is LedgerKind.REFUND}
+    refunds = {(line.allocation_id, line.hour_index): line for line in lines if line.kind is LedgerKind.REFUND}
     lives = _lives(here, job, records)
     lost = _lost_share(job)
     sums: dict[tuple[str, str], dict[Use, Micros]] = {}
@@ -51,19 +52,39 @@ def _job_rows(here: Runtime, job: Job) -> list[CostRow]:
             continue
         record = records[line.allocation_id]
         key = (str(record.allocation.market), str(record.allocation.tier))
-        machines = lives[line.allocation_id]
-        refunded = (line.allocation_id, line.hour_index) in refunds
-        share, rest = divmod(line.amount_micros, len(machines))
-        for index, life in enumerate(machines):
-            parts = divide_hour(share + (index < rest), line.at_s, refunded, life, lost)
-            total = sums.setdefault(key, {})
+        machines = _charged(record, line, refunds.get((line.allocation_id, line.hour_index)))
+        total = sums.setdefault(key, {})
+        hours[key] = hours.get(key, 0.0) + len(machines)
+        for index, refunded in machines:
+            life = lives[line.allocation_id][index]
+            parts = divide_hour(line.amount_micros // len(machines), line.at_s, refunded, life, lost)
             for use, amount in parts.items():
                 total[use] = total.get(use, 0) + amount
-        hours[key] = hours.get(key, 0.0) + len(machines)
     return [
         CostRow(job.job_id, market, tier, hours[market, tier], sum(uses.values()), uses)
         for (market, tier), uses in sorted(sums.items())
     ]
+
+
+def _charged(record: AllocationRecord, line: LedgerLine, refund: LedgerLine | None) -> list[tuple[int, bool]]:
+    """Return which machines of the allocation a charge is for, and whether what was charged for each came back.
+
+    The amounts say how many machines those are, their ends which: charged were those that lived when the hour began,
+    refunded is who was taken within it, or had ended before it began and was charged all the same.
+    """
+    machines = record.machines
+    if not line.price_micros:
+        return [(index, False) for index, life in enumerate(machines) if life.alive_at(line.at_s)]
+    longest = sorted(range(len(machines)), key=lambda index: -(machines[index].ended_at_s or math.inf))
+    charged = longest[: line.amount_micros // line.price_micros]
+    back = 0 if refund is None else round(-refund.amount_micros / line.price_micros)
+    until_s = line.at_s + HOUR_S
+    paid_for = sorted(
+        charged,
+        key=lambda index: machines[index].alive_at(line.at_s)
+        and not machines[index].taken_within(line.at_s, until_s),
+    )
+    return [(index, place < back) for place, index in enumerate(paid_for)]
 
 
 def _lives(here: Runtime, job: Job, records: Mapping[str, AllocationRecord]) -> dict[str, list[MachineLife]]:
@@ -83,10 +104,10 @@ def _lives(here: Runtime, job: Job, records: Mapping[str, AllocationRecord]) -> 
     lives = {}
     for name, record in records.items():
         left = told.get(name) if record.allocation.tier is Tier.TRANSIENT else None
-        machines = record.instance_ids or tuple("" for _ in range(record.allocation.count))
+        machines = record.instance_ids or [""] * record.allocation.count
         lives[name] = [
-            MachineLife(ready.get(machine), leaving.get(machine, left), record.ended_at_s, job.ended_at_s)
-            for machine in machines
+            MachineLife(ready.get(machine), leaving.get(machine, left), life.ended_at_s, job.ended_at_s)
+            for machine, life in zip(machines, record.machines, strict=True)
         ]
     return lives
 

@@ -19,7 +19,7 @@ from bidding.events import (
     JobOpened,
 )
 from bidding.journal import replay, to_record
-from bidding.model import InstanceFact
+from bidding.model import EndCause, InstanceFact
 from infra.records import Entry, IntentState, JournalConflict
 from infra.runtime import Runtime
 from infra.store import Store
@@ -42,7 +42,8 @@ def enter(
     Parameters
     ----------
     plan : returns the events, given the engine as it stands; asked again if somebody else wrote meanwhile.
-    instances : the instances of purchases that the events grant, by order id.
+    instances : what the market says of the instances, by order id: those of purchases that the events grant, and those
+        whose ends are to be written down.
     """
     contended = retry_if_exception_type(JournalConflict)
     for attempt in Retrying(
@@ -72,6 +73,9 @@ def _enter_once(world: Runtime, job_id: str, plan: Plan, instances: dict[str, Se
             _plan(store, job_id, order, now_s)
         for event in events:
             _settle(store, job_id, event, instances, now_s)
+        if instances:
+            for record in store.allocations(job_id, alive=True):
+                _note_ends(store, record.allocation_id, instances, int(now_s))
     return orders
 
 
@@ -109,12 +113,24 @@ def _settle(
             outcome = {"code": event.code, "message": event.message}
             store.settle(event.order_id, IntentState.REFUSED, outcome, now_s)
         case AllocationGone():
+            _note_ends(store, event.allocation_id, instances, event.at_s)
             store.end_allocation(event.allocation_id, event.at_s, event.cause)
             for intent in store.intents(job_id, [IntentState.PLANNED]):
                 if intent.kind == "lapse" and intent.params["allocation_id"] == event.allocation_id:
                     store.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
         case JobOpened():
             return
+
+
+def _note_ends(store: Store, allocation_id: str, instances: dict[str, Sequence[InstanceFact]], seen_s: int) -> None:
+    """Write down which instances of an allocation have ended; an end that the market does not date is `seen_s`."""
+    ends = {
+        fact.instance_id: (seen_s if fact.ended_at_s is None else fact.ended_at_s, fact.end_cause or EndCause.USER)
+        for fact in instances.get(allocation_id, ())
+        if not fact.alive
+    }
+    if ends:
+        store.record_instance_ends(allocation_id, ends)
 
 
 def once(kind: type[Event], event: Event) -> Plan:

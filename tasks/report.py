@@ -66,7 +66,8 @@ def summary(job_id: str) -> dict[str, Any]:
     -----
     The on-demand reference is what the vCPU-hours that were held while the job trained would have cost at the cheapest
     on-demand price per vCPU among the job's types. Machine-hours: an hour that was refunded is free, up to the moment
-    of the eviction; what is paid runs to the end of the allocation, or of its last paid hour.
+    of the eviction; what is paid runs to the end of the allocation, or of its last paid hour. A machine of it that
+    ended by itself counts until then.
     """
     here = world()
     job = here.store.job(job_id)
@@ -106,8 +107,9 @@ def _on_demand_usd(records: Sequence[AllocationRecord], from_s: float, until_s: 
     vcpu_s = 0.0
     for record in records:
         a = record.allocation
-        end_s = until_s if record.ended_at_s is None else min(record.ended_at_s, until_s)
-        vcpu_s += max(end_s - max(a.launched_at_s, from_s), 0.0) * a.count * types[a.market.instance_type].vcpu
+        for life in record.lives:
+            end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)
+            vcpu_s += max(end_s - max(a.launched_at_s, from_s), 0.0) * life.count * types[a.market.instance_type].vcpu
     return vcpu_s / HOUR_S * per_vcpu_h / MICROS_PER_DOLLAR
 
 
@@ -116,13 +118,13 @@ def _machine_hours(records: Sequence[AllocationRecord], lines: Sequence[LedgerLi
     hours = {"on_demand": 0.0, "paid": 0.0, "free": 0.0}
     for record in records:
         a = record.allocation
-        end_s = record.ended_at_s if record.ended_at_s is not None else int(now_s)
-        for index, start_s in enumerate(range(a.launched_at_s, end_s, HOUR_S)):
-            part = min(end_s - start_s, HOUR_S) / HOUR_S * a.count
-            if a.tier is Tier.RELIABLE:
-                hours["on_demand"] += part
-            else:
-                hours["free" if (a.allocation_id, index) in refunded else "paid"] += part
+        for life in record.lives:
+            end_s = life.ended_at_s if life.ended_at_s is not None else int(now_s)
+            for index, start_s in enumerate(range(a.launched_at_s, end_s, HOUR_S)):
+                part = min(end_s - start_s, HOUR_S) / HOUR_S * life.count
+                free = (a.allocation_id, index) in refunded and life.taken_within(start_s, start_s + HOUR_S)
+                kind = "on_demand" if a.tier is Tier.RELIABLE else "free" if free else "paid"
+                hours[kind] += part
     return hours
 
 

@@ -228,10 +228,12 @@ def on_demand_reference(facts: JobFacts) -> list[tuple[float, float]]:
     changes: dict[float, int] = {from_s: 0, until_s: 0}
     for record in facts.allocations:
         begin_s = max(float(record.allocation.launched_at_s), from_s)
-        end_s = until_s if record.ended_at_s is None else min(float(record.ended_at_s), until_s)
-        if end_s > begin_s:
-            changes[begin_s] = changes.get(begin_s, 0) + facts.vcpus(record)
-            changes[end_s] = changes.get(end_s, 0) - facts.vcpus(record)
+        for life in record.lives:
+            end_s = until_s if life.ended_at_s is None else min(float(life.ended_at_s), until_s)
+            vcpus = facts.vcpus(record) // record.allocation.count * life.count
+            if end_s > begin_s:
+                changes[begin_s] = changes.get(begin_s, 0) + vcpus
+                changes[end_s] = changes.get(end_s, 0) - vcpus
     line: list[tuple[float, float]] = []
     held, total, last_s = 0, 0.0, from_s
     for at_s, change in sorted(changes.items()):

@@ -226,10 +226,10 @@ def test_a_machine_whose_node_outlasts_its_patience_lives(machine: Machine) -> N
 
 @pytest.mark.slow
 def test_the_machine_of_a_controller_that_nobody_speaks_to_ends_itself(machine: Machine) -> None:
-    process = machine.boot("stay", dead_man_s=1, patience_s=1, controller=True, tier=Tier.RELIABLE)
+    process = machine.boot("stay", dead_man_s=3, patience_s=1, controller=True, tier=Tier.RELIABLE)
     alive = machine.folder / "proteus-i-0abc.alive"
     eventually(alive.exists)
-    end = time.monotonic() + 2.2
+    end = time.monotonic() + 4.5  # the script counts whole seconds: three of them are more than two between touches
     while time.monotonic() < end:
         alive.touch()
         assert process.poll() is None
