@@ -11,6 +11,7 @@ from prefect import flow
 from bidding.actions import Acquire, Lapse, Order, Renew, Wait
 from tasks.claims import claimed
 from tasks.clocks import drain_s, stale, time_to_let_go
+from tasks.costs import publish_ledger
 from tasks.decisions import decide, opened_markets, publish
 from tasks.jobs import close_job, is_open, job_spec, saved_result, settle_job, ticking_jobs
 from tasks.ledger import book_ledger
@@ -59,7 +60,8 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
         orders = decide(job_id, facts, prices, notices or {})
         for order in orders:
             carry_out(job_id, order)
-        book_ledger(job_id)
+        if book_ledger(job_id):
+            publish_ledger(job_id)
         settle_job(job_id)
         book_renewals(job_id)
         publish(job_id, orders)

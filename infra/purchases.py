@@ -125,9 +125,7 @@ class PurchaseTables(Tables):
             connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(new))
             return _allocation(one(connection, query, "allocation", allocation_id))
 
-    def record_instance_ends(
-        self, allocation_id: str, ends: Mapping[str, tuple[int, EndCause]]
-    ) -> AllocationRecord:
+    def record_instance_ends(self, allocation_id: str, ends: Mapping[str, tuple[int, EndCause]]) -> AllocationRecord:
         """Write down the ends of single instances as the market tells them; an end once written never changes.
 
         All instances of an allocation that ended have ended, so nothing is added to it then. Instances that are not
@@ -145,7 +143,9 @@ class PurchaseTables(Tables):
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
         with self.write() as connection:
             record = _allocation(one(connection, query, "allocation", allocation_id))
-            new = {name: ends[name] for name in record.instance_ids if name in ends and name not in record.instance_ends}
+            new = {
+                name: ends[name] for name in record.instance_ids if name in ends and name not in record.instance_ends
+            }
             if not record.alive or not new:
                 return record
             for name, (ended_at_s, _) in new.items():

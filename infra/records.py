@@ -175,7 +175,7 @@ class AllocationRecord:
 
     @property
     def machines(self) -> list[Life]:
-        """The life of each instance, in the order of their ids; all alike where the market did not name them."""
+        """The life of each instance, in the order of `instance_ids`; all alike where the market did not name them."""
         names = self.instance_ids or [""] * self.allocation.count
         ends = [self.instance_ends.get(name, (self.ended_at_s, self.end_cause)) for name in names]
         return [Life(1, ended_at_s, cause) for ended_at_s, cause in ends]
@@ -183,7 +183,7 @@ class AllocationRecord:
     @property
     def lives(self) -> list[Life]:
         """The instances, those that ended alike together; the counts add up to the allocation's."""
-        ends = Counter(self.instance_ends.values())
+        ends: Counter[tuple[int | None, EndCause | None]] = Counter(self.instance_ends.values())
         ends[self.ended_at_s, self.end_cause] += self.allocation.count - ends.total()
         return [Life(count, *end) for end, count in ends.items() if count]
 

@@ -4,15 +4,34 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from prefect.artifacts import create_table_artifact
+
 from bidding.model import HOUR_S, Tier
-from bidding.money import Micros
+from bidding.money import Micros, to_dollars
 from bidding.spending import MachineLife, Use, divide_hour
 from infra.records import AllocationRecord, Job, LedgerKind, LedgerLine
 from infra.runtime import Runtime
 from tasks.training import NODES
-from tasks.world import world
+from tasks.world import touch, world
 
 _LEAVING = ("draining", "drained")
+
+
+@touch("publish ledger")
+def publish_ledger(job_id: str) -> None:
+    """Show in the Prefect UI what the job has cost, by market and use."""
+    table = [
+        {
+            "market": row.market,
+            "tier": row.tier,
+            "machine-hours": row.machine_hours,
+            "spent $": to_dollars(row.spent),
+            **{f"{use} $": to_dollars(row.uses.get(use, 0)) for use in Use},
+        }
+        for row in cost_rows([job_id])
+    ]
+    if table:
+        create_table_artifact(table, key=f"ledger-{job_id}", description=f"What {job_id} has cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +74,10 @@ def _job_rows(here: Runtime, job: Job) -> list[CostRow]:
         machines = _charged(record, line, refunds.get((line.allocation_id, line.hour_index)))
         total = sums.setdefault(key, {})
         hours[key] = hours.get(key, 0.0) + len(machines)
-        for index, refunded in machines:
+        share, rest = divmod(line.amount_micros, max(len(machines), 1))
+        for place, (index, refunded) in enumerate(machines):
             life = lives[line.allocation_id][index]
-            parts = divide_hour(line.amount_micros // len(machines), line.at_s, refunded, life, lost)
+            parts = divide_hour(share + (place < rest), line.at_s, refunded, life, lost)
             for use, amount in parts.items():
                 total[use] = total.get(use, 0) + amount
     return [
@@ -81,8 +101,7 @@ def _charged(record: AllocationRecord, line: LedgerLine, refund: LedgerLine | No
     until_s = line.at_s + HOUR_S
     paid_for = sorted(
         charged,
-        key=lambda index: machines[index].alive_at(line.at_s)
-        and not machines[index].taken_within(line.at_s, until_s),
+        key=lambda index: machines[index].alive_at(line.at_s) and not machines[index].taken_within(line.at_s, until_s),
     )
     return [(index, place < back) for place, index in enumerate(paid_for)]
 

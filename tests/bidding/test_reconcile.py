@@ -102,7 +102,20 @@ def test_an_allocation_lives_as_long_as_one_of_its_instances():
     engine = engine_with(Standing.HELD)
     assert reconcile(engine, by_token([RED, LIVES, taken]), {}, NOW_S) == []
     both = by_token([RED, LET_GO, taken])
-    assert reconcile(engine, both, {}, NOW_S) == [gone("a", NOW_S - 5, EndCause.EVICTED)]
+    assert reconcile(engine, both, {}, NOW_S) == [gone("a", NOW_S - 5, EndCause.USER)]
+
+
+@pytest.mark.parametrize(
+    ("ends", "cause"),
+    [
+        ([(-9, EndCause.USER), (-5, EndCause.EVICTED), (-5, EndCause.EVICTED)], EndCause.EVICTED),
+        ([(-9, EndCause.EVICTED), (-5, EndCause.USER)], EndCause.USER),
+        ([(-5, EndCause.EVICTED), (-5, EndCause.USER)], EndCause.USER),
+    ],
+)
+def test_an_allocation_was_taken_if_the_last_of_its_instances_were(ends, cause):
+    facts = [fact("a", number, ended_at_s=NOW_S + at_s, cause=why) for number, (at_s, why) in enumerate(ends)]
+    assert reconcile(engine_with(Standing.HELD), by_token([RED, *facts]), {}, NOW_S) == [gone("a", NOW_S - 5, cause)]
 
 
 def test_the_earliest_notice_of_those_that_live_counts():

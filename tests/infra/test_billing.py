@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bidding.billing import HourlyRefund
+from bidding.billing import HourlyRefund, OnDemandHourly, total_micros
 from bidding.catalog import Catalog, CatalogRow
 from bidding.model import Allocation, EndCause, InstanceType, Market, Tier
 from bidding.traces import Trace, TraceSet
-from infra.billing import BillingError, book, compare, due_lines
+from infra.billing import BillingError, Booking, book, compare, due_lines
 from infra.records import AllocationRecord, LedgerKind, LedgerLine
 from infra.store import Store
 
@@ -90,6 +90,33 @@ def test_a_charge_for_an_hour_after_an_end_that_was_learned_of_late_is_taken_bac
     assert store.spent("job-1") == 60_000
 
 
+def test_a_machine_that_ends_early_is_refunded_when_its_hour_is_over_and_charged_no_more(store: Store) -> None:
+    store.record_allocation("job-1", "order", HELD, ["i-1", "i-2", "i-3"])
+    book(store, "job-1", TRACES, CATALOG, T0)
+    store.record_instance_ends("a-1", {"i-1": (T0 + 600, EndCause.EVICTED), "i-2": (T0 + HOUR, EndCause.EVICTED)})
+    assert book(store, "job-1", TRACES, CATALOG, T0 + HOUR - 1).added == (), "another may be taken within the hour"
+    book(store, "job-1", TRACES, CATALOG, T0 + HOUR)
+    assert amounts(store) == {"a-1/0/charge": 60_000, "a-1/0/refund": -20_000, "a-1/1/charge": 30_000}
+    (refund,) = (line for line in store.ledger("job-1") if line.kind is LedgerKind.REFUND)
+    assert (refund.at_s, refund.note) == (T0 + 600, "evicted")
+    store.record_instance_ends("a-1", {"i-3": (T0 + HOUR + 60, EndCause.EVICTED)})
+    store.end_allocation("a-1", T0 + HOUR + 60, EndCause.EVICTED)
+    book(store, "job-1", TRACES, CATALOG, T0 + HOUR + 60)
+    assert store.spent("job-1") == 40_000, "nobody lives, so the refund waits for nothing"
+
+
+def test_a_charge_for_a_machine_that_had_ended_is_taken_back_when_its_hour_is_over(store: Store) -> None:
+    store.record_allocation("job-1", "order", HELD, ["i-1", "i-2", "i-3"])
+    book(store, "job-1", TRACES, CATALOG, T0 + HOUR)  # nobody has told us yet that one went on the hour
+    store.record_instance_ends("a-1", {"i-1": (T0 + HOUR, EndCause.USER), "i-2": (T0 + HOUR + 9, EndCause.EVICTED)})
+    assert book(store, "job-1", TRACES, CATALOG, T0 + HOUR + 60) == Booking((), ())
+    booking = book(store, "job-1", TRACES, CATALOG, T0 + 2 * HOUR)
+    assert [line.entry_id for line in booking.added] == ["a-1/1/refund", "a-1/2/charge"]
+    assert booking.disputed == ()
+    assert amounts(store)["a-1/1/refund"] == -60_000
+    assert book(store, "job-1", TRACES, CATALOG, T0 + 2 * HOUR + 60) == Booking((), ())
+
+
 def test_a_line_is_never_edited_and_a_difference_is_told(store: Store) -> None:
     buy(store, HELD)
     book(store, "job-1", TRACES, CATALOG, T0)
@@ -137,7 +164,33 @@ def lives(draw: st.DrawFn) -> list[AllocationRecord]:
     return records
 
 
+STEP = 1200
+#: Ends and bookings on a grid, so that they often meet within an hour, and at its boundary.
+STEP_ENDS = st.tuples(st.integers(0, 2 * HOUR // STEP).map(lambda n: n * STEP), st.sampled_from(EndCause))
+
+
+@st.composite
+def ragged(draw: st.DrawFn) -> list[AllocationRecord]:
+    """Return lives of which single instances end by themselves, before the others or with the last."""
+    records = []
+    for record in draw(lives()):
+        a = record.allocation
+        a = replace(a, launched_at_s=a.launched_at_s - (a.launched_at_s - T0) % STEP)
+        names = tuple(f"i-{a.allocation_id}-{index}" for index in range(a.count))
+        ends = {name: draw(STEP_ENDS | ENDS) for name in names}
+        told = {name: (a.launched_at_s + end[0], end[1]) for name, end in ends.items() if end is not None}
+        ended, cause = None, None
+        if len(told) == a.count:
+            ended, cause = max(told.values())
+            if draw(st.booleans()):  # who ends with the allocation need not be named
+                told = {name: end for name, end in told.items() if end != (ended, cause)}
+        end = {"ended_at_s": ended, "end_cause": cause, "instance_ends": told}
+        records.append(replace(record, allocation=a, instance_ids=names, **end))
+    return records
+
+
 TIMES = st.lists(st.integers(T0 - HOUR, T0 + 7 * HOUR), max_size=8)
+STEP_TIMES = st.lists(st.integers(0, 7 * HOUR // STEP).map(lambda n: T0 + n * STEP), max_size=20)
 LAST = T0 + 7 * HOUR
 
 
@@ -175,6 +228,56 @@ def test_ends_learned_of_late_cost_the_same(records: list[AllocationRecord], tim
         fold(known, often, now_s)
     fold(records, often, LAST)
     assert sum(line.amount_micros for line in often.values()) == sum(line.amount_micros for line in once.values())
+
+
+def bill(records: list[AllocationRecord]) -> int:
+    """Return what the market asks for, each instance by itself."""
+    total = 0
+    for record in records:
+        a = record.allocation
+        model = HourlyRefund() if a.bid_micros is not None else OnDemandHourly(120_000)
+        trace = TRACES[SPOT]
+        for name in record.instance_ids:
+            end = record.instance_ends.get(name, (record.ended_at_s, record.end_cause))
+            total += total_micros(model.charges(trace, 1, a.launched_at_s, *end, LAST + 1))
+    return total
+
+
+@settings(max_examples=300, deadline=None)
+@given(ragged(), TIMES | STEP_TIMES)
+def test_instances_that_end_by_themselves_are_billed_by_themselves_whenever_it_is_booked(
+    records: list[AllocationRecord], times: list[int]
+) -> None:
+    once: dict[str, LedgerLine] = {}
+    fold(records, once, LAST)
+    often: dict[str, LedgerLine] = {}
+    for now_s in [*times, LAST, *times]:
+        fold(records, often, now_s)
+    assert often == once
+    assert sum(line.amount_micros for line in once.values()) == bill(records)
+
+
+@given(ragged(), TIMES | STEP_TIMES, st.integers(0, 3 * HOUR))
+def test_single_ends_learned_of_late_cost_the_same_or_are_told(
+    records: list[AllocationRecord], times: list[int], late_s: int
+) -> None:
+    ledger: dict[str, LedgerLine] = {}
+    disputed = False
+    before = [now_s for now_s in sorted(times) if now_s <= LAST - HOUR]  # so that what they charge is settled at LAST
+    for now_s in [*before, LAST]:
+        late = late_s if now_s < LAST else -LAST
+        known = []
+        for record in records:
+            seen = {name: end for name, end in record.instance_ends.items() if end[0] + late <= now_s}
+            hidden = record.ended_at_s is None or record.ended_at_s + late > now_s
+            held = replace(record, ended_at_s=None, end_cause=None) if hidden else record
+            known.append(replace(held, instance_ends=seen))
+        booking = compare(known, list(ledger.values()), due_lines(known, TRACES, CATALOG, now_s, HourlyRefund()))
+        ledger |= {line.entry_id: line for line in booking.added}
+        disputed = bool(booking.disputed)
+    spent = sum(line.amount_micros for line in ledger.values())
+    assert spent >= bill(records)
+    assert disputed == (spent > bill(records))
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

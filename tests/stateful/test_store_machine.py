@@ -41,6 +41,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.journal: dict[str, list[int]] = {"a": [], "b": []}
         self.intents: dict[str, tuple[str, IntentState]] = {}
         self.allocations: dict[str, tuple[int, EndCause] | None] = {}
+        self.instance_ends: dict[str, tuple[int, EndCause]] = {}
         self.ledger: dict[str, int] = {}
         self.claim_of: tuple[str, float] | None = None
         for job_id in self.jobs:
@@ -119,6 +120,15 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             with pytest.raises(IllegalTransition):
                 self.store.end_allocation(name, at_s, cause)
+
+    @precondition(lambda self: self.allocations)
+    @rule(data=st.data(), at_s=st.integers(100, 110), cause=st.sampled_from(EndCause))
+    def end_instance(self, data: st.DataObject, at_s: int, cause: EndCause) -> None:
+        name = data.draw(st.sampled_from(sorted(self.allocations)))
+        record = self.store.record_instance_ends(name, {"i-1": (at_s, cause)})
+        if self.allocations[name] is None:
+            self.instance_ends.setdefault(name, (at_s, cause))
+        assert record.instance_ends.get("i-1") == self.instance_ends.get(name)
 
     @precondition(lambda self: self.allocations)
     @rule(data=st.data(), hour=st.integers(0, 2), refund=st.booleans(), amount=st.integers(0, 2**40))

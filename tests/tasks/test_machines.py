@@ -1,13 +1,19 @@
 """Machines: bought once, let go, given up, and found when nobody wants them."""
 
+from dataclasses import replace
+
 import pytest
 
-from bidding.model import EndCause, LaunchRequest
+from bidding.model import EndCause, InstanceState, LaunchRequest
+from bidding.spending import Use
 from infra.faults import Fault, FaultKind
 from infra.records import JobState
+from tasks.costs import cost_rows
+from tasks.desk import enter
 from tasks.giving_up import give_up
 from tasks.jobs import close_job, record_job
 from tasks.machines import OWNER_TAG, machine_names, orphans, release_reliable_tier, secure_reliable_tier, terminate
+from tasks.report import summary
 from tests.support.tasks import BEGIN_S, MARKET, ON_DEMAND, TaskWorld, plain, spec
 
 
@@ -112,9 +118,6 @@ def test_the_ledger_is_the_bill_when_an_allocation_ends_as_one(taking: TaskWorld
     assert taking.store.spent("job") == _bill(taking) == 2 * ON_DEMAND
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an allocation is booked as one: the early end of one of its machines is not seen"
-)
 def test_the_ledger_is_the_bill_when_one_machine_of_an_allocation_ends_early(here: TaskWorld) -> None:
     here.begin(spec())
     here.tick(spec())
@@ -125,3 +128,42 @@ def test_the_ledger_is_the_bill_when_one_machine_of_an_allocation_ends_early(her
     here.tick(spec())
     give_up("job", "interrupted", "COMMAND")
     assert here.store.spent("job") == _bill(here)
+
+
+def test_the_ledger_is_the_bill_over_the_hours_that_the_rest_of_an_allocation_lives(here: TaskWorld) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    lost = next(fact for fact in here.facts(spec()) if fact.bid_micros is not None)
+    here.clock.at_s = BEGIN_S + 600
+    here.market.add_fault(Fault(FaultKind.KILL, instance_id=lost.instance_id))
+    spent = []
+    for at_s in (720, 3540, 3660, 4500, 7260):
+        here.clock.at_s = BEGIN_S + at_s
+        here.tick(spec())
+        spent.append(here.store.spent("job"))
+        record = next(r for r in here.store.allocations("job") if lost.instance_id in r.instance_ids)
+        assert record.instance_ends == {lost.instance_id: (BEGIN_S + 600, EndCause.EVICTED)}
+        assert record.alive
+    hour = ON_DEMAND + 20_000
+    assert spent == [hour + 20_000, hour + 20_000, 2 * hour, 2 * hour, 3 * hour], "refunded when the hour is over"
+    assert spent[-1] == _bill(here)
+    give_up("job", "interrupted", "COMMAND")
+    assert here.store.spent("job") == _bill(here)
+    row = next(row for row in cost_rows(["job"]) if row.tier == "transient")
+    assert (row.spent, row.charged, row.uses[Use.REFUNDED], row.machine_hours) == (60_000, 80_000, 20_000, 4)
+    told = summary("job")["machine_hours"]
+    assert told == pytest.approx({"on_demand": 7260 / 3600, "paid": 7260 / 3600, "free": 600 / 3600})
+
+
+def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_gives_no_date(here: TaskWorld) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    first, second = (fact for fact in here.facts(spec()) if fact.bid_micros is not None)
+    down = replace(first, state=InstanceState.SHUTTING_DOWN, end_cause=EndCause.USER)
+    here.clock.at_s += 600
+    enter(here.runtime, "job", lambda engine: [], {first.token: [down, second]})
+    here.clock.at_s += 600
+    dated = replace(down, ended_at_s=BEGIN_S + 500)
+    enter(here.runtime, "job", lambda engine: [], {first.token: [dated, second]})
+    record = next(r for r in here.store.allocations("job") if r.allocation_id == first.token)
+    assert record.instance_ends == {first.instance_id: (BEGIN_S + 600, EndCause.USER)}
