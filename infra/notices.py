@@ -13,6 +13,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import httpx
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
 from infra.clock import Clock, SystemClock, open_clock
 from infra.settings import load_settings
@@ -109,6 +110,18 @@ class NoticePoller:
         await self._client.aclose()
 
 
+def _worth_another_try(error: BaseException) -> bool:
+    """Whether the API was away or busy, and did not refuse."""
+    busy = isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500
+    return busy or isinstance(error, httpx.TransportError)
+
+
+@retry(
+    retry=retry_if_exception(_worth_another_try),
+    stop=stop_after_delay(20),
+    wait=wait_exponential(multiplier=0.1, max=3),
+    reraise=True,
+)
 def report_notice(events_url: str, about: Mapping[str, Any]) -> None:
     """Tell Prefect that an allocation will be taken; this is what starts `handle-eviction`.
 
@@ -121,7 +134,7 @@ def report_notice(events_url: str, about: Mapping[str, Any]) -> None:
     Raises
     ------
     httpx.HTTPError
-        If the API does not take it.
+        If the API does not take it; one that is away or busy is asked again for 20 s.
     """
     resource = f"spot.allocation.{about['allocation_id']}"
     event = {

@@ -1,14 +1,18 @@
 """The poller of notices, against the real metadata service and against bad ones."""
 
 import asyncio
+import json
 import logging
+import threading
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import httpx
 import pytest
 from aiohttp import web
 
-from infra.notices import Notice, NoticePoller
+from infra.notices import Notice, NoticePoller, report_notice
 from infra.simmarket import SimSpotMarket
 from tests.support.endpoint import CATALOG, T0, TRACES, ManualClock, request, served
 
@@ -134,3 +138,47 @@ def test_the_service_is_found_by_the_environment(clock, monkeypatch):
     monkeypatch.delenv("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     assert NoticePoller(clock=clock).base_url == httpx.URL("http://169.254.169.254/latest/")
     polls(poller)
+
+
+# -- reporting to the control plane -----------------------------------------------------------------------------------
+
+ABOUT = {"job_id": "job", "allocation_id": "job-buy-0", "takes_at_s": T0 + 900}
+
+
+@contextmanager
+def events_api(*answers):
+    """A Prefect API that gives these status codes to what is posted, one after the other; yields its URL and the posts."""
+    posts, codes = [], list(answers)
+
+    class Api(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            posts.append((self.path, json.loads(body)))
+            self.send_response(codes.pop(0))
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Api) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/api", posts
+        server.shutdown()
+        thread.join()
+
+
+def test_a_notice_is_reported_again_while_the_api_is_busy_as_the_same_event():
+    with events_api(503, 503, 204) as (url, posts):
+        report_notice(url, ABOUT)
+    assert [path for path, _ in posts] == ["/api/events"] * 3
+    assert len({events[0]["id"] for _, events in posts}) == 1
+    assert posts[0][1][0]["payload"] == ABOUT
+    assert posts[0][1][0]["resource"]["prefect.resource.id"] == "spot.allocation.job-buy-0"
+
+
+def test_a_notice_that_is_refused_is_not_reported_again():
+    with events_api(401, 204) as (url, posts):
+        with pytest.raises(httpx.HTTPStatusError):
+            report_notice(url, ABOUT)
+        assert len(posts) == 1
