@@ -11,6 +11,9 @@ from bidding.engine import BidEngine, Position, Standing
 from bidding.events import AllocationGone, AllocationGranted, AllocationRefused, Event, NoticeSeen
 from bidding.model import HOUR_S, Allocation, EndCause, InstanceFact, Tier
 
+#: The code of an order that was never carried out, as against one that the market refused.
+ABANDONED = "Abandoned"
+
 
 def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
     """Return the allocation that the instances of one purchase are."""
@@ -75,7 +78,7 @@ def reconcile(
                 events.append(NoticeSeen(now_s, token, min(notices)))
     order = engine.open_order
     if order is not None and engine.closed and not facts.get(order.order_id):
-        events.append(AllocationRefused(now_s, order.order_id, "Abandoned", "the job was closed before it was bought"))
+        events.append(AllocationRefused(now_s, order.order_id, ABANDONED, "the job was closed before it was bought"))
     return events
 
 

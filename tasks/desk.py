@@ -20,6 +20,7 @@ from bidding.events import (
 )
 from bidding.journal import replay, to_record
 from bidding.model import EndCause, InstanceFact
+from bidding.reconcile import ABANDONED
 from infra.records import Entry, IntentState, JournalConflict
 from infra.runtime import Runtime
 from infra.store import Store
@@ -111,7 +112,8 @@ def _settle(
                 store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
         case AllocationRefused():
             outcome = {"code": event.code, "message": event.message}
-            store.settle(event.order_id, IntentState.REFUSED, outcome, now_s)
+            state = IntentState.ABANDONED if event.code == ABANDONED else IntentState.REFUSED
+            store.settle(event.order_id, state, outcome, now_s)
         case AllocationGone():
             _note_ends(store, event.allocation_id, instances, event.at_s)
             store.end_allocation(event.allocation_id, event.at_s, event.cause)

@@ -8,7 +8,6 @@ from bidding.events import JobClosed, JobOpened
 from bidding.eviction import fit
 from bidding.job import JobModel
 from bidding.model import InstanceType, Market
-from bidding.money import Micros
 from infra.blobs import JobPaths
 from infra.errors import InputError, JobFailed
 from infra.pricestore import PriceStore
@@ -176,8 +175,3 @@ def close_job(job_id: str, result: Mapping[str, Any] | None, failure: str | None
         state = JobState.STOPPED
     if not here.store.job(job_id).state.terminal:
         here.store.move_job(job_id, state, here.clock.now_s(), result=result, failure=failure)
-
-
-def spent(job_id: str) -> Micros:
-    """Return the money spent on the job: the sum of its ledger."""
-    return world().store.spent(job_id)

@@ -1,10 +1,15 @@
 """The ledger: what every hour of every allocation cost, kept up with the market."""
 
+import logging
+
 from bidding.billing import HourlyRefund
+from bidding.money import usd
 from bidding.traces import TraceSet
 from infra.billing import book
 from tasks.prices import history
 from tasks.world import touch, world
+
+_log = logging.getLogger(__name__)
 
 
 @touch("book the ledger", market=True)
@@ -18,4 +23,11 @@ def book_ledger(job_id: str) -> int:
         history(sorted({a.market for a in spot}), min(a.launched_at_s for a in spot), now_s) if spot else TraceSet({})
     )
     booking = book(here.store, job_id, traces, here.catalog, now_s, HourlyRefund())
+    for booked, due in booking.disputed:
+        _log.warning(
+            "%s: booked as %s, and would be %s by the prices that are told now; the ledger keeps the first",
+            booked.entry_id,
+            usd(booked.amount_micros),
+            usd(due.amount_micros),
+        )
     return len(booking.added)

@@ -8,8 +8,11 @@ from bidding.engine import BidEngine
 from bidding.events import JobClosed, TickDue
 from infra.records import IntentState
 from tasks.claims import claimed
+from tasks.decisions import decide
 from tasks.desk import enter, once, open_desk
-from tests.support.tasks import BEGIN_S, MARKET, TaskWorld, spec
+from tasks.jobs import close_job
+from tasks.machines import buy
+from tests.support.tasks import BEGIN_S, MARKET, TaskWorld, plain, spec
 
 
 def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskWorld) -> None:
@@ -94,3 +97,15 @@ def test_who_is_patient_gets_the_claim_when_it_is_given_back(here: TaskWorld, mo
     with claimed("job", patience_s=60) as mine:
         assert mine
     assert len(waited) == 3
+
+
+def test_an_order_that_was_not_carried_out_before_the_job_closed_is_abandoned(here: TaskWorld) -> None:
+    here.begin(spec())
+    prices = {MARKET: 20_000}
+    (order,) = plain(decide)("job", here.facts(spec()), prices, {})
+    plain(close_job)("job", {})
+    plain(decide)("job", here.facts(spec()), prices, {})
+    states = {intent.order_id: intent.state for intent in here.store.intents("job")}
+    assert states[order.order_id] is IntentState.ABANDONED
+    assert plain(buy)(spec(), order) == "answered meanwhile"
+    assert len(here.facts(spec())) == 1, "only the reliable machine was bought"
