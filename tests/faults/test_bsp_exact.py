@@ -77,6 +77,7 @@ def test_two_notices_a_join_and_a_kill_leave_the_model_as_it_would_have_been(
         assert cluster.client.notice("t1", 30.0) == {"known": True}
         cluster.wait(lambda s: node(s, "t1")["state"] == "drained", "t1 to be drained")
         cluster.kill("t1")
+        assert cluster.client.notice("t2", 30.0) == {"known": True}
         assert cluster.client.drain(["t2", "r1"], 30.0) == {"draining": ["t2"], "refused": ["r1"]}
         cluster.wait(lambda s: node(s, "t2")["state"] == "drained", "t2 to be drained")
         cluster.kill("t2")
@@ -88,7 +89,7 @@ def test_two_notices_a_join_and_a_kill_leave_the_model_as_it_would_have_been(
 
         model = cluster.model()["weights"]
         result = status["result"]
-        assert [n["node"] for n in status["notices"]] == ["t1"]
+        assert [n["node"] for n in status["notices"]] == ["t1", "t2"]
         assert node(status, "t3")["state"] == "lost"
         assert node(status, "t4")["partitions"]
         assert status["repeated_micro_tasks"] == result["repeated_micro_tasks"] > 0
