@@ -167,3 +167,12 @@ def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_
     enter(here.runtime, "job", lambda engine: [], {first.token: [dated, second]})
     record = next(r for r in here.store.allocations("job") if r.allocation_id == first.token)
     assert record.instance_ends == {first.instance_id: (BEGIN_S + 600, EndCause.USER)}
+
+
+def test_every_machine_says_whose_it_is_for_which_job_and_order_and_until_when(here: TaskWorld) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    for fact in here.facts(spec()):
+        assert fact.tags[OWNER_TAG] == here.runtime.settings.owner_tag
+        assert (fact.tags["proteus:job"], fact.tags["proteus:order"]) == ("job", fact.token)
+        assert int(fact.tags["proteus:expires"]) > BEGIN_S + 86_400
