@@ -1,0 +1,231 @@
+"""The batch simulator: how many jobs a second, and (as a script) the published schemes on real prices.
+
+``python -m benchmarks.backtest`` prints the table, from the price files and the catalogue that PROTEUS_TRACES names.
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from time import process_time
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from benchmarks.figure import Figure, figure, seconds
+from bidding.backtest.driver import Outcomes
+from bidding.backtest.driver import run as run_jobs
+from bidding.backtest.markets import Markets, pack
+from bidding.backtest.outcome import Outcome
+from bidding.backtest.reference import TOO_SMALL, Reference, by_zone, cheapest, draw_starts
+from bidding.backtest.schemes.named import SCHEMES
+from bidding.backtest.summary import summary
+from bidding.backtest.tables import Table, pack_table
+from bidding.eviction import EvictionTable, fit
+from bidding.generator import TYPICAL, generate
+from bidding.model import InstanceType, Market
+from bidding.traces import TraceSet
+from infra.prices import read_catalog, read_prices
+
+_CATALOG = "catalog-us-east-1-2013-2017.csv"
+_ROUNDS = 5
+_SEED = 0
+_STARTS = 1000
+
+#: At least so many jobs a second of so many hours are asked for: one thread, four markets, after compilation.
+_ASKED = {2: 10_000, 20: 1_500}
+#: As long as a fit of 50 markets x 60 days may take.
+_FIT_ASKED_S = 10.0
+
+
+@dataclass(frozen=True)
+class Months:
+    """A price file, the days to fit on and those to evaluate on (the last one is left out), and what was published.
+
+    `published` is the mean cost of (standard+checkpoint, proteus), 20 h, all zones.
+    """
+
+    name: str
+    fit_from: date
+    fit_until: date
+    until: date
+    published: tuple[float, float]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> str:
+        return f"us-east-1-{self.name}.csv.gz"
+
+
+FILES = (
+    Months("2015-spring", date(2015, 3, 11), date(2015, 5, 1), date(2015, 6, 1), (0.199, 0.154)),
+    Months("2016-early-summer-m4", date(2016, 5, 6), date(2016, 6, 1), date(2016, 6, 22), (0.195, 0.147)),
+    Months(
+        "2016-spring",
+        date(2016, 2, 26),
+        date(2016, 4, 1),
+        date(2016, 4, 25),
+        (0.162, 0.141),
+        (*TOO_SMALL, "cg1.4xlarge"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """What schemes are compared on."""
+
+    traces: TraceSet
+    types: dict[str, InstanceType]
+    evictions: EvictionTable
+    markets: tuple[Market, ...]
+    reference: Reference
+    from_s: int
+    until_s: int
+
+    def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, Table]:
+        return pack(self.traces, markets, self.types), pack_table(self.evictions, markets)
+
+
+def _s(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+
+
+def real(folder: Path, months: Months) -> Field:
+    traces = read_prices(folder / months.file)
+    types = dict(read_catalog(folder / _CATALOG).at(months.fit_until))
+    evictions = fit(traces, _s(months.fit_from), _s(months.fit_until))
+    markets = tuple(
+        market for market in traces if market.instance_type in types and market.instance_type not in months.left_out
+    )
+    return Field(traces, types, evictions, markets, cheapest(traces, types), _s(months.fit_until), _s(months.until))
+
+
+def generated() -> Field:
+    """Return four markets of generated prices, a month to fit on and three weeks to evaluate on."""
+    from_s, between_s, until_s = (_s(day) for day in (date(2016, 5, 6), date(2016, 6, 1), date(2016, 6, 22)))
+    types = dict(read_catalog().at(date(2016, 6, 1)))
+    markets = tuple(Market("m4.xlarge", f"us-east-1{letter}") for letter in "acde")
+    on_demand = {market: types[market.instance_type].on_demand_micros for market in markets}
+    traces = TraceSet(generate(on_demand, from_s, until_s, np.random.default_rng(_SEED), climate=TYPICAL))
+    evictions = fit(traces, from_s, between_s)
+    return Field(traces, types, evictions, markets, cheapest(markets, types), between_s, until_s)
+
+
+def simulated(on: Field, markets: tuple[Market, ...], scheme: str, hours: int, starts: int, threads: int) -> Outcomes:
+    starts_s = draw_starts(np.random.default_rng(_SEED), on.from_s, on.until_s, hours, starts)
+    return run_jobs(*on.packed(markets), SCHEMES[scheme], starts_s, hours, on.reference, threads=threads)
+
+
+def _folder() -> Path | None:
+    named = os.environ.get("PROTEUS_TRACES")
+    return Path(named) if named and (Path(named) / _CATALOG).exists() else None
+
+
+def run(scratch: Path) -> list[Figure]:
+    """Measure, on one thread."""
+    folder = _folder()
+    on = real(folder, FILES[1]) if folder else generated()
+    note = "real prices, 4 markets" if folder else "generated prices, 4 markets; PROTEUS_TRACES names no real ones"
+    figures = []
+    packed = on.packed(on.markets)
+    for hours, asked in _ASKED.items():
+        jobs = asked // 2
+        starts_s = draw_starts(np.random.default_rng(_SEED), on.from_s, on.until_s, hours, jobs)
+
+        def work(starts_s=starts_s, hours=hours):
+            run_jobs(*packed, SCHEMES["proteus"], starts_s, hours, on.reference)
+
+        work()
+        began_s = process_time()
+        ours = [jobs / seconds(work) for _ in range(_ROUNDS)]
+        busy = f"{note}; {jobs * _ROUNDS / (process_time() - began_s):,.0f} in a second of processor time"
+        what = f"{hours}-hour jobs under proteus, one thread"
+        figures.append(figure("backtest", what, "jobs/s", ours, [float(asked)], "the least asked for", busy))
+    if folder:
+        traces = read_prices(folder / FILES[2].file)
+        window = (_s(date(2016, 2, 25)), _s(date(2016, 4, 25)))
+        took = [seconds(lambda: fit(traces, *window)) for _ in range(_ROUNDS)]
+        figures.append(
+            figure("backtest", "fit of 50 markets x 60 days", "s", took, [_FIT_ASKED_S], "the most asked for", "")
+        )
+    return figures
+
+
+_COLUMNS = (
+    "file",
+    "zone",
+    "h",
+    "scheme",
+    "cost",
+    "se",
+    "p10",
+    "p90",
+    "published",
+    "run time",
+    "p90",
+    "free",
+    "evicted",
+)
+
+
+def table(folder: Path, starts: int, threads: int) -> RichTable:
+    """Return what the schemes make of each file, zone and length, beside what was published."""
+    title = f"cost and run time against on-demand, share of free machine time, evictions a job; {starts} starts each"
+    shown = RichTable(title=title, title_justify="left")
+    for name in _COLUMNS:
+        shown.add_column(name, justify="left" if name in ("file", "zone", "scheme") else "right", no_wrap=True)
+    for months in FILES:
+        on = real(folder, months)
+        published = dict(zip(("standard+checkpoint", "proteus"), months.published, strict=True))
+        name = f"{months.name} ({len(on.markets)})"
+        for zone, markets in by_zone(on.markets).items():
+            for hours in (20, 2):
+                for scheme in ("standard+checkpoint", "standard+agileml", "proteus"):
+                    outcomes = simulated(on, markets, scheme, hours, starts, threads)
+                    beside = published.get(scheme) if (zone, hours) == ("all", 20) else None
+                    shown.add_row(name, zone, str(hours), scheme, *_cells(outcomes, beside))
+        shown.add_section()
+    return shown
+
+
+def _cells(outcomes: Outcomes, beside: float | None) -> list[str]:
+    cost, runtime = summary(outcomes.relative_cost), summary(outcomes.relative_runtime)
+    on_demand, paid, free = (
+        outcomes.machine_hours(by).sum() for by in (Outcome.ON_DEMAND_VCPU_S, Outcome.PAID_VCPU_S, Outcome.FREE_VCPU_S)
+    )
+    given_up = len(outcomes.rows) - outcomes.finished.sum()
+    return [
+        *(f"{each:.4f}" for each in (cost.mean, cost.se, cost.p10, cost.p90)),
+        "" if beside is None else f"{beside:.3f}",
+        f"{runtime.mean:.3f}" + (f" ({given_up} not done)" if given_up else ""),
+        f"{runtime.p90:.3f}",
+        f"{free / (on_demand + paid + free):.2f}",
+        f"{outcomes.evictions.mean():.2f}",
+    ]
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--starts", default=_STARTS, show_default=True, help="Jobs for each row.")
+@click.option("--threads", default=os.cpu_count() or 1, show_default=True)
+def main(starts: int, threads: int) -> None:
+    """Print the table, and how many jobs a second one thread simulates."""
+    console = Console()
+    console = console if console.is_terminal else Console(width=175)
+    folder = _folder()
+    if folder is None:
+        raise click.UsageError(f"PROTEUS_TRACES names no folder with {_CATALOG} and its price files")
+    took_s = seconds(lambda: console.print(table(folder, starts, threads)))
+    console.print(f"the table took {took_s:.1f} s on {threads} threads, reading and fitting included")
+    for one in run(folder):
+        low, high = one.ours_spread
+        console.print(
+            f"{one.what}: {one.ours:,.4g} {one.unit} ({low:,.4g} to {high:,.4g}), {one.beside_is} {one.beside:,.0f}; "
+            f"{one.note}; load {os.getloadavg()[0]:.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""The rules by number, for the compiled loop. A further one is a file with `acquire` and `renews`, and a line in each switch."""
+
+from enum import IntEnum
+
+from bidding.backtest.compiled import part
+from bidding.backtest.schemes import proteus, standard
+from bidding.backtest.view import NOTHING, View
+
+
+class Rule(IntEnum):
+    """What decides."""
+
+    NONE = 0  # buys nothing
+    STANDARD = 1
+    PROTEUS = 2
+
+
+_STANDARD, _PROTEUS = int(Rule.STANDARD), int(Rule.PROTEUS)
+
+
+@part
+def acquire(rule: int, view: View) -> tuple[int, int, int]:
+    """Return (market, instances, bid) of what to buy now; market -1: nothing."""
+    if rule == _STANDARD:
+        return standard.acquire(view)
+    if rule == _PROTEUS:
+        return proteus.acquire(view)
+    return NOTHING
+
+
+@part
+def renews(rule: int, view: View, slot: int) -> bool:
+    """Return whether the allocation in `slot` is kept for the hour after `paid_until_s`."""
+    if rule == _STANDARD:
+        return standard.renews(view, slot)
+    if rule == _PROTEUS:
+        return proteus.renews(view, slot)
+    return False

@@ -1,0 +1,125 @@
+"""BidBrain as published, equations (1)-(4): the decisions of `bidding.policies.proteus`, to the last bit.
+
+The order of every sum and product is that of `bidding.policies.footprint`: two candidates that are equal there must be
+equal here, or a tie would be broken otherwise.
+"""
+
+import numpy as np
+
+from bidding.backtest.compiled import part
+from bidding.backtest.setting import PPM
+from bidding.backtest.tables import BETA, USEFUL_S, of_bid
+from bidding.backtest.view import NOTHING, View, footprint_vcpus, on_sale, price
+from bidding.model import HOUR_S
+from bidding.money import MICROS_PER_DOLLAR
+
+# rows of the scratch array: one column a member of the footprint, or a delta
+_BETA, _COST, _USEFUL, _RATE, _OVERHEAD, _WORK = range(6)
+
+
+@part
+def acquire(view: View) -> tuple[int, int, int]:
+    """Return (market, instances, bid) of the best market x bid delta if it lowers E of the footprint."""
+    setting = view.setting[0]
+    left = min(setting.allocation_vcpus, setting.max_spot_vcpus - footprint_vcpus(view))
+    if left < 1:
+        return NOTHING
+    members = _members(view, -1)
+    survives, cost = _together(view, members)
+    best_each = _cost_per_work(view, members, False)
+    phi = (setting.efficiency_ppm / PPM) / HOUR_S
+    deltas = len(view.table.deltas_micros)
+    overhead, work = view.scratch[_OVERHEAD, :deltas], view.scratch[_WORK, :deltas]
+    best = NOTHING
+    for market in range(len(view.markets.facts)):
+        vcpu = view.markets.facts[market].vcpus
+        count = left // vcpu
+        now = on_sale(view, market) if count > 0 else -1
+        if now < 0:
+            continue
+        betas, usefuls = view.table.cells[BETA, market], view.table.cells[USEFUL_S, market]
+        for delta in range(deltas):
+            any_eviction = 1.0 - survives * (1.0 - betas[delta])
+            overhead[delta] = any_eviction * setting.eviction_overhead_s + setting.resize_overhead_s
+            work[delta] = 0.0
+        for member in range(members):
+            useful, rate = view.scratch[_USEFUL, member], view.scratch[_RATE, member]
+            for delta in range(deltas):
+                work[delta] += rate * max(useful - overhead[delta], 0.0)
+        rate = float(count) * vcpu
+        dollars = now / MICROS_PER_DOLLAR
+        for delta in range(deltas):
+            done = (work[delta] + rate * max(usefuls[delta] - overhead[delta], 0.0)) * phi
+            if done > 0.0:
+                each = (cost + (1.0 - betas[delta]) * dollars * count) / done
+                if each < best_each:
+                    best_each = each
+                    best = (market, count, now + view.table.deltas_micros[delta])
+    return best
+
+
+@part
+def renews(view: View, slot: int) -> bool:
+    """Return whether the footprint's work costs no more with the allocation's next hour than without it."""
+    members = _members(view, slot)
+    let_go = _cost_per_work(view, members, True)
+    _hold(view, members, slot, HOUR_S)
+    renewed = _cost_per_work(view, members + 1, False)
+    return renewed <= let_go and renewed < np.inf
+
+
+@part
+def _members(view: View, without: int) -> int:
+    """Write what each held allocation is until its last decided hour ends, the reliable ones first; return how many."""
+    setting = view.setting[0]
+    members = 0
+    if setting.reliable_count > 0:
+        left_s = HOUR_S - (view.now_s - view.started_s) % HOUR_S
+        dollars = setting.reliable_micros / MICROS_PER_DOLLAR
+        view.scratch[_BETA, 0] = 0.0
+        view.scratch[_COST, 0] = dollars * setting.reliable_count * (left_s / HOUR_S)
+        view.scratch[_USEFUL, 0] = left_s
+        view.scratch[_RATE, 0] = setting.reliable_count * setting.reliable_vcpus * setting.reliable_works
+        members = 1
+    for slot in range(view.holds):
+        if view.held[slot].lapsing == 0 and slot != without:
+            _hold(view, members, slot, view.held[slot].paid_until_s - view.now_s)
+            members += 1
+    return members
+
+
+@part
+def _hold(view: View, member: int, slot: int, left_s: int) -> None:
+    """Write β, C (1), ω and k ν of a held allocation for `left_s` seconds."""
+    held, scratch = view.held[slot], view.scratch
+    now = price(view, held.market)
+    beta, median_s = of_bid(view.table, held.market, held.bid_micros - now)
+    scratch[_BETA, member] = beta
+    scratch[_COST, member] = (1.0 - beta) * (now / MICROS_PER_DOLLAR) * held.count * (left_s / HOUR_S)
+    scratch[_USEFUL, member] = (1.0 - beta) * left_s + beta * min(median_s, float(left_s))
+    scratch[_RATE, member] = held.vcpus
+
+
+@part
+def _together(view: View, members: int) -> tuple[float, float]:
+    """Return (Π(1 - β), C) of the members."""
+    survives, cost = 1.0, 0.0
+    for member in range(members):
+        survives = survives * (1.0 - view.scratch[_BETA, member])
+        cost = cost + view.scratch[_COST, member]
+    return survives, cost
+
+
+@part
+def _cost_per_work(view: View, members: int, resized: bool) -> float:
+    """Return E (4) of the members; infinite where no useful work is expected."""
+    setting, scratch = view.setting[0], view.scratch
+    survives, cost = _together(view, members)
+    overhead = (1.0 - survives) * setting.eviction_overhead_s
+    if resized:
+        overhead = overhead + setting.resize_overhead_s
+    work = 0.0
+    for member in range(members):
+        work = work + scratch[_RATE, member] * max(scratch[_USEFUL, member] - overhead, 0.0)
+    work = work * ((setting.efficiency_ppm / PPM) / HOUR_S)
+    return cost / work if work > 0.0 else np.inf

@@ -1,0 +1,213 @@
+"""One job from its start to its end, from one second in which something happens to the next."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidding.backtest.accounts import ACCOUNT, end_hour, prorated
+from bidding.backtest.compiled import part
+from bidding.backtest.markets import NEVER_S, Markets, Records, event_at, passed_at
+from bidding.backtest.outcome import Outcome
+from bidding.backtest.schemes import acquire, renews
+from bidding.backtest.setting import PPM
+from bidding.backtest.tables import Table
+from bidding.backtest.view import FOLLOWED, HELD, MOST_HELD, View, price_at
+from bidding.model import HOUR_S
+from bidding.traces import Int64s
+
+_COST, _RUNTIME, _ON_DEMAND = int(Outcome.COST_MICROS), int(Outcome.RUNTIME_S), int(Outcome.ON_DEMAND_VCPU_S)
+_EVICTIONS, _PURCHASES, _FINISHED = int(Outcome.EVICTIONS), int(Outcome.PURCHASES), int(Outcome.FINISHED)
+
+
+class Room(NamedTuple):
+    """What one thread works in; what it holds before and after a job does not matter.
+
+    Attributes
+    ----------
+    held, accounts : records of HELD and ACCOUNT, shape (MOST_HELD,) each.
+    followed : records of FOLLOWED, shape (markets,).
+    scratch : shape (8, columns), the scheme's.
+    """
+
+    held: Records
+    accounts: Records
+    followed: Records
+    scratch: NDArray[np.float64]
+
+
+def room(markets: int, deltas: int) -> Room:
+    """Return room for jobs on so many markets, with an eviction table of so many bid deltas."""
+    return Room(
+        np.zeros(MOST_HELD, dtype=HELD),
+        np.zeros(MOST_HELD, dtype=ACCOUNT),
+        np.zeros(markets, dtype=FOLLOWED),
+        np.zeros((8, max(MOST_HELD + 2, deltas))),
+    )
+
+
+@part
+def simulate(
+    rule: int,
+    parameters: NDArray[np.float64],
+    settings: Records,
+    markets: Markets,
+    table: Table,
+    start_s: int,
+    room: Room,
+    out: Int64s,
+    log: Int64s,
+) -> None:
+    """Run the job that starts at `start_s`; write its row to `out`, its purchases to `log`.
+
+    Parameters
+    ----------
+    out : shape (len(Outcome),).
+    log : shape (rows, len(LOG_COLUMNS)); purchases beyond the rows are left out.
+
+    Notes
+    -----
+    In one second, in this order: the work done until then, which may end the job; evictions; ends of billing hours;
+    then, at a tick and after an eviction, the renewals and one purchase.
+    """
+    setting = settings[0]
+    held, accounts, followed = room.held, room.accounts, room.followed
+    for market in range(len(followed)):
+        followed[market].event = event_at(markets, market, start_s)
+        followed[market].cool_s = start_s
+    out[:] = 0
+    holds = 0
+    now_s = start_s
+    end_s = start_s + setting.window_s
+    tick_s = start_s
+    stalled_s = start_s  # no progress before
+    checkpoint_s = NEVER_S  # the next one
+    work = 0
+    saved = 0
+    restarts = False  # the next machines begin from a checkpoint
+    target = setting.work_vcpu_s * PPM
+    while True:
+        # until when does nothing happen?
+        next_s = min(tick_s, end_s, checkpoint_s)
+        rate = setting.reliable_count * setting.reliable_vcpus * setting.reliable_works
+        for slot in range(holds):
+            rate += held[slot].vcpus
+            next_s = min(next_s, accounts[slot].takes_s, accounts[slot].hour_s + HOUR_S)
+        # the work done until then
+        rate *= setting.efficiency_ppm
+        from_s = max(now_s, stalled_s)
+        if rate > 0:
+            done_s = from_s + (target - work + rate - 1) // rate
+            if done_s <= next_s:
+                now_s = done_s
+                out[_FINISHED] = 1
+                break
+            work += rate * max(next_s - from_s, 0)
+        now_s = next_s
+        if now_s == end_s:
+            break
+        if now_s == checkpoint_s:
+            saved = work
+            checkpoint_s += setting.checkpoint_s
+        # evictions
+        lost = False
+        slot = 0
+        while slot < holds:
+            if accounts[slot].takes_s == now_s:
+                lost = True
+                followed[held[slot].market].cool_s = now_s + 1
+                holds = _end(held, accounts, slot, holds, now_s, True, out, log)
+            else:
+                slot += 1
+        if lost:
+            stalled_s = max(stalled_s, now_s + setting.eviction_overhead_s)
+            if setting.checkpoint_s > 0:
+                work = saved
+                restarts = holds == 0
+                stalled_s = max(stalled_s, now_s + setting.restart_s)
+                checkpoint_s = NEVER_S if restarts else stalled_s + setting.checkpoint_s
+        # ends of billing hours
+        slot = 0
+        while slot < holds:
+            if accounts[slot].hour_s + HOUR_S == now_s:
+                if held[slot].lapsing:
+                    holds = _end(held, accounts, slot, holds, now_s, False, out, log)
+                    stalled_s = max(stalled_s, now_s + setting.resize_overhead_s)
+                    continue
+                end_hour(held[slot].vcpus, accounts[slot], now_s, False, out)
+                price = price_at(markets, followed, held[slot].market, now_s)
+                _begin_hour(held[slot], accounts[slot], now_s, price)
+            slot += 1
+        # decisions
+        if now_s == tick_s:
+            tick_s += setting.tick_s
+        elif not lost:
+            continue
+        for slot in range(holds):
+            if held[slot].lapsing == 0 and held[slot].paid_until_s - now_s <= setting.renewal_lead_s:
+                view = View(now_s, start_s, holds, held, settings, markets, table, followed, parameters, room.scratch)
+                if renews(rule, view, slot):
+                    held[slot].paid_until_s += HOUR_S
+                else:
+                    held[slot].lapsing = 1
+        if holds == MOST_HELD:
+            continue
+        view = View(now_s, start_s, holds, held, settings, markets, table, followed, parameters, room.scratch)
+        market, count, bid = acquire(rule, view)
+        if market < 0 or count < 1:
+            continue
+        price = price_at(markets, followed, market, now_s)
+        if price < 0 or price > bid:
+            continue  # refused
+        if holds == 0 and setting.checkpoint_s > 0:
+            if restarts:
+                stalled_s = max(stalled_s, now_s + setting.restart_s)
+                restarts = False
+            checkpoint_s = max(stalled_s, now_s) + setting.checkpoint_s
+        bought, account = held[holds], accounts[holds]
+        bought.market, bought.count, bought.bid_micros = market, count, bid
+        bought.vcpus, bought.launched_s = count * markets.facts[market].vcpus, now_s
+        bought.paid_until_s, bought.lapsing = now_s, 0
+        account.takes_s = passed_at(markets, market, followed[market].event, bid, end_s)
+        _begin_hour(bought, account, now_s, price)
+        row = out[_PURCHASES]
+        account.row = row if row < len(log) else -1
+        if row < len(log):
+            log[row, 0], log[row, 1], log[row, 2], log[row, 3] = now_s, market, count, bid
+        out[_PURCHASES] += 1
+        holds += 1
+        stalled_s = max(stalled_s, now_s + setting.resize_overhead_s)
+    # the end: what is held is let go, unless it is taken in this very second
+    while holds > 0:
+        taken = accounts[holds - 1].takes_s == now_s
+        holds = _end(held, accounts, holds - 1, holds, now_s, taken, out, log)
+    runtime_s = now_s - start_s
+    out[_RUNTIME] = runtime_s
+    out[_ON_DEMAND] = setting.reliable_count * setting.reliable_vcpus * runtime_s
+    hourly = setting.reliable_count * setting.reliable_micros
+    out[_COST] += hourly * (runtime_s // HOUR_S) + prorated(hourly, runtime_s % HOUR_S, HOUR_S)
+
+
+@part
+def _begin_hour(held: Records, account: Records, at_s: int, price_micros: int) -> None:
+    account.hour_s = at_s
+    account.charge_micros = price_micros * held.count
+    if held.paid_until_s <= at_s:  # bought now; or nobody decided in time, so it is paid for
+        held.paid_until_s = at_s + HOUR_S
+
+
+@part
+def _end(
+    held: Records, accounts: Records, slot: int, holds: int, at_s: int, evicted: bool, out: Int64s, log: Int64s
+) -> int:
+    """End the allocation in `slot` and close the gap, in the order of the grants; return how many are left."""
+    end_hour(held[slot].vcpus, accounts[slot], at_s, evicted, out)
+    row = accounts[slot].row
+    if row >= 0:
+        log[row, 4], log[row, 5] = at_s, 1 if evicted else 0
+    if evicted:
+        out[_EVICTIONS] += 1
+    for to in range(slot, holds - 1):
+        held[to] = held[to + 1]
+        accounts[to] = accounts[to + 1]
+    return holds - 1

@@ -1,0 +1,95 @@
+"""What a scheme is shown: the present and the past. Whoever reads `markets.events` himself looks into the future."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidding.backtest.compiled import part
+from bidding.backtest.markets import Markets, Records
+from bidding.backtest.tables import Table
+
+#: Allocations that can be held at one time.
+MOST_HELD = 64
+
+#: A scheme's answer that buys nothing: (market, instances, bid).
+NOTHING = (-1, 0, 0)
+
+#: One allocation: market's row, instances, their vCPUs together, bid, start; end of the last hour that was decided for;
+#: 1 where that hour is the last (it works on, but the footprint is counted without it).
+HELD = np.dtype(
+    [(name, np.int64) for name in ("market", "count", "vcpus", "bid_micros", "launched_s", "paid_until_s", "lapsing")],
+    align=True,
+)
+
+#: One market as the job has followed it: its last event; until when it is left alone, because it takes what it sold.
+FOLLOWED = np.dtype([("event", np.int64), ("cool_s", np.int64)], align=True)
+
+
+class View(NamedTuple):
+    """Everything that a decision may depend on.
+
+    Attributes
+    ----------
+    now_s, started_s : the present, and the job's start.
+    holds : how many allocations are held.
+    held : records of HELD, shape (MOST_HELD,)
+        In the order of the grants.
+    setting : one record of SETTING, shape (1,).
+    followed : records of FOLLOWED, shape (markets,)
+    parameters : the scheme's own.
+    scratch : shape (rows, columns)
+        The scheme's to write to, at least 8 rows of MOST_HELD and of as many columns as there are deltas; what it
+        holds does not last.
+    """
+
+    now_s: int
+    started_s: int
+    holds: int
+    held: Records
+    setting: Records
+    markets: Markets
+    table: Table
+    followed: Records
+    parameters: NDArray[np.float64]
+    scratch: NDArray[np.float64]
+
+
+@part
+def price_at(markets: Markets, followed: Records, market: int, now_s: int) -> int:
+    """Return the price that holds at `now_s`, or -1 where none is known; `now_s` must never fall."""
+    facts = markets.facts[market]
+    event = followed[market].event
+    last = facts.end - 1
+    while event < last and markets.events[event + 1].at_s <= now_s:
+        event += 1
+    followed[market].event = event
+    return markets.events[event].micros if event >= facts.first else -1
+
+
+@part
+def price(view: View, market: int) -> int:
+    """Return the market's price now, or -1 where none is known."""
+    return price_at(view.markets, view.followed, market, view.now_s)
+
+
+@part
+def on_sale(view: View, market: int) -> int:
+    """Return the market's price if a bid may be made in it, else -1.
+
+    None may be in a market without history, in one that is just taking what it sold, or above its on-demand price.
+    """
+    if view.table.known[market] == 0 or view.followed[market].cool_s > view.now_s:
+        return -1
+    now = price(view, market)
+    return now if now <= view.markets.facts[market].on_demand_micros else -1
+
+
+@part
+def footprint_vcpus(view: View) -> int:
+    """Return the vCPUs of what is held and goes on working."""
+    total = 0
+    for slot in range(view.holds):
+        if view.held[slot].lapsing == 0:
+            total += view.held[slot].vcpus
+    return total

@@ -1,0 +1,116 @@
+"""One job through the compiled simulator and through the naive one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+
+from bidding.backtest.driver import run_one
+from bidding.backtest.markets import pack
+from bidding.backtest.outcome import Outcome
+from bidding.backtest.reference import Reference
+from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes.named import Scheme
+from bidding.backtest.setting import PPM, Setting
+from bidding.backtest.tables import pack_table
+from bidding.eviction import EvictionTable
+from bidding.job import JobModel
+from bidding.model import InstanceType, Market
+from bidding.traces import Trace, TraceSet
+from tests.bidding.backtest.naive import MICRO, RELIABLE, Events, Life, Naive, Told
+
+A = Market("small", "a")
+B = Market("large", "a")
+C = Market("small", "b")
+TYPES = {
+    "small": InstanceType("small", 2, 4.0, 100_000),
+    "large": InstanceType("large", 8, 16.0, 440_000),
+}
+DELTAS = (100, 10_000, 400_000)
+WANTED_VCPUS = 16
+
+
+def flat_table(beta: float = 0.0, median_s: float = 3600.0) -> EvictionTable:
+    return EvictionTable(DELTAS, {market: ((beta, median_s),) * len(DELTAS) for market in (A, B, C)})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job, its markets and its scheme, in the simulator's own settings."""
+
+    prices: Mapping[Market, Events]
+    rule: Rule = Rule.STANDARD
+    start_s: int = 0
+    evictions: EvictionTable = field(default_factory=flat_table)
+    setting: Setting = field(
+        default_factory=lambda: Setting(work_vcpu_s=WANTED_VCPUS * 3600, window_s=4 * 3600, reliable_count=0)
+    )
+
+    def compiled(self) -> Told:
+        """Return what the compiled simulator makes of it."""
+        markets = sorted(self.prices)
+        traces = TraceSet({market: _trace(events) for market, events in self.prices.items()})
+        rows, log = run_one(
+            pack(traces, markets, TYPES),
+            pack_table(self.evictions, markets),
+            Scheme(self.rule, parameters=(float(WANTED_VCPUS),)),
+            self.start_s,
+            Reference(TYPES["small"]),
+            self.setting,
+        )
+        told = Told(
+            cost_micros=int(rows[Outcome.COST_MICROS]),
+            runtime_s=int(rows[Outcome.RUNTIME_S]),
+            paid_vcpu_s=int(rows[Outcome.PAID_VCPU_S]),
+            free_vcpu_s=int(rows[Outcome.FREE_VCPU_S]),
+            evictions=int(rows[Outcome.EVICTIONS]),
+            finished=bool(rows[Outcome.FINISHED]),
+        )
+        assert rows[Outcome.ON_DEMAND_VCPU_S] == (
+            told.runtime_s * self.setting.reliable_count * self.setting.reliable_vcpus
+        )
+        told.lives = [(markets[row[1]], *map(int, row[[0, 2, 3, 4, 5]])) for row in log]
+        return told
+
+    def naive(self) -> Told:
+        """Return what the naive one makes of it."""
+        s = self.setting
+        job = JobModel(
+            scaling_efficiency=s.efficiency_ppm / PPM,
+            resize_overhead_s=s.resize_overhead_s,
+            eviction_overhead_s=s.eviction_overhead_s,
+            allocation_vcpus=s.allocation_vcpus,
+            max_spot_vcpus=s.max_spot_vcpus,
+            renewal_lead_s=s.renewal_lead_s,
+            reliable_works=False,
+        )
+        told = Naive(
+            prices=self.prices,
+            types=TYPES | {RELIABLE.instance_type: InstanceType("reliable", s.reliable_vcpus, 1.0, s.reliable_micros)},
+            evictions=self.evictions,
+            job=job,
+            work_vcpu_s=s.work_vcpu_s,
+            window_s=s.window_s,
+            tick_s=s.tick_s,
+            standard_vcpus=WANTED_VCPUS if self.rule is Rule.STANDARD else None,
+            reliable_count=s.reliable_count,
+            reliable_vcpus=s.reliable_vcpus,
+            reliable_usd=Decimal(s.reliable_micros) * MICRO,
+            efficiency=Fraction(s.efficiency_ppm, PPM),
+            checkpoint_s=s.checkpoint_s or None,
+            restart_s=s.restart_s,
+        ).run(self.start_s)
+        told.lives = [_told(life) for life in told.lives]
+        return told
+
+
+def _told(life: Life) -> tuple[Market, int, int, int, int, int]:
+    a = life.allocation
+    return (a.market, a.launched_at_s, a.count, a.bid_micros or 0, life.ended_s, int(life.evicted))
+
+
+def _trace(events: Events) -> Trace:
+    times, prices = zip(*events, strict=True) if events else ((), ())
+    return Trace(np.array(times, dtype=np.int64), np.array(prices, dtype=np.int64))
