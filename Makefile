@@ -10,7 +10,7 @@ export PROTEUS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench clean
+.PHONY: help run test storms lint bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,10 @@ lint: $(STAMP) ## style, types and the import rule
 	$(BIN)/lint-imports
 
 test: lint ## lint, then every test but the long storms
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+storms: $(STAMP) ## the long storms of faults (about half an hour)
+	$(BIN)/python -m pytest -q -s -m storm tests/storms
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
 	$(BIN)/python -m benchmarks

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.figure import Figure
 
-NAMES = ("prices", "tick", "endpoint", "engine")
+NAMES = ("prices", "tick", "backtest", "endpoint", "engine")
 #: Columns, where there is no terminal that says how many.
 _WIDTH = 132
 

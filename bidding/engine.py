@@ -11,7 +11,7 @@ market says that it will take it. Only so does an order survive whoever died bet
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from bidding.actions import Acquire, Lapse, Order, Renew, Wait
@@ -174,6 +174,10 @@ class BidEngine:
             return
         if self._open is None:
             yield self._acquisition(event)
+        elif self._open.market in event.left_out:
+            # It was decided on a price that held once. If it was bought, its machines are found by their tags.
+            waits = f"{self._open.order_id} stays unanswered until its market has a price again"
+            yield Wait(_with_left_out(Decision(Verdict.WAIT, waits, float("inf")), event))
         else:
             # The caller repeats it by its token: if it was bought, it is found; if not, it is bought or refused now.
             yield self._open
@@ -218,6 +222,7 @@ class BidEngine:
 
     def _acquisition(self, event: TickDue) -> Acquire | Wait:
         decision = self._policy_of_job().acquisition(self._view(event))
+        decision = _with_left_out(decision, event)
         chosen = decision.chosen
         if chosen is None:
             return Wait(decision)
@@ -273,3 +278,14 @@ class BidEngine:
             vcpus += self._open.count * opened.types[self._open.market.instance_type].vcpu
             if vcpus > opened.job.max_spot_vcpus:
                 raise EngineError(f"{vcpus} spot vCPUs are held or ordered, of at most {opened.job.max_spot_vcpus}")
+
+
+def _with_left_out(decision: Decision, event: TickDue) -> Decision:
+    """Return `decision` with the markets that it could not weigh, those of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for market, why in sorted(event.left_out.items()):
+        by_reason.setdefault(why, []).append(str(market))
+    if not by_reason:
+        return decision
+    told = "; ".join(f"{', '.join(names)}: {why}" for why, names in by_reason.items())
+    return replace(decision, reason=f"{decision.reason}; not weighed: {told}")

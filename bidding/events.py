@@ -1,7 +1,7 @@
 """What happens to BidBrain. Each event says when it happened (`at_s`); `journal` writes and reads them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bidding.eviction import EvictionTable
 from bidding.job import JobModel
@@ -26,12 +26,14 @@ class JobOpened:
 class TickDue:
     """A decision point, with the present price of every market where one is known.
 
-    `buy` False decides on what is held and buys nothing: the job cannot use more now.
+    `buy` False decides on what is held and buys nothing: the job cannot use more now. `left_out` holds the markets whose
+    prices are not fit to decide on, each with the reason; `prices` has none for them, and nothing is bought there.
     """
 
     at_s: int
     prices: Mapping[Market, Micros]
     buy: bool = True
+    left_out: Mapping[Market, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

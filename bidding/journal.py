@@ -70,7 +70,8 @@ def from_record(record: Mapping[str, Any]) -> Event | Order:
         values = {
             field.name: _READERS.get(field.name, _same)(record[field.name])
             for field in fields(kind)
-            if field.name in record or field.default is MISSING  # a field that came later has what held before it
+            # a field that came later has what held before it
+            if field.name in record or (field.default is MISSING and field.default_factory is MISSING)
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"journal: a {name} record cannot be read: {error!r}") from error
@@ -148,6 +149,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "decision": _decision,
         "evictions": EvictionTable.from_json,
         "job": JobModel.from_record,
+        "left_out": lambda value: {Market.parse(name): str(why) for name, why in value.items()},
         "market": Market.parse,
         "markets": lambda value: tuple(map(Market.parse, value)),
         "prices": lambda value: {Market.parse(name): price for name, price in value.items()},

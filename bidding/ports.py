@@ -68,3 +68,10 @@ class SpotMarket(Protocol):
     def price_history(self, markets: Sequence[Market], from_s: int, until_s: int) -> list[PricePoint]:
         """Return the price changes in [from_s, until_s], oldest first, with the one that held at `from_s` before them."""
         ...
+
+    def newest_price_s(self, after_s: int, until_s: int) -> int | None:
+        """Return when any market's price was told last, in (after_s, until_s]; None where none was.
+
+        A price told again unchanged counts: the question is whether prices come in at all.
+        """
+        ...

@@ -7,6 +7,7 @@ next tick compares what was planned, requested and observed.
 from collections.abc import Mapping
 
 from prefect import flow
+from prefect.logging import get_run_logger
 
 from bidding.actions import Acquire, Lapse, Order, Renew, Wait
 from tasks.claims import claimed
@@ -14,9 +15,10 @@ from tasks.clocks import drain_s, stale, time_to_let_go
 from tasks.costs import publish_ledger
 from tasks.decisions import decide, opened_markets, publish
 from tasks.jobs import close_job, is_open, job_spec, saved_result, settle_job, ticking_jobs
-from tasks.ledger import book_ledger
+from tasks.ledger import book_or_postpone
 from tasks.machines import buy, let_go, machine_names, observe_machines, release_reliable_tier
-from tasks.prices import observe_prices
+from tasks.picture import show_job_now_and_then
+from tasks.prices import prices_to_decide_on
 from tasks.renewals import book_renewals
 from tasks.training import drain, keep_training
 
@@ -25,6 +27,7 @@ from tasks.training import drain, keep_training
 async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
     """Make one decision for every job that is open, or for one; return what was done, by job."""
     if stale():
+        get_run_logger().info("skipped: a later tick is due already")
         return {"skipped": "a later tick is due already"}
     done: dict[str, str] = {}
     failed: list[Exception] = []
@@ -39,13 +42,20 @@ async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
 
 
 def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: float = 0.0) -> str:
-    """Reconcile, decide and act for one job; return that in a few words.
+    """Reconcile, decide and act for one job; return that in a few words, which are in the run's log, too.
 
     Parameters
     ----------
     notices : allocations that the market has said it will take, and when.
     patience_s : market seconds to wait for another tick of the job to end.
     """
+    said = _tick_claimed(job_id, notices or {}, patience_s)
+    show_job_now_and_then(job_id)
+    get_run_logger().info("%s: %s", job_id, said)
+    return said
+
+
+def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) -> str:
     with claimed(job_id, patience_s) as mine:
         if not mine:
             return "somebody else is at it"
@@ -56,13 +66,15 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
         if is_open(job_id):
             keep_training(job_spec(job_id))
         facts = observe_machines(job_id)
-        prices = observe_prices(opened_markets(job_id))
-        orders = decide(job_id, facts, prices, notices or {})
+        prices = prices_to_decide_on(opened_markets(job_id))
+        orders = decide(job_id, facts, prices.by_market, notices, prices.left_out)
         for order in orders:
             carry_out(job_id, order)
-        if book_ledger(job_id):
+        booked = book_or_postpone(job_id)
+        if booked:
             publish_ledger(job_id)
-        settle_job(job_id)
+        if booked is not None:
+            settle_job(job_id)
         book_renewals(job_id)
         publish(job_id, orders)
     return ", ".join(type(order).__name__.lower() for order in orders) or "nothing to do"

@@ -14,9 +14,12 @@ import click
 
 from flows.interrupts import Interrupted, interruptible
 from flows.jobs_cli import cost, jobs, stop, submit
+from flows.logs_cli import logs
 from flows.output import write_json
 from flows.report_cli import report
 from flows.traces_cli import traces
+from flows.train_cli import train
+from flows.training_options import app_options
 from tasks.failures import ProteusError
 
 
@@ -41,6 +44,14 @@ def cli() -> None:
 @click.option("--max-vcpus", type=click.IntRange(min=0), default=8, show_default=True, help="Most spot vCPUs held.")
 @click.option("--policy", default="proteus", show_default=True, help="Bidding policy.")
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
+@app_options
+@click.option(
+    "--data",
+    default="digits",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Built-in set, or path or URL of a .csv, .tsv, .svm (svmlight) or .npz file, packed or not.",
+)
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where state goes. Default: runs/JOB.")
 @click.option("--database", metavar="URL", help="State database. Default: a SQLite file in --dir.")
 @click.option("--endpoint", metavar="URL", help="An EC2-compatible endpoint that runs already. Default: our own.")
@@ -61,14 +72,15 @@ def run(json_target: str | None, **options: Any) -> None:
         write_json(json_target, result)
 
 
-for verb in (traces, report, jobs, cost, submit, stop):
+for verb in (train, traces, report, logs, jobs, cost, submit, stop):
     cli.add_command(verb)
 
 
 def main() -> None:
     """Run the command; turn every error into one line and an exit code."""
     try:
-        cli.main(prog_name="proteus", standalone_mode=False)
+        with interruptible():
+            cli.main(prog_name="proteus", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)

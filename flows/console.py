@@ -1,15 +1,17 @@
 """What a run shows on a terminal; plain lines where there is none."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from bidding.money import usd
 from tasks.progress import Snapshot
+
+S = TypeVar("S")
 
 #: Without a terminal, one line this often (real seconds).
 PLAIN_EVERY_S = 10.0
@@ -55,28 +57,33 @@ def panel(shot: Snapshot) -> Group:
     return Group(head, Text(), table, Text(), Text(shot.last_decision, style="italic", overflow="fold"))
 
 
-class Progress:
+class Display(Generic[S]):
     """Shows snapshots as they come: a live screen on a terminal, else a line now and then.
 
     Parameters
     ----------
     quiet : show on standard error, because standard output is for machines.
+    screen, line : what is shown of a snapshot on a terminal, and without one.
+    every_s : real seconds between two lines.
     """
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(
+        self, quiet: bool, screen: Callable[[S], RenderableType], line: Callable[[S], str], every_s: float
+    ) -> None:
+        self._screen, self._line, self._every_s = screen, line, every_s
         self.console = Console(stderr=quiet, highlight=False, soft_wrap=True)
         self._live = Live(console=self.console, refresh_per_second=4, transient=True)
         self._last_line_s = float("-inf")
 
-    def show(self, shot: Snapshot, now_s: float) -> None:
+    def show(self, shot: S, now_s: float) -> None:
         """Show `shot`; `now_s` is real time."""
         if self.console.is_terminal:
             if not self._live.is_started:
                 self._live.start()
-            self._live.update(panel(shot))
-        elif now_s - self._last_line_s >= PLAIN_EVERY_S:
+            self._live.update(self._screen(shot))
+        elif now_s - self._last_line_s >= self._every_s:
             self._last_line_s = now_s
-            self.console.print(plain_line(shot), markup=False)
+            self.console.print(self._line(shot), markup=False)
 
     def say(self, text: str) -> None:
         """Print one line that stays."""
@@ -86,6 +93,13 @@ class Progress:
         """Give the terminal back."""
         if self._live.is_started:
             self._live.stop()
+
+
+class Progress(Display[Snapshot]):
+    """Shows a run on a simulated market."""
+
+    def __init__(self, quiet: bool) -> None:
+        super().__init__(quiet, panel, plain_line, PLAIN_EVERY_S)
 
 
 def _figure(value: float | None, form: str = "") -> str:
@@ -98,7 +112,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
     table = Table(title=f"{result['job']}: {result['state']}", title_justify="left", show_header=False)
     table.add_column("what", style="dim")
     table.add_column("figure", justify="right")
-    hours = result["machine_hours"]
+    hours, figures = result["machine_hours"], result.get("metrics", {})
     rows = [
         ("cost", f"${result['ledger_usd']:.4f}"),
         ("the same work on demand", f"${result['on_demand_usd']:.4f}"),
@@ -114,8 +128,10 @@ def result_table(result: Mapping[str, Any]) -> Table:
         ("evictions", str(result["evictions"])),
         ("clocks", _figure(result["clocks"])),
         ("micro-tasks repeated / lost", f"{result['repeated_micro_tasks']} / {result['lost_micro_tasks']}"),
-        ("held-out accuracy", _figure(result["accuracy"], ".4f")),
+        *((f"held-out {name}", _figure(of, ".4g")) for name, of in figures.items() if name != "accuracy"),
     ]
+    if "accuracy" in figures or not figures:
+        rows.append(("held-out accuracy", _figure(result["accuracy"], ".4f")))
     for what, figure in rows:
         table.add_row(what, figure)
     return table

@@ -2,10 +2,15 @@
 
 import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
+#: Real seconds after which a signal whose exception was lost is raised again.
+_AGAIN_S = 0.02
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -38,14 +43,46 @@ class Interrupts:
             self._held = True
             raise Interrupted(number)
 
+    def lost(self, number: int) -> None:
+        """Ask again soon: what was raised met a callback of Python's own (a destructor, say), which passes nothing on."""
+        self._asked = self._held = False
+        again = threading.Timer(_AGAIN_S, self._ask_again, (number,))
+        again.daemon = True
+        again.start()
+
+    def _ask_again(self, number: int) -> None:
+        main = threading.main_thread().ident
+        if not self._asked and main is not None:
+            signal.pthread_kill(main, number)
+
+
+@contextmanager
+def or_else(outcome: str) -> Iterator[None]:
+    """Have an interruption of the context tell `outcome`."""
+    try:
+        yield
+    except Interrupted as error:
+        error.outcome = error.outcome or outcome
+        raise
+
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
     """Raise `Interrupted` in the main thread, which must be ours, when a signal asks to end."""
     interrupts = Interrupts()
     before = {number: signal.signal(number, interrupts.take) for number in _ASKING}
+    hook = sys.unraisablehook
+
+    def unraisable(fault: Any) -> None:
+        if isinstance(fault.exc_value, Interrupted):
+            interrupts.lost(fault.exc_value.exit_code - 128)
+        else:
+            hook(fault)
+
+    sys.unraisablehook = unraisable
     try:
         yield interrupts
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)

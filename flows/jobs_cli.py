@@ -11,6 +11,7 @@ from rich.table import Table
 from bidding.money import to_dollars, usd
 from bidding.spending import Use
 from flows.console import clock_time
+from flows.interrupts import or_else
 from flows.output import write_json
 
 _JSON = click.option(
@@ -92,7 +93,9 @@ def submit(job_file: Path, json_target: str | None) -> None:
     from tasks.job_list import read_job
     from tasks.job_list import submit as submit_job
 
-    done = submit_job(read_job(job_file))
+    spec = read_job(job_file)
+    with or_else(f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"):
+        done = submit_job(spec)
     write_json(json_target, done)
     if json_target != "-":
         click.echo(f"job {done['job']} was submitted as flow run {done['flow_run']} ({done['flow_run_id']})")
@@ -105,4 +108,6 @@ def stop(job: str, reason: str) -> None:
     """End JOB at the clock under way; its model is saved, and its machines go."""
     from tasks.job_list import stop as stop_job
 
-    click.echo(stop_job(job, reason))
+    with or_else(f"whether job {job} was told to end is not known; `proteus jobs` shows it, and stop may be repeated"):
+        said = stop_job(job, reason)
+    click.echo(said)

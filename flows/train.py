@@ -8,12 +8,14 @@ from typing import Any
 
 from prefect import flow
 
+from tasks.code import prepare_code
 from tasks.failures import InputError, JobFailed
 from tasks.follow import follow
 from tasks.ingest import fetch_prices, history_days, markets_of
-from tasks.jobs import close_job, ended_result, open_job, record_job
+from tasks.jobs import close_job, ended_result, is_known, is_opened, open_job, record_job
 from tasks.ledger import book_ledger
 from tasks.machines import release_reliable_tier, secure_reliable_tier
+from tasks.picture import show_job
 from tasks.preflight import check
 from tasks.spec import JobSpec
 from tasks.training import await_controller, prepare_data, start_training
@@ -26,16 +28,21 @@ _BOOT_S = 600.0
 async def train(spec: JobSpec) -> dict[str, Any]:
     """Train a model on a spot market; return the result (clocks, losses, held-out metrics)."""
     check(spec)
+    if not is_known(spec.job_id):
+        prepare_data(spec)  # what is wrong with the data is told before the id is taken
     record_job(spec)
     result = ended_result(spec.job_id)
     if result is None:
+        prepare_code(spec)  # not below: a job that runs is not ended because somebody has edited his file since
         try:
             data = prepare_data(spec)
-            fetch_prices(markets_of(spec), history_days())
-            open_job(spec)
+            if not is_opened(spec.job_id):
+                fetch_prices(markets_of(spec), history_days())
+                open_job(spec)
             secure_reliable_tier(spec)
             address = await_controller(spec.job_id, _BOOT_S)
-            start_training(spec, address, data)
+            if address is not None:
+                start_training(spec, address, data)
             result = follow(spec)
         except (JobFailed, InputError) as error:
             close_job(spec.job_id, None, str(error))
@@ -44,4 +51,5 @@ async def train(spec: JobSpec) -> dict[str, Any]:
     close_job(spec.job_id, result)
     release_reliable_tier(spec.job_id)
     book_ledger(spec.job_id)
+    show_job(spec.job_id)
     return result

@@ -22,6 +22,7 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from infra.errors import InputError, ProteusError
+from infra.json_values import finite
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -94,9 +95,16 @@ class Blobs:
         with self._told(name, "read"):
             return bytes(self._fs.cat_file(self._path(name)))
 
+    def read_end(self, name: str, size: int) -> bytes:
+        """Return the last `size` bytes of a blob, or all of a smaller one; `BlobMissing` where there is none."""
+        with self._told(name, "read"):
+            path = self._path(name)
+            begin = max(0, int(self._fs.info(path)["size"]) - size)
+            return bytes(self._fs.cat_file(path, start=begin))
+
     def write_json(self, name: str, value: Any) -> None:
-        """Write `value` as JSON."""
-        self.write_bytes(name, json.dumps(value, indent=1, allow_nan=False).encode())
+        """Write `value` as JSON; a number that is not finite becomes null."""
+        self.write_bytes(name, json.dumps(finite(value), indent=1, allow_nan=False).encode())
 
     def read_json(self, name: str) -> Any:
         """Return what a JSON blob holds."""
@@ -125,6 +133,13 @@ class Blobs:
                 self._fs.rm_file(self._path(name))
             except FileNotFoundError:
                 return
+
+    def remove_set(self, prefix: str) -> None:
+        """Remove a set, its manifest first, so that what is left of it is never taken for whole; none is no error."""
+        self.remove(f"{prefix}/{MANIFEST}")
+        with self._told(prefix, "remove"):
+            if self._fs.exists(self._path(prefix)):
+                self._fs.rm(self._path(prefix), recursive=True)
 
     def list(self, prefix: str = "") -> list[str]:
         """Return the names of all blobs under `prefix`, sorted; empty where there are none."""
@@ -293,9 +308,24 @@ class JobPaths:
         return f"{self.root}/data"
 
     @property
+    def code(self) -> str:
+        """The set of one file that holds the user's application."""
+        return f"{self.root}/code"
+
+    @property
     def model(self) -> str:
         """The set that the job leaves."""
         return f"{self.root}/model"
+
+    @property
+    def checkpoints(self) -> str:
+        """The checkpoints, each a set of one file a shard."""
+        return f"{self.root}/checkpoints"
+
+    @property
+    def report(self) -> str:
+        """The HTML report, as it was at the end."""
+        return f"{self.root}/report.html"
 
     @property
     def logs(self) -> str:

@@ -71,6 +71,14 @@ class ControllerClient:
         """
         return self._call("proteus_stop", reason=reason)
 
+    def checkpoint(self) -> dict[str, Any]:
+        """Have the committed state kept now; return ``{"clock": that of the newest checkpoint, "error": line or ""}``."""
+        return self._call("proteus_checkpoint")
+
+    def hold(self, clock: int | None) -> None:
+        """Have no clock after `clock` begun until another one, or None, is asked for; also before the job is started."""
+        self._call("proteus_hold", clock=clock)
+
     def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
         """Begin the planned departure of `nodes`, within `deadline_s` real seconds.
 

@@ -4,25 +4,28 @@ Every node reads the partitions it is given, never the whole. What is written de
 second preparation of the same job finds its set and keeps it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import fsspec
 import numpy as np
 
-from infra.blobs import BlobError, Blobs, JobPaths, Manifest, npz_arrays, npz_bytes
+from infra.blobs import Blobs, JobPaths, Manifest, npz_bytes
+from infra.data_files import read_data
 from infra.errors import InputError
+from infra.examples import Examples, examples, hold_out
 
 HELD_OUT = "heldout.npz"
-_HELD_OUT_SHARE = 0.2
-#: The split is the same for every job, so that accuracies can be compared.
-_SPLIT_SEED = 0
+#: Application -> how many classes it needs to learn anything; one that is not here takes any data.
+_LEAST_CLASSES: Mapping[str, int] = MappingProxyType({"mlr": 2})
 
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """What was prepared. `rows` and `heldout_rows` count examples; `data_url` is where nodes find the parts."""
+    """What was prepared. `rows` and `heldout_rows` count examples; `data_url` is where nodes find the parts.
+
+    `classes` is 0 where the labels are numbers and no classes.
+    """
 
     source: str
     data_url: str
@@ -33,37 +36,27 @@ class DataSummary:
     classes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Examples:
-    """`x` float32 of shape (rows, features), `y` int32 of shape (rows,), `ids` int64: the row in the source."""
-
-    x: np.ndarray
-    y: np.ndarray
-    ids: np.ndarray
-
-    def take(self, rows: np.ndarray) -> "_Examples":
-        return _Examples(self.x[rows], self.y[rows], self.ids[rows])
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {"x": self.x, "y": self.y, "ids": self.ids}
-
-
 def part_name(partition: int) -> str:
     """Return the file of a partition, as in ``part-00012.npz``."""
     return f"part-{partition:05d}.npz"
 
 
-def prepare(blobs: Blobs, job_id: str, name_or_url: str, n_partitions: int, seed: int) -> DataSummary:
+def prepare(
+    blobs: Blobs, job_id: str, name_or_url: str, n_partitions: int, seed: int, app: str | None = None
+) -> DataSummary:
     """Write the partitions of a data set for a job, or find them written.
 
-    Each partition is ``part-00000.npz`` and so on with `x` (float32, rows x features), `y` (int32) and `ids` (int64, the
-    row in the source); ``heldout.npz`` likewise. A fifth of each class is held out, the same for every seed.
+    Each partition is ``part-00000.npz`` and so on with `x` (float32, rows x features), `y` (int32 classes from 0, or
+    float32) and `ids` (int64, the row in the source); ``heldout.npz`` likewise. In place of `x`, sparse inputs have
+    `x_data`, `x_indices`, `x_indptr` and `x_cols` (`psengine.apps.sparse.Csr`). A fifth of each class is held out, the
+    same for every seed. Nothing is written before all is read and checked.
 
     Parameters
     ----------
-    name_or_url : a built-in set (`digits`), or the URL of an .npz file with `x` and `y`.
+    name_or_url : a built-in set (`digits`), or path or fsspec URL of a data file (`infra.data_files`).
     n_partitions : how many parts; their sizes differ by at most one row.
     seed : deals the rows to the parts.
+    app : what will be trained; data that it cannot learn from are refused.
 
     Raises
     ------
@@ -84,18 +77,23 @@ def prepare(blobs: Blobs, job_id: str, name_or_url: str, n_partitions: int, seed
                 "use another job id, or remove it"
             )
         if _whole(blobs, paths.data, manifest):
+            _check_classes(name_or_url, manifest.about["classes"], app)
             return _summary(blobs, paths, manifest)
-    train, heldout = _split(_load(name_or_url), name_or_url)
-    if n_partitions > len(train.y):
-        raise InputError(f"data {name_or_url}: has {len(train.y)} rows to train on, too few for {n_partitions} parts")
+    train, heldout = _halves(name_or_url, n_partitions, app)
     about = wanted | {
-        "rows": len(train.y),
-        "heldout_rows": len(heldout.y),
+        "rows": len(train),
+        "heldout_rows": len(heldout),
         "features": train.x.shape[1],
-        "classes": int(max(train.y.max(), heldout.y.max())) + 1,
+        "classes": len(train.labels),
+        "labels": list(train.labels),
     }
     manifest = blobs.write_set(paths.data, _files(train, heldout, n_partitions, seed), about)
     return _summary(blobs, paths, manifest)
+
+
+def check_data(name_or_url: str, n_partitions: int, app: str | None = None) -> None:
+    """Raise what `prepare` would raise of this source; nothing is written."""
+    _halves(name_or_url, n_partitions, app)
 
 
 def deal(n_rows: int, n_partitions: int, seed: int) -> list[np.ndarray]:
@@ -103,8 +101,8 @@ def deal(n_rows: int, n_partitions: int, seed: int) -> list[np.ndarray]:
     return np.array_split(np.random.default_rng(seed).permutation(n_rows), n_partitions)
 
 
-def _files(train: _Examples, heldout: _Examples, n_partitions: int, seed: int) -> Iterator[tuple[str, bytes]]:
-    for partition, rows in enumerate(deal(len(train.y), n_partitions, seed)):
+def _files(train: Examples, heldout: Examples, n_partitions: int, seed: int) -> Iterator[tuple[str, bytes]]:
+    for partition, rows in enumerate(deal(len(train), n_partitions, seed)):
         yield part_name(partition), npz_bytes(train.take(rows).arrays())
     yield HELD_OUT, npz_bytes(heldout.arrays())
 
@@ -127,69 +125,21 @@ def _summary(blobs: Blobs, paths: JobPaths, manifest: Manifest) -> DataSummary:
     )
 
 
-def _digits() -> tuple[np.ndarray, np.ndarray]:
-    try:
-        from sklearn.datasets import load_digits  # heavy, and not on a node
-    except ImportError:
-        raise InputError("data digits: needs scikit-learn; install proteus[local]") from None
-    x, y = load_digits(return_X_y=True)
-    return x / 16.0, y
-
-
-#: Name -> loader of (x, y).
-BUILT_IN: Mapping[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = MappingProxyType({"digits": _digits})
-
-
-def _load(name_or_url: str) -> _Examples:
-    if name_or_url in BUILT_IN:
-        x, y = BUILT_IN[name_or_url]()
-    elif name_or_url.endswith(".npz"):
-        x, y = _read_npz(name_or_url)
-    else:
+def _halves(source: str, n_partitions: int, app: str | None) -> tuple[Examples, Examples]:
+    """Return what a source has to train on and what is held out, all of it checked."""
+    table = read_data(source)
+    whole = examples(source, table)
+    _check_classes(source, len(whole.labels), app)
+    train, heldout = hold_out(source, table, whole)
+    if n_partitions > len(train):
         raise InputError(
-            f"data {name_or_url!r}: unknown; known are {', '.join(sorted(BUILT_IN))}, or the URL of an .npz"
+            f"data {source}: has {len(train)} rows to train on, too few for {n_partitions} parts; want one a part"
         )
-    return _checked(name_or_url, np.asarray(x), np.asarray(y))
+    return train, heldout
 
 
-def _read_npz(url: str) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        with fsspec.open(url, "rb") as file:
-            arrays = npz_arrays(file.read(), url)
-    except (OSError, ValueError, ImportError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise InputError(f"data {url}: cannot be read: {reason}") from None
-    except BlobError as error:
-        raise InputError(f"data {error}") from None
-    if missing := [name for name in ("x", "y") if name not in arrays]:
-        raise InputError(f"data {url}: has no array {missing[0]!r}; want x (rows, features) and y (rows)")
-    return arrays["x"], arrays["y"]
-
-
-def _checked(source: str, x: np.ndarray, y: np.ndarray) -> _Examples:
-    if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or not x.shape[1]:
-        raise InputError(
-            f"data {source}: x of shape {x.shape} and y of shape {y.shape}; want (rows, features), (rows,)"
-        )
-    if x.dtype.kind not in "fiub" or y.dtype.kind not in "iu":
-        raise InputError(f"data {source}: x is {x.dtype} and y is {y.dtype}; want numbers and whole numbers")
-    if not len(y) or y.min() < 0 or y.max() > np.iinfo(np.int32).max:
-        raise InputError(f"data {source}: y must hold classes 0, 1, …, one a row")
-    x = x.astype(np.float32)
-    if not (fine := np.isfinite(x).all(axis=1)).all():
-        raise InputError(f"data {source}: row {int(np.argmin(fine))} of x is not finite")
-    return _Examples(x, y.astype(np.int32), np.arange(len(y), dtype=np.int64))
-
-
-def _split(examples: _Examples, source: str) -> tuple[_Examples, _Examples]:
-    try:
-        from sklearn.model_selection import train_test_split  # heavy, and not on a node
-    except ImportError:
-        raise InputError(f"data {source}: needs scikit-learn to hold a part out; install proteus[local]") from None
-    try:
-        train, heldout = train_test_split(
-            np.arange(len(examples.y)), test_size=_HELD_OUT_SHARE, stratify=examples.y, random_state=_SPLIT_SEED
-        )
-    except ValueError as error:
-        raise InputError(f"data {source}: a fifth of each class cannot be held out: {error}") from None
-    return examples.take(train), examples.take(heldout)
+def _check_classes(source: str, classes: int, app: str | None) -> None:
+    least = _LEAST_CLASSES.get(app or "", 0)
+    if classes < least:
+        what = "all rows have one label" if classes else "the labels are numbers with fractions, which are no classes"
+        raise InputError(f"data {source}: {what}; {app} wants at least {least} classes")

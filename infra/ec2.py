@@ -226,6 +226,20 @@ class Ec2SpotMarket:
         points += before.values()
         return sorted(points, key=lambda point: (point.at_s, point.market))
 
+    def newest_price_s(self, after_s: int, until_s: int) -> int | None:
+        """Return when the newest price was told; see `SpotMarket.newest_price_s`. EC2 tells the newest first."""
+        try:
+            page = self._client.describe_spot_price_history(
+                ProductDescriptions=[_PRODUCT],
+                StartTime=datetime.fromtimestamp(after_s, UTC),
+                EndTime=datetime.fromtimestamp(until_s, UTC),
+                MaxResults=_PAGE,
+            )
+        except (ClientError, BotoCoreError) as error:
+            _raise(error)
+        times_s = [int(row["Timestamp"].timestamp()) for row in page["SpotPriceHistory"]]
+        return max((at_s for at_s in times_s if after_s < at_s <= until_s), default=None)
+
     def _history(self, markets: Iterable[Market], from_s: int, until_s: int) -> Iterator[PricePoint]:
         wanted = dict.fromkeys(markets)
         types: Any = sorted({market.instance_type for market in wanted})  # the stubs list every type of their day

@@ -30,6 +30,9 @@ _STATE_CODES = {
     InstanceState.TERMINATED: 48,
 }
 
+#: What a machine that an earlier process of this market sold is said to be made from.
+_FORGOTTEN_IMAGE = "ami-00000000"
+
 
 class Ec2Actions:
     """The actions of one endpoint.
@@ -222,7 +225,7 @@ class Ec2Actions:
             transition = reason if fact.end_cause is EndCause.EVICTED else by_user
         return {
             "InstanceId": fact.instance_id,
-            "ImageId": self._images[fact.instance_id],
+            "ImageId": self._images.get(fact.instance_id, _FORGOTTEN_IMAGE),
             "InstanceType": fact.market.instance_type,
             "LaunchTime": _moment(fact.launched_at_s),
             "Placement": {"AvailabilityZone": fact.market.zone, "Tenancy": "default"},
@@ -272,7 +275,7 @@ class Ec2Actions:
             "ProductDescription": PRODUCT,
             "LaunchSpecification": {
                 "InstanceType": fact.market.instance_type,
-                "ImageId": self._images[fact.instance_id],
+                "ImageId": self._images.get(fact.instance_id, _FORGOTTEN_IMAGE),
                 "Placement": {"AvailabilityZone": fact.market.zone},
             },
         }

@@ -16,7 +16,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ from infra.ec2_instances import Machines
 from infra.ec2_protocol import Ec2Error, Ec2Protocol
 from infra.errors import InputError, ProteusError
 from infra.faults import Fault, FaultKind
+from infra.market_state import file_digest, read_state, write_state
 from infra.metadata import Metadata
 from infra.simmarket import ChangeKind, NoticeMode, SimSpotMarket
 
@@ -51,6 +52,7 @@ class Endpoint:
     region : what the market calls itself.
     passed : variables for every machine's environment.
     host, port : where to listen; port 0 takes a free one.
+    remember : told whenever something has happened to an instance, before the buyer is.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Endpoint:
         passed: Mapping[str, str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        remember: Callable[[], None] = lambda: None,
     ) -> None:
         self._market = market
         self._clock = clock
@@ -71,6 +74,7 @@ class Endpoint:
         self._actions = Ec2Actions(market, region)
         self._machines = Machines(work_dir, secrets.token_hex(8), passed or {})
         self._region = region
+        self._remember = remember
         self.url = ""
 
     @property
@@ -111,7 +115,10 @@ class Endpoint:
         """Do to the machines what has happened to the instances, and the other way round."""
         for instance_id in self._machines.collect():
             self._actions.shut_down(instance_id)
-        for change in self._market.advance():
+        changes = self._market.advance()
+        if changes:
+            self._remember()
+        for change in changes:
             if change.kind is ChangeKind.RUNNING and not self._market.has_ended(change.instance_id):
                 user_data = self._market.request_of(change.instance_id).user_data
                 self._machines.start(change.instance_id, user_data, self.metadata_url)
@@ -177,6 +184,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--work-dir", type=Path, required=True, help="the machines' disks")
     parser.add_argument("--announce", type=Path, required=True, help="gets url, metadata_url and pid, when all is up")
     parser.add_argument("--log", type=Path, help="gets the market's record of instances, when all ends")
+    parser.add_argument("--state", type=Path, help="keeps what was sold; a market that was ended goes on from it")
     parser.add_argument("--region", default="us-east-1")
     parser.add_argument("--notice-s", type=int, default=120, help="market seconds from notice to eviction")
     parser.add_argument("--notice", type=NoticeMode, choices=list(NoticeMode), default=NoticeMode.LEAD)
@@ -205,17 +213,33 @@ def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
     )
 
 
+def _memory(market: SimSpotMarket, options: argparse.Namespace) -> Callable[[], None]:
+    """Have the market go on from its file, if it has one; return what keeps that file up to date."""
+    if options.state is None:
+        return lambda: None
+    digest = file_digest(options.prices)
+    before = read_state(options.state)
+    if before is not None:
+        if before.prices != digest:
+            raise InputError(f"--prices {options.prices}: is not the file that {options.state} goes on from; name that")
+        market.restore(before)
+    return lambda: write_state(options.state, market.state(digest))
+
+
 async def _serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     clock = open_clock(options.clock)
+    market = build_market(options, clock)
+    remember = _memory(market, options)
     endpoint = Endpoint(
-        build_market(options, clock),
+        market,
         clock,
         options.work_dir.absolute(),
         options.region,
         {name: os.environ[name] for name in options.pass_env if name in os.environ},
         options.host,
         options.port,
+        remember,
     )
     parent = psutil.Process(options.parent_pid) if options.parent_pid is not None else None
     await endpoint.start()
@@ -233,6 +257,7 @@ async def _serve(options: argparse.Namespace) -> None:
         try:
             if options.log is not None:
                 options.log.write_text(json.dumps(endpoint.log(), indent=1))
+            remember()
         finally:
             await endpoint.stop()
 

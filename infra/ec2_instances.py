@@ -68,7 +68,7 @@ class Machines:
     def start(self, instance_id: str, user_data: str, metadata_url: str) -> None:
         """Boot a machine: run its user-data, if that is a script."""
         home = self._work_dir / instance_id
-        (home / "tmp").mkdir(parents=True)
+        (home / "tmp").mkdir(parents=True, exist_ok=True)  # it boots again when its market was ended in between
         script = home / "user-data"
         script.write_text(user_data)
         script.chmod(0o700)

@@ -1,12 +1,12 @@
 """The tables of jobs and of their progress."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Row, func, insert, select, update
 
 from infra.database import insert_or
+from infra.json_values import finite
 from infra.records import (
     JOB_TRANSITIONS,
     IllegalTransition,
@@ -17,7 +17,7 @@ from infra.records import (
     StoreError,
     UnknownRecord,
 )
-from infra.schema import jobs, observations
+from infra.schema import jobs, journal, observations
 from infra.tables import Tables, columns, one, plain
 
 
@@ -94,7 +94,7 @@ class JobTables(Tables):
         """Write down a point of a job's progress; a number that JSON lacks (a loss that left the floats) becomes null."""
         with self.write() as connection:
             one(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
-            row = {"job_id": job_id, "at_s": at_s, "kind": kind, "payload": _finite(dict(payload))}
+            row = {"job_id": job_id, "at_s": at_s, "kind": kind, "payload": finite(dict(payload))}
             connection.execute(insert(observations), [row])
 
     def observations(self, job_id: str, kind: str | None = None) -> list[Observation]:
@@ -106,6 +106,16 @@ class JobTables(Tables):
         with self.read() as connection:
             return [Observation(row.job_id, row.at_s, row.kind, row.payload) for row in connection.execute(query)]
 
+    def last_seen_s(self, job_id: str) -> float | None:
+        """Return the market time of the newest thing that was written down of a job; None where nothing was."""
+        times = (
+            select(func.max(observations.c.at_s)).where(observations.c.job_id == job_id),
+            select(func.max(journal.c.known_at_s)).where(journal.c.job_id == job_id),
+        )
+        with self.read() as connection:
+            found = [connection.execute(query).scalar_one() for query in times]
+        return max((float(at_s) for at_s in found if at_s is not None), default=None)
+
     def last_observation(self, job_id: str, kind: str) -> Observation | None:
         """Return the newest observation of one kind, or None."""
         query = select(observations).where(observations.c.job_id == job_id, observations.c.kind == kind)
@@ -113,16 +123,6 @@ class JobTables(Tables):
         with self.read() as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else Observation(row.job_id, row.at_s, row.kind, row.payload)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return value
 
 
 def _job(row: Row[Any]) -> Job:

@@ -20,6 +20,8 @@ QUIET: Mapping[str, str] = {
     "DO_NOT_TRACK": "1",
     # What runs say goes to the API (and so to the UI); a terminal is for the job's progress.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "ERROR",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "tasks",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
 }
 
 
@@ -68,6 +70,16 @@ class LocalPrefect:
             if clock.now_s() > deadline_s:
                 raise ProteusError(f"the Prefect server did not answer within {timeout_s:.0f} s: {self._child.tail()}")
             clock.wait_until(clock.now_s() + 0.1)
+
+    def bury_unfinished(self) -> None:
+        """Mark the flow runs that an earlier server left under way as crashed: whatever ran them is gone."""
+        under_way = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}}}
+        crashed = {"type": "CRASHED", "name": "Crashed", "message": "its process ended; the job goes on in a new run"}
+        with httpx.Client(base_url=self.api_url, timeout=10.0) as api:
+            while runs := api.post("/flow_runs/filter", json=under_way).raise_for_status().json():
+                for run in runs:
+                    state = {"state": crashed, "force": True}
+                    api.post(f"/flow_runs/{run['id']}/set_state", json=state).raise_for_status()
 
     def stop(self) -> None:
         """End the server."""

@@ -27,6 +27,8 @@ LOCAL_AWS = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
+#: The scale of a clock that stands still, near enough.
+STILL = 1e-6
 _LOOPBACK = "127.0.0.1,localhost"
 
 
@@ -62,6 +64,16 @@ def own_directory(directory: Path) -> Iterator[None]:
             raise
 
 
+def market_file(directory: Path) -> Path:
+    """Return where a run in `directory` keeps what its market has sold."""
+    return directory / "market.json"
+
+
+def clock_file(directory: Path) -> Path:
+    """Return where a run in `directory` keeps its clock."""
+    return directory / "clock.json"
+
+
 class LocalWorld:
     """A simulated market and the servers around it, as child processes of this one.
 
@@ -69,7 +81,7 @@ class LocalWorld:
     ----------
     directory : where state, logs and the machines' disks go.
     prices, catalog : the market to replay, and its instance types (None: the shipped ones).
-    start_s : market time at which it begins.
+    start_s : market time at which it begins, or goes on where it has stood still.
     scale : market seconds per real second.
     notice_s : warning before an eviction, in market seconds.
     endpoint_url : an endpoint that runs already; None starts one.
@@ -92,7 +104,7 @@ class LocalWorld:
         self._scale = scale
         self._notice_s = notice_s
         self.endpoint_url = endpoint_url
-        self._clock_file = directory / "clock.json"
+        self._clock_file = clock_file(directory)
         self._endpoint: Child | None = None
         self.prefect = LocalPrefect(directory / "prefect", directory / "logs" / "prefect.log")
 
@@ -100,11 +112,12 @@ class LocalWorld:
         """Start everything and wait until it answers; the market's clock starts last."""
         self.directory.mkdir(parents=True, exist_ok=True)
         # The clock barely moves until everything is up: nobody can buy before that.
-        ScaledClock.create(self._clock_file, self._start_s, 1e-6)
+        ScaledClock.create(self._clock_file, self._start_s, STILL)
         self.prefect.start()
         if self.endpoint_url is None:
             self.endpoint_url = self._start_endpoint()
         self.prefect.wait_ready()
+        self.prefect.bury_unfinished()
         self.clock = ScaledClock.create(self._clock_file, self._start_s, self._scale)
 
     def close(self) -> None:
@@ -144,6 +157,7 @@ class LocalWorld:
             *("--work-dir", str(self.directory / "machines")),
             *("--announce", str(announce)),
             *("--log", str(self.directory / "market-log.json")),
+            *("--state", str(market_file(self.directory))),
             *("--parent-pid", str(os.getpid())),
         ]
         if self._catalog is not None:

@@ -3,7 +3,8 @@
 Without `--controller` it is a node: one Dask worker with the engine's agent. With it, it is the job's controller: Dask's
 scheduler and the engine's controller, nothing else; the first reliable node runs both, as two processes, so that a kernel
 never holds the controller up. They meet through the blob store: the controller writes its address to
-`jobs/<id>/rendezvous.json`, nodes poll until it is there and read it again when the scheduler goes.
+`jobs/<id>/rendezvous.json`, nodes poll until it is there and read it again when the scheduler goes. What either says is
+kept there too (`node_logs`).
 
 Exit code 0: told to close, or ended by SIGTERM. 1: failed. 2: bad options. 3: nobody was met in `--patience-s`. The
 supervisor in the user-data starts anew whatever does not end with 0.
@@ -13,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from infra.blobs import Blobs
+    from infra.code import JobCode
     from infra.notices import NoticePoller
     from psengine.model import JobConfig
     from psengine.plugins import AgentPlugin
@@ -92,20 +96,29 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ[name] = "1"  # before NumPy is imported, which reads them once
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it would tell of every look for a notice
+    logging.captureWarnings(True)
+    faulthandler.enable()
     import dask
 
     dask.config.set(DASK_CONFIG)
     from infra.errors import ProteusError
+    from infra.node_logs import kept_logs
 
-    try:
-        return asyncio.run(_run(options))
-    except ProteusError as error:
-        logger.error("%s", error)
-        return error.exit_code
+    role = "controller" if options.controller else "node"
+    with kept_logs(options.job, options.name, role, lambda: _open(options.blob)):
+        try:
+            return asyncio.run(_run(options))
+        except ProteusError as error:
+            logger.error("%s", error)
+            return error.exit_code
+        except Exception:  # told here, while the log is kept
+            logger.exception("a fault in the program")
+            return 1
 
 
 async def _run(options: argparse.Namespace) -> int:
     from infra.blobs import JobPaths
+    from infra.code import JobCode
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -113,7 +126,8 @@ async def _run(options: argparse.Namespace) -> int:
         loop.add_signal_handler(number, stop.set)
     blobs, rendezvous = _open(options.blob), JobPaths(options.job).rendezvous
     work = _controller if options.controller else _node
-    return await work(options, blobs, rendezvous, stop)
+    with tempfile.TemporaryDirectory(prefix="proteus-code-") as place:
+        return await work(options, blobs, rendezvous, stop, JobCode(blobs, options.job, Path(place)))
 
 
 def _open(url: str) -> Blobs:
@@ -127,13 +141,15 @@ def _open(url: str) -> Blobs:
 # -- the controller -------------------------------------------------------------------------------------------------
 
 
-async def _controller(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop: asyncio.Event) -> int:
+async def _controller(
+    options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop: asyncio.Event, code: JobCode
+) -> int:
     from distributed import Scheduler
 
     from psengine.shell import ControllerShell
 
     async with Scheduler(host=options.host, port=0, dashboard=False, dashboard_address=":0") as scheduler:
-        shell = ControllerShell(scheduler, _world(blobs))
+        shell = ControllerShell(scheduler, _world(blobs, code))
         shell.open()
         meeting = {"address": scheduler.address, "job_id": options.job, "name": options.name, "pid": os.getpid()}
         await asyncio.to_thread(blobs.write_json, rendezvous, meeting)
@@ -169,8 +185,9 @@ def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
         blobs.remove(rendezvous)
 
 
-def _world(blobs: Blobs) -> World:
+def _world(blobs: Blobs, code: JobCode) -> World:
     from infra.blobs import JobPaths, npz_bytes
+    from infra.checkpoints import find_checkpoint, save_checkpoint
     from infra.clock import SystemClock
     from infra.datasets import HELD_OUT
     from psengine.shell import World
@@ -193,15 +210,25 @@ def _world(blobs: Blobs) -> World:
         if events_url is not None:
             report_notice(events_url, about)
 
-    return World(read_heldout, save, find_finished, SystemClock().now_s, report_notice)
+    return World(
+        read_heldout,
+        save,
+        find_finished,
+        SystemClock().now_s,
+        report_notice,
+        partial(save_checkpoint, blobs),
+        partial(find_checkpoint, blobs),
+        code.load,
+    )
 
 
 # -- a node ---------------------------------------------------------------------------------------------------------
 
 
-async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop: asyncio.Event) -> int:
+async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop: asyncio.Event, code: JobCode) -> int:
     from distributed import Worker
 
+    from infra.blobs import BlobError, DamagedSet
     from psengine.plugins import AgentPlugin, hello
 
     generation = 0
@@ -209,8 +236,16 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
         address = await _meet(blobs, rendezvous, options.patience_s, stop)
         if address is None:
             return 0 if stop.is_set() else 3
+        try:
+            code_sha256 = await asyncio.to_thread(code.digest)
+        except DamagedSet:
+            raise  # nothing is joined with that; the supervisor tries again, ever more slowly
+        except BlobError as error:  # the store has a bad moment
+            logger.warning("%s", error)
+            await _first(stop.wait(), asyncio.sleep(1.0))
+            continue
         generation += 1
-        plugin = AgentPlugin(options.name, options.threads, _load)
+        plugin = AgentPlugin(options.name, options.threads, _load, partial(_load_shard, blobs))
         with tempfile.TemporaryDirectory(prefix="proteus-node-") as scratch:
             worker = Worker(
                 address,
@@ -221,7 +256,7 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
                 death_timeout=_CALL_S,
                 local_directory=scratch,
                 plugins=(plugin,),
-                startup_information=hello(options.name, options.tier, options.threads),
+                startup_information=hello(options.name, options.tier, options.threads, code_sha256),
                 dashboard=False,
             )
             try:
@@ -274,6 +309,12 @@ def _load(data_url: str, partition: int) -> Mapping[str, NDArray[np.generic]]:
     from infra.datasets import part_name
 
     return _open(data_url).read_npz(part_name(partition))
+
+
+def _load_shard(blobs: Blobs, checkpoint: str, shard: int) -> Mapping[str, NDArray[np.generic]]:
+    from infra.checkpoints import read_shard
+
+    return read_shard(blobs, checkpoint, shard)
 
 
 async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, controller: str) -> None:

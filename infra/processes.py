@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -74,6 +75,21 @@ class Child:
         except OSError:
             return f"(no log at {self.log})"
 
+    def freeze(self) -> None:
+        """Stop the process where it is. It cannot end by itself then: `kill` it soon."""
+        self._signal(signal.SIGSTOP)
+
+    def tell(self) -> None:
+        """Tell the process to end, and do not wait for it."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process and its group at once, by force."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
     def stop(self, grace_s: float = _GRACE_S) -> None:
         """End the process and everything it started: first kindly, after `grace_s` by force."""
         if self._process is None:
@@ -109,3 +125,10 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def stop_together(children: Collection[Child], grace_s: float = _GRACE_S) -> None:
+    """End children as `Child.stop` does, all in the time that one may take."""
+    with ThreadPoolExecutor(max(1, len(children)), thread_name_prefix="stop") as pool:
+        for _ in pool.map(lambda child: child.stop(grace_s), children):
+            continue

@@ -48,6 +48,9 @@ class Settings(BaseSettings):
     poll_s: float = Field(5.0, gt=0, description="Seconds between two looks for a notice, on a node.")
     renewal_lead_s: int = Field(240, gt=0, description="A renewal is decided this long before an hour ends.")
     history_days: float = Field(14.0, gt=0, description="Price history that the eviction model is fitted on.")
+    prices_max_age_s: int = Field(
+        21 * 86_400, gt=0, description="Nothing is bought or fitted on prices that nobody has told for this long."
+    )
     events_url: str | None = Field(
         None, description="Prefect API that the reliable tier reports notices to; unset: a tick finds out."
     )

@@ -23,6 +23,8 @@ from bidding.money import Micros, to_dollars
 from bidding.ports import BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
 from bidding.traces import TraceSet
 from infra.faults import Fault, FaultKind, FaultScript
+from infra.market_state import InstanceState as Remembered
+from infra.market_state import MarketState
 
 _TOKEN_LENGTH = 64
 _USER_DATA_BYTES = 16384
@@ -185,6 +187,13 @@ class SimSpotMarket:
         points.sort(key=lambda point: (point.at_s, point.market))
         return points
 
+    def newest_price_s(self, after_s: int, until_s: int) -> int | None:
+        """Return when the newest price was told; see `SpotMarket.newest_price_s`."""
+        last_s = min(until_s, self.enter("price_history"))
+        found = [trace.times_s[trace.times_s <= last_s] for trace in self.traces.values()]
+        newest_s = max((int(times_s[-1]) for times_s in found if times_s.size), default=after_s)
+        return newest_s if newest_s > after_s else None
+
     # What the endpoint and the tests use beside it
 
     def advance(self, now_s: float | None = None) -> list[MarketChange]:
@@ -224,6 +233,32 @@ class SimSpotMarket:
         """Return every instance there ever was, in order of launch: the market's own record, for bills."""
         self._carry_out(int(self._clock()))
         return [self._fact(held) for held in self._held.values()]
+
+    def state(self, prices: str) -> MarketState:
+        """Return what has been sold, to go on from by `restore`; `prices` says which traces these are."""
+        instances = tuple(
+            Remembered(one.instance_id, one.request, one.launched_at_s, one.ended_at_s, one.end_cause)
+            for one in self._held.values()
+        )
+        return MarketState(self._now_s, self._seed, prices, instances)
+
+    def restore(self, state: MarketState) -> None:
+        """Go on from `state`, on the traces that it is of; nothing was sold yet.
+
+        What was alive boots again with the next `advance`, and what was due since then comes at its own second.
+        """
+        self._seed, self._now_s = state.seed, state.now_s
+        purchases: dict[tuple[str, str], list[str]] = {}
+        for one in state.instances:
+            held = self._remember(one.instance_id, one.request, one.launched_at_s)
+            if one.ended_at_s is None:
+                self._look_ahead(held)
+            else:
+                held.ended_at_s, held.end_cause = one.ended_at_s, one.end_cause
+                held.marked = held.marks_at_s is not None and held.marks_at_s <= one.ended_at_s
+            key = (one.request.market.zone, one.request.token)
+            purchases.setdefault(key, []).append(one.instance_id)
+            self._purchases[key] = (one.request, tuple(purchases[key]))
 
     def shut_down(self, instance_id: str) -> None:
         """Let an instance end that shut itself down; no call of ours, so no fault meets it."""
@@ -293,21 +328,29 @@ class SimSpotMarket:
             )
 
     def _hold(self, request: LaunchRequest, now_s: int) -> _Held:
-        number = len(self._held)
-        digest = hashlib.blake2s(f"{self._seed}/{number}".encode()).hexdigest()
-        evicts_at_s = self._crossing(request, now_s)
+        digest = hashlib.blake2s(f"{self._seed}/{len(self._held)}".encode()).hexdigest()
+        held = self._remember(f"i-{digest[:17]}", request, now_s)
+        self._changes.append(MarketChange(now_s, ChangeKind.LAUNCHED, held.instance_id))
+        self._look_ahead(held)
+        return held
+
+    def _remember(self, instance_id: str, request: LaunchRequest, launched_at_s: int) -> _Held:
+        evicts_at_s = self._crossing(request, launched_at_s)
         marks_at_s = None
         if evicts_at_s is not None and self._notice is NoticeMode.LEAD:
-            marks_at_s = max(evicts_at_s - self._notice_s, now_s)
-        held = _Held(number, f"i-{digest[:17]}", request, now_s, now_s + self._boot_s, evicts_at_s, marks_at_s)
-        self._held[held.instance_id] = held
-        self._changes.append(MarketChange(now_s, ChangeKind.LAUNCHED, held.instance_id))
-        self._schedule(held.runs_at_s, _Due.RUN, held.instance_id)
-        if marks_at_s is not None:
-            self._schedule(marks_at_s, _Due.MARK, held.instance_id)
-        if evicts_at_s is not None:
-            self._schedule(evicts_at_s, _Due.EVICT, held.instance_id)
+            marks_at_s = max(evicts_at_s - self._notice_s, launched_at_s)
+        runs_at_s = launched_at_s + self._boot_s
+        held = _Held(len(self._held), instance_id, request, launched_at_s, runs_at_s, evicts_at_s, marks_at_s)
+        self._held[instance_id] = held
         return held
+
+    def _look_ahead(self, held: _Held) -> None:
+        """Note what will happen to an instance."""
+        self._schedule(held.runs_at_s, _Due.RUN, held.instance_id)
+        if held.marks_at_s is not None:
+            self._schedule(held.marks_at_s, _Due.MARK, held.instance_id)
+        if held.evicts_at_s is not None:
+            self._schedule(held.evicts_at_s, _Due.EVICT, held.instance_id)
 
     def _crossing(self, request: LaunchRequest, now_s: int) -> int | None:
         """Return the second at which the market will take an instance launched now; None if never."""

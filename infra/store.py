@@ -112,6 +112,11 @@ class Store(JobTables, PurchaseTables):
             )
             return connection.execute(statement.returning(claims.c.name)).one_or_none() is not None
 
+    def release_all(self) -> None:
+        """Give every claim up, whoever holds it: only for who knows that all holders are gone."""
+        with self.write() as connection:
+            connection.execute(delete(claims))
+
     def release(self, name: str, holder: str) -> bool:
         """Give `name` back, if `holder` still has it; return whether it had."""
         with self.write() as connection:

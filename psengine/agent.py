@@ -26,8 +26,12 @@ from psengine.transport import Transport, Unreachable
 
 logger = logging.getLogger(__name__)
 
+Arrays = Mapping[str, NDArray[np.generic]]
+
 #: (data_url, partition) -> the arrays of that partition; blocking, called on a thread
-Loader = Callable[[str, int], Mapping[str, NDArray[np.generic]]]
+Loader = Callable[[str, int], Arrays]
+#: (checkpoint, shard) -> the rows of every table that it kept; blocking, called on a thread
+ShardLoader = Callable[[str, int], Arrays]
 
 _REPORT_DEADLINE_S = 10.0
 _RETRY_S = 0.2
@@ -48,8 +52,8 @@ class NodeAgent:
         Name of the node; address of this process, which nobody had before.
     controller : str
         Address that reports go to.
-    loader : callable
-        Reads one partition.
+    loader, shard_loader : callable
+        Read one partition, and one shard of a checkpoint.
     threads : int
         Micro-tasks that run at one time.
     read_again_s : sequence of float
@@ -63,11 +67,13 @@ class NodeAgent:
         controller: str,
         transport: Transport,
         loader: Loader,
+        shard_loader: ShardLoader,
         threads: int,
         read_again_s: Sequence[float] = _READ_AGAIN_S,
     ) -> None:
         self.node, self.address, self._controller = node, address, controller
-        self.transport, self._loader, self._read_again_s = transport, loader, tuple(read_again_s)
+        self.transport, self._loader, self._shard_loader = transport, loader, shard_loader
+        self._read_again_s = tuple(read_again_s)
         self.server = ShardServer()
         self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
         #: {partition: what the application prepared}
@@ -116,7 +122,14 @@ class NodeAgent:
 
     async def _open(self, order: OpenShards) -> None:
         config, app, sharding = self._adopt(order.config)
-        self.server.open(app, sharding, config.seed, order.shards, order.epoch)
+        if order.checkpoint is None:
+            self.server.open(app, sharding, config.seed, order.shards, order.epoch)
+        else:
+            kept = order.checkpoint
+            for shard in order.shards:
+                arrays = await self._read(f"shard {shard} of {kept.name}", self._shard_loader, kept.name, shard)
+                rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+                self.server.restore(shard, order.epoch, rows, kept.clock, kept.clock * config.n_partitions)
         await self._report(ShardsOpened(self.node, self.address, order.shards, 0.0))
 
     async def _load(self, order: LoadPartitions) -> None:
@@ -153,18 +166,20 @@ class NodeAgent:
     async def _fetch(self, partition: int) -> Any:
         assert self._job is not None
         config, app, _ = self._job
+        arrays = await self._read(f"partition {partition}", self._loader, config.data_url, partition)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, app.prepare, arrays)
+
+    async def _read(self, what: str, read: Callable[..., Arrays], *arguments: Any) -> Arrays:
         loop = asyncio.get_running_loop()
         for again_s in (*self._read_again_s, None):
             try:
-                arrays = await loop.run_in_executor(self._readers, self._loader, config.data_url, partition)
+                return await loop.run_in_executor(self._readers, read, *arguments)
             except Exception as error:
                 # Each store has errors of its own, and all mean the same here: this node cannot read, just now.
-                logger.warning("partition %d was not read", partition, exc_info=error)
+                logger.warning("%s was not read", what, exc_info=error)
                 if again_s is None:
                     raise Unreadable(_line(error)) from error
                 await asyncio.sleep(again_s)
-            else:
-                return await loop.run_in_executor(self._readers, app.prepare, arrays)
         raise AssertionError("unreachable")
 
     async def _work(self) -> None:

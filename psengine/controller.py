@@ -6,7 +6,7 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | event | what follows |
 |---|---|
 | JobStarted | every node that is there is told to load; attach when it runs already |
-| NodeJoined | its share of partitions to load, in the background; nobody stops |
+| NodeJoined | its share of partitions to load, in the background; nobody stops; one with other code than the job's is set aside |
 | NodeReady | from the next dispatch on it owns what it holds of its share |
 | ShardsOpened | when all are open: the map to everybody, the first dispatch |
 | BatchDone | the clock may have become common: the next dispatch, or the end |
@@ -16,9 +16,12 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | NoticeReceived, DrainRequested | no new work; its partitions to their previous owners; drained when nothing runs |
 | NodeLost | what it ran is dispatched again at once under the next attempt |
 | TickDue | deadlines: start, notices, `max_seconds` |
+| HoldRequested | no clock beyond the one that it names is begun; nothing ends |
 | StopRequested | no new clock; the model of the clock under way; before the first clock: an end without a model |
 | EffectsMissing | the job fails, and nothing was saved |
 | SaveFailed | the shards are still there: gathered and saved again, see `saving` |
+| CheckpointRequested | what is committed is kept now, see `checkpointing` |
+| CheckpointSaved, CheckpointFailed | the next one is put off |
 
 Invariants: a partition has an owner while a ready node exists (once training began); owners are ready nodes; one attempt
 of a micro-task is current; nothing is dispatched beyond the driver's bound.
@@ -34,13 +37,18 @@ from __future__ import annotations
 
 from typing import Literal
 
+from psengine.checkpointing import Checkpoint, Checkpointing
 from psengine.drivers.ssp import SspDriver
 from psengine.events import (
     BatchDone,
     BatchFailed,
+    CheckpointFailed,
+    CheckpointRequested,
+    CheckpointSaved,
     DrainRequested,
     EffectsMissing,
     Event,
+    HoldRequested,
     JobFoundFinished,
     JobStarted,
     ModelSaved,
@@ -59,10 +67,12 @@ from psengine.instructions import (
     Dispatch,
     GatherModel,
     Instruction,
+    SaveCheckpoint,
 )
 from psengine.membership import Membership
 from psengine.microtasks import MicroTaskBook
 from psengine.model import JobConfig, TaskKey
+from psengine.nodes import NodeRecord
 from psengine.progress import Progress
 from psengine.saving import Saving
 from psengine.shardmap import ShardMap
@@ -95,10 +105,13 @@ class Controller:
         self.notices: list[dict[str, object]] = []
         self.lost_micro_tasks: int | None = None
         self.result: dict[str, object] | None = None
+        self.checkpoints = Checkpointing(None, 0)
+        self._restored: Checkpoint | None = None
         self._driver = SspDriver(0)
         self._begun = False
         self._batches = 0
         self._stop_at: int | None = None
+        self._hold_at: int | None = None
         self._stop_reason: str | None = None
         self._saving: Saving | None = None
         self._held_back: set[int] = set()
@@ -138,6 +151,9 @@ class Controller:
                 return self._on_tick(event)
             case StopRequested():
                 return self._on_stop(event.reason, event.now_s)
+            case HoldRequested():
+                self._hold_at = event.clock
+                return self._dispatch(event.now_s)
             case ModelSaved():
                 self._end(event.result)
                 return []
@@ -145,6 +161,15 @@ class Controller:
                 return self._on_effects_missing(event.lost)
             case SaveFailed():
                 return self._on_save_failed(event)
+            case CheckpointRequested():
+                self.checkpoints.request()
+                return self._keep(event.now_s)
+            case CheckpointSaved():
+                self.checkpoints.saved(event.clock, event.now_s)
+                return []
+            case CheckpointFailed():
+                self.checkpoints.failed(event.now_s)
+                return []
 
     # -- views ----------------------------------------------------------------------------------------------------
 
@@ -155,6 +180,14 @@ class Controller:
         if self._stop_at is None:
             return target
         return self._stop_at if target is None else min(self._stop_at, target)
+
+    @property
+    def limit(self) -> int | None:
+        """The clock after which none is begun just now: the last one, or an earlier one at which the job is held."""
+        last = self.last_clock
+        if self._hold_at is None or self._stop_at is not None:  # what is asked to end is not held up
+            return last
+        return self._hold_at if last is None else min(self._hold_at, last)
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant of the module docstring does not hold."""
@@ -175,9 +208,11 @@ class Controller:
     def _on_job_started(self, event: JobStarted) -> list[Instruction]:
         if self.config is not None:
             return []
-        self._adopt(event.config)
+        self._adopt(event.config, event.checkpoint)
         self.asked_s = event.now_s
         self.reason = f"waiting for {event.config.n_reliable} reliable node(s)"
+        if self._compare_code(self.members.in_state("joining")):
+            return self._without_the_unfit(event.now_s)
         return self._replan() + self._begin(event.now_s)
 
     def _on_found_finished(self, event: JobFoundFinished) -> list[Instruction]:
@@ -189,9 +224,15 @@ class Controller:
             self._end(event.result, "the model was there already")
         return []
 
-    def _adopt(self, config: JobConfig) -> None:
+    def _adopt(self, config: JobConfig, checkpoint: Checkpoint | None = None) -> None:
+        clock = 0 if checkpoint is None else checkpoint.clock
         self.config = config
-        self.book = MicroTaskBook(config.n_partitions)
+        self.book = MicroTaskBook(config.n_partitions, clock)
+        self.checkpoints = Checkpointing(config.checkpoint_s, clock)
+        self._restored = checkpoint
+        if checkpoint is not None:
+            self.progress.go_on(checkpoint.summary)
+            self.book.repeated = int(checkpoint.summary["repeated_micro_tasks"])
         self.members.adopt(config.n_partitions)
         self._driver = SspDriver(config.staleness)
 
@@ -199,14 +240,17 @@ class Controller:
         """Open the shards when enough nodes are there; a node that still loads is waited for, within limits."""
         if self.config is None or self.asked_s is None or self._begun or self.shards.opening:
             return []
-        reliable = [node for node in self.members.in_state("ready", "unfit") if node.tier == "reliable"]
+        tier = [node for node in self.members.nodes.values() if node.tier == "reliable" and not node.gone]
+        if len(tier) >= self.config.n_reliable > sum(map(self._can_serve, tier)):
+            return self._fail(f"too few nodes can serve: {self.members.set_aside}")
+        reliable = [node for node in self.members.in_state("ready", "unfit") if self._can_serve(node)]
         patient = now_s - self.asked_s < self.config.start_patience_s
         if len(reliable) < self.config.n_reliable or (patient and self.members.in_state("joining")):
             return []
         if not self.members.in_state("ready"):
             return []  # the unfit could serve, but nobody could work
         self.reason = "opening the shards"
-        return [*self.shards.open(self.config, reliable)]
+        return [*self.shards.open(self.config, reliable, self._restored)]
 
     def _on_shards_opened(self, event: ShardsOpened) -> list[Instruction]:
         if self.members.process(event.node, event.address) is None:
@@ -215,6 +259,7 @@ class Controller:
             return []
         self._begun = True
         self.progress.begin(event.now_s)
+        self.checkpoints.begin(event.now_s)
         there = self.members.in_state("joining", "ready", "unfit")
         maps: list[Instruction] = [self.shards.update_for(node) for node in there]
         return maps + self._replan() + self._dispatch(event.now_s)
@@ -223,7 +268,7 @@ class Controller:
         if self._saving is not None:
             return []
         self._stop_reason = reason
-        if self.book is None or not self._begun:
+        if self.book is None or not (self._begun or self._restored):  # there is nothing to save
             self._end(self._summary(now_s) | {"lost_micro_tasks": 0})
             return []
         self._stop_at = max(self.book.common, self.book.last_dispatched)
@@ -248,6 +293,15 @@ class Controller:
         self._saving = Saving(GatherModel(self.config, self.book.common, self.shards.owners, self._summary(now_s)))
         return [self._saving.order]
 
+    def _keep(self, now_s: float) -> list[Instruction]:
+        """Order a checkpoint of the common clock, if one is due."""
+        book = self.book
+        if not self._begun or self._saving is not None or book is None or self.config is None:
+            return []
+        if not self.checkpoints.take(book.common, now_s):
+            return []
+        return [SaveCheckpoint(self.config, book.common, self.shards.owners, self._summary(now_s))]
+
     def _summary(self, now_s: float) -> dict[str, object]:
         return {
             "job_id": self.config.job_id if self.config else None,
@@ -256,6 +310,8 @@ class Controller:
             "seconds": self.progress.seconds(now_s),
             "kernel_seconds": self.progress.kernel_seconds,
             "losses": [list(pair) for pair in self.progress.losses],
+            "seconds_by_clock": list(self.progress.clock_seconds),
+            "stage_by_clock": list(self.progress.clock_stages),
             "repeated_micro_tasks": self.book.repeated if self.book else 0,
             "micro_tasks_done": dict(self.progress.done_by_tier),
             "stopped": self._stop_reason,
@@ -284,11 +340,13 @@ class Controller:
         known = self.members.nodes.get(event.node)
         if known is not None and not known.gone:  # its process was replaced before the loss was seen
             out += self._on_lost(NodeLost(known.address, "its process was replaced", event.now_s))
-        node = self.members.join(event.node, event.address, event.tier, event.threads)
+        node = self.members.join(event.node, event.address, event.tier, event.threads, event.code_sha256)
         if self.state in ENDED:
             return out
         if self._begun:
             out.append(self.shards.update_for(node))
+        if self._compare_code([node]):
+            return out + self._without_the_unfit(event.now_s)
         return out + self._replan()
 
     def _on_ready(self, event: NodeReady) -> list[Instruction]:
@@ -305,11 +363,28 @@ class Controller:
         if node is None or node.state not in ("joining", "ready"):
             return []
         node.state, node.error = "unfit", event.error
-        here = [other for other in self.members.nodes.values() if not other.gone]
-        awaited = 0 if self.config is None else self.config.n_reliable - sum(n.tier == "reliable" for n in here)
-        if awaited <= 0 and all(other.state == "unfit" for other in here):
+        return self._without_the_unfit(event.now_s)
+
+    def _compare_code(self, nodes: list[NodeRecord]) -> bool:
+        """Set those aside whose code is not the job's, and return whether there are any; without a job all may stay."""
+        found = False
+        for node in nodes:
+            if self.config is not None and (misfit := self.config.code_misfit(node.code_sha256)):
+                node.state, node.error, found = "unfit", f"it {misfit}", True
+        return found
+
+    def _can_serve(self, node: NodeRecord) -> bool:
+        """Whether shards can be opened on a node: for want of a disk it may be unfit, for want of the code not."""
+        return node.tier == "reliable" and self.config is not None and not self.config.code_misfit(node.code_sha256)
+
+    def _without_the_unfit(self, now_s: float) -> list[Instruction]:
+        """Go on without the nodes that were set aside; fail when there are no others, and none is awaited."""
+        here = [node for node in self.members.nodes.values() if not node.gone]
+        wanted = 0 if self.config is None else self.config.n_reliable
+        complete = sum(node.tier == "reliable" for node in here) >= wanted
+        if complete and all(node.state == "unfit" for node in here):
             return self._fail(f"no node can load: {self.members.set_aside}")
-        return self._go_on(event.now_s)
+        return self._go_on(now_s)
 
     def _on_notice(self, event: NoticeReceived) -> list[Instruction]:
         node = self.members.nodes.get(event.node)
@@ -379,7 +454,7 @@ class Controller:
         aside = self.members.set_aside
         self.reason = "" if working else f"no node is left to work{aside and f' ({aside})'}; goes on when one joins"
         groups: dict[tuple[str, int], list[int]] = {}
-        for partition, clock in self._driver.ready(book.done, book.running, self.last_clock):
+        for partition, clock in self._driver.ready(book.done, book.running, self.limit):
             owner = self.members.placement.owner[partition]
             if owner is not None and partition not in self._held_back:
                 groups.setdefault((owner, clock), []).append(partition)
@@ -410,9 +485,11 @@ class Controller:
         self.progress.add(node, event.clock, done)
         if not node.gone:
             node.holds |= frozenset(stats.partition for stats in done)
-        self.progress.close(range(before + 1, book.common + 1), event.now_s)
+        self.progress.close(range(before + 1, book.common + 1), event.now_s, self.stage)
         self.members.settle(self._busy)
-        return self._dispatch(event.now_s)
+        # First the state that is to be kept: once the next clock is dispatched, its servers move on.
+        kept = self._keep(event.now_s) if book.common > before else []
+        return kept + self._dispatch(event.now_s)
 
     def _on_batch_failed(self, event: BatchFailed) -> list[Instruction]:
         if self.book is None or self.members.process(event.node, event.address) is None:

@@ -6,26 +6,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from psengine.checkpointing import Checkpoint
 from psengine.model import JobConfig, TaskStats, Tier
 
 
 @dataclass(frozen=True)
 class JobStarted:
-    """Somebody asks for a job; the same one again changes nothing."""
+    """Somebody asks for a job; the same one again changes nothing. It goes on from `checkpoint`, if there is one."""
 
     config: JobConfig
     now_s: float
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True)
 class NodeJoined:
-    """A node's process registered. `address` is unique to the process; a node that comes back has a new one."""
+    """A node's process registered. `address` is unique to the process; a node that comes back has a new one.
+
+    `code_sha256` is the digest of the user's code that the process has, empty where it has none.
+    """
 
     node: str
     address: str
     tier: Tier
     threads: int
     now_s: float
+    code_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,14 @@ class StopRequested:
 
 
 @dataclass(frozen=True)
+class HoldRequested:
+    """No clock after `clock` is to be begun, until another one, or None, is asked for. A stop overrules it."""
+
+    clock: int | None
+    now_s: float
+
+
+@dataclass(frozen=True)
 class ModelSaved:
     """The model of the committed clock is in the blob store, whole: no effect is missing from it."""
 
@@ -164,6 +178,29 @@ class SaveFailed:
 
     error: str
     fatal: bool
+    now_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointRequested:
+    """Somebody wants what is committed to be kept now."""
+
+    now_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    """The committed state of `clock` is in the blob store, whole."""
+
+    clock: int
+    now_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointFailed:
+    """The committed state could not be gathered or written; the next try comes by itself."""
+
+    error: str
     now_s: float
 
 
@@ -192,8 +229,12 @@ Event = (
     | NodeLost
     | TickDue
     | StopRequested
+    | HoldRequested
     | ModelSaved
     | EffectsMissing
     | SaveFailed
+    | CheckpointRequested
+    | CheckpointSaved
+    | CheckpointFailed
     | JobFoundFinished
 )

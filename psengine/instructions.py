@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from psengine.checkpointing import Checkpoint
 from psengine.model import JobConfig, TaskKey
 
 
 @dataclass(frozen=True)
 class OpenShards:
-    """Create these shards with their initial values and serve them under `epoch`."""
+    """Create these shards, with their initial values or those of `checkpoint`, and serve them under `epoch`."""
 
     node: str
     address: str
     config: JobConfig
     shards: tuple[int, ...]
     epoch: int
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True)
@@ -83,5 +85,15 @@ class GatherModel:
     summary: dict[str, object]
 
 
-Instruction = OpenShards | UpdateShardMap | LoadPartitions | Dispatch | GatherModel
+@dataclass(frozen=True)
+class SaveCheckpoint:
+    """Collect the shards at `committed` and write them down; answer with `CheckpointSaved` or `CheckpointFailed`."""
+
+    config: JobConfig
+    committed: int
+    owners: tuple[ShardOwner, ...]
+    summary: dict[str, object]
+
+
+Instruction = OpenShards | UpdateShardMap | LoadPartitions | Dispatch | GatherModel | SaveCheckpoint
 NodeInstruction = OpenShards | UpdateShardMap | LoadPartitions | Dispatch

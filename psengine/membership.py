@@ -6,7 +6,7 @@ It knows neither micro-tasks nor how the job stands: what runs where, it is told
 |---|---|
 | joining | it loads the partitions that it was asked for |
 | ready | it may own partitions |
-| unfit | it cannot load (its disk is full, its network is away): it owns nothing, and may still serve shards |
+| unfit | it cannot load (its disk is full, its network is away): it owns nothing, and may still serve shards, unless its code is another |
 | draining | it was told to go and finishes what it runs |
 | drained | nothing runs on it and it serves nothing: it can go |
 | lost | its process went before that |
@@ -64,10 +64,10 @@ class Membership:
 
     # -- nodes come and go ----------------------------------------------------------------------------------------
 
-    def join(self, name: str, address: str, tier: Tier, threads: int) -> NodeRecord:
+    def join(self, name: str, address: str, tier: Tier, threads: int, code_sha256: str = "") -> NodeRecord:
         """Note a process; it takes the place of one of the same name, at the end of the line."""
         self.nodes.pop(name, None)
-        self.nodes[name] = node = NodeRecord(name, address, tier, threads)
+        self.nodes[name] = node = NodeRecord(name, address, tier, threads, code_sha256)
         return node
 
     def lose(self, node: NodeRecord) -> None:

@@ -22,16 +22,16 @@ class Running:
 
 
 class MicroTaskBook:
-    """State of all micro-tasks of a job with `n_partitions` partitions."""
+    """State of all micro-tasks of a job with `n_partitions` partitions, all of which have completed `clock`."""
 
-    def __init__(self, n_partitions: int) -> None:
+    def __init__(self, n_partitions: int, clock: int = 0) -> None:
         #: last completed clock of each partition
-        self.done: list[int] = [0] * n_partitions
+        self.done: list[int] = [clock] * n_partitions
         #: {partition: its micro-task under way}, in order of dispatch
         self.running: dict[int, Running] = {}
         #: {partition: (clock, attempt) of its latest dispatch}
         self._latest: dict[int, tuple[int, int]] = {}
-        self.completions = 0
+        self.completions = clock * n_partitions
         #: dispatches beyond the first of a micro-task
         self.repeated = 0
         #: completions that came from a superseded attempt, or twice

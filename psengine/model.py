@@ -55,6 +55,10 @@ class JobConfig:
         Reliable nodes waited for before the shards are opened on them.
     start_patience_s : float
         How long the start waits for joined nodes that still load; after that it begins with those that are ready.
+    checkpoint_s : float or None
+        Real seconds between two checkpoints of the committed state; None: only when asked for.
+    code_sha256 : str
+        Digest of the file that holds the application, which every process must have; empty: it is installed.
     """
 
     job_id: str
@@ -69,6 +73,8 @@ class JobConfig:
     seed: int = 0
     n_reliable: int = 1
     start_patience_s: float = 10.0
+    checkpoint_s: float | None = None
+    code_sha256: str = ""
 
     def validate(self) -> None:
         """Raise `JobError` at the first field that cannot be."""
@@ -83,6 +89,17 @@ class JobConfig:
             raise JobError(f"clocks is {self.clocks}: it must be at least 1")
         if self.max_seconds is not None and self.max_seconds <= 0:
             raise JobError(f"max_seconds is {self.max_seconds}: it must be above 0")
+        if self.checkpoint_s is not None and self.checkpoint_s <= 0:
+            raise JobError(f"checkpoint_s is {self.checkpoint_s}: it must be above 0")
+        if not re.fullmatch("([0-9a-f]{64})?", self.code_sha256):
+            raise JobError(f"code_sha256 {self.code_sha256!r}: want 64 hexadecimal digits, or nothing")
+
+    def code_misfit(self, code_sha256: str) -> str:
+        """Return why a process whose code has this digest cannot work for the job; empty where it can."""
+        if code_sha256 == self.code_sha256:
+            return ""
+        has, wants = (digest[:12] or "no code" for digest in (code_sha256, self.code_sha256))
+        return f"has {has}, and the job wants {wants}: its code is another"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dict; `from_dict` inverts it."""

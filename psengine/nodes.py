@@ -20,6 +20,8 @@ class NodeRecord:
     address: str
     tier: Tier
     threads: int
+    #: digest of the user's code that its process has; empty where it has none
+    code_sha256: str = ""
     state: NodeState = "joining"
     gone: bool = False
     #: partitions it said it holds

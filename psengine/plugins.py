@@ -11,7 +11,7 @@ from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 
-from psengine.agent import Loader, NodeAgent
+from psengine.agent import Loader, NodeAgent, ShardLoader
 from psengine.instructions import NodeInstruction
 from psengine.model import Tier
 from psengine.transport import DaskTransport, pack
@@ -20,9 +20,9 @@ from psengine.transport import DaskTransport, pack
 HELLO = "proteus"
 
 
-def hello(node: str, tier: Tier, threads: int) -> dict[str, Callable[[Worker], dict[str, Any]]]:
+def hello(node: str, tier: Tier, threads: int, code_sha256: str = "") -> dict[str, Callable[[Worker], dict[str, Any]]]:
     """Return the `startup_information` that tells the scheduler's plugin what node joins."""
-    return {HELLO: lambda _: {"node": node, "tier": tier, "threads": threads}}
+    return {HELLO: lambda _: {"node": node, "tier": tier, "threads": threads, "code_sha256": code_sha256}}
 
 
 class AgentPlugin(WorkerPlugin):
@@ -30,15 +30,21 @@ class AgentPlugin(WorkerPlugin):
 
     name = "proteus-agent"
 
-    def __init__(self, node: str, threads: int, loader: Loader) -> None:
-        self._node, self._threads, self._loader = node, threads, loader
+    def __init__(self, node: str, threads: int, loader: Loader, shard_loader: ShardLoader) -> None:
+        self._node, self._threads, self._loader, self._shard_loader = node, threads, loader, shard_loader
         self.agent: NodeAgent | None = None
         self.told_to_close = False
 
     def setup(self, worker: Worker) -> None:
         """Make the agent and register its handlers."""
         agent = NodeAgent(
-            self._node, worker.address, worker.scheduler.address, DaskTransport(worker), self._loader, self._threads
+            self._node,
+            worker.address,
+            worker.scheduler.address,
+            DaskTransport(worker),
+            self._loader,
+            self._shard_loader,
+            self._threads,
         )
         agent.start()
         self.agent = agent
@@ -87,14 +93,14 @@ class MembershipPlugin(SchedulerPlugin):
 
     name = "proteus-membership"
 
-    def __init__(self, joined: Callable[[str, str, Tier, int], None], lost: Callable[[str, str], None]) -> None:
+    def __init__(self, joined: Callable[[str, str, Tier, int, str], None], lost: Callable[[str, str], None]) -> None:
         self._joined, self._lost = joined, lost
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Pass a join on; workers that are not ours say nothing of themselves and are left out."""
         said = scheduler.workers[worker].extra.get(HELLO)
         if said:
-            self._joined(said["node"], worker, said["tier"], int(said["threads"]))
+            self._joined(said["node"], worker, said["tier"], int(said["threads"]), said["code_sha256"])
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Pass a loss on."""

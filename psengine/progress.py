@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from psengine.model import TaskStats
 from psengine.nodes import NodeRecord
+
+
+def losses_of(summary: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """Return clocks and losses as a saved summary holds them; one that was not finite was written as null."""
+    return [(int(clock), math.nan if loss is None else float(loss)) for clock, loss in summary["losses"]]
 
 
 class Progress:
@@ -16,18 +23,31 @@ class Progress:
         self.losses: list[tuple[int, float]] = []
         #: how long each common clock took, after the one before
         self.clock_seconds: list[float] = []
+        #: the stage in which each common clock was completed
+        self.clock_stages: list[int] = []
         #: seconds in kernels, for each clock those of the node that had the most; what is left of a clock is overhead
         self.kernel_seconds = 0.0
         self.done_by_tier: dict[str, int] = {"reliable": 0, "transient": 0}
-        #: when the training began; None before
+        #: when the training began (earlier by what a checkpoint had lasted); None before
         self.started_s: float | None = None
+        self._seconds_before = 0.0
         self._last_common_s = 0.0
         self._stats: dict[int, dict[int, tuple[float, int]]] = {}
         self._kernels: dict[int, dict[str, float]] = {}
 
     def begin(self, now_s: float) -> None:
-        """Note that the first clock is begun."""
-        self.started_s = self._last_common_s = now_s
+        """Note that the first clock is begun, or the first one after a checkpoint."""
+        self._last_common_s = now_s
+        self.started_s = now_s - self._seconds_before
+
+    def go_on(self, summary: Mapping[str, Any]) -> None:
+        """Take over the figures of a checkpoint (see `Controller`), as if all of it had happened here."""
+        self.losses = losses_of(summary)
+        self.clock_seconds = [float(seconds) for seconds in summary.get("seconds_by_clock", [])]
+        self.clock_stages = [int(stage) for stage in summary.get("stage_by_clock", [])]
+        self.kernel_seconds = float(summary["kernel_seconds"])
+        self.done_by_tier = {str(tier): int(count) for tier, count in summary["micro_tasks_done"].items()}
+        self._seconds_before = float(summary["seconds"])
 
     def seconds(self, now_s: float) -> float:
         """Return how long the training has lasted; 0 before it began."""
@@ -41,8 +61,8 @@ class Progress:
             kernels = self._kernels.setdefault(clock, {})
             kernels[node.name] = kernels.get(node.name, 0.0) + stats.kernel_s / node.threads
 
-    def close(self, clocks: Iterable[int], now_s: float) -> None:
-        """Note that `clocks` have become common."""
+    def close(self, clocks: Iterable[int], now_s: float, stage: int) -> None:
+        """Note that `clocks` have become common, in `stage`."""
         for clock in clocks:
             parts = self._stats.pop(clock)
             examples = sum(parts[p][1] for p in sorted(parts))
@@ -50,4 +70,5 @@ class Progress:
             self.losses.append((clock, loss / examples if examples else 0.0))
             self.kernel_seconds += max(self._kernels.pop(clock).values())
             self.clock_seconds.append(now_s - self._last_common_s)
+            self.clock_stages.append(stage)
             self._last_common_s = now_s

@@ -54,6 +54,11 @@ class ShardServer:
             rows = {table.name: sharding.rows(shard, table) for table in sharding.tables}
             self.stores[shard] = ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows))
 
+    def restore(self, shard: int, epoch: int, arrays: Arrays, clock: int, folded: int) -> None:
+        """Serve `shard` from the state of a checkpoint at `clock`; one that is open under this epoch stays as it is."""
+        if shard not in self.stores or self.stores[shard].epoch < epoch:
+            self.stores[shard] = ShardStore(shard, epoch, arrays, clock, folded)
+
     def push(
         self,
         sender: str,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from psengine.checkpointing import Checkpoint
 from psengine.instructions import OpenShards, ShardOwner, UpdateShardMap
 from psengine.model import JobConfig
 from psengine.nodes import NodeRecord
@@ -30,8 +31,10 @@ class ShardMap:
         """Return whether `node` serves a shard, or was told to."""
         return any(owner.node == node for owner in self.owners)
 
-    def open(self, config: JobConfig, nodes: Sequence[NodeRecord]) -> list[OpenShards]:
-        """Return the orders that open every shard, in even runs on `nodes`."""
+    def open(
+        self, config: JobConfig, nodes: Sequence[NodeRecord], checkpoint: Checkpoint | None = None
+    ) -> list[OpenShards]:
+        """Return the orders that open every shard, as it began or as `checkpoint` has it, in even runs on `nodes`."""
         self._epoch += 1
         count = config.n_shards
         self._unopened = set(range(count))
@@ -41,7 +44,7 @@ class ShardMap:
             for node in [nodes[shard * len(nodes) // count]]
         )
         return [
-            OpenShards(node.name, node.address, config, shards, self._epoch)
+            OpenShards(node.name, node.address, config, shards, self._epoch, checkpoint)
             for node in nodes
             for shards in [tuple(o.shard for o in self.owners if o.node == node.name)]
             if shards

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,11 +18,16 @@ from distributed import Scheduler
 from numpy.typing import NDArray
 
 from psengine.apps.base import resolve
-from psengine.controller import Controller
+from psengine.checkpointing import Checkpoint
+from psengine.controller import ENDED, Controller
 from psengine.events import (
+    CheckpointFailed,
+    CheckpointRequested,
+    CheckpointSaved,
     DrainRequested,
     EffectsMissing,
     Event,
+    HoldRequested,
     JobFoundFinished,
     JobStarted,
     ModelSaved,
@@ -32,10 +38,11 @@ from psengine.events import (
     StopRequested,
     TickDue,
 )
-from psengine.instructions import GatherModel, Instruction, NodeInstruction
+from psengine.instructions import GatherModel, Instruction, NodeInstruction, SaveCheckpoint, ShardOwner
 from psengine.microtasks import lost_effects
 from psengine.model import JobConfig, JobError, Tier
 from psengine.plugins import MembershipPlugin
+from psengine.progress import losses_of
 from psengine.sharding import Arrays, Sharding
 from psengine.status import describe
 from psengine.transport import DaskTransport, Transport, Unreachable, unpack
@@ -48,6 +55,10 @@ _GATHER_DEADLINE_S = 60.0
 _RETRY_S = 0.2
 
 
+def _installed(config: JobConfig) -> None:
+    """Load no code: the application's module is on this machine."""
+
+
 class ApplicationRaised(Exception):
     """The application's `evaluate` raised: asking it again is useless."""
 
@@ -57,7 +68,10 @@ class World:
     """What the shell needs of the world, handed in by infra.
 
     `read_heldout(data_url)` returns arrays, `save(config, arrays, result)` writes the model and then its manifest,
-    `find_finished(config)` returns the result of an existing manifest or None. All block and run on threads.
+    `find_finished(config)` returns the result of an existing manifest or None. `save_checkpoint(config, clock, shards,
+    summary)` writes a checkpoint, reads it back and drops the older ones; `find_checkpoint(config)` returns the newest
+    whole one or None, and raises `JobError` where it is of another job. `load_code(config)` makes the application's
+    module ready for import, and raises `JobError` where it is not the config's. All block and run on threads.
     `wall_s()` is the time of day, for what people read.
     """
 
@@ -66,6 +80,9 @@ class World:
     find_finished: Callable[[JobConfig], dict[str, Any] | None]
     wall_s: Callable[[], float]
     report_notice: Callable[[Mapping[str, Any]], None]
+    save_checkpoint: Callable[[JobConfig, int, Mapping[int, Arrays], Mapping[str, Any]], None]
+    find_checkpoint: Callable[[JobConfig], Checkpoint | None]
+    load_code: Callable[[JobConfig], None] = _installed
 
 
 class ControllerShell:
@@ -83,6 +100,9 @@ class ControllerShell:
         self._outboxes: dict[str, tuple[asyncio.Queue[NodeInstruction], asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
+        #: set anew whenever a checkpoint has been written, or could not be
+        self._kept = asyncio.Event()
+        self._keep_error = ""
 
     def open(self) -> None:
         """Register handlers and plugin; the scheduler is up."""
@@ -91,8 +111,10 @@ class ControllerShell:
             proteus_start=self.start,
             proteus_status=self.status,
             proteus_stop=self.stop,
+            proteus_hold=self.hold,
             proteus_drain=self.drain,
             proteus_notice=self.notice,
+            proteus_checkpoint=self.checkpoint,
             proteus_event=self.event,
             proteus_shutdown=self.shutdown,
         )
@@ -110,7 +132,8 @@ class ControllerShell:
         """Start the job, attach to it when it runs, or find it finished. Answers {"error": line} for a bad job."""
         try:
             config = JobConfig.from_dict(job)
-            resolve(config.app, config.app_params)
+            await asyncio.to_thread(self._world.load_code, config)
+            await asyncio.to_thread(resolve, config.app, config.app_params)  # a user's imports may take their time
         except JobError as error:
             return {"error": str(error)}
         async with self._starting:
@@ -120,10 +143,19 @@ class ControllerShell:
             if known is None:
                 finished = await asyncio.to_thread(self._world.find_finished, config)
                 if finished is not None:
-                    losses = tuple((int(clock), float(loss)) for clock, loss in finished["losses"])
-                    self._feed(JobFoundFinished(config, finished, losses, finished["lost_micro_tasks"], _now()))
+                    self._feed(
+                        JobFoundFinished(
+                            config, finished, tuple(losses_of(finished)), finished["lost_micro_tasks"], _now()
+                        )
+                    )
                 else:
-                    self._feed(JobStarted(config, _now()))
+                    try:
+                        checkpoint = await asyncio.to_thread(self._world.find_checkpoint, config)
+                    except JobError as error:
+                        return {"error": str(error)}
+                    if checkpoint is not None:
+                        logger.info("job %s goes on from its checkpoint of clock %d", config.job_id, checkpoint.clock)
+                    self._feed(JobStarted(config, _now(), checkpoint))
         return await self.status(since_clock=describe(self.controller, 0, _now())["clock"])
 
     async def status(self, since_clock: int = 0) -> dict[str, Any]:
@@ -139,6 +171,22 @@ class ControllerShell:
         """End the job at the clock under way; the model is saved, unless no clock was begun."""
         self._feed(StopRequested(reason, _now()))
         return await self.status(since_clock=self.controller.book.common if self.controller.book else 0)
+
+    async def checkpoint(self) -> dict[str, Any]:
+        """Keep what is committed now; answers {"clock": that of the newest checkpoint} and, where it failed, "error"."""
+        book, self._keep_error = self.controller.book, ""
+        wanted = 0 if book is None else book.common
+        while self.controller.checkpoints.clock < wanted and self.controller.state not in ENDED:
+            self._feed(CheckpointRequested(_now()))
+            if self.controller.checkpoints.under_way is None or self._keep_error:
+                break  # there is nothing to keep (any more), or the store does not take it
+            await self._kept.wait()
+        return {"clock": self.controller.checkpoints.clock, "error": self._keep_error}
+
+    async def hold(self, clock: int | None) -> str:
+        """Begin no clock after `clock` until another one, or None, is asked for; also before the job is started."""
+        self._feed(HoldRequested(clock, _now()))
+        return "ok"
 
     async def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
         """Begin a planned departure within `deadline_s`.
@@ -189,9 +237,9 @@ class ControllerShell:
 
     # -- events in ------------------------------------------------------------------------------------------------
 
-    def _on_joined(self, node: str, address: str, tier: Tier, threads: int) -> None:
+    def _on_joined(self, node: str, address: str, tier: Tier, threads: int, code_sha256: str = "") -> None:
         logger.info("node %s (%s, %d threads) joined at %s", node, tier, threads, address)
-        self._feed(NodeJoined(node, address, tier, threads, _now()))
+        self._feed(NodeJoined(node, address, tier, threads, _now(), code_sha256))
 
     def _on_lost(self, address: str, reason: str) -> None:
         outbox = self._outboxes.pop(address, None)
@@ -218,6 +266,9 @@ class ControllerShell:
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, GatherModel):
             self._spawn(self._gather(instruction))
+            return
+        if isinstance(instruction, SaveCheckpoint):
+            self._spawn(self._keep(instruction))
             return
         if instruction.address not in self._outboxes:
             queue: asyncio.Queue[NodeInstruction] = asyncio.Queue()
@@ -262,24 +313,7 @@ class ControllerShell:
 
     async def _collect(self, order: GatherModel) -> ModelSaved | EffectsMissing:
         config = order.config
-        servers: dict[str, dict[int, int]] = {}
-        for owner in order.owners:
-            servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
-        answers = await asyncio.gather(
-            *(
-                self._transport.call(
-                    address, "proteus_gather", _GATHER_DEADLINE_S, epochs=epochs, committed=order.committed
-                )
-                for address, epochs in servers.items()
-            )
-        )
-        shards: dict[int, Arrays] = {}
-        folded: list[int] = []
-        for answer in answers:
-            if answer["status"] != "ok":
-                raise RuntimeError(answer["error"])
-            shards |= answer["shards"]
-            folded += answer["folded"].values()
+        shards, folded = await self._shards(order.owners, order.committed)
         if lost := lost_effects(folded, order.committed, config.n_partitions):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
         app = resolve(config.app, config.app_params)
@@ -289,13 +323,54 @@ class ControllerShell:
         def finish() -> None:
             heldout = self._world.read_heldout(config.data_url)
             try:
-                result.update(app.evaluate(arrays, heldout))
+                figures = {str(name): _finite(value) for name, value in app.evaluate(arrays, heldout).items()}
             except Exception as error:
                 raise ApplicationRaised(_line(error)) from error
+            for name, value in figures.items():
+                result.setdefault(name, value)  # whatever an application calls its figures, ours stay
+            result["metrics"] = figures
             self._world.save(config, arrays, result)
 
         await asyncio.to_thread(finish)
         return ModelSaved(result, _now())
+
+    async def _keep(self, order: SaveCheckpoint) -> None:
+        """Write a checkpoint; the workers go on meanwhile."""
+        try:
+            shards, folded = await self._shards(order.owners, order.committed)
+            if lost := lost_effects(folded, order.committed, order.config.n_partitions):
+                raise RuntimeError(f"{lost} effect(s) are missing from the shards")
+            await asyncio.to_thread(self._world.save_checkpoint, order.config, order.committed, shards, order.summary)
+        except Exception as error:
+            # A server that has moved on, a store that is away: the next one comes by itself.
+            logger.exception("the checkpoint of clock %d failed", order.committed)
+            self._keep_error = _line(error)
+            self._feed(CheckpointFailed(self._keep_error, _now()))
+        else:
+            self._keep_error = ""
+            self._feed(CheckpointSaved(order.committed, _now()))
+        self._kept.set()
+        self._kept = asyncio.Event()
+
+    async def _shards(self, owners: Sequence[ShardOwner], committed: int) -> tuple[dict[int, Arrays], list[int]]:
+        """Return the rows of every shard at clock `committed`, and how many effects each has folded."""
+        servers: dict[str, dict[int, int]] = {}
+        for owner in owners:
+            servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
+        answers = await asyncio.gather(
+            *(
+                self._transport.call(address, "proteus_gather", _GATHER_DEADLINE_S, epochs=epochs, committed=committed)
+                for address, epochs in servers.items()
+            )
+        )
+        shards: dict[int, Arrays] = {}
+        folded: list[int] = []
+        for answer in answers:
+            if answer["status"] != "ok":
+                raise RuntimeError(answer["error"])
+            shards |= {int(shard): arrays for shard, arrays in answer["shards"].items()}
+            folded += answer["folded"].values()
+        return shards, folded
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -311,6 +386,12 @@ class ControllerShell:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _finite(value: Any) -> float | None:
+    """Return a figure as JSON can hold it: a NumPy number is one, what is not finite is None."""
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def _line(error: BaseException) -> str:

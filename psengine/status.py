@@ -54,6 +54,7 @@ def describe(controller: Controller, since_clock: int, now_s: float) -> dict[str
             for node in controller.members.nodes.values()
         ],
         "stage": controller.stage,
+        "checkpoint_clock": controller.checkpoints.clock,
         "repeated_micro_tasks": book.repeated if book else 0,
         "lost_micro_tasks": controller.lost_micro_tasks,
         "notices": list(controller.notices),

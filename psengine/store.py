@@ -27,17 +27,25 @@ class StaleReadError(Exception):
 
 
 class ShardStore:
-    """State of one shard; `arrays` are its rows of every table at clock 0 and belong to the store from now on."""
+    """State of one shard.
 
-    def __init__(self, shard: int, epoch: int, arrays: Arrays) -> None:
+    Parameters
+    ----------
+    arrays : mapping
+        Its rows of every table at `clock`; they belong to the store from now on.
+    clock, folded : int
+        The clock that they are of, and how many effects they hold; 0 at the beginning of a job.
+    """
+
+    def __init__(self, shard: int, epoch: int, arrays: Arrays, clock: int = 0, folded: int = 0) -> None:
         self.shard = shard
         self.epoch = epoch
         self.committed: Arrays = arrays
-        self.committed_clock = 0
+        self.committed_clock = clock
         #: {clock: {partition: (attempt, update)}}, clocks above `committed_clock` only
         self.pending: dict[int, dict[int, tuple[int, Delta]]] = {}
         #: distinct effects (clock, partition) in `committed`
-        self.folded = 0
+        self.folded = folded
         self._live: Arrays | None = None
 
     def push(self, clock: int, partition: int, attempt: int, update: Delta) -> Answer:

@@ -23,6 +23,7 @@ def decide(
     facts: Sequence[InstanceFact],
     prices: Mapping[Market, Micros],
     notices: Mapping[str, int],
+    left_out: Mapping[Market, str] | None = None,
 ) -> list[Order]:
     """Reconcile what is believed with `facts`, take note of `notices`, and have the engine decide.
 
@@ -31,6 +32,7 @@ def decide(
     Parameters
     ----------
     notices : time at which the market takes an allocation, by its id.
+    left_out : markets whose prices are not fit to decide on, each with the reason.
     """
     here = world()
     now_s = here.now_s()
@@ -44,7 +46,8 @@ def decide(
             if position is not None and position.standing is Standing.HELD and name not in told:
                 events.append(NoticeSeen(now_s, name, takes_at_s))
         if engine.job_id is not None:
-            events.append(TickDue(now_s, prices, buy=training_begun(job_id) and _reliable_tier_stands(engine)))
+            buy = training_begun(job_id) and _reliable_tier_stands(engine)
+            events.append(TickDue(now_s, prices, buy, left_out or {}))
         return events
 
     return enter(here, job_id, plan, dict(groups))

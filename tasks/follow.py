@@ -1,17 +1,21 @@
 """Following a job from the flow that asked for it. The training does not need the follower."""
 
+import logging
 from typing import Any
 from uuid import UUID
 
+import httpx
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
 from bidding.model import Tier
 from infra.errors import JobFailed
 from tasks.jobs import saved_result
+from tasks.machines import secure_reliable_tier
 from tasks.spec import JobSpec
 from tasks.training import keep_training, look, note
 from tasks.world import touch, world
 
+_log = logging.getLogger(__name__)
 #: Real seconds between two looks, and between two updates of the artifact in the UI.
 _LOOK_S = 0.5
 _ARTIFACT_S = 5.0
@@ -21,12 +25,13 @@ _ARTIFACT_S = 5.0
 def follow(spec: JobSpec) -> dict[str, Any]:
     """Follow the training to its end, showing progress; return its result.
 
-    A controller that does not answer is waited for: it is started anew by its machine, under the same job.
+    A controller that does not answer is waited for: it is started anew by its machine, under the same job, and goes on
+    from its checkpoint. Machines that must last and are gone are bought again.
 
     Raises
     ------
     JobFailed
-        If the controller says so, or its machine is gone.
+        If the controller says so, or the reliable tier cannot be had.
     """
     here = world()
     bar = _ProgressBar(spec)
@@ -38,7 +43,8 @@ def follow(spec: JobSpec) -> dict[str, Any]:
             result = saved_result(spec.job_id)
             if result is not None:
                 return result
-            _check_reliable_tier(spec.job_id)
+            if _reliable_tier_is_gone(spec.job_id):
+                secure_reliable_tier(spec)
             keep_training(spec)
         else:
             if status["job_id"] is None:
@@ -55,11 +61,10 @@ def follow(spec: JobSpec) -> dict[str, Any]:
         here.clock.wait_until(here.clock.now_s() + _LOOK_S * here.clock.scale)
 
 
-def _check_reliable_tier(job_id: str) -> None:
-    """Raise `JobFailed` if the machines that must last are gone."""
+def _reliable_tier_is_gone(job_id: str) -> bool:
+    """Return whether the machines that must last were bought, and have all ended."""
     reliable = [r for r in world().store.allocations(job_id) if r.allocation.tier is Tier.RELIABLE]
-    if reliable and not any(record.alive for record in reliable):
-        raise JobFailed(f"job {job_id}: the reliable tier is gone, and no model was saved")
+    return bool(reliable) and not any(record.alive for record in reliable)
 
 
 class _ProgressBar:
@@ -93,6 +98,12 @@ class _ProgressBar:
         return min(max(by_clock, by_time), 1.0)
 
     def _set(self, percent: float, text: str) -> None:
+        try:
+            self._write(percent, text)
+        except httpx.HTTPError as error:  # the server is away; a later look shows how far it is then
+            _log.warning("progress was not shown: %s", error)
+
+    def _write(self, percent: float, text: str) -> None:
         if self._artifact is None:
             made = create_progress_artifact(percent, key=f"progress-{self._spec.job_id}", description=text)
             assert isinstance(made, UUID)

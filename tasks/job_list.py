@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from infra.cluster import ControllerClient, ControllerUnreachable
 from infra.errors import InputError, ProteusError
 from infra.records import JobState
+from tasks.applications import absolute_code
+from tasks.data import absolute_data
 from tasks.report import snapshot
 from tasks.spec import JobSpec
 from tasks.world import world
@@ -79,11 +81,14 @@ def read_job(path: Path) -> JobSpec:
     if not isinstance(record, dict):
         raise InputError(f"{path}: holds no job; want job_id, training, transient, … (docs/operations.md)")
     try:
-        return JobSpec.model_validate(record)
+        spec = JobSpec.model_validate(record)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{path}: {where}: {first['msg']} (is {first['input']!r})") from None
+    places = {"data": absolute_data(spec.training.data), "code": absolute_code(spec.training.code)}
+    training = spec.training.model_copy(update=places)
+    return spec.model_copy(update={"training": training})
 
 
 def submit(spec: JobSpec) -> dict[str, Any]:

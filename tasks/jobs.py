@@ -13,6 +13,7 @@ from infra.errors import InputError, JobFailed
 from infra.pricestore import PriceStore
 from infra.records import Job, JobState
 from tasks.desk import enter, once, open_desk
+from tasks.prices import days
 from tasks.spec import JobSpec
 from tasks.world import touch, world
 
@@ -24,7 +25,11 @@ _SETTLED = "settled"
 @touch("record job")
 def record_job(spec: JobSpec) -> Job:
     """Record the job, or return the one that is there; the same id with another spec is refused."""
-    return world().store.create_job(spec.job_id, spec.model_dump(mode="json"), world().clock.now_s())
+    store = world().store
+    for job in store.jobs():
+        if job.job_id == spec.job_id and JobSpec.model_validate(dict(job.spec)) == spec:
+            return job  # also where it was recorded before a field with a default was added
+    return store.create_job(spec.job_id, spec.model_dump(mode="json"), world().clock.now_s())
 
 
 def job_spec(job_id: str) -> JobSpec:
@@ -54,6 +59,11 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
     return {market.instance_type: types[market.instance_type] for market in markets}
 
 
+def is_opened(job_id: str) -> bool:
+    """Return whether the job's journal says what it may bid on."""
+    return open_desk(world(), job_id)[0].job_id is not None
+
+
 @touch("open job")
 def open_job(spec: JobSpec) -> int:
     """Write down what the job is and what the stored price history says of bids; return how many markets it may bid in.
@@ -69,7 +79,10 @@ def open_job(spec: JobSpec) -> int:
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     types = priced([*markets, reliable], now_s)
     from_s = int(now_s - here.settings.history_days * _DAY_S)
-    traces = PriceStore(here.blobs).read(markets, from_s, now_s)
+    stored = PriceStore(here.blobs)
+    for market in markets:
+        _check_age(market, stored.observed_until_s(market), now_s, here.settings.prices_max_age_s)
+    traces = stored.read(markets, from_s, now_s)
     missing = [market for market in markets if market not in traces]
     if missing:
         raise InputError(f"market {missing[0]}: has no price history before {datetime.fromtimestamp(now_s, UTC)}")
@@ -84,6 +97,15 @@ def open_job(spec: JobSpec) -> int:
     )
     enter(here, spec.job_id, once(JobOpened, event))
     return len(markets)
+
+
+def _check_age(market: Market, observed_s: int | None, now_s: int, limit_s: int) -> None:
+    """Refuse to fit on what was observed too long ago; a price that was seen unchanged since is not old."""
+    if observed_s is not None and now_s - observed_s > limit_s:
+        raise InputError(
+            f"market {market}: its prices were last observed {days(now_s - observed_s)} ago, which is more than "
+            f"{days(limit_s)} (PROTEUS_PRICES_MAX_AGE_S); run the deployment ingest-prices/default, then the job under another id"
+        )
 
 
 def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:

@@ -4,12 +4,22 @@ import logging
 
 from bidding.billing import HourlyRefund
 from bidding.money import usd
+from bidding.ports import MarketError
 from bidding.traces import TraceSet
 from infra.billing import book
 from tasks.prices import history
 from tasks.world import touch, world
 
 _log = logging.getLogger(__name__)
+
+
+def book_or_postpone(job_id: str) -> int | None:
+    """Do what `book_ledger` does; return None where the market does not tell its prices: a later tick books the same."""
+    try:
+        return book_ledger(job_id)
+    except MarketError as error:
+        _log.warning("the ledger waits for the next tick: the market did not tell its prices (%s)", error.code)
+        return None
 
 
 @touch("book the ledger", market=True)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from contextlib import closing
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from infra.records import JobState
 from infra.settings import Settings, load_settings
 from infra.store import Store
 from tasks.local_world import surroundings
+from tasks.spec import JobSpec
 
 #: Real seconds that an endpoint has to take a connection, and to answer.
 _CONNECT_S = 2.0
@@ -84,28 +86,33 @@ def _sqlite_file(url: str) -> Path | None:
     return Path(str(parsed.database)).absolute()
 
 
-def ended_before(url: str, job_id: str, spec: Mapping[str, Any]) -> bool:
-    """Return whether the job was run to its end before, so that nothing is left to do but to tell its figures.
+class Begun(StrEnum):
+    """What a job's database says of it."""
+
+    NEW = "new"
+    PAUSED = "paused"
+    ENDED = "ended"
+
+
+def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> Begun:
+    """Return whether the job was begun before; one that was not run to its end goes on.
+
+    An ended one has nothing left to do but to tell its figures.
 
     Raises
     ------
     InputError
-        If it was begun and not ended, or with another `spec`: its machines are gone, so nothing can be gone on with.
+        If it failed, or was begun with another `spec`.
     """
     with closing(Store.open(url)) as store:
         found = [job for job in store.jobs() if job.job_id == job_id]
         if not found:
-            return False
+            return Begun.NEW
         alive = store.allocations(job_id, alive=True)
         spent = usd(store.spent(job_id))
     job = found[0]
     if job.state is JobState.FAILED:
         raise InputError(f"job {job_id}: failed before ({job.failure}), {spent} spent; give another --job")
-    if not job.state.terminal or alive:
-        raise InputError(
-            f"job {job_id}: its run was cut off after {spent} were booked, and its machines ended with its market; "
-            "give another --job to train anew"
-        )
-    if job.spec != spec:
-        raise InputError(f"job {job_id}: was run before with other options; give the same ones, or another --job")
-    return True
+    if JobSpec.model_validate(dict(job.spec)) != JobSpec.model_validate(spec):
+        raise InputError(f"job {job_id}: was begun before with other options; give the same ones, or another --job")
+    return Begun.ENDED if job.state.terminal and not alive else Begun.PAUSED

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,8 @@ from bidding.model import Market
 from bidding.traces import TraceSet
 from infra.clock import ScaledClock, SystemClock
 from infra.errors import InputError
-from infra.local_world import LocalWorld, own_directory
+from infra.local_world import STILL, LocalWorld, clock_file, market_file, own_directory
+from infra.market_state import read_state
 from infra.prices import read_catalog, read_prices, write_prices
 from infra.runtime import forget_runtime
 from infra.store import Store
@@ -25,8 +26,10 @@ __all__ = [
     "MarketFile",
     "ScaledClock",
     "SystemClock",
+    "forget_claims",
     "generated_market",
     "given_market",
+    "goes_on_at",
     "local_world",
     "make_database",
     "own_directory",
@@ -126,6 +129,31 @@ def _parse(text: str, traces: TraceSet, path: Path) -> Market:
     if market not in traces:
         raise InputError(f"--market {text}: has no prices in {path}; name one that has, or another file")
     return market
+
+
+def goes_on_at(directory: Path, url: str, job_id: str, scale: float) -> float:
+    """Return the market time at which a job's world goes on: that of the last thing that is known of it.
+
+    Raises
+    ------
+    InputError
+        If it ran at another scale: the training's hours are measured in that.
+    """
+    clock = clock_file(directory)
+    before = ScaledClock(clock).scale if clock.exists() else scale
+    if before not in (scale, STILL):
+        raise InputError(f"--scale {scale:g}: job {job_id} was begun at {before:g}; give that")
+    state = read_state(market_file(directory))
+    with closing(Store.open(url)) as store:
+        seen = store.last_seen_s(job_id)
+        known = [store.job(job_id).created_at_s, *([] if seen is None else [seen])]
+    return max([*known, *([] if state is None else [float(state.now_s)])])
+
+
+def forget_claims(url: str) -> None:
+    """Give up what the processes of an earlier life of a run had claimed: they are gone, and nobody else has its database."""
+    with closing(Store.open(url)) as store:
+        store.release_all()
 
 
 def make_database(url: str) -> None:

@@ -10,7 +10,7 @@ from bidding.reconcile import allocation_of, by_token, reconcile
 from infra.bootstrap import NodeBoot, user_data
 from infra.errors import JobFailed
 from tasks.desk import enter, open_desk
-from tasks.jobs import types_on_sale
+from tasks.jobs import saved_result, types_on_sale
 from tasks.spec import JobSpec
 from tasks.world import touch, world
 
@@ -20,6 +20,8 @@ JOB_TAG = "proteus:job"
 TIER_TAG = "proteus:tier"
 #: A machine says until when somebody may want it, for whoever cleans up an account; an open job's machine stays.
 _EXPIRES_S = 7 * 86_400
+#: So often are the machines that must last bought again.
+_MOST_OTHERS = 5
 #: The machine that the controller runs on.
 _CONTROLLER_ORDER = "reliable-0"
 
@@ -57,29 +59,40 @@ def buy(spec: JobSpec, order: Acquire) -> str:
 def secure_reliable_tier(spec: JobSpec) -> None:
     """Buy the machines that must last, or find them bought; the controller's machine first.
 
+    Those that are gone (a run on one's own machine let them go, say) are replaced, and the training goes on from its
+    checkpoint.
+
     Raises
     ------
     JobFailed
-        If the market refuses: without them there is no job.
+        If the market refuses: without them there is no job. Also if they are lost again and again.
     """
     here = world()
+    if saved_result(spec.job_id) is not None:
+        return  # a tick found the work done, and has let them go
     market = Market(spec.reliable.instance_type, spec.reliable.zone)
     parts = {_CONTROLLER_ORDER: 1, "reliable-1": spec.reliable.count - 1}
     for suffix, count in parts.items():
         if not count:
             continue
-        order_id = f"{spec.job_id}-{suffix}"
-        bought = [record for record in here.store.allocations(spec.job_id) if record.order_id == order_id]
-        if bought and not bought[0].alive:
-            raise JobFailed(f"job {spec.job_id}: the reliable tier is gone; give a new job another id")
-        if bought:
+        first = f"{spec.job_id}-{suffix}"
+        bought = [r for r in here.store.allocations(spec.job_id) if r.order_id in (first, *_others(first))]
+        if any(record.alive for record in bought):
             continue  # by an earlier run
+        if len(bought) > _MOST_OTHERS:
+            raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {len(bought)} times; see who ends it")
+        order_id = (first, *_others(first))[len(bought)]
         params = {"market": str(market), "count": count, "bid_micros": None}
         here.store.plan(order_id, spec.job_id, "acquire", order_id, params, here.clock.now_s())
         request = _request(spec, order_id, market, count, Tier.RELIABLE, controller=suffix == _CONTROLLER_ORDER)
         said = _launch(spec.job_id, request)
         if not said.startswith("granted"):
             raise JobFailed(f"job {spec.job_id}: the reliable tier could not be bought: {said}")
+
+
+def _others(order_id: str) -> tuple[str, ...]:
+    """Return the orders that follow `order_id` when the machines it bought are gone, one after the other."""
+    return tuple(f"{order_id}-again-{number}" for number in range(1, _MOST_OTHERS + 1))
 
 
 @touch("let go", market=True)

@@ -3,7 +3,8 @@
 from bidding.model import Market
 from bidding.policies import policy
 from infra.errors import InputError
-from tasks.jobs import priced
+from tasks.code import check_code
+from tasks.jobs import is_known, priced
 from tasks.spec import JobSpec
 from tasks.world import touch, world
 
@@ -23,6 +24,8 @@ def check(spec: JobSpec) -> None:
         markets = [Market.parse(text) for text in spec.transient.markets]
     except ValueError as error:
         raise InputError(f"job {spec.job_id}: {error}") from None
+    if not is_known(spec.job_id):  # what runs already goes on with the code that it began with
+        check_code(spec)
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     priced([*markets, reliable], here.clock.now_s())
     here.market.describe([("proteus:job", spec.job_id)])  # the market answers, and lets us in

@@ -92,6 +92,7 @@ def summary(job_id: str) -> dict[str, Any]:
         "evictions": evictions(records),
         "notices": sum(entry.record["kind"] == "NoticeSeen" for entry in journal),
         "accuracy": result.get("accuracy"),
+        "metrics": result.get("metrics", {}),
         "clocks": result.get("clocks"),
         "repeated_micro_tasks": result.get("repeated_micro_tasks"),
         "lost_micro_tasks": result.get("lost_micro_tasks"),

@@ -59,6 +59,9 @@ def figures(facts: JobFacts) -> tuple[Figure, ...]:
     found.append(Figure("Clocks", "0" if clocks is None else f"{clocks:,}", loss))
     if isinstance(result.get("accuracy"), float):
         found.append(Figure("Held-out accuracy", f"{result['accuracy']:.2%}", "of the model that was saved"))
+    for name, value in result.get("metrics", {}).items():
+        if name != "accuracy" and value is not None:
+            found.append(Figure(f"Held-out {name}", f"{value:.4g}", "of the model that was saved"))
     return tuple(found)
 
 

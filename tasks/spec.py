@@ -14,13 +14,23 @@ class Training(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     app: str = Field("mlr", title="Application", description="A built-in one, or module:Class.")
+    code: str = Field(
+        "",
+        title="Code of the application",
+        description="Path or URL of the .py file or wheel that holds module:Class. Empty: it is on every machine.",
+    )
     app_params: dict[str, Any] = Field(default_factory=dict, title="Parameters of the application")
-    data: str = Field("digits", title="Data", description="A built-in data set, or the URL of an .npz with x and y.")
+    data: str = Field(
+        "digits",
+        title="Data",
+        description="A built-in set, or path or URL of a .csv, .tsv, .svm (svmlight) or .npz file, packed or not.",
+    )
     partitions: int = Field(16, ge=1, le=4096, title="Input partitions")
     shards: int = Field(4, ge=1, le=1024, title="Shards", description="Half of the most machines ever held.")
     staleness: int = Field(0, ge=0, le=100, title="Staleness", description="0 is bulk synchronous.")
     clocks: int | None = Field(None, ge=1, title="Stop after this many clocks")
     hours: float | None = Field(None, gt=0, title="Stop after this many market hours")
+    checkpoint_minutes: float = Field(10.0, gt=0, title="Minutes between checkpoints", description="Market minutes.")
     seed: int = Field(0, ge=0, title="Seed")
 
     @model_validator(mode="after")

@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
+from infra.clock import SystemClock
 from infra.cluster import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.datasets import DataSummary, prepare
 from infra.records import IllegalTransition, JobState
-from psengine.model import JobConfig
+from tasks.code import job_code
+from tasks.job_config import job_config
+from tasks.jobs import saved_result
 from tasks.spec import JobSpec
 from tasks.world import touch, world
 
 #: Real seconds that a call to the controller may take.
 _CALL_S = 5.0
 _LOOK_S = 0.5
-_HOUR_S = 3600
+#: Real seconds that a controller is looked for before anything else is looked at again.
+_MEET_S = 5.0
 #: Kind of the observation that says that the training was begun.
 _BEGUN = "training begun"
 #: Kind of the observation that tells the state of each node, written when one changes.
@@ -22,41 +26,38 @@ NODES = "nodes"
 
 @touch("prepare data")
 def prepare_data(spec: JobSpec) -> DataSummary:
-    """Write the job's partitions to the blob store, or find them there."""
+    """Write the job's partitions to the blob store, or find them there; `InputError` where the data are no good."""
     training = spec.training
-    return prepare(world().blobs, spec.job_id, training.data, training.partitions, training.seed)
+    return prepare(world().blobs, spec.job_id, training.data, training.partitions, training.seed, training.app)
 
 
 @touch("meet the controller")
-def await_controller(job_id: str, patience_s: float) -> str:
-    """Return the controller's address, waiting for it to start; written down for everybody."""
-    address = wait_rendezvous(world().settings.blob_url, job_id, patience_s)
-    world().store.set_controller(job_id, address)
-    return address
+def await_controller(job_id: str, patience_s: float) -> str | None:
+    """Return the controller's address, waiting for it to start; written down for everybody.
+
+    None where the work was done meanwhile: a tick may have given a controller that started anew its job, and let its
+    machine go when the model was saved.
+    """
+    here, clock = world(), SystemClock()
+    until_s = clock.now_s() + patience_s
+    while True:
+        try:
+            address = wait_rendezvous(here.settings.blob_url, job_id, min(_MEET_S, until_s - clock.now_s()))
+        except ControllerUnreachable:
+            if saved_result(job_id) is not None:
+                return None
+            if clock.now_s() >= until_s:
+                raise
+        else:
+            here.store.set_controller(job_id, address)
+            return address
 
 
 @touch("start training")
 def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, Any]:
     """Start the training, or attach to it; return its status."""
-    training, here = spec.training, world()
-    config = JobConfig(
-        job_id=spec.job_id,
-        app=training.app,
-        app_params={
-            "n_inputs": data.features,
-            "n_classes": data.classes,
-            "n_examples": data.rows,
-            **training.app_params,
-        },
-        data_url=data.data_url,
-        n_partitions=training.partitions,
-        n_shards=training.shards,
-        staleness=training.staleness,
-        clocks=training.clocks,
-        max_seconds=None if training.hours is None else training.hours * _HOUR_S / here.clock.scale,
-        seed=training.seed,
-        n_reliable=spec.reliable.count,
-    )
+    here = world()
+    config = job_config(spec.job_id, spec.training, data, spec.reliable.count, here.clock.scale, job_code(spec.job_id))
     status = ControllerClient(address, _CALL_S).start(config.to_dict())
     if not training_begun(spec.job_id):
         here.store.observe(spec.job_id, here.clock.now_s(), _BEGUN, {"address": address})

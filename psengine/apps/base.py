@@ -7,6 +7,7 @@ called from several threads at once, so they keep no state of their own between 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from psengine.model import JobError, TableSpec
 from psengine.sharding import Arrays
 
+#: What is known of the training set when the job starts; added to what the user gives as `app_params`.
+SIZES = ("n_inputs", "n_classes", "n_examples")
 BUILT_IN = MappingProxyType({"mlr": "psengine.apps.mlr:MultinomialLogisticRegression"})
 
 
@@ -62,6 +65,8 @@ class App(Protocol):
 def resolve(name: str, params: Mapping[str, Any]) -> App:
     """Return the application of a built-in name or of `module:Class`.
 
+    Of the sizes (`SIZES`) it is handed those that its constructor takes.
+
     Raises
     ------
     JobError
@@ -71,12 +76,28 @@ def resolve(name: str, params: Mapping[str, Any]) -> App:
     if not attribute:
         raise JobError(f"app {name!r} is not known: use one of {', '.join(BUILT_IN)}, or module:Class")
     try:
-        app: App = getattr(importlib.import_module(module), attribute)(**params)
-    except (ImportError, AttributeError) as error:
-        raise JobError(f"app {name!r} cannot be imported on this node: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise JobError(f"app {name!r} does not take these app_params: {error}") from error
+        made = getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        # A user's module may raise whatever it likes.
+        raise JobError(f"app {name!r} cannot be imported on this node: {_said(error)}") from error
+    try:
+        app: App = made(**_taken(made, params))
+    except Exception as error:
+        raise JobError(f"app {name!r} does not take these app_params: {_said(error)}") from error
     return app
+
+
+def _taken(made: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `params` without the sizes that `made` does not ask for."""
+    asked = inspect.signature(made).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in asked.values()):
+        return dict(params)
+    return {name: value for name, value in params.items() if name in asked or name not in SIZES}
+
+
+def _said(error: Exception) -> str:
+    plain = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
+    return str(error) if plain else f"{type(error).__name__}: {error}"
 
 
 def initial_arrays(app: App, seed: int, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:

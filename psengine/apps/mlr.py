@@ -1,7 +1,8 @@
 """Multinomial logistic regression, on the inputs as they are or on random Fourier features of them.
 
 The features are computed anew every clock from the raw inputs: a partition then costs a node the memory of its inputs
-and no more, and the projection, seeded alike on all nodes, never travels.
+and no more, and the projection, seeded alike on all nodes, never travels. Inputs that are mostly zeros come as compressed
+rows and stay so.
 
 Source: Proteus (EuroSys 2017), 6.2 (MLR); Rahimi and Recht (NIPS 2007) for the features.
 """
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps.base import Work
+from psengine.apps.sparse import Csr, inputs
 from psengine.model import TableSpec
 
 F32 = NDArray[np.float32]
@@ -26,9 +28,9 @@ _BLOCK = 512
 
 @dataclass(frozen=True)
 class MlrData:
-    """One partition: inputs (n, n_inputs) float32 and labels (n,) int64."""
+    """One partition: inputs (n, n_inputs) float32, dense or compressed rows, and labels (n,) int64."""
 
-    x: F32
+    x: F32 | Csr
     y: NDArray[np.int64]
 
 
@@ -89,15 +91,16 @@ class MultinomialLogisticRegression:
 
     def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> MlrData:
         """Return inputs and labels; raise ValueError that names what does not fit."""
-        for name in ("x", "y"):
-            if name not in arrays:
-                raise ValueError(f"the partition has no array {name!r}, only {sorted(arrays)}")
-        x = np.ascontiguousarray(arrays["x"], np.float32)
+        x = inputs(arrays)
+        if "y" not in arrays:
+            raise ValueError(f"the partition has no array 'y', only {sorted(arrays)}")
         y = np.ascontiguousarray(arrays["y"], np.int64)
-        if x.ndim != 2 or x.shape[1] != self.n_inputs or y.shape != x.shape[:1]:
+        if len(x.shape) != 2 or x.shape[1] != self.n_inputs or y.shape != x.shape[:1]:
             raise ValueError(f"x {x.shape} and y {y.shape}: wanted (n, {self.n_inputs}) and (n,)")
         if len(y) and (y.min() < 0 or y.max() >= self.n_classes):
             raise ValueError(f"labels from {y.min()} to {y.max()}: wanted 0 to {self.n_classes - 1}")
+        if isinstance(x, Csr):
+            import psengine.apps.sparse_kernels  # noqa: F401 - compiled here, and not under a clock
         return MlrData(x, y)
 
     def run(self, data: MlrData, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
@@ -113,7 +116,7 @@ class MultinomialLogisticRegression:
             loss -= float(log_p[rows, y].sum(dtype=np.float64))
             residual = np.exp(log_p)
             residual[rows, y] -= 1.0
-            gradient[:-1] += z.T @ residual
+            _add_transposed_times(gradient[:-1], z, residual)
             gradient[-1] += residual.sum(axis=0)
         gradient /= np.float32(self.n_examples)
         if self.l2:
@@ -137,21 +140,39 @@ class MultinomialLogisticRegression:
             "loss": float(-log_p[np.arange(len(data.y)), data.y].mean(dtype=np.float64)),
         }
 
-    def _expand(self, x: F32) -> F32:
+    def _expand(self, x: F32 | Csr) -> F32 | Csr:
         if self._projection is None:
             return x
         omega, phase = self._projection
-        z: F32 = x @ omega
+        z = _times(x, omega)
         z += phase
         np.cos(z, out=z)
         z *= np.float32(np.sqrt(2.0 / self.features))
         return z
 
 
-def _logits(z: F32, weights: NDArray[Any]) -> F32:
-    out: F32 = z @ weights[:-1]
+def _logits(z: F32 | Csr, weights: NDArray[Any]) -> F32:
+    out = _times(z, weights[:-1])
     out += weights[-1]
     return out
+
+
+def _times(x: F32 | Csr, matrix: NDArray[Any]) -> F32:
+    if isinstance(x, Csr):
+        from psengine.apps.sparse_kernels import times
+
+        return times(x, matrix)
+    product: F32 = x @ matrix
+    return product
+
+
+def _add_transposed_times(out: F32, x: F32 | Csr, right: F32) -> None:
+    if isinstance(x, Csr):
+        from psengine.apps.sparse_kernels import add_transposed_times
+
+        add_transposed_times(out, x, right)
+    else:
+        out += x.T @ right
 
 
 def _log_softmax(logits: F32) -> F32:

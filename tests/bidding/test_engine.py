@@ -133,6 +133,35 @@ def test_a_tick_that_buys_nothing_decides_what_is_held_and_repeats_no_purchase()
     assert engine.open_order == order
 
 
+def test_a_market_that_is_left_out_is_not_bought_in_and_the_decision_says_so():
+    engine = engine_of(reliable())
+    due = replace(tick(START_S, {XLARGE_B: "0.06"}), left_out={XLARGE: "no price", LARGE: "no price"})
+    (order,) = engine.handle(due)
+    assert isinstance(order, Acquire)
+    assert order.market == XLARGE_B
+    assert order.decision.reason.endswith(f"; not weighed: {LARGE}, {XLARGE}: no price")
+
+
+def test_with_every_market_left_out_it_waits_and_holds_and_decides_on_hours():
+    left_out = dict.fromkeys(MARKETS, "no price")
+    engine = engine_of(reliable(), spot("a", XLARGE))
+    engine.handle(replace(tick(START_S, PRICES), buy=False))
+    (wait,) = engine.handle(replace(tick(START_S, {}), left_out=left_out))
+    assert isinstance(wait, Wait)
+    assert wait.decision.reason.startswith("nothing can be bought: no market has a price; not weighed: ")
+    orders = engine.handle(replace(tick(START_S + HOUR_S - 100, {}), left_out=left_out))
+    assert kinds(orders) == ["Renew", "Wait"]
+
+
+def test_a_purchase_that_nobody_answered_is_not_repeated_on_a_price_that_nobody_tells():
+    engine = engine_of(reliable())
+    (order,) = engine.handle(tick(START_S, PRICES))
+    (wait,) = engine.handle(replace(tick(START_S + TICK_S, {}), left_out={order.market: "no price"}))
+    assert isinstance(wait, Wait)
+    assert "j-buy-0 stays unanswered" in wait.decision.reason
+    assert engine.handle(tick(START_S + 2 * TICK_S, PRICES)) == (order,)
+
+
 def test_the_on_demand_policy_waits():
     (wait,) = engine_of(reliable(), policy="on-demand").handle(tick(START_S, PRICES))
     assert isinstance(wait, Wait)

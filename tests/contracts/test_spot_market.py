@@ -279,6 +279,15 @@ def test_price_history_is_only_of_the_markets_asked_for(world):
     assert world.market.price_history([], T0, T0 + 5000) == []
 
 
+def test_the_newest_price_is_that_of_any_market_and_never_of_the_future(world):
+    world.at(999.9)
+    assert world.market.newest_price_s(T0, T0 + 5000) == T0 + 500
+    world.at(5000)
+    assert world.market.newest_price_s(T0, T0 + 5000) == T0 + 4000
+    assert world.market.newest_price_s(T0, T0 + 700) == T0 + 500
+    assert world.market.newest_price_s(T0 + 4000, T0 + 5000) is None
+
+
 # Troubles
 
 
@@ -299,8 +308,9 @@ def test_no_capacity_refuses_until_it_is_over(world):
         lambda market: market.describe(),
         lambda market: market.terminate(["i-00000000000000000"]),
         lambda market: market.price_history([A], T0, T0),
+        lambda market: market.newest_price_s(T0, T0),
     ],
-    ids=["launch", "describe", "terminate", "price_history"],
+    ids=["launch", "describe", "terminate", "price_history", "newest_price_s"],
 )
 def test_throttling_is_no_refusal_and_passes(world, call: Callable[[SpotMarket], object]):
     world.sim.add_fault(Fault(FaultKind.THROTTLE, until_s=T0 + 100))

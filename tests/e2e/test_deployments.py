@@ -7,6 +7,7 @@ heartbeats) waits while the next chapter runs.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from flows.automations import HEARTBEAT_S, NAME, SILENCE_S
 from infra.cluster import ControllerClient
 from infra.notices import report_notice
 from infra.records import IntentState, JobState
+from tests.support import paced
 from tests.support.prefect import Deployed, rendezvous, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
@@ -38,7 +40,8 @@ SPEC: dict[str, Any] = {
     "job_id": JOB,
     "training": {
         "data": "digits",
-        "app_params": {"features": 4096, "gamma": 0.05, "step": 4.0},
+        "app": "paced:Paced",
+        "code": str(Path(paced.__file__)),
         "partitions": PARTITIONS,
         "shards": 2,
         "hours": TRAINING_S / HOUR_S,

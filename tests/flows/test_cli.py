@@ -3,14 +3,18 @@
 (How a whole run goes, and how it is broken off, is in test_local_run.py.)
 """
 
+import errno
 import gzip
 import json
 import os
 import re
+import signal
 import socket
 import sqlite3
+import subprocess
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +22,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tests.support.command import Outcome, environment, proteus
+from tests.support.command import PROTEUS, Outcome, environment, proteus
+from tests.support.endpoint import wait_for
 
 HEADER = "timestamp,instance_type,az,product,price"
 GOOD_ROWS = [
@@ -73,6 +78,18 @@ BAD: Mapping[str, Bad] = {
     "too many reliable": Bad("run --reliable 65", r"reliable\.count: .*64 \(is 65\); mend the option"),
     "machines too large": Bad("run --max-vcpus 1", r"--max-vcpus 1: the smallest machine .* has 2; give"),
     "unknown policy": Bad("run --policy greedy", r"--policy: unknown policy 'greedy'; there are on-demand, proteus"),
+    "unknown application": Bad("run --app mlp", r"app 'mlp': is not known; use one of .*, or module:Class"),
+    "no code": Bad("run --app mine:App --code {here}/mine.py", r"code \S+/mine\.py: cannot be read: No such file"),
+    "code that is nowhere": Bad("run --app mine:App", r"--app mine:App: there is no mine\.py here, .*give --code FILE"),
+    "code of another app": Bad("run --app mine:App --code {here}/good.csv", r"good\.csv: is no \.py file and no wheel"),
+    "code of a built-in application": Bad("run --code {here}/mine.py", r"mine\.py: app mlr is built in and takes no"),
+    "parameter without a value": Bad("run --param step", r"--param step: want NAME=VALUE, as in --param step=0\.5"),
+    "unknown data": Bad("run --data mnist", r"mnist': unknown; known are digits, .* ends in \.npz, \.csv, \.tsv"),
+    "no data": Bad("run --data {here}/none.svm", r"none\.svm: there is no such file; check the path"),
+    "data are something else": Bad("run --data {here}/good.csv", r"good\.csv: line 2: column 1 is '2016-.*; write a"),
+    "data cut short": Bad("run --data {here}/cut.csv.gz", r"cut\.csv\.gz: the gzip stream is damaged or cut short"),
+    "data without classes": Bad("run --data {here}/values.csv", r"which are no classes; mlr wants at least 2"),
+    "too few data": Bad("run --data {here}/few.csv", r"few\.csv: has 4 rows to train on, too few for 16 parts"),
     "bad job id": Bad("run --job Job_1", r"job Job_1: job_id: .*'Job_1'\); mend the option"),
     "too stale": Bad("run --staleness 101", r"training\.staleness: .*100 \(is 101\); mend the option"),
     "too fast": Bad("run --scale 1000", r"PROTEUS_TICK_S: .*use a scale of at most 120"),
@@ -122,6 +139,8 @@ def _inputs(here: Path) -> None:
         f"{catalog}\nc4.large,us-east-1,2,3.75,0.105,\nm4.large,us-east-1,2,8,0.12,2016-12-01\n"
     )
     (here / "catalog.csv").write_text(f"{catalog}\nc4.large,us-east-1,two,3.75,0.105,\n")
+    (here / "values.csv").write_text("".join(f"{row},{row + 0.5}\n" for row in range(40)))
+    (here / "few.csv").write_text("".join(f"{row},{row % 2}\n" for row in range(6)))
     with sqlite3.connect(here / "other.db") as other:
         other.execute("create table jobs (name text)")
     other.close()
@@ -193,6 +212,89 @@ def test_a_directory_that_another_run_has_is_refused(tmp_path: Path) -> None:
     assert outcome.code == 2
     assert re.fullmatch(r"proteus: --dir \S+: a run that is under way has it; name another directory\n", outcome.err)
     assert [path.name for path in directory.iterdir()] == ["run.lock"]
+
+
+#: Verb -> what it is given, and what is said when it is broken off. {held} is a file that nobody has written yet.
+BROKEN_OFF: Mapping[str, tuple[str, str]] = {
+    "jobs": ("jobs", "nothing was bought"),
+    "cost": ("cost", "nothing was bought"),
+    "stop": (
+        "stop job",
+        "whether job job was told to end is not known; `proteus jobs` shows it, and stop may be repeated",
+    ),
+    "submit": ("submit {held}", "nothing was bought"),
+    "traces describe": ("traces describe {held}", "nothing was bought"),
+}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("verb", BROKEN_OFF)
+def test_broken_off_a_verb_says_one_line(tmp_path: Path, verb: str, number: signal.Signals, code: int) -> None:
+    options, says = BROKEN_OFF[verb]
+    held = tmp_path / "held"  # whoever opens it waits for what is never written
+    os.mkfifo(held)
+    arguments = [part.format(here=tmp_path, held=held) for part in options.split()]
+    with _begun(*arguments, here=tmp_path, PROTEUS_CATALOG=str(held)) as process:
+        writer = _wait_opened(held, process)
+        assert _broken_off(process, number) == (code, "", says)
+        os.close(writer)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_broken_off_while_it_submits_nobody_knows(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("{job_id: j, training: {clocks: 3}, transient: {markets: [c4.large/us-east-1a]}}")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
+        with _begun("submit", str(job), here=tmp_path, PREFECT_API_URL=url) as process:
+            silent.settimeout(60)
+            silent.accept()
+            says = "whether job j was submitted is not known; submit it again, and it attaches"
+            assert _broken_off(process, number) == (code, "", says)
+
+
+@contextmanager
+def _begun(*arguments: str, here: Path, **variables: str) -> "Iterator[subprocess.Popen[str]]":
+    process = subprocess.Popen(
+        [PROTEUS, *arguments],
+        cwd=here,
+        env=environment(here / "home") | variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _wait_opened(held: Path, process: "subprocess.Popen[str]") -> int:
+    """Wait until the command reads from the pipe `held`; return the pipe's other end, which writes nothing."""
+    writer: list[int] = []
+
+    def opened() -> bool:
+        assert process.poll() is None, process.communicate()
+        try:
+            writer.append(os.open(held, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # nobody reads yet
+                raise
+            return False
+        return True
+
+    wait_for(opened, "the command to read", 60)
+    return writer[0]
+
+
+def _broken_off(process: "subprocess.Popen[str]", number: signal.Signals) -> tuple[int, str, str]:
+    """Send a signal; return the exit code, what went to standard output, and the line behind "interrupted: "."""
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert err.count("\n") == 1, err
+    return process.returncode, out, err.strip().removeprefix("proteus: interrupted: ")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("run", "--help"), ("--version",)])

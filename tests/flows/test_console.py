@@ -87,6 +87,16 @@ def test_figures_that_a_job_lacks_are_dashes() -> None:
     assert text.count(" - ") == 3
 
 
+def test_the_figures_of_an_application_are_told_by_name() -> None:
+    text = _shown(result_table(RESULT | {"accuracy": None, "metrics": {"inertia": 0.00123456, "purity": None}}))
+    assert "held-out inertia" in text
+    assert "0.001235" in text
+    assert "held-out purity" in text
+    assert "accuracy" not in text
+    text = _shown(result_table(RESULT | {"metrics": {"accuracy": 0.9722}}))
+    assert text.count("held-out") == 1
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 def test_quiet_progress_keeps_off_standard_output(quiet: bool, capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress(quiet)

@@ -6,6 +6,7 @@ The bill is recomputed from the market's own record and the price file by `tests
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,9 +18,11 @@ import pytest
 
 from bidding.model import Market
 from bidding.traces import Trace, TraceSet
+from infra.faults import Fault, FaultKind
 from infra.prices import write_prices
-from infra.records import JobState
+from infra.simmarket import SimSpotMarket
 from infra.store import Store
+from tests.support import paced
 from tests.support.command import (
     PROTEUS,
     Outcome,
@@ -32,13 +35,17 @@ from tests.support.command import (
     running,
     wait_gone,
 )
-from tests.support.endpoint import wait_for
+from tests.support.endpoint import CATALOG, TRACES, ManualClock, served, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 #: When a run over these files begins: half of the file's four days have passed (2016-03-03T00:00:00Z).
 BEGIN_S = 1456963200
-FAST = ("--scale", "120", "--max-vcpus", "8")
+FAST = ("--scale", "100", "--max-vcpus", "8")
+#: Ticks that are kept also where other tests run beside this one.
+CALM = {"PROTEUS_TICK_S": "200"}
+#: A job of which only its life matters; its kernels leave the processors to other tests.
+PACED = ("--app", "paced:Paced", "--code", str(Path(paced.__file__)))
 FIGURES = {
     "job": str,
     "state": str,
@@ -54,6 +61,7 @@ FIGURES = {
     "evictions": int,
     "notices": int,
     "accuracy": float,
+    "metrics": dict,
     "clocks": int,
     "repeated_micro_tasks": int,
     "lost_micro_tasks": int,
@@ -86,6 +94,26 @@ def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _prices(path, {CHEAP: [(0, 10_000)], SECOND: [(0, 12_000)]})
 
 
+@pytest.mark.timeout(200)
+def test_a_scale_that_flows_here_cannot_keep_is_refused_before_anything_is_bought(tmp_path: Path, home: Path) -> None:
+    """The market takes its time, so a tick takes longer than its period lasts at this scale."""
+    clock = ManualClock(float(BEGIN_S))
+    market = SimSpotMarket(TRACES, CATALOG, clock.now_s)
+    market.add_fault(Fault(FaultKind.DELAY, operation="describe", delay_s=1.0))  # a flow looks once, a tick three times
+    with served(market, clock, tmp_path / "machines") as endpoint:
+        options = ("--endpoint", endpoint.url, "--dir", str(tmp_path / "run"), "--scale", "100")
+        outcome = proteus("run", *options, cwd=tmp_path, home=home, timeout_s=150)
+    assert outcome.code == 2, outcome
+    refused = (
+        r"PROTEUS_TICK_S: 120 s pass in 1\.20 s at scale 100, and a flow takes (\d+\.\d\d) s here; use a scale of at .*"
+    )
+    said = re.search(f"proteus: {refused}\n", outcome.err)
+    assert said is not None, outcome
+    assert float(said[1]) >= 3.0
+    assert market.log() == []
+    wait_gone(tmp_path / "run")
+
+
 # -- the bill -------------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +130,7 @@ def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path
         },
     )
     options = ("--prices", str(prices), "--hours", "1.6", "--job", "eventful", "--dir", str(here / "run"))
-    outcome = proteus("run", *options, *FAST, "--json", "out.json", cwd=here, home=home, timeout_s=150)
+    outcome = proteus("run", *options, *FAST, "--json", "out.json", cwd=here, home=home, timeout_s=150, **CALM)
     return here, prices, outcome
 
 
@@ -182,7 +210,7 @@ def test_nothing_is_written_but_in_its_directory(
 @pytest.mark.timeout(200)
 def test_a_quiet_market_json_alone_and_the_same_job_again(tmp_path: Path, home: Path, flat: Path) -> None:
     command = ["run", "--prices", str(flat), "--hours", "3", "--clocks", "220", "--job", "quiet", "--dir", "run", *FAST]
-    outcome = proteus(*command, "--json", "-", cwd=tmp_path, home=home, timeout_s=150)
+    outcome = proteus(*command, "--json", "-", cwd=tmp_path, home=home, timeout_s=150, **CALM)
     assert outcome.code == 0, outcome
     result = json.loads(outcome.out)
     assert {name: type(value) for name, value in result.items()} == FIGURES
@@ -195,15 +223,15 @@ def test_a_quiet_market_json_alone_and_the_same_job_again(tmp_path: Path, home: 
     assert round(result["ledger_usd"] * 1_000_000) == bill_micros(log, flat, ON_DEMAND, until_s=0)
     assert processes_of(tmp_path / "run") == []
 
-    again = proteus(*command, "--json", "-", cwd=tmp_path, home=home)
+    again = proteus(*command, "--json", "-", cwd=tmp_path, home=home, **CALM)
     assert again.code == 0, again
     assert json.loads(again.out) | {"real_seconds": 0} == result | {"real_seconds": 0}
     assert "was run to its end before" in again.err
     assert market_log(tmp_path / "run") == log, "nothing was bought"
 
-    other = proteus(*command, "--seed", "1", cwd=tmp_path, home=home)
+    other = proteus(*command, "--seed", "1", cwd=tmp_path, home=home, **CALM)
     assert other.code == 2
-    assert "was run before with other options" in other.err
+    assert "was begun before with other options" in other.err
 
 
 # -- broken off -----------------------------------------------------------------------------------------------------
@@ -211,25 +239,29 @@ def test_a_quiet_market_json_alone_and_the_same_job_again(tmp_path: Path, home: 
 
 @pytest.fixture
 def begun(tmp_path: Path, flat: Path) -> Iterator[Running]:
-    with running(tmp_path / "run", "--prices", str(flat), "--hours", "5", "--job", "begun", *FAST) as run:
+    with running(
+        tmp_path / "run", "--prices", str(flat), "--hours", "5", "--job", "begun", *PACED, *FAST, **CALM
+    ) as run:
         yield run
     wait_gone(run.directory)
 
 
-def _trains(run: Running) -> None:
-    """Wait until a spot machine works for the run."""
+def _begun(run: Running) -> tuple[int, int]:
+    """How often a node has joined and the training has begun or gone on, in this life of the run and in those before."""
+    logs = {log.parent.name: log.read_text(errors="replace") for log in run.directory.glob("machines/*/console.log")}
+    joined = sum(text.count(f"node {name} joined ") for name, text in logs.items())
+    return joined, sum(text.count("job is running\n") for text in logs.values())
 
-    def joined() -> bool:
+
+def _trains(run: Running, before: tuple[int, int] = (0, 0)) -> None:
+    """Wait until a spot machine works for the run, beside the reliable one; so much had happened in lives before."""
+
+    def trains() -> bool:
         assert run.process.poll() is None, run.text()
-        logs = run.directory.glob("machines/*/console.log")
-        return sum(" joined " in log.read_text(errors="replace") for log in logs) >= 2
+        joined, begun = _begun(run)
+        return joined >= before[0] + 2 and begun > before[1]
 
-    wait_for(joined, "a second node", 60)
-
-
-def _again(run: Running, home: Path, flat: Path) -> Outcome:
-    options = ("--prices", str(flat), "--hours", "5", "--job", "begun", "--dir", str(run.directory), *FAST)
-    return proteus("run", *options, cwd=run.directory.parent, home=home)
+    wait_for(trains, "a second node at work", 60)
 
 
 @pytest.mark.parametrize(("said", "number"), [("starting a Prefect API", signal.SIGINT), ("UI at", signal.SIGTERM)])
@@ -241,52 +273,78 @@ def test_broken_off_at_start_up(begun: Running, said: str, number: signal.Signal
     assert re.fullmatch(r"proteus: interrupted: .*(nothing was bought|\$0\.0000 spent).*--job .*", last), begun.text()
 
 
-def test_broken_off_while_it_trains(begun: Running, home: Path, flat: Path) -> None:
-    _trains(begun)
-    assert begun.signal(signal.SIGTERM) == 143
-    wait_gone(begun.directory)
-    last = begun.text().splitlines()[-1]
-    assert re.fullmatch(r"proteus: interrupted: job begun is given up \(\$\d\.\d+ spent\) .* give another --job", last)
-    assert "Traceback" not in begun.text()
+def _ended_well(run: Running, outcome: Outcome, prices: Path) -> dict[str, Any]:
+    """Check that the job was run to its end, and that its money is the market's bill; return its figures."""
+    assert outcome.code == 0, outcome
+    result: dict[str, Any] = json.loads(outcome.out)
+    assert (result["state"], result["lost_micro_tasks"]) == ("finished", 0)
+    log = market_log(run.directory)
+    assert all(instance["ended_at_s"] is not None for instance in log)
+    assert round(result["ledger_usd"] * 1_000_000) == bill_micros(log, prices, ON_DEMAND, until_s=0)
+    assert processes_of(run.directory) == []
+    return result
 
-    log = market_log(begun.directory)
-    assert len(log) >= 2
-    with closing(Store.open(f"sqlite:///{begun.directory / 'state.db'}")) as store:
-        assert store.job("begun").state is JobState.FAILED
-        assert not store.allocations("begun", alive=True)
-        assert store.spent("begun") == bill_micros(log, flat, ON_DEMAND, until_s=0)
 
-    again = _again(begun, home, flat)
-    assert again.code == 2
-    assert re.fullmatch(
-        r"proteus: job begun: failed before \(interrupted\), \$\S+ spent; give another --job\n", again.err
-    )
-    assert market_log(begun.directory) == log, "nothing was bought"
+@pytest.mark.timeout(200)
+def test_broken_off_again_and_again_it_goes_on_from_where_it_was(tmp_path: Path, home: Path, flat: Path) -> None:
+    options = ("--prices", str(flat), "--hours", "0.7", "--job", "begun", *PACED, *FAST)
+    clocks, before = [], (0, 0)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+        with running(tmp_path / "run", *options, **CALM) as run:
+            _trains(run, before)
+            code = run.signal(number)
+        wait_gone(run.directory)
+        before = _begun(run)
+        assert "Traceback" not in run.text()
+        if number is signal.SIGKILL:
+            assert code == -number
+            continue
+        assert code == 128 + number
+        last = run.text().splitlines()[-1]
+        said = re.fullmatch(
+            r"proteus: interrupted: job begun is paused at clock (\d+) \(\$\d\.\d+ spent\) and leaves nothing running; "
+            r"to go on: proteus run --job begun --dir \S+ and the same options",
+            last,
+        )
+        assert said, last
+        clocks.append(int(said[1]))
+        with closing(Store.open(f"sqlite:///{run.directory / 'state.db'}")) as store:
+            assert not store.job("begun").state.terminal
+            until_s = json.loads((run.directory / "market.json").read_text())["now_s"]
+            assert store.spent("begun") == bill_micros(market_log(run.directory), flat, ON_DEMAND, until_s)
+    assert clocks == sorted(clocks)
+
+    other = proteus("run", *options, "--dir", "run", "--seed", "1", cwd=tmp_path, home=home, **CALM)
+    assert (other.code, "was begun before with other options" in other.err) == (2, True), other
+    other = proteus("run", *options, "--dir", "run", "--scale", "60", cwd=tmp_path, home=home, **CALM)
+    assert other.err == "proteus: --scale 60: job begun was begun at 100; give that\n"
+
+    again = proteus("run", *options, "--dir", "run", "--json", "-", cwd=tmp_path, home=home, **CALM)
+    assert "job begun: goes on after " in again.err
+    result = _ended_well(run, again, flat)
+    with closing(Store.open(f"sqlite:///{run.directory / 'state.db'}")) as store:
+        told = store.job("begun").result
+        assert told is not None
+        assert [clock for clock, _ in told["losses"]] == list(range(1, result["clocks"] + 1)), "each clock once"
+        reliable = [record for record in store.allocations("begun") if record.allocation.bid_micros is None]
+        assert len(reliable) == 1, "no machine was bought twice"
+    with closing(sqlite3.connect(run.directory / "prefect" / "prefect.db")) as prefect:
+        query = "select s.type, count(*) from flow_run r join flow_run_state s on r.state_id = s.id group by s.type"
+        states = dict(prefect.execute(query).fetchall())
+    assert set(states) == {"COMPLETED", "CRASHED"}, "what was cut off does not run on in the UI"
+    assert states["CRASHED"] >= 1
 
 
 def test_broken_off_while_the_last_hours_run_out(tmp_path: Path, home: Path, flat: Path) -> None:
-    options = ("--prices", str(flat), "--hours", "5", "--clocks", "20", "--job", "begun", *FAST)
-    with running(tmp_path / "run", *options) as run:
+    options = ("--prices", str(flat), "--hours", "5", "--clocks", "20", "--job", "begun", *PACED, *FAST)
+    with running(tmp_path / "run", *options, **CALM) as run:
         run.wait_said("the market's clock jumps")
         assert run.signal(signal.SIGINT) == 130
         wait_gone(run.directory)
         last = run.text().splitlines()[-1]
-        assert re.fullmatch(r"proteus: interrupted: job begun is trained \(\$.*; to see its figures: .*--dir .*", last)
-    again = proteus("run", *options, "--dir", "run", "--json", "-", cwd=tmp_path, home=home)
-    assert again.code == 0, again
-    spent = round(json.loads(again.out)["ledger_usd"] * 1_000_000)
-    assert spent == bill_micros(market_log(tmp_path / "run"), flat, ON_DEMAND, until_s=0)
-
-
-def test_killed_outright_it_still_leaves_nothing_running(begun: Running, home: Path, flat: Path) -> None:
-    _trains(begun)
-    assert begun.signal(signal.SIGKILL) == -signal.SIGKILL
-    wait_gone(begun.directory)
-    again = _again(begun, home, flat)
-    assert again.code == 2
-    assert re.fullmatch(
-        r"proteus: job begun: its run was cut off after .*; give another --job to train anew\n", again.err
-    )
+        assert re.fullmatch(r"proteus: interrupted: job begun is trained \(\$.*; to see its end: .*--dir .*", last)
+    again = proteus("run", *options, "--dir", "run", "--json", "-", cwd=tmp_path, home=home, **CALM)
+    assert _ended_well(run, again, flat)["clocks"] == 20
 
 
 def test_a_second_signal_ends_it_at_once(begun: Running) -> None:

@@ -100,6 +100,47 @@ def test_it_asks_for_nothing_and_shows_what_the_journal_holds(page: Chromium, pa
         assert centres == pytest.approx([left + time / data["end"] * width for time in at], abs=1)
 
 
+def _journal_times(store: Store) -> dict[str, set[int]]:
+    """Return when the journal says that something happened, by the kind of its mark, in seconds after the record."""
+    kinds = {
+        "AllocationGranted": "granted",
+        "AllocationRefused": "refused",
+        "NoticeSeen": "notice",
+        "Renew": "renewed",
+        "Lapse": "lapse",
+    }
+    times: dict[str, set[int]] = {}
+    for entry in store.journal(JOB):
+        record = entry.record
+        kind = kinds.get(record["kind"])
+        if record["kind"] == "AllocationGone":
+            kind = "evicted" if record["cause"] == "evicted" else "let go"
+        if kind is not None:
+            times.setdefault(kind, set()).add(round(record.get("at_s", entry.at_s)) - START_S)
+    return times
+
+
+def test_the_axis_is_the_journals_and_marks_stand_where_it_says(page: Chromium, store: Store) -> None:
+    times = _journal_times(store)
+    last_s = max(entry.record.get("at_s", 0) for entry in store.journal(JOB))
+    assert _axis(page) == (0, last_s - START_S)
+    left, _, width, _ = _plot(page)
+    box = "e.getBoundingClientRect()"
+    what = f"[e.dataset.kind, Number(e.dataset.at), Number(e.dataset.count), {box}.x + {box}.width / 2]"
+    seen = _all(page, "path[data-kind]", what)
+    assert {kind for kind, *_ in seen} == set(times)
+    for kind, at_s, count, x in seen:
+        if count == 1:  # others stand for several that would cover each other
+            assert at_s in times[kind]
+            assert x == pytest.approx(left + at_s / (last_s - START_S) * width, abs=1)
+    assert sum(count for *_, count, _ in seen if count == 1) >= len(seen) / 2
+    orders = [entry for entry in store.journal(JOB) if "decision" in entry.record]
+    drawn = {int(at) for at in _all(page, "tbody tr.decision", "e.dataset.at")}
+    assert drawn <= {round(entry.at_s) - START_S for entry in orders}
+    bought = {round(entry.at_s) - START_S for entry in orders if entry.record["kind"] == "Acquire"}
+    assert {int(at) for at in _all(page, "tbody tr.acquire", "e.dataset.at")} == bought
+
+
 def test_hovering_tells_what_was_then(page: Chromium, store: Store) -> None:
     left, top, width, _ = _plot(page)
     for part in (0.21, 0.48, 0.83):

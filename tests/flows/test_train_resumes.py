@@ -5,6 +5,7 @@ The real ones, killed for real, are in tests/e2e/test_deployments.py.
 """
 
 import asyncio
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ import tasks.world
 from bidding.model import Market
 from bidding.traces import Trace, TraceSet
 from infra.blobs import Blobs, JobPaths
+from infra.errors import InputError
 from infra.prices import read_catalog
 from infra.records import IntentState, JobState
 from infra.runtime import Runtime
@@ -180,6 +182,7 @@ STEPS = (
     "check",
     "record_job",
     "ended_result",
+    "prepare_code",
     "prepare_data",
     "fetch_prices",
     "open_job",
@@ -235,6 +238,42 @@ def test_undisturbed_and_again(here: Here) -> None:
     check_one_of_everything(here, result)
     assert here.train() == result  # an ended job is not trained again
     check_one_of_everything(here, result)
+
+
+def test_bad_data_are_told_before_the_id_is_taken(here: Here, tmp_path: Path) -> None:
+    data = tmp_path / "mine.csv"
+    spec = JobSpec.model_validate(SPEC.model_dump() | {"training": SPEC.training.model_dump() | {"data": str(data)}})
+    data.write_text("1,2,0\n3,x,1\n" * 4)
+    with pytest.raises(InputError, match=r"mine\.csv: line 2: column 2 is 'x'"):
+        asyncio.run(flows.train.train(spec))
+    assert (here.store.jobs(), here.market.log(), here.blobs.list()) == ([], [], [])
+    data.write_text("1,2,0\n3,4,1\n" * 4)
+    assert asyncio.run(flows.train.train(spec))["clocks"] == CLOCKS
+    data.unlink()  # who attaches needs the file no more
+    assert asyncio.run(flows.train.train(spec))["clocks"] == CLOCKS
+
+
+def test_code_travels_before_anything_is_bought_and_an_edited_file_ends_no_job(here: Here, tmp_path: Path) -> None:
+    mine = tmp_path / "kmeans.py"
+    mine.write_text((Path(__file__).parents[2] / "docs" / "examples" / "kmeans.py").read_text())
+    own = {"app": "kmeans:KMeans", "code": str(mine)}
+    spec = JobSpec.model_validate(SPEC.model_dump() | {"training": SPEC.training.model_dump() | own})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flows.train, "secure_reliable_tier", Death(flows.train.secure_reliable_tier, 1, after=False))
+        with pytest.raises(Killed):
+            asyncio.run(flows.train.train(spec))
+    assert here.market.log() == []
+    shipped = here.blobs.read_bytes(f"{JobPaths(JOB).code}/kmeans.py")
+    mine.write_text(mine.read_text() + "# edited\n")
+    with pytest.raises(InputError, match="job dies-once began with code"):
+        asyncio.run(flows.train.train(spec))
+    assert not here.store.job(JOB).state.terminal
+    mine.write_bytes(shipped)
+    assert asyncio.run(flows.train.train(spec))["clocks"] == CLOCKS
+    assert here.controller.config is not None
+    assert here.controller.config["code_sha256"] == hashlib.sha256(shipped).hexdigest()
+    mine.unlink()
+    assert asyncio.run(flows.train.train(spec))["clocks"] == CLOCKS  # an ended job only tells
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -89,12 +89,13 @@ def test_the_data_of_a_job_are_not_changed_under_it(blobs: Blobs, source: str, p
         ({"x": np.zeros((9, 2))}, "has no array 'y'"),
         ({"x": np.zeros(9), "y": np.zeros(9, int)}, "want \\(rows, features\\)"),
         ({"x": np.zeros((9, 2)), "y": np.zeros(8, int)}, "want \\(rows, features\\)"),
-        ({"x": np.zeros((9, 2)), "y": np.zeros(9)}, "want numbers and whole numbers"),
+        ({"x": np.zeros((9, 2)), "y": np.full(9, "a")}, "want numbers"),
         ({"x": np.full((9, 2), "a"), "y": np.zeros(9, int)}, "want numbers"),
-        ({"x": np.zeros((9, 2)), "y": np.arange(9) - 1}, "classes 0, 1"),
-        ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "classes 0, 1"),
-        ({"x": np.array([[1.0], [np.nan], [2.0]]), "y": np.zeros(3, int)}, "row 1 of x is not finite"),
-        ({"x": np.zeros((9, 2)), "y": np.arange(9)}, "cannot be held out"),
+        ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "holds no examples"),
+        ({"x": np.array([[1.0], [np.nan], [2.0]]), "y": np.zeros(3, int)}, "row 1: a value is nan"),
+        ({"x": np.full((2, 1), 1e39), "y": np.zeros(2, int)}, "row 0: a value is inf"),
+        ({"x": np.zeros((3, 2)), "y": np.array([0.5, np.inf, 1.0])}, "row 1: the label is inf"),
+        ({"x": np.zeros((9, 2)), "y": np.arange(9) // 2 - 1}, "row 8: the only row with label 3"),
         ({"x": np.zeros((10, 2)), "y": np.zeros(10, int)}, "too few for 9 parts"),
     ],
 )
@@ -113,9 +114,9 @@ def test_unknown_and_unreadable_sources_are_told_in_one_line(blobs: Blobs, tmp_p
     (tmp_path / "text.npz").write_text("no archive")
     (tmp_path / "folder.npz").mkdir()
     for source, reason in {
-        "mnist": "unknown; known are digits, or the URL of an .npz",
-        f"{tmp_path}/nothing.npz": "No such file",
-        f"{tmp_path}/folder.npz": "Is a directory",
+        "mnist": r"unknown; known are digits, and path or URL of a file that ends in \.npz, \.csv",
+        f"{tmp_path}/nothing.npz": "there is no such file",
+        f"{tmp_path}/folder.npz": "is a directory",
         f"{tmp_path}/text.npz": r"no readable \.npz",
         "nosuch://x.npz": "nosuch",
     }.items():

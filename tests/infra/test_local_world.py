@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -9,13 +10,14 @@ import httpx
 import pytest
 
 from bidding.money import to_micros
+from bidding.traces import TraceSet
 from infra.clock import ScaledClock
 from infra.errors import InputError, ProteusError
 from infra.local_prefect import LocalPrefect
 from infra.local_world import LocalWorld, own_directory
 from infra.prices import write_prices
 from tests.support.command import processes_of, wait_gone
-from tests.support.endpoint import T0, TRACES, A, client, credentials, request
+from tests.support.endpoint import T0, TRACES, A, client, credentials, request, wait_for
 
 
 class NoPrefect:
@@ -36,6 +38,9 @@ class NoPrefect:
         if self.fails:
             raise ProteusError("it did not answer")
 
+    def bury_unfinished(self) -> None:
+        self.calls.append("bury")
+
     def stop(self) -> None:
         self.calls.append("stop")
 
@@ -45,6 +50,12 @@ def _world(directory: Path, prefect: NoPrefect, endpoint_url: str | None = None)
     write_prices(directory / "prices.csv", TRACES)
     world = LocalWorld(directory / "run", directory / "prices.csv", None, T0 + 100, 60.0, 120, endpoint_url)
     world.prefect = prefect  # type: ignore[assignment]
+    return world
+
+
+def _world_at(directory: Path, start_s: float) -> LocalWorld:
+    world = LocalWorld(directory / "run", directory / "prices.csv", None, start_s, 60.0, 120)
+    world.prefect = NoPrefect()  # type: ignore[assignment]
     return world
 
 
@@ -67,6 +78,33 @@ def test_a_world_has_a_market_on_its_clock_and_keeps_the_markets_record(
     assert log[0]["bid_micros"] == to_micros("0.03")
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"{env['PROTEUS_EC2_ENDPOINT_URL']}/_market/log", timeout=1.0)
+    wait_gone(tmp_path)
+
+
+def test_a_world_that_was_ended_goes_on_with_its_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    credentials(monkeypatch)
+    script = "#!/bin/bash\necho booted >> $HOME/boots\nexec sleep 1000\n"
+    with _world(tmp_path, NoPrefect()) as world:
+        market = client(world.environment["PROTEUS_EC2_ENDPOINT_URL"])
+        (fact,) = market.launch(replace(request("token", A, 1, "0.03"), user_data=script))
+        boots = tmp_path / "run" / "machines" / fact.instance_id / "boots"
+        wait_for(boots.exists, "the machine to boot")
+    wait_gone(tmp_path)
+    stood_s = json.loads((tmp_path / "run" / "market.json").read_text())["now_s"]
+
+    write_prices(tmp_path / "prices.csv", TraceSet({A: TRACES[A]}))
+    with pytest.raises(ProteusError, match=r"prices\.csv: is not the file that .*market\.json goes on from; name that"):
+        _world_at(tmp_path, stood_s).__enter__()
+    write_prices(tmp_path / "prices.csv", TRACES)
+    with _world_at(tmp_path, stood_s) as world:
+        market = client(world.environment["PROTEUS_EC2_ENDPOINT_URL"])
+        (again,) = market.describe([])
+        assert (again.instance_id, again.launched_at_s, again.alive) == (fact.instance_id, fact.launched_at_s, True)
+        assert market.launch(replace(request("token", A, 1, "0.03"), user_data=script)) == [again], "the token holds"
+        wait_for(lambda: boots.read_text() == "booted\nbooted\n", "the machine to boot again")
+        market.terminate([fact.instance_id])
+    log = json.loads((tmp_path / "run" / "market-log.json").read_text())
+    assert [(one["instance_id"], one["end_cause"]) for one in log] == [(fact.instance_id, "user")]
     wait_gone(tmp_path)
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from infra.errors import ProteusError
-from infra.processes import Child
+from infra.processes import Child, stop_together
 from tests.support.endpoint import wait_for
 
 #: Writes its own id and its child's, then sleeps; a `stubborn` one does not end when told to.
@@ -133,3 +133,28 @@ def test_a_child_takes_signals_as_after_a_login(log: Path) -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     assert log.read_text().count("SIG_DFL") == 2
+
+
+def test_a_frozen_child_ends_by_force_alone(tmp_path: Path, log: Path) -> None:
+    child = Child(_family(tmp_path), log).start()
+    first, _ = _pids(tmp_path)
+    child.freeze()
+    wait_for(lambda: psutil.Process(first).status() == psutil.STATUS_STOPPED, "the stop")
+    child.tell()
+    assert not child.ended
+    child.kill()
+    assert _gone(first)
+    wait_for(lambda: all(_gone(pid) for pid in _pids(tmp_path)), "the end of the group")
+    assert child.ended
+    child.kill()
+
+
+def test_children_are_ended_together(tmp_path: Path, log: Path) -> None:
+    places = [tmp_path / name for name in ("one", "two", "three")]
+    for place in places:
+        place.mkdir()
+    children = [Child(_family(place, "stubborn"), place / "log").start() for place in places]
+    pids = [pid for place in places for pid in _pids(place)]
+    stop_together(children, grace_s=0.3)
+    assert all(_gone(pid) for pid in pids)
+    stop_together([])

@@ -1,5 +1,9 @@
 """The rules of the simulated market beyond the contract: changes in order, life spans, faults, and a naive oracle."""
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +12,9 @@ from hypothesis import strategies as st
 from bidding.model import EndCause, Market
 from bidding.ports import LaunchRefused, MarketUnreachable
 from bidding.traces import Trace, TraceSet
+from infra.errors import InputError
 from infra.faults import Fault, FaultKind
+from infra.market_state import read_state, write_state
 from infra.simmarket import ChangeKind, NoticeMode, SimSpotMarket
 from tests.support.endpoint import CATALOG, T0, TRACES, A, B, ManualClock, request
 
@@ -227,3 +233,60 @@ def test_every_fate_is_that_of_a_naive_market(story):
             sim.terminate([fact.instance_id for fact in sim.describe() if fact.alive][:1])
     clock.at_s = 61
     assert [(f.launched_at_s, f.ended_at_s, f.end_cause) for f in sim.log()] == oracle(times, prices, calls)
+
+
+# -- a market that was ended and goes on ------------------------------------------------------------------------------
+
+CALLS = st.lists(
+    st.tuples(st.integers(0, 700), st.sampled_from(["launch", "launch", "terminate", "end"]), st.integers(0, 3)),
+    max_size=12,
+)
+
+
+@given(CALLS, st.sampled_from([0, 40]))
+def test_a_market_that_was_ended_goes_on_as_if_it_had_not_been(calls, boot_s):
+    """Whatever was bought and let go, and however often the market was ended in between, its record is the same."""
+    path = Path(tempfile.mkdtemp()) / "market.json"
+    clock = ManualClock(T0 + 10)
+    whole, broken = market(clock, boot_s=boot_s, seed="s"), market(clock, boot_s=boot_s, seed="s")
+    for number, (later_s, call, which) in enumerate(calls):
+        clock.at_s += later_s
+        if call == "end":
+            broken.advance()
+            write_state(path, broken.state("digest"))
+            broken = market(clock, boot_s=boot_s, seed="another")
+            broken.restore(read_state(path))
+            continue
+        answers = []
+        for sim in (whole, broken):
+            try:
+                if call == "launch":
+                    order = request(f"t{which}", market=(A, B)[which % 2], bid=("0.03", "0.04", None, "0.2")[which])
+                    answers.append(sim.launch(order))
+                else:
+                    answers.append(sim.terminate([fact.instance_id for fact in sim.log()][which : which + 1]))
+            except LaunchRefused as error:
+                answers.append(error.code)
+        assert answers[0] == answers[1], number
+    clock.at_s += 5000
+    assert whole.log() == broken.log()
+    shutil.rmtree(path.parent)
+
+
+def test_what_was_alive_boots_again_and_what_has_ended_does_not():
+    clock = ManualClock(T0 + 10)
+    before = market(clock, seed="s")
+    kept, gone = (before.launch(request(name, bid=None))[0].instance_id for name in "tu")
+    before.terminate([gone])
+    after = market(clock)
+    after.restore(before.state("digest"))
+    assert [(change.kind, change.instance_id) for change in after.advance()] == [(ChangeKind.RUNNING, kept)]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": 2}', "[1]"])
+def test_a_file_that_is_no_state_of_a_market_is_named(tmp_path, text):
+    path = tmp_path / "market.json"
+    assert read_state(path) is None
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"market\.json: is no state of a market .*; name another directory"):
+        read_state(path)

@@ -493,3 +493,11 @@ def test_a_database_that_fails_later_is_told_in_one_line(tmp_path: Path) -> None
 def test_the_schema_is_understood_by_postgresql() -> None:
     for table in schema.metadata.sorted_tables:
         assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=postgresql.dialect()))
+
+
+def test_all_claims_are_given_up_at_once(store: Store) -> None:
+    assert store.claim("tick/a", "one", 10.0, 100.0)
+    assert store.claim("ingest", "two", 10.0, 100.0)
+    store.release_all()
+    assert store.claim("tick/a", "three", 11.0, 100.0)
+    assert store.claim("ingest", "three", 11.0, 100.0)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
+import math
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from infra.blobs import Blobs
+from infra.checkpoints import find_checkpoint, save_checkpoint
 from psengine.apps.base import resolve
+from psengine.checkpointing import Checkpoint
 from psengine.events import BatchDone, NodeReady, ShardsOpened, TickDue
 from psengine.instructions import Dispatch, LoadPartitions, OpenShards
-from psengine.model import JobConfig, TaskStats
+from psengine.model import JobConfig, JobError, TaskStats
+from psengine.progress import losses_of
 from psengine.servers import ShardServer
 from psengine.sharding import Sharding
 from psengine.shell import ControllerShell, World
@@ -34,6 +42,13 @@ class Evaluated(Counting):
         return {"sum": float(params["w"].sum())}
 
 
+class Odd(Counting):
+    """An application whose figures are no plain numbers, and have names of ours."""
+
+    def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
+        return {"losses": np.float32(0.5), "clocks": 7.0, "low": float("-inf"), "none": float("nan")}  # type: ignore[dict-item]
+
+
 class Scheduler:
     """As much of Dask's as the shell touches once it is open."""
 
@@ -51,12 +66,20 @@ class Store:
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.saved: list[dict[str, Any]] = []
+        self.kept: Checkpoint | None = None
+        self.shards: Mapping[int, Mapping[str, np.ndarray]] = {}
 
     def save(self, config: JobConfig, arrays: Mapping[str, np.ndarray], result: dict[str, Any]) -> None:
         if self.failures:
             self.failures -= 1
             raise OSError("away")
         self.saved.append(dict(result))
+
+    def keep(self, config: JobConfig, clock: int, shards: Mapping[int, Any], summary: Mapping[str, Any]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("away")
+        self.kept, self.shards = Checkpoint(clock, f"clock-{clock}", dict(summary)), shards
 
 
 class Nodes:
@@ -67,6 +90,7 @@ class Nodes:
         self.refuses: dict[str, Exception] = {}
         self.loses = 0
         self.gathers = 0
+        self.opened_at: str | None = None
         self.server = ShardServer()
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
@@ -82,6 +106,7 @@ class Nodes:
                 app = resolve(order.config.app, order.config.app_params)
                 sharding = Sharding(app.tables(), order.config.n_shards)
                 self.server.open(app, sharding, 0, order.shards, order.epoch)
+                self.opened_at = None if order.checkpoint is None else order.checkpoint.name
                 await self.shell.event(ShardsOpened(node, address, order.shards, 0.0))
             case LoadPartitions():
                 await self.shell.event(NodeReady(node, address, order.request, order.partitions, 0.0))
@@ -115,7 +140,15 @@ def story(
 ) -> None:
     async def run() -> None:
         scheduler, nodes = Scheduler(), Nodes()
-        world = World(lambda url: {}, store.save, lambda config: found, lambda: 0.0, lambda about: None)
+        world = World(
+            lambda url: {},
+            store.save,
+            lambda config: found,
+            lambda: 0.0,
+            lambda about: None,
+            store.keep,
+            lambda config: store.kept,
+        )
         nodes.shell = shell = ControllerShell(scheduler, world, nodes)  # type: ignore[arg-type]
         try:
             await body(shell, nodes, scheduler)
@@ -172,6 +205,40 @@ def test_an_application_that_cannot_evaluate_fails_the_job_at_once() -> None:
     story(body, store := Store())
 
 
+def test_figures_of_an_application_are_kept_by_name_and_hide_none_of_ours() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job().to_dict() | {"app": "tests.psengine.test_shell:Odd"})
+        status = await until(shell, "finished", "failed")
+        assert status["state"] == "finished"
+        (result,) = store.saved
+        assert result["metrics"] == {"losses": 0.5, "clocks": 7.0, "low": None, "none": None}
+        assert (result["clocks"], len(result["losses"]), result["low"]) == (2, 2, None)
+        json.dumps(result, allow_nan=False)
+
+    story(body, store := Store())
+
+
+def test_code_that_is_not_the_jobs_is_told_and_nothing_is_started() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        def load_code(config: JobConfig) -> None:
+            loaded.append(config.code_sha256)
+            if len(loaded) == 1:
+                raise JobError("the controller has another")
+
+        shell._world = dataclasses.replace(shell._world, load_code=load_code)
+        shell._on_joined("r", NODE, "reliable", 1, "c" * 64)
+        record = job(code_sha256="c" * 64).to_dict()
+        assert await shell.start(record | {"app": "not_there:App"}) == {"error": "the controller has another"}
+        assert shell.controller.config is None
+        await shell.start(record)
+        assert (await until(shell, "finished", "failed"))["state"] == "finished"
+        assert loaded == ["c" * 64] * 2
+
+    loaded: list[str] = []
+    story(body, Store())
+
+
 def test_a_node_that_refuses_an_order_is_given_up_and_told_to_come_back() -> None:
     async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
         nodes.refuses[OTHER] = ValueError("what is that?")
@@ -220,3 +287,61 @@ def test_a_drain_answers_with_names() -> None:
         assert await shell.drain(["t", "r", "x"], 5.0) == {"draining": ["t"], "refused": ["r", "x"]}
 
     story(body, Store())
+
+
+def test_a_checkpoint_is_kept_when_it_is_asked_for_and_gone_on_from() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        assert await shell.checkpoint() == {"clock": 0, "error": ""}  # nothing to keep
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(clocks=10**6).to_dict())
+        while (await shell.status())["clock"] < 3:
+            await asyncio.sleep(0)
+        answer = await shell.checkpoint()
+        assert answer["error"] == ""
+        assert store.kept is not None
+        assert answer["clock"] == store.kept.clock >= 3
+        assert store.shards[0]["w"].sum() == 4 * 2 * store.kept.clock
+        assert [clock for clock, _ in store.kept.summary["losses"]] == list(range(1, store.kept.clock + 1))
+
+    store = Store()
+    story(body, store)
+
+    async def again(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        assert store.kept is not None
+        shell._on_joined("r", NODE, "reliable", 1)
+        status = await shell.start(job(clocks=10**6).to_dict())
+        assert status["checkpoint_clock"] == status["clock"] == store.kept.clock
+        await until(shell, "running")
+        assert nodes.opened_at == store.kept.name
+
+    story(again, store)
+
+
+def test_a_store_that_takes_no_checkpoint_is_told_and_the_training_goes_on() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(clocks=10**6).to_dict())
+        while (await shell.status())["clock"] < 3:
+            await asyncio.sleep(0)
+        assert await shell.checkpoint() == {"clock": 0, "error": "OSError: away"}
+        before = (await shell.status())["clock"]
+        while (await shell.status())["clock"] <= before:
+            await asyncio.sleep(0)
+        assert (await shell.checkpoint())["clock"] > before
+
+    story(body, Store(failures=1))
+
+
+def test_a_training_that_diverges_is_saved_all_the_same(tmp_path: Path) -> None:
+    config, blobs = job(), Blobs(tmp_path.as_uri())
+    summary = {"losses": [[1, 0.5], [2, float("nan")]], "lost_micro_tasks": 0, "stopped": None}
+    save_checkpoint(blobs, config, 2, {0: {"w": np.full((4, 1), np.nan)}}, summary)
+    kept = find_checkpoint(blobs, config)
+    assert kept is not None
+    first, second = losses_of(kept.summary)
+    assert (first, second[0], math.isnan(second[1])) == ((1, 0.5), 2, True)
+    story(_ends_finished, Store(), found=dict(kept.summary))
+
+
+async def _ends_finished(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+    assert (await shell.start(job().to_dict()))["state"] == "finished"

@@ -15,13 +15,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
 from infra.cluster import NO_LOSSES
+from psengine.checkpointing import Checkpoint
 from psengine.controller import Controller
 from psengine.events import (
     BatchDone,
     BatchFailed,
+    CheckpointFailed,
+    CheckpointRequested,
+    CheckpointSaved,
     DrainRequested,
     EffectsMissing,
     Event,
+    HoldRequested,
     JobFoundFinished,
     JobStarted,
     ModelSaved,
@@ -36,7 +41,7 @@ from psengine.events import (
     StopRequested,
     TickDue,
 )
-from psengine.instructions import Dispatch, GatherModel, LoadPartitions, OpenShards
+from psengine.instructions import Dispatch, GatherModel, LoadPartitions, OpenShards, SaveCheckpoint
 from psengine.microtasks import lost_effects
 from psengine.model import JobConfig, TaskStats
 from psengine.status import describe
@@ -53,6 +58,7 @@ class ModelNode:
     alive: bool = True
     noticed: bool = False
     unfit: bool = False
+    stranger: bool = False
     loads: list[LoadPartitions] = field(default_factory=list)
     opens: list[OpenShards] = field(default_factory=list)
     batches: list[Dispatch] = field(default_factory=list)
@@ -61,6 +67,7 @@ class ModelNode:
 
 class ControllerMachine(RuleBasedStateMachine):
     late = Bundle("late")
+    held: int | None = None
 
     @initialize(
         partitions=st.integers(1, 7),
@@ -68,20 +75,33 @@ class ControllerMachine(RuleBasedStateMachine):
         staleness=st.sampled_from([0, 0, 1, 3]),
         n=st.integers(1, 4),
         begun=st.sampled_from([True, True, False]),
+        checkpoint_s=st.sampled_from([None, 1.0, 30.0]),
     )
-    def begin(self, partitions: int, clocks: int, staleness: int, n: int, begun: bool) -> None:
+    def begin(
+        self, partitions: int, clocks: int, staleness: int, n: int, begun: bool, checkpoint_s: float | None
+    ) -> None:
         self.config = JobConfig(
-            "storm", n_partitions=partitions, n_shards=SHARDS, staleness=staleness, clocks=clocks, start_patience_s=3.0
+            "storm",
+            n_partitions=partitions,
+            n_shards=SHARDS,
+            staleness=staleness,
+            clocks=clocks,
+            start_patience_s=3.0,
+            checkpoint_s=checkpoint_s,
         )
         self.controller = Controller()
         self.now_s = 0.0
         self.names = 0
+        self.repeats_before = 0
         self.nodes: dict[str, ModelNode] = {}
         self.stores: dict[int, ShardStore] = {}
         self.attempts: dict[tuple[int, int], int] = {}  # {(clock, partition): highest attempt dispatched}
         self.completed: set[tuple[int, int]] = set()
         self.given_up: set[tuple[int, int, int]] = set()  # (clock, partition, attempt) that may no longer complete
         self.gathered: GatherModel | None = None
+        self.keeping: tuple[Checkpoint, dict[int, float]] | None = None  # what is being written: where, and its values
+        self.kept: tuple[Checkpoint, dict[int, float]] | None = None
+        self.restored: tuple[Checkpoint, dict[int, float]] | None = None  # what this controller went on from
         self.join(reliable=True, threads=1)
         for i in range(n - 1):
             self.join(reliable=False, threads=1 + i % 2)
@@ -97,6 +117,9 @@ class ControllerMachine(RuleBasedStateMachine):
             if isinstance(order, GatherModel):
                 assert self.gathered is None, "the model is gathered once"
                 self.gathered = order
+                continue
+            if isinstance(order, SaveCheckpoint):
+                self.keep(order)
                 continue
             node = self.nodes[order.node]
             assert node.address == order.address
@@ -123,11 +146,20 @@ class ControllerMachine(RuleBasedStateMachine):
         assert order.clock <= self.common() + 1 + self.config.staleness, "beyond the SSP bound"
         assert order.committed == self.common()
         assert order.clock <= (self.config.clocks or 0)
+        assert self.held is None or order.clock <= self.held, "beyond where it is held"
         for task in order.tasks:
             key = order.clock, task.partition
             assert key not in self.completed, "done again what was done"
             assert task.attempt == self.attempts.get(key, 0) + 1
             self.attempts[key] = task.attempt
+
+    def keep(self, order: SaveCheckpoint) -> None:
+        """The servers answer at once: what comes after it in the same orders is not theirs yet."""
+        assert self.keeping is None, "two checkpoints at a time"
+        assert order.committed == self.common() > (0 if self.kept is None else self.kept[0].clock)
+        values = {shard: store.read(order.committed, exact=True)["w"].item() for shard, store in self.stores.items()}
+        assert {store.folded for store in self.stores.values()} == {order.committed * self.config.n_partitions}
+        self.keeping = Checkpoint(order.committed, f"clock-{order.committed}", order.summary), values
 
     def push(self, order: Dispatch, shards: tuple[int, ...]) -> None:
         for shard in shards:
@@ -157,8 +189,15 @@ class ControllerMachine(RuleBasedStateMachine):
                 self.feed(NodeReady(node.name, node.address, order.request, order.partitions, self.now_s))
         elif node.opens:
             opened = node.opens.pop(0)
+            assert opened.checkpoint == (None if self.restored is None else self.restored[0])
             for shard in opened.shards:
-                self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.zeros((1, 1))})
+                if opened.checkpoint is None:
+                    self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.zeros((1, 1))})
+                else:
+                    assert self.restored is not None
+                    clock, value = opened.checkpoint.clock, self.restored[1][shard]
+                    folded = clock * self.config.n_partitions
+                    self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.full((1, 1), value)}, clock, folded)
             self.feed(ShardsOpened(node.name, node.address, opened.shards, self.now_s))
 
     def give_up(self, orders: list[Dispatch]) -> None:
@@ -178,6 +217,21 @@ class ControllerMachine(RuleBasedStateMachine):
         self.nodes[node.name] = node
         tier = "reliable" if reliable else "transient"
         self.feed(NodeJoined(node.name, node.address, tier, threads, self.now_s))
+
+    @rule()
+    def stranger_joins(self) -> None:
+        """A node whose code is not the job's: it is told nothing to load, to open or to work on, ever."""
+        if len(self.alive()) >= 6 or all(node.unfit or node.noticed for node in self.alive()):
+            return  # where nobody can load the job fails: see test_code_digests
+        self.names += 1
+        node = ModelNode(f"n{self.names}", f"tcp://{self.names}", False, unfit=True, stranger=True)
+        self.nodes[node.name] = node
+        self.feed(NodeJoined(node.name, node.address, "transient", 1, self.now_s, "b" * 64))
+
+    @invariant()
+    def strangers_do_nothing(self) -> None:
+        for node in self.nodes.values():
+            assert not (node.stranger and [*node.loads, *node.opens, *node.batches]), node.name
 
     @rule(data=st.data(), times=st.integers(1, 3))
     def loads(self, data: st.DataObject, times: int) -> None:
@@ -201,6 +255,8 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(order=late, what=st.sampled_from(["push", "report", "both"]))
     def doubled_or_late(self, order: Dispatch, what: str) -> None:
+        if order.node not in self.nodes:
+            return  # its process died with all the others, and its messages with their connections
         if what in ("push", "both"):
             self.push(order, (0, 1))
         if what in ("report", "both"):
@@ -276,6 +332,40 @@ class ControllerMachine(RuleBasedStateMachine):
     def start_again(self) -> None:
         self.feed(JobStarted(self.config, self.now_s))
 
+    @rule(ahead=st.sampled_from([None, 0, 1, 2]))
+    def hold(self, ahead: int | None) -> None:
+        self.held = None if ahead is None else self.common() + ahead
+        self.feed(HoldRequested(self.held, self.now_s))
+
+    @rule()
+    def ask_for_a_checkpoint(self) -> None:
+        self.feed(CheckpointRequested(self.now_s))
+
+    @rule(whole=st.sampled_from([True, True, False]))
+    def checkpoint_is_written(self, whole: bool) -> None:
+        if self.keeping is None:
+            return
+        keeping, self.keeping = self.keeping, None
+        if whole:
+            self.kept = keeping
+            self.feed(CheckpointSaved(keeping[0].clock, self.now_s))
+        else:
+            self.feed(CheckpointFailed("store away", self.now_s))
+
+    @precondition(lambda self: self.gathered is None and self.common() > 0)
+    @rule(n=st.integers(1, 3))
+    def everything_dies(self, n: int) -> None:
+        """All processes are killed, and some come back: the job goes on from what was kept, or from the beginning."""
+        self.keeping, self.restored = None, self.kept
+        clock = 0 if self.kept is None else self.kept[0].clock
+        self.completed = {key for key in self.completed if key[0] <= clock}
+        self.repeats_before = 0 if self.kept is None else self.kept[0].summary["repeated_micro_tasks"]
+        self.attempts, self.given_up, self.stores, self.nodes = {}, set(), {}, {}
+        self.controller, self.held = Controller(), None
+        for i in range(n):
+            self.join(reliable=i == 0, threads=1)
+        self.feed(JobStarted(self.config, self.now_s, None if self.restored is None else self.restored[0]))
+
     # -- what must hold -------------------------------------------------------------------------------------------
 
     @invariant()
@@ -297,6 +387,7 @@ class ControllerMachine(RuleBasedStateMachine):
         """Whatever happened, with one more node the job ends, and each effect is in the model exactly once."""
         if getattr(self, "controller", None) is None:
             return
+        self.hold(None)
         self.join_for_good()
         for _ in range(400):
             if self.gathered is not None:
@@ -319,7 +410,7 @@ class ControllerMachine(RuleBasedStateMachine):
         folded = tuple(store.folded for store in self.stores.values())
         lost = lost_effects(folded, clocks, partitions)
         assert folded == (clocks * partitions,) * SHARDS
-        repeats = sum(attempt - 1 for attempt in self.attempts.values())
+        repeats = self.repeats_before + sum(attempt - 1 for attempt in self.attempts.values())
         assert self.gathered.summary["repeated_micro_tasks"] == repeats
         assert lost == 0
         self.feed(ModelSaved({"lost_micro_tasks": lost, "stopped": None}, self.now_s))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +21,8 @@ _FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --remote-debugging-port=0"
 )
+#: No page reaches beyond this machine.
+_HERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 _DEADLINE_S = 30.0
 
 
@@ -35,7 +38,7 @@ class Chromium:
     def __enter__(self) -> Self:
         assert CHROMIUM is not None, MISSING
         self._home = tempfile.mkdtemp(prefix="proteus-chromium-")
-        command = [CHROMIUM, *_FLAGS.split(), f"--user-data-dir={self._home}", "about:blank"]
+        command = [CHROMIUM, *_FLAGS.split(), _HERE, f"--user-data-dir={self._home}", "about:blank"]
         self._log = Path(self._home) / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -96,6 +99,15 @@ class Chromium:
                                                                            : setTimeout(look, 20);
                  look(); })"""
         )
+
+    def visit(self, url: str, until: str) -> None:
+        """Load a page of a server and wait until the JavaScript expression `until` holds in it."""
+        self.call("Page.navigate", url=url)
+        deadline_s = monotonic() + _DEADLINE_S
+        while not self.evaluate(f"location.href.startsWith({url!r}) && document.body && Boolean({until})"):
+            seen = self.evaluate("document.body?.innerText.slice(0, 500)")
+            assert monotonic() < deadline_s, f"{url}: waited for {until}; it shows {seen!r}; {self.errors}"
+            self.evaluate("new Promise((done) => setTimeout(done, 50))")
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of JavaScript in the page; a promise is awaited."""

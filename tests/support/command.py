@@ -85,14 +85,14 @@ class Running:
 
 
 @contextmanager
-def running(directory: Path, *options: str) -> Iterator[Running]:
+def running(directory: Path, *options: str, **variables: str) -> Iterator[Running]:
     """Start a `proteus run` in `directory`; it is gone at the end."""
     output = directory.with_suffix(".txt")
     with output.open("wb") as out:
         process = subprocess.Popen(
             [PROTEUS, "run", "--dir", str(directory), *options],
             cwd=directory.parent,
-            env=environment(directory.parent / "home"),
+            env=environment(directory.parent / "home") | variables,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

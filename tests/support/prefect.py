@@ -1,10 +1,14 @@
 """The deployments of prefect.yaml on a server of their own, with a process worker, a market and a state database."""
 
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -111,16 +115,47 @@ class Deployed:
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def start_worker(self) -> None:
-        """Start a process worker."""
+    def start_worker(self, queue: str | None = None) -> None:
+        """Start a process worker; for one queue of the pool, or for all."""
         log = self.directory / "logs" / f"worker-{len(self._workers)}.log"
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL]
+        command += [] if queue is None else ["--work-queue", queue]
         self._workers.append(Child(command, log, self.environment).start())
 
     def kill_worker(self) -> None:
         """Kill the worker, and nothing but the worker."""
         os.kill(self._workers[-1].pid, signal.SIGKILL)
         wait_until(lambda: self._workers[-1].ended, "the worker's end")
+
+    def kill_server(self) -> None:
+        """Kill the server."""
+        self._world.prefect._child.kill()
+
+    def let_schedule_pass(self, seconds: float) -> None:
+        """Move all runs to come so much earlier, in the database of the server, which must be away.
+
+        When it is back, it looks to it as if it had been away for that much longer.
+        """
+        with closing(sqlite3.connect(self.directory / "world" / "prefect" / "prefect.db")) as database, database:
+            to_come = database.execute(
+                "SELECT run.id, run.expected_start_time, state.id, state.state_details FROM flow_run AS run "
+                "JOIN flow_run_state AS state ON state.id = run.state_id "
+                "WHERE run.auto_scheduled AND run.state_type = 'SCHEDULED'"
+            ).fetchall()
+            for run_id, due, state_id, details in to_come:
+                moved = datetime.fromisoformat(due).replace(tzinfo=UTC) - timedelta(seconds=seconds)
+                column = f"{moved:%Y-%m-%d %H:%M:%S.%f}"
+                database.execute(
+                    "UPDATE flow_run SET expected_start_time = ?, next_scheduled_start_time = ? WHERE id = ?",
+                    (column, column, run_id),
+                )
+                told = json.dumps(json.loads(details) | {"scheduled_time": moved.isoformat()})
+                database.execute("UPDATE flow_run_state SET state_details = ? WHERE id = ?", (told, state_id))
+
+    def start_server(self) -> None:
+        """Start the server again: the same database, the same port."""
+        self._world.prefect.start()
+        self._world.prefect.wait_ready()
 
     # What the UI does
 
@@ -151,14 +186,14 @@ class Deployed:
         """Return the id of a deployment, as in ``train/train``."""
         return str(self.get(f"/deployments/name/{name}")["id"])
 
-    def ask(self, deployment: str, parameters: Mapping[str, Any]) -> httpx.Response:
+    def ask(self, deployment: str, parameters: Mapping[str, Any], **more: str) -> httpx.Response:
         """Ask for a run of a deployment, as "Custom run" does; return the answer, whatever it is."""
-        body = {"parameters": dict(parameters), "state": {"type": "SCHEDULED"}}
+        body = {"parameters": dict(parameters), "state": {"type": "SCHEDULED"}, **more}
         return self.send("POST", f"/deployments/{self.deployment_id(deployment)}/create_flow_run", body)
 
-    def start(self, deployment: str, parameters: Mapping[str, Any]) -> str:
+    def start(self, deployment: str, parameters: Mapping[str, Any], **more: str) -> str:
         """Have a deployment run; return the run's id."""
-        answer = self.ask(deployment, parameters)
+        answer = self.ask(deployment, parameters, **more)
         assert answer.status_code == httpx.codes.CREATED, answer.text
         return str(answer.json()["id"])
 

@@ -31,6 +31,19 @@ def test_a_job_file_is_read(tmp_path: Path) -> None:
     assert read_job(path).job_id == "mine"
 
 
+def test_a_path_of_data_or_code_is_made_absolute_for_who_works_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "job.yaml"
+    for given, told in (("in/mine.csv", str(tmp_path / "in/mine.csv")), ("s3://b/mine.csv", "s3://b/mine.csv")):
+        path.write_text(GOOD.replace("digits", given))
+        assert read_job(path).training.data == told
+        path.write_text(GOOD.replace("app: mlr", f"app: mine:App, code: {given}"))
+        assert read_job(path).training.code == told
+    assert read_job(path).job_id == "mine"
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [

@@ -1,4 +1,4 @@
-"""Machines: bought once, let go, given up, and found when nobody wants them."""
+"""Machines: bought once, let go, kept over a pause, and found when nobody wants them."""
 
 from dataclasses import replace
 
@@ -6,14 +6,17 @@ import pytest
 
 from bidding.model import EndCause, InstanceState, LaunchRequest
 from bidding.spending import Use
+from infra.blobs import JobPaths
+from infra.errors import JobFailed
 from infra.faults import Fault, FaultKind
 from infra.records import JobState
 from tasks.costs import cost_rows
 from tasks.desk import enter
-from tasks.giving_up import give_up
 from tasks.jobs import close_job, record_job
 from tasks.machines import OWNER_TAG, machine_names, orphans, release_reliable_tier, secure_reliable_tier, terminate
+from tasks.pausing import pause
 from tasks.report import summary
+from tasks.training import await_controller
 from tests.support.tasks import BEGIN_S, MARKET, ON_DEMAND, TaskWorld, plain, spec
 
 
@@ -58,37 +61,72 @@ def test_machines_of_another_owner_are_let_alone(here: TaskWorld) -> None:
     assert plain(orphans)() == {}
 
 
-# -- giving up ------------------------------------------------------------------------------------------------------
+# -- broken off ----------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_is_given_up_holds_nothing_and_its_books_are_closed(here: TaskWorld) -> None:
+def test_a_job_that_is_paused_in_a_market_that_stays_keeps_its_machines(here: TaskWorld) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    before = here.facts(spec())
+    said = pause("job", "proteus run", market_stays=True)
+    assert said == "job job is paused at clock 0 ($0.1450 spent) and leaves nothing running; to go on: proteus run"
+    assert here.facts(spec()) == before
+    assert here.store.spent("job") == ON_DEMAND + 2 * 20_000 == _bill(here)
+    assert not here.store.job("job").state.terminal
+
+
+def test_a_job_that_is_paused_in_a_market_of_others_lets_all_go_and_buys_again(here: TaskWorld) -> None:
     here.begin(spec())
     here.tick(spec())
     here.clock.at_s += 600
-    said = give_up("job", "interrupted", "proteus run")
+    said = pause("job", "proteus run", market_stays=False)
+    assert "is paused" in said
     assert not any(fact.alive for fact in here.facts(spec()))
     assert not here.store.allocations("job", alive=True)
     assert {record.end_cause for record in here.store.allocations("job")} == {EndCause.USER}
-    assert (here.store.job("job").state, here.store.job("job").failure) == (JobState.FAILED, "interrupted")
-    assert here.store.spent("job") == ON_DEMAND + 2 * 20_000
-    assert "job job is given up ($0.1450 spent)" in said
-    assert give_up("job", "again", "proteus run") == said
+    assert here.store.spent("job") == ON_DEMAND + 2 * 20_000 == _bill(here)
+    assert pause("job", "proteus run", market_stays=False) == said
+
+    plain(secure_reliable_tier)(spec())
+    plain(secure_reliable_tier)(spec())
+    orders = [record.order_id for record in here.store.allocations("job", alive=True)]
+    assert orders == ["job-reliable-0-again-1"]
 
 
-def test_a_job_that_was_trained_stays_trained_when_its_run_is_given_up(here: TaskWorld) -> None:
+def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(here: TaskWorld) -> None:
+    here.begin(spec())
+    for _ in range(5):
+        pause("job", "proteus run", market_stays=False)
+        plain(secure_reliable_tier)(spec())
+    pause("job", "proteus run", market_stays=False)
+    with pytest.raises(JobFailed, match="job job: the reliable tier was lost 6 times; see who ends it"):
+        plain(secure_reliable_tier)(spec())
+
+
+def test_a_job_that_failed_lets_all_go(here: TaskWorld) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    plain(close_job)("job", None, "the application raised")
+    here.clock.at_s += 60
+    said = pause("job", "proteus run", market_stays=True)
+    assert said.startswith("job job failed (the application raised), $0.1450 spent, and leaves nothing running")
+    assert not any(fact.alive for fact in here.facts(spec()))
+
+
+def test_a_job_that_was_trained_stays_trained_and_waits_for_its_hours_to_end(here: TaskWorld) -> None:
     here.begin(spec())
     here.tick(spec())
     plain(close_job)("job", {})
-    assert "job job is trained" in give_up("job", "interrupted", "proteus run")
+    assert "job job is trained" in pause("job", "COMMAND", market_stays=True)
     assert here.store.job("job").state is JobState.FINISHED
-    assert not here.store.allocations("job", alive=True)
+    assert here.store.allocations("job", alive=True)
 
 
-def test_giving_up_what_was_not_begun_writes_nothing(here: TaskWorld) -> None:
-    assert give_up("job", "interrupted", "COMMAND") == "nothing was bought; to begin anew: COMMAND"
+def test_pausing_what_was_not_begun_writes_nothing(here: TaskWorld) -> None:
+    assert pause("job", "COMMAND", market_stays=True) == "nothing was bought; to begin anew: COMMAND"
     assert here.store.jobs() == []
     plain(record_job)(spec())
-    assert "given up ($0.0000 spent)" in give_up("job", "interrupted", "COMMAND")
+    assert "paused at clock 0 ($0.0000 spent)" in pause("job", "COMMAND", market_stays=True)
 
 
 # -- the bill -------------------------------------------------------------------------------------------------------
@@ -126,7 +164,7 @@ def test_the_ledger_is_the_bill_when_one_machine_of_an_allocation_ends_early(her
     here.market.add_fault(Fault(FaultKind.KILL, instance_id=lost.instance_id))
     here.clock.at_s += 120
     here.tick(spec())
-    give_up("job", "interrupted", "COMMAND")
+    pause("job", "COMMAND", market_stays=False)
     assert here.store.spent("job") == _bill(here)
 
 
@@ -147,7 +185,7 @@ def test_the_ledger_is_the_bill_over_the_hours_that_the_rest_of_an_allocation_li
     hour = ON_DEMAND + 20_000
     assert spent == [hour + 20_000, hour + 20_000, 2 * hour, 2 * hour, 3 * hour], "refunded when the hour is over"
     assert spent[-1] == _bill(here)
-    give_up("job", "interrupted", "COMMAND")
+    pause("job", "COMMAND", market_stays=False)
     assert here.store.spent("job") == _bill(here)
     row = next(row for row in cost_rows(["job"]) if row.tier == "transient")
     assert (row.spent, row.charged, row.uses[Use.REFUNDED], row.machine_hours) == (60_000, 80_000, 20_000, 4)
@@ -176,3 +214,13 @@ def test_every_machine_says_whose_it_is_for_which_job_and_order_and_until_when(h
         assert fact.tags[OWNER_TAG] == here.runtime.settings.owner_tag
         assert (fact.tags["proteus:job"], fact.tags["proteus:order"]) == ("job", fact.token)
         assert int(fact.tags["proteus:expires"]) > BEGIN_S + 86_400
+
+
+def test_nothing_is_bought_or_waited_for_when_a_tick_has_found_the_work_done(here: TaskWorld) -> None:
+    here.begin(spec())
+    here.runtime.blobs.write_set(JobPaths("job").model, {}, {"clocks": 3, "lost_micro_tasks": 0})
+    plain(close_job)("job", {"clocks": 3})
+    plain(release_reliable_tier)("job")
+    assert plain(await_controller)("job", 600.0) is None
+    plain(secure_reliable_tier)(spec())
+    assert not any(fact.alive for fact in here.facts(spec()))

@@ -1,0 +1,212 @@
+"""The engine alone on this machine: one job on local nodes, from its options to its figures."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from flows.console import Display
+from flows.interrupts import Interrupted, Interrupts
+from flows.train_console import Moment, closing_table, display
+from flows.training_options import application, default_params
+from tasks.data import absolute_data
+from tasks.failures import InputError, JobFailed, ProteusError
+from tasks.local_books import Books
+from tasks.local_checks import check_directory
+from tasks.local_script import Script, read_script_file
+from tasks.local_training import LocalJob, LocalTraining, check_application, figures_of, open_store
+from tasks.local_world import SystemClock, own_directory
+from tasks.spec import Training
+
+#: A job that is given no other end.
+CLOCKS = 50
+_HOUR_S = 3600
+_MINUTE_S = 60
+_TIERS = {"r": "reliable", "t": "transient"}
+_MOST_NODES = 64
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `proteus train` was asked for; see its `--help`."""
+
+    app: str
+    code: str | None
+    params: tuple[str, ...]
+    data: str
+    nodes: str
+    threads: int
+    staleness: int
+    clocks: int | None
+    seconds: float | None
+    partitions: int
+    shards: int
+    seed: int
+    job: str | None
+    directory: Path | None
+    checkpoint: str | None
+    checkpoint_every: float
+    events: Path | None
+
+
+def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
+    """Train one job on this machine to its end; return its figures. One that has ended tells them again.
+
+    Raises
+    ------
+    InputError
+        One line that names what is wrong, before anything is started.
+    Interrupted
+        Where a signal asked to end, when the state is kept and every process ended.
+    """
+    job_id = options.job or f"train-{datetime.fromtimestamp(SystemClock().now_s(), UTC):%Y%m%d-%H%M%S}"
+    job = LocalJob(job_id, _training(options), _tiers(options.nodes), options.threads)
+    directory = (options.directory or Path("runs") / job_id).absolute()
+    events = read_script_file(options.events, job.tiers, job.training.clocks)
+    check_application(job.training)
+    check_directory("--dir", directory)
+    url = _url(options.checkpoint or str(directory / "blobs"))
+    show = display(quiet)
+    with own_directory(directory):
+        blobs = open_store("--checkpoint", url)
+        books = Books(blobs, job_id)
+        wanted = _defining(job, options)
+        begun = books.check(wanted)
+        if begun and (result := books.trained()) is not None:
+            show.say(f"job {job_id} was trained to its end before; these are its figures")
+            figures = books.figures() or figures_of(job_id, blobs, result, [], books.happened())
+        else:
+            script = Script(events, books.happened_of(events))
+            training = LocalTraining(directory, blobs, job, books, script)
+            with training, _pausing(training, books, job, directory, interrupts):
+                show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")
+                training.prepare()
+                with books.beginning(wanted):
+                    clock = training.start()
+                if clock:
+                    show.say(f"goes on from clock {clock}")
+                figures = _follow(training, job_id, show, interrupts)
+            for event in script.to_come:
+                show.say(
+                    f"--events {options.events}: {event.at} never came, so {event.action} {event.node} was left out"
+                )
+    show.console.print(closing_table(figures))
+    show.say(f"model: {figures['model']}")
+    return figures
+
+
+def _follow(training: LocalTraining, job_id: str, show: Display[Moment], interrupts: Interrupts) -> dict[str, Any]:
+    """Show the training and carry its script out until it is over; return its figures."""
+    last = ""
+    try:
+        while not training.ended(status := training.look()):
+            for last in training.carry_out(status):
+                show.say(last)
+            show.show(Moment(job_id, status, last), SystemClock().now_s())
+            training.wait()
+    finally:
+        show.close()
+    interrupts.hold()
+    return training.finish(status)
+
+
+@contextmanager
+def _pausing(
+    training: LocalTraining, books: Books, job: LocalJob, directory: Path, interrupts: Interrupts
+) -> Iterator[None]:
+    """Whatever ends the context before its time, keep the state, end all processes, and say how to go on."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ProteusError, Interrupted) as error:
+        interrupts.hold()
+        outcome = f"{_outcome(training, books, job)}: {_again(job, directory)} and the same options"
+        if isinstance(error, Interrupted):
+            error.outcome = outcome
+            raise
+        kind = JobFailed if isinstance(error, JobFailed) else ProteusError
+        raise kind(f"{error}; {outcome}") from error
+
+
+def _outcome(training: LocalTraining, books: Books, job: LocalJob) -> str:
+    """Keep the state; return where the job stands, and what can be done next."""
+    try:
+        clock = training.keep()
+        if books.trained() is not None:
+            return f"job {job.job_id} is trained; to see its figures"
+    except ProteusError as error:
+        return f"job {job.job_id}: how far it came could not be read ({error}); to go on"
+    of = "" if job.training.clocks is None else f" of {job.training.clocks}"
+    return f"job {job.job_id} is at clock {clock}{of}; to go on"
+
+
+def _again(job: LocalJob, directory: Path) -> str:
+    return f"proteus train {shlex.quote(job.training.app)} --job {job.job_id} --dir {shlex.quote(str(directory))}"
+
+
+def _training(options: TrainOptions) -> Training:
+    """Return what is to be trained; `InputError` names the option that cannot be."""
+    chosen = application("APP", options.app, options.code, options.params)
+    clocks = CLOCKS if options.clocks is None and options.seconds is None else options.clocks
+    try:
+        return Training(
+            app=chosen.app,
+            code=chosen.code,
+            app_params={**default_params(chosen.app, options.data, options.seed), **chosen.params},
+            data=absolute_data(options.data),
+            partitions=options.partitions,
+            shards=options.shards,
+            staleness=options.staleness,
+            clocks=clocks,
+            hours=None if options.seconds is None else options.seconds / _HOUR_S,
+            checkpoint_minutes=options.checkpoint_every / _MINUTE_S,
+            seed=options.seed,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]).replace("app_params", "param")
+        raise InputError(f"--{where}: {first['msg']} (is {first['input']!r}); mend the option") from None
+
+
+def _tiers(text: str) -> dict[str, str]:
+    """Return {node: tier} of `r=1,t=3`: r1, t1, t2, t3."""
+    tiers: dict[str, str] = {}
+    seen: set[str] = set()
+    for part in text.split(","):
+        letter, _, count = part.strip().partition("=")
+        if letter not in _TIERS or letter in seen or not count.isdecimal():
+            raise InputError(f"--nodes {text}: want the numbers of reliable and of transient nodes, as in r=1,t=3")
+        seen.add(letter)
+        if int(count) > _MOST_NODES:
+            raise InputError(f"--nodes {text}: at most {_MOST_NODES} of a tier")
+        tiers |= {f"{letter}{number + 1}": _TIERS[letter] for number in range(int(count))}
+    if "reliable" not in tiers.values():
+        raise InputError(f"--nodes {text}: the model is served by reliable nodes; give at least r=1")
+    return tiers
+
+
+def _url(place: str) -> str:
+    return place if "://" in place else Path(place).absolute().as_uri()
+
+
+def _defining(job: LocalJob, options: TrainOptions) -> dict[str, Any]:
+    """Return what must be the same for a job to go on, by option; nodes, threads and checkpoints may differ."""
+    training = job.training
+    return {
+        "APP": training.app,
+        "--data": training.data,
+        "--nodes r=": job.n_reliable,
+        "--staleness": training.staleness,
+        "--clocks": training.clocks,
+        "--seconds": options.seconds,
+        "--partitions": training.partitions,
+        "--shards": training.shards,
+        "--seed": training.seed,
+        **{f"--param {name}": value for name, value in training.app_params.items()},
+    }

@@ -1,0 +1,193 @@
+"""Examples in a CSV or TSV file, read by Arrow: one a line, numbers, and one column with the label."""
+
+import csv
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from infra.errors import InputError
+from infra.examples import Table
+
+#: A column of such a name holds the label.
+LABEL_NAMES = ("label", "y", "target", "class")
+_MARK = b"\xef\xbb\xbf"
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+#: Bytes that Arrow reads at once: so many a column, so that a block has rows enough, within these bounds.
+_COLUMN_BLOCK, _LEAST_BLOCK, _LARGE_BLOCK = 1 << 13, 1 << 20, 1 << 26
+#: Arrow counts the bytes of a block in 32 bits.
+_MOST_BLOCK = 2**31 - 2
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the rows begin (byte, and lines before it), how many columns there are, which is the label, and its kind."""
+
+    start: int
+    lines: int
+    width: int
+    label: int
+    text: bool
+
+
+def read_csv(source: str, data: bytes, delimiter: str) -> Table:
+    """Return the rows of a file with the content `data`; `source` is its name in errors.
+
+    A first row with the name of a label column, or without a number, is a header. The label is in the column named `label`,
+    `y`, `target` or `class` if there is exactly one such, else in the last.
+
+    Raises
+    ------
+    InputError
+        One line with the file and the line in it, counted from 1.
+    """
+    data = data.removeprefix(_MARK)
+    layout = _layout(source, data, delimiter)
+
+    def place(row: int) -> str:
+        return f"line {_line_number(data, layout, row)}"
+
+    try:
+        table = _parse(data, layout, delimiter, serial=False)
+    except pa.ArrowInvalid:
+        try:
+            table = _parse(data, layout, delimiter, serial=True)  # it alone counts rows; and it takes the longest line
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{source}: {_fault(data, layout, str(error))}") from None
+    label = table.column(layout.label)
+    batches = table.remove_column(layout.label).to_batches()
+    x = np.empty((table.num_rows, layout.width - 1), np.float32)
+    low = 0
+    for batch in batches:
+        x[low : low + batch.num_rows] = batch.to_tensor(row_major=True).to_numpy()
+        low += batch.num_rows
+    if not layout.text:
+        return Table(x, label.to_numpy(), place)
+    texts, codes = _coded(label)
+    numbers = [code for code, text in enumerate(texts) if _is_number(text) or not text]
+    if (fault := np.isin(codes, numbers)).any():
+        row = int(fault.argmax())
+        raise InputError(
+            f"{source}: {place(row)}: label {texts[codes[row]]!r} beside {texts[codes[0]]!r}; write all labels as "
+            "numbers, or all as texts"
+        )
+    return Table(x, codes, place, tuple(texts))
+
+
+def _layout(source: str, data: bytes, delimiter: str) -> _Layout:
+    first = _line_from(data, 0)
+    if first is None:
+        raise InputError(f"{source}: is empty; give a file with one example a line")
+    second = _line_from(data, first[1])
+    try:
+        top = _cells(data[slice(*first)], delimiter)
+        below = _cells(data[slice(*second)], delimiter) if second else []
+    except csv.Error as error:
+        raise InputError(f"{source}: the first rows: {error}; give a text file of numbers") from None
+    place = f"line {_breaks(data[: first[0]]) + 1}"
+    if len(top) < 2:
+        name = {",": "commas", "\t": "tabs"}[delimiter]
+        raise InputError(f"{source}: {place}: has one column; want features and a label, with {name} between them")
+    marks = [index for index, name in enumerate(top) if name.lower() in LABEL_NAMES]
+    if not marks and not _is_header(source, place, top, below):
+        return _Layout(first[0], _breaks(data[: first[0]]), len(top), len(top) - 1, not _is_number(top[-1]))
+    if not below:
+        raise InputError(f"{source}: has a header and no rows; give at least two examples")
+    label = marks[0] if len(marks) == 1 else len(top) - 1
+    text = len(below) > label and bool(below[label]) and not _is_number(below[label])
+    return _Layout(first[1], _breaks(data[: first[1]]), len(top), label, text)
+
+
+def _line_from(data: bytes, begin: int) -> tuple[int, int] | None:
+    """Return where the first line at or after `begin` that is not blank begins and ends, its break included."""
+    filled = re.compile(rb"\S").search(data, begin)
+    if filled is None:
+        return None
+    at = filled.start()
+    stop = re.compile(rb"\r\n|\r|\n").search(data, at)
+    start = max(begin, data.rfind(b"\n", begin, at) + 1, data.rfind(b"\r", begin, at) + 1)
+    return start, stop.end() if stop else len(data)
+
+
+def _is_header(source: str, place: str, top: list[str], below: list[str]) -> bool:
+    """Return whether the first row names the columns; refuse one that may be either."""
+    numbers = [_is_number(cell) for cell in top]
+    if not any(numbers):
+        return True
+    if all(numbers[:-1]):  # a text in the last column alone: a label if the row below has one too
+        return not numbers[-1] and len(below) == len(top) and _is_number(below[-1])
+    odd = top[numbers.index(False)]
+    raise InputError(
+        f"{source}: {place}: {_shown(odd)} is no number, beside numbers; mend the value, or write a header without numbers"
+    )
+
+
+def _cells(line: bytes, delimiter: str) -> list[str]:
+    text = line.decode(errors="replace").strip("\r\n").replace("\0", "�")
+    return [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter), [])]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parse(data: bytes, layout: _Layout, delimiter: str, *, serial: bool) -> pa.Table:
+    names = [str(index) for index in range(layout.width)]
+    kinds = dict.fromkeys(names, pa.float32())
+    kinds[names[layout.label]] = _TEXT if layout.text else pa.float64()
+    body = pa.py_buffer(data).slice(layout.start)
+    block = min(_LARGE_BLOCK, max(_LEAST_BLOCK, _COLUMN_BLOCK * layout.width))
+    if serial:
+        block = min(_MOST_BLOCK, len(data) + 1)
+    return pa_csv.read_csv(
+        pa.BufferReader(body),
+        read_options=pa_csv.ReadOptions(use_threads=not serial, column_names=names, block_size=block),
+        parse_options=pa_csv.ParseOptions(delimiter=delimiter),
+        convert_options=pa_csv.ConvertOptions(column_types=kinds, null_values=[], strings_can_be_null=False),
+    )
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
+    """Return the distinct texts, sorted and without blanks around them, and each row's index among them."""
+    column = column.unify_dictionaries()
+    texts = [text.strip() for text in column.chunk(0).dictionary.to_pylist()]
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
+    ordered = sorted(set(texts))
+    rank = {text: index for index, text in enumerate(ordered)}
+    return ordered, np.array([rank[text] for text in texts])[codes]
+
+
+def _breaks(data: bytes) -> int:
+    return len((data + b".").splitlines()) - 1
+
+
+def _line_number(data: bytes, layout: _Layout, row: int) -> int:
+    """Return the line, counted from 1 as an editor does, of a row, counted from 0; empty lines are no rows."""
+    lines = data[layout.start :].splitlines()
+    filled = np.flatnonzero(np.fromiter(map(len, lines), np.int64, len(lines)))
+    return layout.lines + (int(filled[row]) if row < len(filled) else len(lines)) + 1
+
+
+def _fault(data: bytes, layout: _Layout, message: str) -> str:
+    """Return what the CSV reader says, in one line of ours."""
+    message = " ".join(message.split())
+    row = re.search(r"Row #(\d+)", message)
+    place = f"line {_line_number(data, layout, int(row[1]) - 1)}: " if row else ""
+    if width := re.search(r"Expected (\d+) columns, got (\d+)", message):
+        return f"{place}has {width[2]} columns and the first row {width[1]}; mend the row"
+    if "UTF8" in message:
+        return f"{place}the label is not UTF-8 text; mend it"
+    if value := re.search(r"CSV column #(\d+).*invalid value '(.*)'", message):
+        what = "the label" if int(value[1]) == layout.label else f"column {int(value[1]) + 1}"
+        return f"{place}{what} is {_shown(value[2])}; write a number"
+    return f"{place}{message[:200]}; mend the file"
+
+
+def _shown(text: str) -> str:
+    return repr(text[:40]) if text.strip() else "empty"

@@ -1,0 +1,100 @@
+"""Examples in svmlight (libsvm) form: ``label index:value …`` a line, zeros left out; read by scikit-learn."""
+
+import io
+
+import numpy as np
+
+from infra.errors import InputError
+from infra.examples import Table
+from psengine.apps.sparse import Csr
+
+#: A set stays sparse where its dense form would be more than so many times as large.
+_WORTH_IT = 4
+_MOST_INDEX = 2**31 - 1
+
+
+def read_svmlight(source: str, data: bytes) -> Table:
+    """Return the rows of a file with the content `data`; `source` is its name in errors.
+
+    Indices count from 1, or from 0 where index 0 occurs. Comments (``#``) and query ids (``qid:``) are passed over. The
+    inputs are compressed rows where their dense form would be more than 4 times as large, else dense.
+
+    Raises
+    ------
+    InputError
+        One line with the file and the line in it, counted from 1; or where scikit-learn is missing.
+    """
+    try:
+        from sklearn.datasets import load_svmlight_file  # heavy, and not on a node
+    except ImportError:
+        raise InputError(f"{source}: svmlight needs scikit-learn; install proteus[local], or give a CSV") from None
+    if not data.strip():
+        raise InputError(f"{source}: is empty; give a file with one example a line")
+    try:
+        found, y = load_svmlight_file(io.BytesIO(data), dtype=np.float32)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{source}: {_first_fault(data) or ' '.join(str(error).split())[:200]}") from None
+    if len(y) and not found.nnz:
+        raise InputError(f"{source}: has labels and no features; write label index:value …")
+    sparse = Csr(found.data, found.indices.astype(np.int32), found.indptr.astype(np.int64), found.shape[1])
+    return Table(_fitting(sparse), y, lambda row: f"line {_line_number(data, row)}")
+
+
+def _fitting(x: Csr) -> Csr | np.ndarray:
+    rows, columns = x.shape
+    dense_bytes = rows * columns * x.data.itemsize
+    return x if dense_bytes > _WORTH_IT * (x.data.nbytes + x.indices.nbytes + x.indptr.nbytes) else x.dense()
+
+
+def _line_number(data: bytes, row: int) -> int:
+    """Return the line of an example, counted from 0; lines with nothing but a comment are none."""
+    seen = -1
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        seen += bool(line.partition(b"#")[0].strip())
+        if seen == row:
+            return number
+    return len(lines)
+
+
+def _first_fault(data: bytes) -> str | None:
+    """Return the first thing that is wrong, with its line; asked only where the reader, which is quick, has failed."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        parts = line.partition(b"#")[0].decode(errors="replace").split()
+        if parts and (fault := _label_fault(parts[0]) or _features_fault(parts[1:])):
+            return f"line {number}: {fault}"
+    return None
+
+
+def _label_fault(label: str) -> str | None:
+    if ":" in label:
+        return f"no label before {label[:40]!r}; write label index:value …"
+    if "," in label:
+        return f"several labels, {label[:40]!r}; give one an example"
+    if _number(float, label) is None:
+        return f"label {label[:40]!r} is no number"
+    return None
+
+
+def _features_fault(features: list[str]) -> str | None:
+    last: float = -1
+    for feature in features[1:] if features and features[0].startswith("qid") else features:
+        name, colon, value = feature.partition(":")
+        index = _number(int, name)
+        if not colon or index is None:
+            return f"{feature[:40]!r} is no index:value"
+        if index < 0 or index > _MOST_INDEX:
+            return f"index {name[:40]} is below 0 or beyond {_MOST_INDEX}"
+        if index <= last:
+            return f"index {index} comes after {last}; write each once, in ascending order"
+        if _number(float, value) is None:
+            return f"value {value[:40]!r} of index {index} is no number"
+        last = index
+    return None
+
+
+def _number(kind: type[int] | type[float], text: str) -> float | None:
+    try:
+        return kind(text)
+    except ValueError:
+        return None

@@ -1,0 +1,40 @@
+"""What a user asks for and what the data turned out to be, as the engine wants to be told it."""
+
+from infra.datasets import DataSummary
+from psengine.model import JobConfig
+from tasks.spec import Training
+
+_HOUR_S = 3600
+_MINUTE_S = 60
+
+
+def job_config(
+    job_id: str, training: Training, data: DataSummary, n_reliable: int, scale: float = 1.0, code_sha256: str = ""
+) -> JobConfig:
+    """Return the job as the engine's controller starts it.
+
+    Parameters
+    ----------
+    scale : market seconds per real second.
+    code_sha256 : digest of the code that was shipped for it; empty where none was.
+    """
+    return JobConfig(
+        job_id=job_id,
+        app=training.app,
+        app_params={
+            "n_inputs": data.features,
+            "n_classes": data.classes,
+            "n_examples": data.rows,
+            **training.app_params,
+        },
+        data_url=data.data_url,
+        n_partitions=training.partitions,
+        n_shards=training.shards,
+        staleness=training.staleness,
+        clocks=training.clocks,
+        max_seconds=None if training.hours is None else training.hours * _HOUR_S / scale,
+        seed=training.seed,
+        n_reliable=n_reliable,
+        checkpoint_s=training.checkpoint_minutes * _MINUTE_S / scale,
+        code_sha256=code_sha256,
+    )

@@ -1,0 +1,159 @@
+"""The artifacts of a job in the Prefect UI, in both of its versions, as a browser draws them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prefect import flow
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+
+from bidding.journal import from_record
+from bidding.money import to_dollars
+from infra.blobs import JobPaths
+from infra.job_plot import can_draw
+from infra.local_prefect import LocalPrefect
+from infra.store import Store
+from tasks.costs import CostRow, cost_rows, publish_ledger
+from tasks.decisions import publish
+from tasks.follow import _ProgressBar
+from tasks.picture import publish_picture, save_report
+from tests.support.chromium import CHROMIUM, MISSING, Chromium
+from tests.support.reports import JOB, record_job
+from tests.support.tasks import TaskWorld, spec
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
+    pytest.mark.skipif(not can_draw(), reason="no matplotlib here: install proteus[local]"),
+]
+
+#: What Prefect's own pages ask of its maker, or of its API in vain: the resource is named by its status alone.
+_THEIRS = "Failed to load resource"
+
+
+@dataclass
+class Shown:
+    """A Prefect server that has the artifacts of a job, and what they were made from."""
+
+    ui_url: str
+    api: httpx.Client
+    store: Store
+    costs: list[CostRow]
+    decision: dict[str, Any]
+    report_url: str
+
+    def url(self, version: str, kind: str) -> str:
+        """Return the page of the newest artifact of a kind."""
+        query = {"artifacts": {"key": {"any_": [f"{kind}-{JOB}"]}}, "sort": "CREATED_DESC", "limit": 1}
+        (found,) = self.api.post("/artifacts/filter", json=query).raise_for_status().json()
+        return f"{self.ui_url}{version}/artifacts/artifact/{found['id']}"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    home = tmp_path_factory.mktemp("shown")
+    server = LocalPrefect(home / "prefect", home / "server.log")
+    server.start()
+    try:
+        server.wait_ready()
+        settings = temporary_settings({PREFECT_API_URL: server.api_url, PREFECT_HOME: home / "prefect"})
+        with pytest.MonkeyPatch.context() as patch, settings:
+            world = TaskWorld(home, patch)
+            record_job(world.store)
+
+            orders = [from_record(e.record) for e in world.store.journal(JOB) if e.record["kind"] == "Acquire"]
+            decision = [e.record for e in world.store.journal(JOB) if e.record["kind"] == "Acquire"][-1]["decision"]
+            job_spec = spec(JOB)
+
+            @flow
+            def show() -> str:
+                bar = _ProgressBar(replace_clocks(job_spec, 1000))
+                bar.show({"clock": 250, "state": "running", "elapsed_s": 1.0})
+                publish(JOB, [orders[-1]])
+                publish_ledger(JOB)
+                url = save_report(JOB)
+                publish_picture(JOB, url)
+                return url
+
+            report_url = show()
+            with httpx.Client(base_url=server.api_url, timeout=20.0) as api:
+                yield Shown(server.ui_url, api, world.store, cost_rows([JOB]), decision, report_url)
+            world.close()
+    finally:
+        server.stop()
+
+
+def replace_clocks(job: Any, clocks: int) -> Any:
+    """Return the job with another number of clocks."""
+    return job.model_copy(update={"training": job.training.model_copy(update={"clocks": clocks, "hours": None})})
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium(width=1600, height=1200) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["", "/v2"], ids=["v1", "v2"])
+def page(browser: Chromium, request: pytest.FixtureRequest) -> Iterator[tuple[Chromium, str]]:
+    browser.errors.clear()
+    yield browser, request.param
+    assert [error for error in browser.errors if not error.startswith(_THEIRS)] == []
+
+
+def test_progress(page: tuple[Chromium, str], shown: Shown) -> None:
+    browser, version = page
+    said = "['25%', 'clock 250, running'].every(text => document.body.innerText.includes(text))"
+    browser.visit(shown.url(version, "progress"), said)
+
+
+def _rows(browser: Chromium) -> list[list[str]]:
+    cells = "[...document.querySelectorAll('table tr')].map(r => [...r.children].map(c => c.innerText.trim()))"
+    return list(browser.evaluate(cells))
+
+
+def test_the_ledger(page: tuple[Chromium, str], shown: Shown) -> None:
+    browser, version = page
+    browser.visit(shown.url(version, "ledger"), f"document.querySelectorAll('table tr').length > {len(shown.costs)}")
+    head, *rows = _rows(browser)
+    assert len(rows) == len(shown.costs) == 4
+    drawn = [dict(zip(head, row, strict=True)) for row in rows]
+    for row, cost in zip(drawn, shown.costs, strict=True):
+        assert (row["market"], row["tier"]) == (cost.market, cost.tier)
+        assert float(row["spent $"]) == pytest.approx(to_dollars(cost.spent))
+        for use, amount in cost.uses.items():
+            assert float(row[f"{use} $"]) == pytest.approx(to_dollars(amount))
+    assert sum(float(row["spent $"]) for row in drawn) == pytest.approx(shown.store.spent(JOB) / 1e6)
+
+
+def test_the_decision_and_what_it_was_weighed_against(page: tuple[Chromium, str], shown: Shown) -> None:
+    browser, version = page
+    candidates = shown.decision["candidates"]
+    browser.visit(
+        shown.url(version, "decision"), f"document.querySelectorAll('table tr').length > {min(len(candidates), 8)}"
+    )
+    head, *rows = _rows(browser)
+    drawn = [dict(zip(head, row, strict=True)) for row in rows]
+    for row, candidate in zip(drawn, candidates, strict=False):
+        assert (row["order"], row["reason"]) == ("Acquire", shown.decision["reason"])
+        assert (row["market"], row["count"]) == (candidate["market"], str(candidate["count"]))
+        assert row["why not"] == candidate["why_not"]
+    assert len(drawn) == len(candidates)
+
+
+def test_the_picture_is_drawn_and_says_where_the_report_is(
+    page: tuple[Chromium, str], shown: Shown, tmp_path: Path
+) -> None:
+    browser, version = page
+    mine = "[...document.images].find(i => i.src.startsWith('data:image/png'))"
+    drawn = "p => p && p.complete && Math.min(p.naturalWidth, p.naturalHeight, p.getBoundingClientRect().width) > 300"
+    browser.visit(shown.url(version, "picture"), f"({drawn})({mine})")  # in one look: the page may draw itself anew
+    text = browser.evaluate("document.body.innerText")
+    assert shown.report_url in text, text[:1000]
+    assert shown.report_url.endswith(JobPaths(JOB).report)
+    assert "base64" not in text  # a picture, and not its bytes as text
+    assert Path(shown.report_url.removeprefix("file://")).read_text().startswith("<!")

@@ -1,0 +1,63 @@
+"""A user's svmlight file through real node processes: prepared, trained, evaluated; sparse as dense."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infra.datasets import prepare
+from psengine.model import JobConfig
+from tests.support.engine import LocalCluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+ROWS, COLUMNS = 400, 300
+
+
+def svmlight(path: Path) -> str:
+    """Write two classes, -1 and +1, told apart by whose half of the columns they use more."""
+    rng = np.random.default_rng(0)
+    with path.open("w") as file:
+        for row in range(ROWS):
+            label = row % 2
+            own, other = rng.choice(COLUMNS // 2, 8, replace=False), rng.choice(COLUMNS // 2, 3, replace=False)
+            columns = np.sort(np.concatenate([own + label * COLUMNS // 2, other + (1 - label) * COLUMNS // 2])) + 1
+            file.write(f"{2 * label - 1} " + " ".join(f"{column}:1" for column in columns) + "\n")
+    return str(path)
+
+
+def csv(path: Path, of: str) -> str:
+    """Write the same rows with their zeros."""
+    with open(of) as source, path.open("w") as file:
+        for line in source:
+            label, *entries = line.split()
+            x = np.zeros(COLUMNS)
+            x[[int(entry.partition(":")[0]) - 1 for entry in entries]] = 1
+            file.write(",".join(f"{value:g}" for value in x) + f",{label}\n")
+    return str(path)
+
+
+@pytest.mark.timeout(120)
+def test_nodes_train_on_a_users_svmlight_file_as_on_its_csv(tmp_path: Path) -> None:
+    models, losses = [], []
+    sources = [svmlight(tmp_path / "mine.svm")]
+    sources.append(csv(tmp_path / "mine.csv", sources[0]))
+    for number, source in enumerate(sources):
+        with LocalCluster(tmp_path / f"cluster-{number}") as cluster:
+            data = prepare(cluster.blobs, cluster.job_id, source, 4, 0, "mlr")
+            assert (data.rows, data.heldout_rows, data.features, data.classes) == (320, 80, COLUMNS, 2)
+            sizes = {"n_inputs": data.features, "n_classes": data.classes, "n_examples": data.rows}
+            config = JobConfig(
+                cluster.job_id, "mlr", {**sizes, "step": 0.5}, data.data_url, n_partitions=4, n_shards=2, clocks=60
+            )
+            cluster.start_nodes(reliable=1, transient=1)
+            cluster.client.start(config.to_dict())
+            result = cluster.wait_state("finished")["result"]
+            assert result["accuracy"] > 0.9
+            assert result["lost_micro_tasks"] == 0
+            losses.append([loss for _, loss in result["losses"]])
+            models.append(cluster.model()["weights"])
+            assert set(cluster.shutdown().values()) == {0}
+    assert np.allclose(models[0], models[1], rtol=1e-3, atol=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0][-1] < losses[0][0] / 2

@@ -1,0 +1,1 @@
+"""Long storms of faults; `make storms` runs them."""
