@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,12 +28,14 @@ class Progress:
         self.clock_stages: list[int] = []
         #: seconds in kernels, for each clock those of the node that had the most; what is left of a clock is overhead
         self.kernel_seconds = 0.0
+        #: completions of common clocks; those of later ones are not in a checkpoint, and would count twice after it
         self.done_by_tier: dict[str, int] = {"reliable": 0, "transient": 0}
         #: when the training began (earlier by what a checkpoint had lasted); None before
         self.started_s: float | None = None
         self._seconds_before = 0.0
         self._last_common_s = 0.0
         self._stats: dict[int, dict[int, tuple[float, int]]] = {}
+        self._tiers: dict[int, Counter[str]] = {}
         self._kernels: dict[int, dict[str, float]] = {}
 
     def begin(self, now_s: float) -> None:
@@ -57,7 +60,7 @@ class Progress:
         """Note micro-tasks of one clock that `node` completed."""
         for stats in done:
             self._stats.setdefault(clock, {})[stats.partition] = (stats.loss_sum, stats.examples)
-            self.done_by_tier[node.tier] += 1
+            self._tiers.setdefault(clock, Counter())[node.tier] += 1
             kernels = self._kernels.setdefault(clock, {})
             kernels[node.name] = kernels.get(node.name, 0.0) + stats.kernel_s / node.threads
 
@@ -67,6 +70,8 @@ class Progress:
             parts = self._stats.pop(clock)
             examples = sum(parts[p][1] for p in sorted(parts))
             loss = sum(parts[p][0] for p in sorted(parts))
+            for tier, count in self._tiers.pop(clock).items():
+                self.done_by_tier[tier] += count
             self.losses.append((clock, loss / examples if examples else 0.0))
             self.kernel_seconds += max(self._kernels.pop(clock).values())
             self.clock_seconds.append(now_s - self._last_common_s)

@@ -111,15 +111,14 @@ def test_progress(page: tuple[Chromium, str], shown: Shown) -> None:
     browser.visit(shown.url(version, "progress"), said)
 
 
-def _rows(browser: Chromium) -> list[list[str]]:
-    cells = "[...document.querySelectorAll('table tr')].map(r => [...r.children].map(c => c.innerText.trim()))"
-    return list(browser.evaluate(cells))
+#: The texts of a table, row by row.
+_CELLS = "[...document.querySelectorAll('table tr')].map(r => [...r.children].map(c => c.innerText.trim()))"
+_ROWS = "document.querySelectorAll('table tr').length"
 
 
 def test_the_ledger(page: tuple[Chromium, str], shown: Shown) -> None:
     browser, version = page
-    browser.visit(shown.url(version, "ledger"), f"document.querySelectorAll('table tr').length > {len(shown.costs)}")
-    head, *rows = _rows(browser)
+    head, *rows = browser.visit(shown.url(version, "ledger"), f"{_ROWS} > {len(shown.costs)}", _CELLS)
     assert len(rows) == len(shown.costs) == 4
     drawn = [dict(zip(head, row, strict=True)) for row in rows]
     for row, cost in zip(drawn, shown.costs, strict=True):
@@ -133,10 +132,7 @@ def test_the_ledger(page: tuple[Chromium, str], shown: Shown) -> None:
 def test_the_decision_and_what_it_was_weighed_against(page: tuple[Chromium, str], shown: Shown) -> None:
     browser, version = page
     candidates = shown.decision["candidates"]
-    browser.visit(
-        shown.url(version, "decision"), f"document.querySelectorAll('table tr').length > {min(len(candidates), 8)}"
-    )
-    head, *rows = _rows(browser)
+    head, *rows = browser.visit(shown.url(version, "decision"), f"{_ROWS} > {min(len(candidates), 8)}", _CELLS)
     drawn = [dict(zip(head, row, strict=True)) for row in rows]
     for row, candidate in zip(drawn, candidates, strict=False):
         assert (row["order"], row["reason"]) == ("Acquire", shown.decision["reason"])
@@ -151,9 +147,8 @@ def test_the_picture_is_drawn_and_says_where_the_report_is(
     browser, version = page
     mine = "[...document.images].find(i => i.src.startsWith('data:image/png'))"
     drawn = "p => p && p.complete && Math.min(p.naturalWidth, p.naturalHeight, p.getBoundingClientRect().width) > 300"
-    browser.visit(shown.url(version, "picture"), f"({drawn})({mine})")  # in one look: the page may draw itself anew
-    text = browser.evaluate("document.body.innerText")
-    assert shown.report_url in text, text[:1000]
+    told = f"document.body.innerText.includes({shown.report_url!r})"
+    text = browser.visit(shown.url(version, "picture"), f"({drawn})({mine}) && {told}", "document.body.innerText")
     assert shown.report_url.endswith(JobPaths(JOB).report)
     assert "base64" not in text  # a picture, and not its bytes as text
     assert Path(shown.report_url.removeprefix("file://")).read_text().startswith("<!")

@@ -4,7 +4,6 @@ The tests share one server and stand in the order of a story: what waits long (a
 heartbeats) waits while the next chapter runs.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +20,9 @@ from infra.cluster import ControllerClient
 from infra.notices import report_notice
 from infra.records import IntentState, JobState
 from tests.support import paced
-from tests.support.prefect import Deployed, rendezvous, wait_until
+from tests.support.prefect import Deployed, rendezvous, wait_until, without_settings
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 JOB = "killed-twice"
 MARKET = Market("c4.large", "us-east-1a")
@@ -34,17 +33,17 @@ START_S = T0 + 14 * DAY_S
 SPIKE_S = START_S + HOUR_S // 2
 LEFT_S = 45
 PARTITIONS = 4
-#: Real seconds of training: what is done to the job takes less than half of it on two busy cores.
-TRAINING_S = 110
+#: They last ten minutes and more, until they are told to hurry.
+CLOCKS = 2000
 SPEC: dict[str, Any] = {
     "job_id": JOB,
     "training": {
         "data": "digits",
-        "app": "paced:Paced",
+        "app": "paced:Slow",
         "code": str(Path(paced.__file__)),
         "partitions": PARTITIONS,
         "shards": 2,
-        "hours": TRAINING_S / HOUR_S,
+        "clocks": CLOCKS,
     },
     "reliable": {"count": 1, "instance_type": "c4.large", "zone": "us-east-1a"},
     "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2},
@@ -80,8 +79,7 @@ class Story:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(("PREFECT_", "PROTEUS_", "AWS_"))]:
-            patch.delenv(name)
+        without_settings(patch)
         deployed = Deployed(tmp_path_factory.mktemp("deployed"), market(), START_S)
         with deployed:
             yield Story(deployed)
@@ -195,20 +193,21 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     deployed.await_task(second, "follow training", 40, attempt=2)
     beat = deployed.flow_process(second).environ()["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
     assert beat == str(HEARTBEAT_S), "a run that beats more rarely than the automation looks would be taken for dead"
-    assert story.status()["state"] == "running", "the training ended before it could be killed: TRAINING_S is too short"
+    assert story.status()["state"] == "running"
     assert story.status()["clock"] > before["clock"]
     assert rendezvous(deployed.blob_url, JOB)["pid"] == story.controller_pid
 
-    deployed.await_state(second, "COMPLETED", TRAINING_S + 30)
+    (deployed.directory / "blobs" / paced.HURRY).touch()
+    deployed.await_state(second, "COMPLETED", 90)
 
     job = deployed.store.job(JOB)
     assert job.state is JobState.FINISHED
     assert job.result is not None
     result = dict(job.result)
-    assert result["clocks"] > before["clock"]
-    assert [clock for clock, _ in result["losses"]] == list(range(1, result["clocks"] + 1)), "a clock twice, or never"
+    assert result["clocks"] == CLOCKS
+    assert [clock for clock, _ in result["losses"]] == list(range(1, CLOCKS + 1)), "a clock twice, or never"
     assert (result["repeated_micro_tasks"], result["lost_micro_tasks"]) == (0, 0)
-    assert sum(result["micro_tasks_done"].values()) == result["clocks"] * PARTITIONS
+    assert sum(result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
 
     bought = [(one["token"], one["bid_micros"] is None) for one in deployed.market_log()]
     assert sum(on_demand for _, on_demand in bought) == 1, bought

@@ -17,7 +17,7 @@ from psengine.apps.mlr import MultinomialLogisticRegression
 from psengine.model import JobConfig
 from tests.support.engine import LocalCluster, digits_job
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e]
 
 CLOCKS = 90
 FEATURES = 4000

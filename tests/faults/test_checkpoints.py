@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.engine import LocalCluster, digits_job
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e]
 
 CLOCKS = 60
 FEATURES = 2000

@@ -24,6 +24,7 @@ from click.testing import CliRunner
 
 from tests.support.command import PROTEUS, Outcome, environment, proteus
 from tests.support.endpoint import wait_for
+from tests.support.patience import PATIENCE
 
 HEADER = "timestamp,instance_type,az,product,price"
 GOOD_ROWS = [
@@ -292,7 +293,7 @@ def _wait_opened(held: Path, process: "subprocess.Popen[str]") -> int:
 def _broken_off(process: "subprocess.Popen[str]", number: signal.Signals) -> tuple[int, str, str]:
     """Send a signal; return the exit code, what went to standard output, and the line behind "interrupted: "."""
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=20 * PATIENCE)
     assert err.count("\n") == 1, err
     return process.returncode, out, err.strip().removeprefix("proteus: interrupted: ")
 

@@ -6,11 +6,12 @@ import threading
 import pytest
 
 from flows.interrupts import Interrupted, interruptible
+from tests.support.patience import PATIENCE
 
 
 def _meet_a_destructor() -> None:
     AskedInItsDestructor()
-    assert threading.Event().wait(10), "the signal was lost"
+    assert threading.Event().wait(10 * PATIENCE), "the signal was lost"
 
 
 def test_a_signal_is_raised_once() -> None:

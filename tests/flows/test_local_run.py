@@ -36,6 +36,7 @@ from tests.support.command import (
     wait_gone,
 )
 from tests.support.endpoint import CATALOG, TRACES, ManualClock, served, wait_for
+from tests.support.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -94,7 +95,6 @@ def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _prices(path, {CHEAP: [(0, 10_000)], SECOND: [(0, 12_000)]})
 
 
-@pytest.mark.timeout(200)
 def test_a_scale_that_flows_here_cannot_keep_is_refused_before_anything_is_bought(tmp_path: Path, home: Path) -> None:
     """The market takes its time, so a tick takes longer than its period lasts at this scale."""
     clock = ManualClock(float(BEGIN_S))
@@ -142,7 +142,6 @@ def figures(eventful: tuple[Path, Path, Outcome]) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.timeout(200)
 def test_the_ledger_is_the_bill_to_the_micro_dollar(
     eventful: tuple[Path, Path, Outcome], figures: dict[str, Any]
 ) -> None:
@@ -207,7 +206,6 @@ def test_nothing_is_written_but_in_its_directory(
 # -- without evictions; JSON alone; run again -----------------------------------------------------------------------
 
 
-@pytest.mark.timeout(200)
 def test_a_quiet_market_json_alone_and_the_same_job_again(tmp_path: Path, home: Path, flat: Path) -> None:
     command = ["run", "--prices", str(flat), "--hours", "3", "--clocks", "220", "--job", "quiet", "--dir", "run", *FAST]
     outcome = proteus(*command, "--json", "-", cwd=tmp_path, home=home, timeout_s=150, **CALM)
@@ -285,7 +283,6 @@ def _ended_well(run: Running, outcome: Outcome, prices: Path) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.timeout(200)
 def test_broken_off_again_and_again_it_goes_on_from_where_it_was(tmp_path: Path, home: Path, flat: Path) -> None:
     options = ("--prices", str(flat), "--hours", "0.7", "--job", "begun", *PACED, *FAST)
     clocks, before = [], (0, 0)
@@ -351,7 +348,7 @@ def test_a_second_signal_ends_it_at_once(begun: Running) -> None:
     begun.wait_said("UI at")
     begun.process.send_signal(signal.SIGINT)
     begun.process.send_signal(signal.SIGTERM)
-    assert begun.process.wait(5) in (130, 143)
+    assert begun.process.wait(5 * PATIENCE) in (130, 143)
     wait_gone(begun.directory)
 
 

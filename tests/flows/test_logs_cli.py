@@ -18,6 +18,7 @@ from infra.records import JobState
 from infra.store import Store
 from tasks.failures import ProteusError
 from tests.support.command import PROTEUS, proteus
+from tests.support.patience import PATIENCE
 
 FIRST = Incarnation("20260601T120000.250", "node", 7)
 SECOND = Incarnation("20260601T130000.000", "node", 9)
@@ -152,11 +153,11 @@ def test_follow_tells_what_comes_until_the_job_has_ended(directory: Path, monkey
 
     thread = threading.Thread(target=follow)
     thread.start()
-    assert told.wait(20)
+    assert told.wait(20 * PATIENCE)
     assert pieces == [(FIRST.name, "other\n")]
     for text in (b"other\nand more\n", b"other\nand more\n" + long[:whole], b"other\nand more\n" + long):
         shipped(text)
-        assert told.wait(20)
+        assert told.wait(20 * PATIENCE)
     blobs.write_bytes(log_name("job-1", "i-2", SECOND), b"again\n")
     with Store.open(f"sqlite:///{directory}/state.db") as store:
         store.move_job("job-1", JobState.FAILED, 2000.0, failure="as it goes")
@@ -184,7 +185,7 @@ def test_follow_ends_on_ctrl_c_and_a_reader_may_leave(directory: Path) -> None:
     while process.stdout.readline() != "joined again\n":
         pass
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=20) == ("", "")
+    assert process.communicate(timeout=20 * PATIENCE) == ("", "")
     assert process.returncode == 0
     assert proteus("logs", "--help", cwd=directory, home=directory / "home").code == 0
 
@@ -195,7 +196,7 @@ def test_follow_ends_on_ctrl_c_and_a_reader_may_leave(directory: Path) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(20) == 0
+    assert process.wait(20 * PATIENCE) == 0
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()

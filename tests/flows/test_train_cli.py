@@ -6,9 +6,7 @@ All of it with real processes. What every job must come to is one model, bit for
 import json
 import re
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,11 @@ import pytest
 from flows.cli import cli
 from infra.blobs import Blobs, npz_arrays
 from tasks.failures import InputError
-from tests.support.command import PROTEUS, Outcome, Running, environment, processes_of, proteus, wait_gone
+from tests.support.command import Outcome, Running, processes_of, proteus, running
 from tests.support.endpoint import wait_for
+from tests.support.patience import PATIENCE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e]
 
 CLOCKS, PARTITIONS = 120, 6
 #: What makes a clock last long enough to strike into it, and a job short enough to wait for.
@@ -145,27 +144,10 @@ def test_a_script_of_events_leaves_the_model_as_it_would_have_been(
 # -- broken off -----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def begun(directory: Path, number: int, *options: str) -> Iterator[Running]:
-    """Start the command in `directory`; it is gone at the end."""
-    output = directory.with_suffix(f".{number}.txt")
-    with output.open("wb") as out:
-        process = subprocess.Popen(
-            [PROTEUS, "train", "mlr", "--job", "broken", "--dir", str(directory), *SAME, *options],
-            cwd=directory.parent,
-            env=environment(directory.parent / "home"),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
-        yield Running(process, output, directory)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-    wait_gone(directory)
+def begun(directory: Path, number: int, *options: str) -> AbstractContextManager[Running]:
+    """Start the training in `directory`, for the `number`th time."""
+    verb = "train mlr --job broken"
+    return running(directory, *SAME, *options, verb=verb, output=directory.with_suffix(f".{number}.txt"))
 
 
 def kept_clock(directory: Path) -> int:
@@ -175,7 +157,6 @@ def kept_clock(directory: Path) -> int:
     return max(found, default=0)
 
 
-@pytest.mark.timeout(200)
 def test_broken_off_three_ways_it_goes_on_from_where_it_was(
     tmp_path: Path, undisturbed: tuple[Path, dict[str, Any]]
 ) -> None:
@@ -188,7 +169,7 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
     with begun(directory, 0, *events) as run:  # while its nodes start
         wait_for((directory / "logs" / "r1.log").exists, "the first node")
         run.process.send_signal(signal.SIGINT)
-        assert run.process.wait(20) == 130
+        assert run.process.wait(20 * PATIENCE) == 130
         last = run.text().splitlines()[-1]
         assert re.fullmatch(rf"proteus: interrupted: job broken is at clock 0 of {CLOCKS}; {to_go_on}", last), last
 
@@ -197,7 +178,7 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
         with pytest.raises(InputError, match="a run that is under way has it; name another directory"):
             cli.main(["train", "mlr", "--dir", str(directory)], standalone_mode=False)
         run.process.send_signal(signal.SIGTERM)
-        assert run.process.wait(20) == 143
+        assert run.process.wait(20 * PATIENCE) == 143
         last = run.text().splitlines()[-1]
         found = re.fullmatch(rf"proteus: interrupted: job broken is at clock (\d+) of {CLOCKS}; {to_go_on}", last)
         assert found, run.text()

@@ -33,7 +33,7 @@ from infra.simmarket import SimSpotMarket
 from infra.store import Store
 from tasks.spec import JobSpec
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow]
 
 JOB = "dies-once"
 T0 = 1464739200  # 2016-06-01T00:00:00Z

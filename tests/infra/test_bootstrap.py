@@ -16,6 +16,7 @@ import pytest
 from bidding.model import Tier
 from infra.bootstrap import MAX_BYTES, NodeBoot, user_data
 from infra.errors import InputError
+from tests.support.patience import PATIENCE
 
 BOOT = NodeBoot(job_id="job-1", blob_url="file:///blobs", tier=Tier.TRANSIENT, threads=2)
 
@@ -130,7 +131,7 @@ def machine(tmp_path: Path, metadata_url: str) -> Iterator[Machine]:
 
 
 def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
-    end = time.monotonic() + within_s
+    end = time.monotonic() + within_s * PATIENCE
     while not condition():
         assert time.monotonic() < end, "the condition did not come true"
         time.sleep(0.01)

@@ -33,6 +33,7 @@ from tests.support.endpoint import (
     served,
     wait_for,
 )
+from tests.support.patience import PATIENCE
 
 #: Starts a child in its own group, one in the background and one in a session of its own, and never ends by itself.
 FAMILY = """#!/bin/bash
@@ -189,7 +190,7 @@ def test_nothing_outlives_the_endpoint(command, number):
     instance_id = launch_family(endpoint.url, endpoint.work_dir)
     children = psutil.Process(endpoint.pid).children()  # the machine's, and the warden
     endpoint.process.send_signal(number)
-    assert endpoint.process.wait(20) == (-number if number is signal.SIGKILL else 0)
+    assert endpoint.process.wait(20 * PATIENCE) == (-number if number is signal.SIGKILL else 0)
     wait_for(lambda: not processes(instance_id), "the family's end")
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
@@ -203,7 +204,7 @@ def test_the_endpoint_ends_with_its_parent(command):
     finally:
         parent.kill()
         parent.communicate()
-    assert endpoint.process.wait(20) == 0
+    assert endpoint.process.wait(20 * PATIENCE) == 0
     assert not processes(instance_id)
 
 

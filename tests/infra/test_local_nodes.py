@@ -12,7 +12,7 @@ from tests.support.command import processes_of
 from tests.support.endpoint import wait_for
 from tests.support.engine import LocalCluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e]
 
 
 def test_nodes_come_and_go_and_none_is_left(tmp_path: Path) -> None:

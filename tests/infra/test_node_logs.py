@@ -14,6 +14,7 @@ from infra.blobs import Blobs, JobPaths
 from infra.node_logs import HEAD, TAIL, Incarnation, Kept, log_name, log_names
 from tests.support.endpoint import wait_for
 from tests.support.engine import LocalCluster
+from tests.support.patience import PATIENCE
 
 #: A process that keeps its log, says that it does, and then does what is put in.
 _PROCESS = """
@@ -43,7 +44,7 @@ def _process(tmp_path: Path, body: str, url: str | None = None) -> "subprocess.P
 def _run(tmp_path: Path, body: str) -> tuple[int, str]:
     """Return the exit code, and what the console had; standard output and error both go to the latter."""
     process = _process(tmp_path, body)
-    out, console = process.communicate(timeout=60)
+    out, console = process.communicate(timeout=60 * PATIENCE)
     assert out == ""
     return process.returncode, console
 
@@ -96,7 +97,7 @@ def test_nobody_takes_the_log_of_a_process_that_lives(tmp_path: Path) -> None:
     assert living.stderr.readline() == "here\n"
     _run(tmp_path, "print('another')")
     assert _left(tmp_path) != []
-    living.communicate(timeout=60)
+    living.communicate(timeout=60 * PATIENCE)
     assert _logs(tmp_path) == ["here\nand done\n", "another\n"]
     assert _left(tmp_path) == []
 
@@ -107,18 +108,18 @@ def test_a_process_that_goes_on_after_ours_holds_nothing_up(tmp_path: Path) -> N
     assert process.stderr is not None
     pid = int(process.stderr.readline())
     try:
-        assert process.wait(30) == 0
+        assert process.wait(30 * PATIENCE) == 0
         assert _logs(tmp_path) == [f"{pid}\n"]
     finally:
         os.kill(pid, 9)
-        process.communicate(timeout=30)  # its `tee` has ended with it
+        process.communicate(timeout=30 * PATIENCE)  # its `tee` has ended with it
 
 
 @pytest.mark.parametrize("url", [None, "nosuch://x"])
 def test_a_store_that_fails_disturbs_nothing(tmp_path: Path, url: str | None) -> None:
     (tmp_path / "blobs").write_text("in the way")
     process = _process(tmp_path, "print(sys.stdin.readline())", url)
-    _, console = process.communicate("worked\n", timeout=60)
+    _, console = process.communicate("worked\n", timeout=60 * PATIENCE)
     assert process.returncode == 0
     assert "worked" in console
     assert len(_left(tmp_path)) == 1  # for the next one
@@ -128,7 +129,7 @@ def test_a_scratch_that_takes_nothing_disturbs_nothing(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp" / "proteus-logs-job-n1-node").write_text("in the way")
     process = _process(tmp_path, "print('worked')")
-    out, console = process.communicate(timeout=60)
+    out, console = process.communicate(timeout=60 * PATIENCE)
     assert process.returncode == 0
     assert out == "worked\n"
     assert console.count("no log of this process is kept") == 1

@@ -37,6 +37,7 @@ from infra.records import (
     UnknownRecord,
 )
 from infra.store import Store
+from tests.support.patience import PATIENCE
 
 POSTGRES = os.environ.get("PROTEUS_TEST_POSTGRES_URL")
 SPEC = {"training": {"app": "mlr"}, "markets": ["c4.large/us-east-1a"]}
@@ -347,15 +348,15 @@ _ROUNDS = 30
 def race(
     url: str, name: str, barrier: "threading.Barrier", won: "multiprocessing.queues.Queue[tuple[str, ...]]"
 ) -> None:
-    barrier.wait(30)
+    barrier.wait(30 * PATIENCE)
     with Store.open(url) as store:  # the database is new, so its making is a race too
         store.create_job("job-1", SPEC, 1.0)
         claims, appends = [], []
         for turn in range(_ROUNDS):
-            barrier.wait(30)
+            barrier.wait(30 * PATIENCE)
             if store.claim(f"tick/{turn}", name, 1.0, 100.0):
                 claims.append(turn)
-            barrier.wait(30)
+            barrier.wait(30 * PATIENCE)
             try:
                 store.append("job-1", turn, entries(name))
                 appends.append(turn)
@@ -371,7 +372,9 @@ def test_of_two_processes_exactly_one_wins_each_claim_and_each_place_in_the_jour
     try:
         for runner in runners:
             runner.start()
-        results = {name: (claims, appends) for name, claims, appends in (won.get(timeout=40) for _ in runners)}
+        results = {
+            name: (claims, appends) for name, claims, appends in (won.get(timeout=40 * PATIENCE) for _ in runners)
+        }
     finally:
         for runner in runners:
             runner.join(5)
@@ -430,7 +433,7 @@ def test_many_threads_open_a_new_database_at_once(url: str) -> None:
     gate = threading.Barrier(6)
 
     def enter(name: int) -> None:
-        gate.wait(10)
+        gate.wait(10 * PATIENCE)
         with Store.open(url) as store:
             store.create_job(f"job-{name}", {}, 1.0)
 

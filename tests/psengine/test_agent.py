@@ -14,6 +14,7 @@ from psengine.events import BatchDone, BatchFailed, NodeFailed, NodeReady, NodeU
 from psengine.instructions import Dispatch, LoadPartitions, OpenShards, ShardOwner, UpdateShardMap
 from psengine.model import JobConfig, TableSpec, TaskKey
 from psengine.transport import Transport, Unreachable
+from tests.support.patience import PATIENCE
 
 HERE, THERE, CONTROLLER = "tcp://here", "tcp://there", "tcp://controller"
 
@@ -71,7 +72,7 @@ class Wires:
         return answer
 
     async def report(self, kind: type) -> Any:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(5 * PATIENCE):
             while True:
                 found = [r for r in self.reports if isinstance(r, kind)]
                 if found:

@@ -24,6 +24,7 @@ from psengine.controller import Controller
 from psengine.model import JOB_ID_PATTERN
 from tasks.spec import JOB_ID_PATTERN as JOB_SPEC_PATTERN
 from tests.support.engine import LocalCluster, digits_job
+from tests.support.patience import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_a_sign_of_life_that_cannot_be_given_ends_nothing(
         assert not task.done()
         assert len(caplog.records) == 1
         path.parent.mkdir()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(5 * PATIENCE):
             while not path.exists():
                 await asyncio.sleep(0.01)
         task.cancel()
@@ -225,7 +226,7 @@ def test_a_notice_on_the_node_drains_it(tmp_path: Path, metadata: str) -> None:
         cluster.wait(lambda s: len(s["nodes"]) == 2, "both nodes")
         cluster.client.start(digits_job(cluster, features=2000, clocks=None, max_seconds=60.0).to_dict())
         cluster.wait(lambda s: s["clock"] >= 3 and s["micro_tasks_done"]["transient"] > 0, "some clocks")
-        assert Metadata.asked.wait(10)
+        assert Metadata.asked.wait(10 * PATIENCE)
         assert cluster.client.status()["notices"] == []
         Metadata.marked.set()
         status = cluster.wait(lambda s: any(n["state"] == "drained" for n in s["nodes"]), "the node to be drained")

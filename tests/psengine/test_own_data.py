@@ -37,7 +37,6 @@ def csv(path: Path, of: str) -> str:
     return str(path)
 
 
-@pytest.mark.timeout(120)
 def test_nodes_train_on_a_users_svmlight_file_as_on_its_csv(tmp_path: Path) -> None:
     models, losses = [], []
     sources = [svmlight(tmp_path / "mine.svm")]

@@ -25,6 +25,7 @@ from psengine.sharding import Sharding
 from psengine.shell import ControllerShell, World
 from psengine.transport import Unreachable
 from tests.psengine.test_agent import Counting
+from tests.support.patience import PATIENCE
 
 NODE, OTHER = "tcp://r", "tcp://t"
 
@@ -160,7 +161,7 @@ def story(
 
 async def until(shell: ControllerShell, *states: str) -> dict[str, Any]:
     """Return the status once the job is in one of `states`; the ticks of an hour pass meanwhile."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(5 * PATIENCE):
         while True:
             status = await shell.status()
             if status["state"] in states:

@@ -14,6 +14,8 @@ from typing import Any, Self
 
 from websockets.sync.client import connect
 
+from tests.support.patience import PATIENCE
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 #: Why tests of pages are skipped where it is not installed.
 MISSING = "no chromium here: apt-get install chromium"
@@ -23,7 +25,7 @@ _FLAGS = (
 )
 #: No page reaches beyond this machine.
 _HERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-_DEADLINE_S = 30.0
+_DEADLINE_S = 30.0 * PATIENCE
 
 
 class Chromium:
@@ -100,14 +102,19 @@ class Chromium:
                  look(); })"""
         )
 
-    def visit(self, url: str, until: str) -> None:
-        """Load a page of a server and wait until the JavaScript expression `until` holds in it."""
+    def visit(self, url: str, until: str, look: str = "null") -> Any:
+        """Load a page of a server, wait until the JavaScript expression `until` holds in it, return the value of `look`.
+
+        Both are evaluated at once: the page may draw itself anew at any moment.
+        """
         self.call("Page.navigate", url=url)
         deadline_s = monotonic() + _DEADLINE_S
-        while not self.evaluate(f"location.href.startsWith({url!r}) && document.body && Boolean({until})"):
+        there = f"location.href.startsWith({url!r}) && document.body && Boolean({until})"
+        while (found := self.evaluate(f"({there}) ? [{look}] : []")) == []:
             seen = self.evaluate("document.body?.innerText.slice(0, 500)")
             assert monotonic() < deadline_s, f"{url}: waited for {until}; it shows {seen!r}; {self.errors}"
             self.evaluate("new Promise((done) => setTimeout(done, 50))")
+        return found[0]
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of JavaScript in the page; a promise is awaited."""

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from tests.support.endpoint import wait_for
+from tests.support.patience import PATIENCE
 
 #: The command of the environment that runs the tests.
 PROTEUS = str(Path(sys.executable).with_name("proteus"))
@@ -47,14 +48,14 @@ def proteus(*arguments: str, cwd: Path, home: Path, timeout_s: float = 100, **va
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=timeout_s * PATIENCE,
         check=False,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
 class Running:
-    """A `proteus run` that is under way, its output in a file."""
+    """A verb of `proteus` that is under way, its output in a file."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", output: Path, directory: Path) -> None:
         self.process = process
@@ -77,7 +78,7 @@ class Running:
     def signal(self, number: signal.Signals, within_s: float = 15.0) -> int:
         """Send a signal; return the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(within_s)
+        return self.process.wait(within_s * PATIENCE)
 
     def left(self) -> list[str]:
         """The processes that still have to do with it: all carry its directory in a path, or its markets' mark."""
@@ -85,12 +86,14 @@ class Running:
 
 
 @contextmanager
-def running(directory: Path, *options: str, **variables: str) -> Iterator[Running]:
-    """Start a `proteus run` in `directory`; it is gone at the end."""
-    output = directory.with_suffix(".txt")
+def running(
+    directory: Path, *options: str, verb: str = "run", output: Path | None = None, **variables: str
+) -> Iterator[Running]:
+    """Start ``proteus run`` (or another verb) in `directory`; it is gone at the end, and all that worked for it."""
+    output = output or directory.with_suffix(".txt")
     with output.open("wb") as out:
         process = subprocess.Popen(
-            [PROTEUS, "run", "--dir", str(directory), *options],
+            [PROTEUS, *verb.split(), "--dir", str(directory), *options],
             cwd=directory.parent,
             env=environment(directory.parent / "home") | variables,
             stdin=subprocess.DEVNULL,
@@ -104,6 +107,7 @@ def running(directory: Path, *options: str, **variables: str) -> Iterator[Runnin
         if process.poll() is None:
             process.kill()
         process.wait()
+    wait_gone(directory)
 
 
 def processes_of(directory: Path) -> list[str]:

@@ -22,6 +22,7 @@ from infra.ec2_endpoint import Endpoint
 from infra.prices import write_prices
 from infra.settings import Settings
 from infra.simmarket import SimSpotMarket
+from tests.support.patience import PATIENCE
 
 #: The first second of the test market (2016-03-01T00:00:00Z).
 T0 = 1456790400
@@ -114,7 +115,7 @@ def served(market: SimSpotMarket, clock: ManualClock, work_dir: Path) -> Iterato
     thread = threading.Thread(target=run, name="endpoint")
     thread.start()
     try:
-        assert up.wait(20), "the endpoint did not start"
+        assert up.wait(20 * PATIENCE), "the endpoint did not start"
         if failed:
             raise failed[0]
         yield endpoint
@@ -159,13 +160,13 @@ class EndpointProcess:
         """End it, if it has not ended."""
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(20 * PATIENCE)
 
 
 def wait_for(condition, what: str, within_s: float = 20.0) -> None:
     """Wait until `condition()` holds; fail naming `what` if it does not in time."""
     clock = SystemClock()
-    deadline_s = clock.now_s() + within_s
+    deadline_s = clock.now_s() + within_s * PATIENCE
     while not condition():
-        assert clock.now_s() < deadline_s, f"waited {within_s} s for {what}"
+        assert clock.now_s() < deadline_s, f"waited {within_s * PATIENCE:g} s for {what}"
         clock.wait_until(clock.now_s() + 0.01)

@@ -20,8 +20,9 @@ from infra.blobs import Blobs, JobPaths
 from infra.cluster import ControllerClient, wait_rendezvous
 from infra.datasets import HELD_OUT, part_name
 from psengine.model import JobConfig
+from tests.support.patience import PATIENCE
 
-DEADLINE_S = 60.0
+DEADLINE_S = 60.0 * PATIENCE
 
 
 class LocalCluster:

@@ -15,6 +15,7 @@ from typing import Any, Self, cast
 
 import httpx
 import psutil
+import pytest
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from bidding.traces import TraceSet
@@ -24,6 +25,7 @@ from infra.local_world import LocalWorld
 from infra.prices import write_prices
 from infra.processes import Child
 from infra.store import Store
+from tests.support.patience import PATIENCE
 
 REPOSITORY = Path(__file__).parents[2]
 POOL = "proteus"
@@ -55,7 +57,7 @@ class Deployed:
             self._world.open()
             self.api_url = self._world.prefect.api_url
             self.store = Store.open(self._database_url)
-            self.http = httpx.Client(base_url=self.api_url, timeout=20.0)
+            self.http = httpx.Client(base_url=self.api_url, timeout=20 * PATIENCE)
             self.command("work-pool", "create", POOL, "--type", "process")
             self.command("deploy", "--all")
             self.start_worker()
@@ -109,7 +111,7 @@ class Deployed:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=90 * PATIENCE,
             check=False,
         )
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
@@ -281,12 +283,18 @@ class Deployed:
         httpx.post(f"{self._world.endpoint_url}/_market/fault", json=fault).raise_for_status()
 
 
+def without_settings(patch: pytest.MonkeyPatch) -> None:
+    """Take away what this process's environment says to Prefect, to boto3 and to us."""
+    for name in [name for name in os.environ if name.startswith(("PREFECT_", "PROTEUS_", "AWS_"))]:
+        patch.delenv(name)
+
+
 def wait_until(condition: Callable[[], bool], what: str, within_s: float = 30.0) -> None:
     """Wait until `condition()` holds, looking gently; fail naming `what` if it does not in time."""
     clock = SystemClock()
-    deadline_s = clock.now_s() + within_s
+    deadline_s = clock.now_s() + within_s * PATIENCE
     while not condition():
-        assert clock.now_s() < deadline_s, f"waited {within_s:g} s for {what}"
+        assert clock.now_s() < deadline_s, f"waited {within_s * PATIENCE:g} s for {what}"
         clock.wait_until(clock.now_s() + 0.2)
 
 
