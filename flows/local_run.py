@@ -118,7 +118,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             start_s: float = market.start_s
             verb = "starting"
             if begun is Begun.PAUSED:
-                start_s = goes_on_at(directory, url, job_id, options.scale)
+                start_s = goes_on_at(directory, url, job_id, options.scale, market_stays=options.endpoint is None)
                 if options.database is None:
                     forget_claims(url)
                 verb = f"goes on after {clock_time(start_s - market.start_s)} of market time; starting"

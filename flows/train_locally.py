@@ -14,12 +14,13 @@ from flows.console import Display
 from flows.interrupts import Interrupted, Interrupts
 from flows.train_console import Moment, closing_table, display
 from flows.training_options import application, default_params
+from tasks.applications import check_application
 from tasks.data import absolute_data
 from tasks.failures import InputError, JobFailed, ProteusError
 from tasks.local_books import Books
 from tasks.local_checks import check_directory
 from tasks.local_script import Script, read_script_file
-from tasks.local_training import LocalJob, LocalTraining, check_application, figures_of, open_store
+from tasks.local_training import LocalJob, LocalTraining, figures_of, open_store
 from tasks.local_world import SystemClock, own_directory
 from tasks.spec import Training
 
@@ -68,7 +69,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     job = LocalJob(job_id, _training(options), _tiers(options.nodes), options.threads)
     directory = (options.directory or Path("runs") / job_id).absolute()
     events = read_script_file(options.events, job.tiers, job.training.clocks)
-    check_application(job.training)
+    check_application(job.training, code=False)  # its file is looked at when it is shipped
     check_directory("--dir", directory)
     url = _url(options.checkpoint or str(directory / "blobs"))
     show = display(quiet)

@@ -27,7 +27,7 @@ Invariants: a partition has an owner while a ready node exists (once training be
 of a micro-task is current; nothing is dispatched beyond the driver's bound.
 
 It puts together `membership` (who is there and owns what), `shardmap` (who serves), `microtasks` (what is done and runs),
-`progress` and `saving`.
+`dispatching`, `limits` (how far the job goes), `progress`, `checkpointing` and `saving`.
 
 Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
 Differs: stage 1 only (ParamServs on reliable nodes, workers on all); `stages.stage_for` is what will choose.
@@ -37,46 +37,20 @@ from __future__ import annotations
 
 from typing import Literal
 
+from psengine import events, invariants
 from psengine.checkpointing import Checkpoint, Checkpointing
+from psengine.dispatching import Dispatcher
 from psengine.drivers.ssp import SspDriver
-from psengine.events import (
-    BatchDone,
-    BatchFailed,
-    CheckpointFailed,
-    CheckpointRequested,
-    CheckpointSaved,
-    DrainRequested,
-    EffectsMissing,
-    Event,
-    HoldRequested,
-    JobFoundFinished,
-    JobStarted,
-    ModelSaved,
-    NodeFailed,
-    NodeJoined,
-    NodeLost,
-    NodeReady,
-    NodeUnfit,
-    NoticeReceived,
-    SaveFailed,
-    ShardsOpened,
-    StopRequested,
-    TickDue,
-)
-from psengine.instructions import (
-    Dispatch,
-    GatherModel,
-    Instruction,
-    SaveCheckpoint,
-)
+from psengine.instructions import GatherModel, Instruction, SaveCheckpoint
+from psengine.limits import Limits
 from psengine.membership import Membership
 from psengine.microtasks import MicroTaskBook
-from psengine.model import JobConfig, TaskKey
-from psengine.nodes import NodeRecord
+from psengine.model import JobConfig
 from psengine.progress import Progress
 from psengine.saving import Saving
 from psengine.shardmap import ShardMap
 from psengine.stages import Stage
+from psengine.status import summary
 
 JobState = Literal["starting", "waiting", "running", "finished", "stopped", "failed"]
 ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
@@ -99,123 +73,95 @@ class Controller:
         self.members = Membership()
         self.shards = ShardMap()
         self.book: MicroTaskBook | None = None
+        self.limits = Limits()
         self.stage: Stage = 1
         self.asked_s: float | None = None
         self.progress = Progress()
-        self.notices: list[dict[str, object]] = []
         self.lost_micro_tasks: int | None = None
         self.result: dict[str, object] | None = None
         self.checkpoints = Checkpointing(None, 0)
         self._restored: Checkpoint | None = None
-        self._driver = SspDriver(0)
+        self._dispatcher: Dispatcher | None = None
         self._begun = False
-        self._batches = 0
-        self._stop_at: int | None = None
-        self._hold_at: int | None = None
-        self._stop_reason: str | None = None
         self._saving: Saving | None = None
-        self._held_back: set[int] = set()
 
     # -- the one door ---------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def handle(self, event: events.Event) -> list[Instruction]:
         """Take one event and return what is to be done, in order. Late and repeated events change nothing."""
-        if self.state in ENDED and not isinstance(event, NodeJoined | NodeLost):
+        if self.state in ENDED and not isinstance(event, events.NodeJoined | events.NodeLost):
             return []
         match event:
-            case JobStarted():
+            case events.JobStarted():
                 return self._on_job_started(event)
-            case JobFoundFinished():
+            case events.JobFoundFinished():
                 return self._on_found_finished(event)
-            case NodeJoined():
+            case events.NodeJoined():
                 return self._on_joined(event)
-            case NodeReady():
+            case events.NodeReady():
                 return self._on_ready(event)
-            case ShardsOpened():
+            case events.ShardsOpened():
                 return self._on_shards_opened(event)
-            case BatchDone():
+            case events.BatchDone():
                 return self._on_batch_done(event)
-            case BatchFailed():
+            case events.BatchFailed():
                 return self._on_batch_failed(event)
-            case NodeFailed():
+            case events.NodeFailed():
                 return self._on_node_failed(event)
-            case NodeUnfit():
+            case events.NodeUnfit():
                 return self._on_unfit(event)
-            case NoticeReceived():
+            case events.NoticeReceived():
                 return self._on_notice(event)
-            case DrainRequested():
-                return self._on_drain(event)
-            case NodeLost():
+            case events.DrainRequested():
+                return self._drain(event.nodes, event.deadline_s, event.now_s)
+            case events.NodeLost():
                 return self._on_lost(event)
-            case TickDue():
+            case events.TickDue():
                 return self._on_tick(event)
-            case StopRequested():
+            case events.StopRequested():
                 return self._on_stop(event.reason, event.now_s)
-            case HoldRequested():
-                self._hold_at = event.clock
+            case events.HoldRequested():
+                self.limits.hold_at(event.clock)
                 return self._dispatch(event.now_s)
-            case ModelSaved():
+            case events.ModelSaved():
                 self._end(event.result)
                 return []
-            case EffectsMissing():
+            case events.EffectsMissing():
                 return self._on_effects_missing(event.lost)
-            case SaveFailed():
+            case events.SaveFailed():
                 return self._on_save_failed(event)
-            case CheckpointRequested():
+            case events.CheckpointRequested():
                 self.checkpoints.request()
                 return self._keep(event.now_s)
-            case CheckpointSaved():
+            case events.CheckpointSaved():
                 self.checkpoints.saved(event.clock, event.now_s)
                 return []
-            case CheckpointFailed():
+            case events.CheckpointFailed():
                 self.checkpoints.failed(event.now_s)
                 return []
 
-    # -- views ----------------------------------------------------------------------------------------------------
-
     @property
-    def last_clock(self) -> int | None:
-        """The clock after which none is begun, None when only time ends the job."""
-        target = self.config.clocks if self.config else None
-        if self._stop_at is None:
-            return target
-        return self._stop_at if target is None else min(self._stop_at, target)
-
-    @property
-    def limit(self) -> int | None:
-        """The clock after which none is begun just now: the last one, or an earlier one at which the job is held."""
-        last = self.last_clock
-        if self._hold_at is None or self._stop_at is not None:  # what is asked to end is not held up
-            return last
-        return self._hold_at if last is None else min(self._hold_at, last)
+    def training(self) -> bool:
+        """Whether the shards are open and the job has not ended."""
+        return self._begun and self.state not in ENDED
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant of the module docstring does not hold."""
-        if not self._begun or self.book is None or self.config is None or self.state in ENDED:
-            return
-        ready = {node.name for node in self.members.in_state("ready")}
-        owners = self.members.placement.owner
-        assert all(owner in ready for owner in owners if owner is not None)
-        assert not ready or all(owner is not None for owner in owners)
-        alive = {node.name for node in self.members.in_state("ready", "unfit", "draining")}
-        for partition, running in self.book.running.items():
-            assert running.node in alive, f"partition {partition} runs on {running.node}, which is gone"
-            assert running.clock <= self.book.common + 1 + self.config.staleness
-            assert self.last_clock is None or running.clock <= self.last_clock
+        invariants.check(self)
 
     # -- the job --------------------------------------------------------------------------------------------------
 
-    def _on_job_started(self, event: JobStarted) -> list[Instruction]:
+    def _on_job_started(self, event: events.JobStarted) -> list[Instruction]:
         if self.config is not None:
             return []
         self._adopt(event.config, event.checkpoint)
         self.asked_s = event.now_s
         self.reason = f"waiting for {event.config.n_reliable} reliable node(s)"
-        if self._compare_code(self.members.in_state("joining")):
+        if self.members.compare_code(self.members.in_state("joining")):
             return self._without_the_unfit(event.now_s)
-        return self._replan() + self._begin(event.now_s)
+        return self.members.replan(self._begun) + self._begin(event.now_s)
 
-    def _on_found_finished(self, event: JobFoundFinished) -> list[Instruction]:
+    def _on_found_finished(self, event: events.JobFoundFinished) -> list[Instruction]:
         if self.config is None:
             self._adopt(event.config)
             self.progress.losses = list(event.losses)
@@ -233,26 +179,23 @@ class Controller:
         if checkpoint is not None:
             self.progress.go_on(checkpoint.summary)
             self.book.repeated = int(checkpoint.summary["repeated_micro_tasks"])
-        self.members.adopt(config.n_partitions)
-        self._driver = SspDriver(config.staleness)
+        self.members.adopt(config)
+        self.limits.target = config.clocks
+        self._dispatcher = Dispatcher(self.book, SspDriver(config.staleness))
 
     def _begin(self, now_s: float) -> list[Instruction]:
         """Open the shards when enough nodes are there; a node that still loads is waited for, within limits."""
         if self.config is None or self.asked_s is None or self._begun or self.shards.opening:
             return []
-        tier = [node for node in self.members.nodes.values() if node.tier == "reliable" and not node.gone]
-        if len(tier) >= self.config.n_reliable > sum(map(self._can_serve, tier)):
+        if self.members.cannot_serve:
             return self._fail(f"too few nodes can serve: {self.members.set_aside}")
-        reliable = [node for node in self.members.in_state("ready", "unfit") if self._can_serve(node)]
-        patient = now_s - self.asked_s < self.config.start_patience_s
-        if len(reliable) < self.config.n_reliable or (patient and self.members.in_state("joining")):
+        servers = self.members.servers(patient=now_s - self.asked_s < self.config.start_patience_s)
+        if not servers:
             return []
-        if not self.members.in_state("ready"):
-            return []  # the unfit could serve, but nobody could work
         self.reason = "opening the shards"
-        return [*self.shards.open(self.config, reliable, self._restored)]
+        return [*self.shards.open(self.config, servers, self._restored)]
 
-    def _on_shards_opened(self, event: ShardsOpened) -> list[Instruction]:
+    def _on_shards_opened(self, event: events.ShardsOpened) -> list[Instruction]:
         if self.members.process(event.node, event.address) is None:
             return []
         if not self.shards.opened(event.node, event.shards):
@@ -262,16 +205,16 @@ class Controller:
         self.checkpoints.begin(event.now_s)
         there = self.members.in_state("joining", "ready", "unfit")
         maps: list[Instruction] = [self.shards.update_for(node) for node in there]
-        return maps + self._replan() + self._dispatch(event.now_s)
+        return maps + self.members.replan(self._begun) + self._dispatch(event.now_s)
 
     def _on_stop(self, reason: str, now_s: float) -> list[Instruction]:
         if self._saving is not None:
             return []
-        self._stop_reason = reason
+        self.limits.stop_reason = reason
         if self.book is None or not (self._begun or self._restored):  # there is nothing to save
-            self._end(self._summary(now_s) | {"lost_micro_tasks": 0})
+            self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
             return []
-        self._stop_at = max(self.book.common, self.book.last_dispatched)
+        self.limits.end_at(max(self.book.common, self.book.last_dispatched))
         return self._dispatch(now_s)
 
     def _fail(self, reason: str) -> list[Instruction]:
@@ -290,7 +233,7 @@ class Controller:
         assert self.book is not None
         assert self.config is not None
         self.state, self.reason = "running", "saving the model"
-        self._saving = Saving(GatherModel(self.config, self.book.common, self.shards.owners, self._summary(now_s)))
+        self._saving = Saving(GatherModel(self.config, self.book.common, self.shards.owners, summary(self, now_s)))
         return [self._saving.order]
 
     def _keep(self, now_s: float) -> list[Instruction]:
@@ -300,56 +243,40 @@ class Controller:
             return []
         if not self.checkpoints.take(book.common, now_s):
             return []
-        return [SaveCheckpoint(self.config, book.common, self.shards.owners, self._summary(now_s))]
-
-    def _summary(self, now_s: float) -> dict[str, object]:
-        return {
-            "job_id": self.config.job_id if self.config else None,
-            "app": self.config.app if self.config else None,
-            "clocks": self.book.common if self.book else 0,
-            "seconds": self.progress.seconds(now_s),
-            "kernel_seconds": self.progress.kernel_seconds,
-            "losses": [list(pair) for pair in self.progress.losses],
-            "seconds_by_clock": list(self.progress.clock_seconds),
-            "stage_by_clock": list(self.progress.clock_stages),
-            "repeated_micro_tasks": self.book.repeated if self.book else 0,
-            "micro_tasks_done": dict(self.progress.done_by_tier),
-            "stopped": self._stop_reason,
-        }
+        return [SaveCheckpoint(self.config, book.common, self.shards.owners, summary(self, now_s))]
 
     def _on_effects_missing(self, lost: int) -> list[Instruction]:
         self.lost_micro_tasks = lost
         return self._fail(f"{lost} effect(s) are missing from the model")
 
-    def _on_save_failed(self, event: SaveFailed) -> list[Instruction]:
+    def _on_save_failed(self, event: events.SaveFailed) -> list[Instruction]:
         saving = self._saving
         if saving is None:
             return []
-        why = f"the model could not be saved: {event.error}"
-        if event.fatal or not saving.failed(event.now_s):
-            return self._fail(saving.lost or f"{why} (try {saving.tries})")
-        self.reason = f"{why} (try {saving.tries}; again soon)"
+        if not saving.failed(event.error, event.fatal, event.now_s):
+            return self._fail(saving.reason)
+        self.reason = saving.reason
         return []
 
     # -- nodes come and go ----------------------------------------------------------------------------------------
 
-    def _on_joined(self, event: NodeJoined) -> list[Instruction]:
+    def _on_joined(self, event: events.NodeJoined) -> list[Instruction]:
         if self.members.process(event.node, event.address) is not None:
             return []
         out: list[Instruction] = []
         known = self.members.nodes.get(event.node)
         if known is not None and not known.gone:  # its process was replaced before the loss was seen
-            out += self._on_lost(NodeLost(known.address, "its process was replaced", event.now_s))
+            out += self._on_lost(events.NodeLost(known.address, "its process was replaced", event.now_s))
         node = self.members.join(event.node, event.address, event.tier, event.threads, event.code_sha256)
         if self.state in ENDED:
             return out
         if self._begun:
             out.append(self.shards.update_for(node))
-        if self._compare_code([node]):
+        if self.members.compare_code([node]):
             return out + self._without_the_unfit(event.now_s)
-        return out + self._replan()
+        return out + self.members.replan(self._begun)
 
-    def _on_ready(self, event: NodeReady) -> list[Instruction]:
+    def _on_ready(self, event: events.NodeReady) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
         if node is None:
             return []
@@ -358,47 +285,23 @@ class Controller:
             node.state = "ready"
         return self._go_on(event.now_s)
 
-    def _on_unfit(self, event: NodeUnfit) -> list[Instruction]:
+    def _on_unfit(self, event: events.NodeUnfit) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
         if node is None or node.state not in ("joining", "ready"):
             return []
         node.state, node.error = "unfit", event.error
         return self._without_the_unfit(event.now_s)
 
-    def _compare_code(self, nodes: list[NodeRecord]) -> bool:
-        """Set those aside whose code is not the job's, and return whether there are any; without a job all may stay."""
-        found = False
-        for node in nodes:
-            if self.config is not None and (misfit := self.config.code_misfit(node.code_sha256)):
-                node.state, node.error, found = "unfit", f"it {misfit}", True
-        return found
-
-    def _can_serve(self, node: NodeRecord) -> bool:
-        """Whether shards can be opened on a node: for want of a disk it may be unfit, for want of the code not."""
-        return node.tier == "reliable" and self.config is not None and not self.config.code_misfit(node.code_sha256)
-
     def _without_the_unfit(self, now_s: float) -> list[Instruction]:
         """Go on without the nodes that were set aside; fail when there are no others, and none is awaited."""
-        here = [node for node in self.members.nodes.values() if not node.gone]
-        wanted = 0 if self.config is None else self.config.n_reliable
-        complete = sum(node.tier == "reliable" for node in here) >= wanted
-        if complete and all(node.state == "unfit" for node in here):
+        if self.members.cannot_load:
             return self._fail(f"no node can load: {self.members.set_aside}")
         return self._go_on(now_s)
 
-    def _on_notice(self, event: NoticeReceived) -> list[Instruction]:
-        node = self.members.nodes.get(event.node)
-        if node is None or node.gone:
+    def _on_notice(self, event: events.NoticeReceived) -> list[Instruction]:
+        if not self.members.notice(event.node, event.seconds_left, event.about):
             return []
-        if not node.noticed:
-            node.noticed = True
-            seq = len(self.notices) + 1
-            notice = {"node": node.name, "seconds_left": event.seconds_left, "seq": seq, "about": event.about}
-            self.notices.append(notice)
         return self._drain((event.node,), event.seconds_left, event.now_s)
-
-    def _on_drain(self, event: DrainRequested) -> list[Instruction]:
-        return self._drain(event.nodes, event.deadline_s, event.now_s)
 
     def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
         self.members.drain(names, now_s + seconds)
@@ -408,7 +311,7 @@ class Controller:
     def _busy(self, name: str) -> bool:
         return self.shards.serves(name) or (self.book is not None and self.book.running_on(name) > 0)
 
-    def _on_lost(self, event: NodeLost) -> list[Instruction]:
+    def _on_lost(self, event: events.NodeLost) -> list[Instruction]:
         node = self.members.at(event.address)
         if node is None:
             return []
@@ -417,66 +320,36 @@ class Controller:
             return []
         if self.shards.serves(node.name):
             if self._begun:
-                return self._on_shards_lost(
-                    f"reliable node {node.name} is gone and with it the shards it served: {event.reason}"
-                )
+                reason = f"reliable node {node.name} is gone and with it the shards it served: {event.reason}"
+                late = self._saving is not None and self._saving.lose_shards(reason)
+                return [] if late else self._fail(reason)
             self.shards.abandon()
         self.book.give_up(node.name)
         return self._go_on(event.now_s)
 
-    def _on_shards_lost(self, reason: str) -> list[Instruction]:
-        if self._saving is not None and self._saving.again_s is None:
-            self._saving.lost = reason  # the try under way may have them already, and what it saved counts
-            return []
-        return self._fail(reason)
-
-    def _replan(self) -> list[Instruction]:
-        return [] if self.config is None else [*self.members.replan(self.config, self._begun)]
-
     def _go_on(self, now_s: float) -> list[Instruction]:
         """Return what follows from a change of the nodes."""
-        return self._replan() + self._begin(now_s) + self._dispatch(now_s)
+        return self.members.replan(self._begun) + self._begin(now_s) + self._dispatch(now_s)
 
     # -- work -----------------------------------------------------------------------------------------------------
 
     def _dispatch(self, now_s: float) -> list[Instruction]:
-        """Dispatch whatever may run: one message a node and clock. At the end: gather the model."""
-        book = self.book
-        if not self._begun or book is None or self.config is None or self._saving is not None:
+        """Dispatch whatever may run. At the end: gather the model."""
+        book, dispatcher, limits = self.book, self._dispatcher, self.limits
+        if not self._begun or book is None or dispatcher is None or self._saving is not None:
             return []
         ready = {node.name: node for node in self.members.in_state("ready")}
         working = bool(ready) or bool(book.running)
-        if self._stop_reason is not None and not working:
-            self._stop_at = book.common  # nobody is left to complete the clock under way
-        if self.last_clock is not None and book.common >= self.last_clock:
+        if limits.stop_reason is not None and not working:
+            limits.end_at(book.common)  # nobody is left to complete the clock under way
+        if limits.last_clock is not None and book.common >= limits.last_clock:
             return self._gather(now_s)
         self.state = "running" if working else "waiting"
         aside = self.members.set_aside
         self.reason = "" if working else f"no node is left to work{aside and f' ({aside})'}; goes on when one joins"
-        groups: dict[tuple[str, int], list[int]] = {}
-        for partition, clock in self._driver.ready(book.done, book.running, self.limit):
-            owner = self.members.placement.owner[partition]
-            if owner is not None and partition not in self._held_back:
-                groups.setdefault((owner, clock), []).append(partition)
-        out: list[Instruction] = []
-        for (name, clock), partitions in groups.items():
-            self._batches += 1
-            node = ready[name]
-            out.append(
-                Dispatch(
-                    node=name,
-                    address=node.address,
-                    batch=self._batches,
-                    clock=clock,
-                    tasks=tuple(TaskKey(p, book.start(p, clock, name)) for p in partitions),
-                    parent_clock=self._driver.parent_clock(book.done, book.completions),
-                    committed=book.common,
-                    map_version=self.shards.version,
-                )
-            )
-        return out
+        return [*dispatcher.orders(self.members.placement, ready, limits.limit, self.shards.version)]
 
-    def _on_batch_done(self, event: BatchDone) -> list[Instruction]:
+    def _on_batch_done(self, event: events.BatchDone) -> list[Instruction]:
         book, node = self.book, self.members.process(event.node, event.address)
         if book is None or node is None:
             return []
@@ -491,36 +364,34 @@ class Controller:
         kept = self._keep(event.now_s) if book.common > before else []
         return kept + self._dispatch(event.now_s)
 
-    def _on_batch_failed(self, event: BatchFailed) -> list[Instruction]:
-        if self.book is None or self.members.process(event.node, event.address) is None:
+    def _on_batch_failed(self, event: events.BatchFailed) -> list[Instruction]:
+        if self._dispatcher is None or self.members.process(event.node, event.address) is None:
             return []
-        current = [p for p, attempt in event.tasks if self.book.forget(p, event.clock, attempt)]
+        current = self._dispatcher.failed(event)
         if not current:
             return []
         if event.fatal:
             return self._fail(f"partition {current[0]}, clock {event.clock}, on node {event.node}: {event.error}")
-        self._held_back |= set(current)  # until the next tick, so that a node that cannot work does not spin
         self.members.settle(self._busy)
         return []
 
-    def _on_node_failed(self, event: NodeFailed) -> list[Instruction]:
+    def _on_node_failed(self, event: events.NodeFailed) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
         if node is None or (node.state not in ("joining", "ready", "unfit") and not self.shards.serves(node.name)):
             return []
         return self._fail(f"node {event.node}: {event.error}")
 
-    def _on_tick(self, event: TickDue) -> list[Instruction]:
-        self._held_back.clear()
+    def _on_tick(self, event: events.TickDue) -> list[Instruction]:
         book, config = self.book, self.config
-        if book is None or config is None:
+        if book is None or config is None or self._dispatcher is None:
             return []
-        for node in self.members.in_state("draining"):
-            if node.until_s is not None and event.now_s >= node.until_s:
-                book.give_up(node.name)
+        self._dispatcher.tick()
+        for name in self.members.overdue(event.now_s):
+            book.give_up(name)
         self.members.settle(self._busy)
         if self._saving is not None:
             return [*self._saving.due(event.now_s)]
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
-        if over and self._stop_at is None:
-            self._stop_at = max(book.common, book.last_dispatched)
+        if over and not self.limits.ending:
+            self.limits.end_at(max(book.common, book.last_dispatched))
         return self._begin(event.now_s) + self._dispatch(event.now_s)

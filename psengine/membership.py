@@ -18,9 +18,10 @@ Source: Proteus (EuroSys 2017), 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from psengine.instructions import LoadPartitions
+from psengine.instructions import Instruction, LoadPartitions
 from psengine.model import JobConfig, Tier
 from psengine.nodes import NodeRecord
 from psengine.plan import Owners, Placement, balance, switch, take_over
@@ -36,10 +37,14 @@ class Membership:
         self.placement = Placement.empty(0)
         #: who should own what once everybody has loaded what he lacks
         self.target: Owners = ()
+        #: eviction notices, the first one of each process, as the status tells them
+        self.notices: list[dict[str, object]] = []
+        self._config: JobConfig | None = None
 
-    def adopt(self, n_partitions: int) -> None:
-        """Begin with partitions that nobody owns."""
-        self.placement = Placement.empty(n_partitions)
+    def adopt(self, config: JobConfig) -> None:
+        """Begin with a job whose partitions nobody owns."""
+        self._config = config
+        self.placement = Placement.empty(config.n_partitions)
         self.target = self.placement.owner
 
     # -- views ----------------------------------------------------------------------------------------------------
@@ -62,6 +67,38 @@ class Membership:
         """The unfit nodes and what each said, for people; empty where there are none."""
         return "; ".join(f"{node.name} is unfit: {node.error}" for node in self.in_state("unfit"))
 
+    @property
+    def cannot_load(self) -> bool:
+        """Whether nobody who is there can load, and no reliable node is awaited who might."""
+        here = [node for node in self.nodes.values() if not node.gone]
+        wanted = 0 if self._config is None else self._config.n_reliable
+        complete = sum(node.tier == "reliable" for node in here) >= wanted
+        return complete and all(node.state == "unfit" for node in here)
+
+    @property
+    def cannot_serve(self) -> bool:
+        """Whether as many reliable nodes are there as the job wants, and fewer of them can serve."""
+        tier = [node for node in self.nodes.values() if node.tier == "reliable" and not node.gone]
+        return self._config is not None and len(tier) >= self._config.n_reliable > sum(map(self._serves, tier))
+
+    def servers(self, patient: bool) -> list[NodeRecord]:
+        """Return the nodes to open the shards on; none while more of them, or somebody to work, are waited for.
+
+        Parameters
+        ----------
+        patient : bool
+            Whether nodes that still load are waited for.
+        """
+        servers = [node for node in self.in_state("ready", "unfit") if self._serves(node)]
+        few = self._config is None or len(servers) < self._config.n_reliable
+        if few or (patient and self.in_state("joining")) or not self.in_state("ready"):
+            return []  # the unfit could serve, but not work
+        return servers
+
+    def _serves(self, node: NodeRecord) -> bool:
+        """Whether shards can be opened on a node: for want of a disk it may be unfit, for want of the code not."""
+        return node.tier == "reliable" and self._config is not None and not self._config.code_misfit(node.code_sha256)
+
     # -- nodes come and go ----------------------------------------------------------------------------------------
 
     def join(self, name: str, address: str, tier: Tier, threads: int, code_sha256: str = "") -> NodeRecord:
@@ -70,11 +107,30 @@ class Membership:
         self.nodes[name] = node = NodeRecord(name, address, tier, threads, code_sha256)
         return node
 
+    def compare_code(self, nodes: Iterable[NodeRecord]) -> bool:
+        """Set those aside whose code is not the job's, and return whether there are any; without a job all may stay."""
+        found = False
+        for node in nodes:
+            if self._config is not None and (misfit := self._config.code_misfit(node.code_sha256)):
+                node.state, node.error, found = "unfit", f"it {misfit}", True
+        return found
+
     def lose(self, node: NodeRecord) -> None:
         """Note that the node's process is gone."""
         node.gone, node.holds = True, frozenset()
         if node.state != "drained":
             node.state = "lost"
+
+    def notice(self, name: str, seconds_left: float, about: Mapping[str, Any] | None) -> bool:
+        """Note that the market takes a node, once; return whether there is such a node."""
+        node = self.nodes.get(name)
+        if node is None or node.gone:
+            return False
+        if not node.noticed:
+            node.noticed = True
+            seq = len(self.notices) + 1
+            self.notices.append({"node": name, "seconds_left": seconds_left, "seq": seq, "about": about})
+        return True
 
     def drain(self, names: Iterable[str], until_s: float) -> None:
         """Let nodes finish what they run, by `until_s` at the latest; unknown and gone ones are left out."""
@@ -86,6 +142,10 @@ class Membership:
             if node.state in ("joining", "ready", "unfit"):
                 node.state = "draining"
 
+    def overdue(self, now_s: float) -> list[str]:
+        """Return the draining nodes whose time is over."""
+        return [node.name for node in self.in_state("draining") if node.until_s is not None and now_s >= node.until_s]
+
     def settle(self, busy: Callable[[str], bool]) -> None:
         """Call those drained that are no longer `busy` (they run nothing and serve nothing)."""
         for node in self.in_state("draining"):
@@ -94,7 +154,7 @@ class Membership:
 
     # -- the plan -------------------------------------------------------------------------------------------------
 
-    def replan(self, config: JobConfig, begun: bool) -> list[LoadPartitions]:
+    def replan(self, begun: bool) -> list[Instruction]:
         """Bring the placement in line with the nodes; return the loads that the plan still lacks.
 
         Parameters
@@ -102,6 +162,9 @@ class Membership:
         begun : bool
             Whether partitions have owners already; before the shards are open there is only a target.
         """
+        config = self._config
+        if config is None:
+            return []
         candidates = self.in_state("joining", "ready")
         ready = [node.seat for node in self.in_state("ready")]
         if begun:
@@ -114,7 +177,7 @@ class Membership:
         self.target = balance(held, [node.seat for node in candidates])
         if begun:
             self.placement = switch(self.placement, self.target, ready)
-        loads = []
+        loads: list[Instruction] = []
         for node in candidates:
             share = frozenset(p for p, owner in enumerate(self.target) if owner == node.name)
             if node.wanted is not None and share <= node.wanted | node.holds:

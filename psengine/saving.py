@@ -16,22 +16,33 @@ class Saving:
 
     def __init__(self, order: GatherModel) -> None:
         self.order = order
-        self.tries = 1
-        #: when the next try is due; None while one is under way
-        self.again_s: float | None = None
-        #: why another try cannot help, once a server of a shard is gone
-        self.lost: str | None = None
+        #: why the model is not saved yet, or never will be; empty during the first try
+        self.reason = ""
+        self._tries = 1
+        self._again_s: float | None = None  # None while a try is under way
+        self._lost: str | None = None
 
-    def failed(self, now_s: float) -> bool:
+    def failed(self, error: str, fatal: bool, now_s: float) -> bool:
         """Note that the try under way failed; return whether there will be another."""
-        if self.tries >= TRIES or self.lost is not None:
+        why = f"the model could not be saved: {error}"
+        if fatal or self._lost is not None or self._tries >= TRIES:
+            self.reason = self._lost or f"{why} (try {self._tries})"
             return False
-        self.again_s = now_s + 4.0 ** (self.tries - 1)
+        self.reason = f"{why} (try {self._tries}; again soon)"
+        self._again_s = now_s + 4.0 ** (self._tries - 1)
         return True
+
+    def lose_shards(self, reason: str) -> bool:
+        """Note that a server of shards is gone, so that no other try can help; return whether the one under way still may.
+
+        It may have the shards already, and what it saves counts.
+        """
+        self._lost = reason
+        return self._again_s is None
 
     def due(self, now_s: float) -> list[GatherModel]:
         """Return the order once its time has come."""
-        if self.again_s is None or now_s < self.again_s:
+        if self._again_s is None or now_s < self._again_s:
             return []
-        self.tries, self.again_s = self.tries + 1, None
+        self._tries, self._again_s = self._tries + 1, None
         return [self.order]

@@ -1,4 +1,4 @@
-"""What the controller tells of itself, as a JSON-able dict. Pure."""
+"""What the controller tells of itself, as JSON-able dicts. Pure."""
 
 from __future__ import annotations
 
@@ -57,8 +57,26 @@ def describe(controller: Controller, since_clock: int, now_s: float) -> dict[str
         "checkpoint_clock": controller.checkpoints.clock,
         "repeated_micro_tasks": book.repeated if book else 0,
         "lost_micro_tasks": controller.lost_micro_tasks,
-        "notices": list(controller.notices),
+        "notices": list(controller.members.notices),
         "micro_tasks_done": dict(progress.done_by_tier),
         "seconds_per_clock": sum(seconds) / len(seconds) if seconds else None,
         "result": controller.result,
+    }
+
+
+def summary(controller: Controller, now_s: float) -> dict[str, object]:
+    """Return what the job has come to at its common clock, as checkpoints and the saved model's manifest hold it."""
+    config, book, progress = controller.config, controller.book, controller.progress
+    return {
+        "job_id": config.job_id if config else None,
+        "app": config.app if config else None,
+        "clocks": book.common if book else 0,
+        "seconds": progress.seconds(now_s),
+        "kernel_seconds": progress.kernel_seconds,
+        "losses": [list(pair) for pair in progress.losses],
+        "seconds_by_clock": list(progress.clock_seconds),
+        "stage_by_clock": list(progress.clock_stages),
+        "repeated_micro_tasks": book.repeated if book else 0,
+        "micro_tasks_done": dict(progress.done_by_tier),
+        "stopped": controller.limits.stop_reason,
     }

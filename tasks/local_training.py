@@ -11,16 +11,14 @@ from infra.blobs import MANIFEST, Blobs, JobPaths, open_blobs
 from infra.checkpoints import find_checkpoint
 from infra.clock import SystemClock
 from infra.cluster import ControllerClient, ControllerUnreachable
-from infra.code_files import split_app
 from infra.datasets import prepare
 from infra.errors import InputError, JobFailed, ProteusError
 from infra.json_values import finite
 from infra.local_nodes import CONTROLLER, LocalNodes
 from infra.node_script import there_after
 from infra.settings import load_settings
-from psengine.apps.base import SIZES, resolve
 from psengine.controller import ENDED
-from psengine.model import JobConfig, JobError
+from psengine.model import JobConfig
 from tasks.job_config import job_config
 from tasks.local_books import Books
 from tasks.local_script import Script
@@ -59,17 +57,6 @@ def open_store(option: str, url: str) -> Blobs:
         return open_blobs(load_settings().model_copy(update={"blob_url": url}))
     except InputError as error:
         raise InputError(str(error).replace("PROTEUS_BLOB_URL", option)) from None
-
-
-def check_application(training: Training) -> None:
-    """Refuse an application that is not known, does not take its parameters, or whose code cannot travel."""
-    split_app(training.app)
-    if ":" in training.app:
-        return  # the user's code is never run here; the controller says what it thinks of the parameters
-    try:
-        resolve(training.app, {**dict.fromkeys(SIZES, 2), **training.app_params})
-    except JobError as error:
-        raise InputError(f"--param: {error}") from None
 
 
 class LocalTraining:

@@ -131,8 +131,12 @@ def _parse(text: str, traces: TraceSet, path: Path) -> Market:
     return market
 
 
-def goes_on_at(directory: Path, url: str, job_id: str, scale: float) -> float:
+def goes_on_at(directory: Path, url: str, job_id: str, scale: float, market_stays: bool) -> float:
     """Return the market time at which a job's world goes on: that of the last thing that is known of it.
+
+    Parameters
+    ----------
+    market_stays : whether the market stood still meanwhile; the time of one that did not has gone on with the clock.
 
     Raises
     ------
@@ -147,6 +151,8 @@ def goes_on_at(directory: Path, url: str, job_id: str, scale: float) -> float:
     with closing(Store.open(url)) as store:
         seen = store.last_seen_s(job_id)
         known = [store.job(job_id).created_at_s, *([] if seen is None else [seen])]
+    if not market_stays and clock.exists():
+        known.append(ScaledClock(clock).now_s())
     return max([*known, *([] if state is None else [float(state.now_s)])])
 
 

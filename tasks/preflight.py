@@ -3,6 +3,7 @@
 from bidding.model import Market
 from bidding.policies import policy
 from infra.errors import InputError
+from tasks.applications import check_parameters
 from tasks.code import check_code
 from tasks.jobs import is_known, priced
 from tasks.spec import JobSpec
@@ -26,6 +27,7 @@ def check(spec: JobSpec) -> None:
         raise InputError(f"job {spec.job_id}: {error}") from None
     if not is_known(spec.job_id):  # what runs already goes on with the code that it began with
         check_code(spec)
+        check_parameters(f"job {spec.job_id}: training.app_params", spec.training)
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     priced([*markets, reliable], here.clock.now_s())
     here.market.describe([("proteus:job", spec.job_id)])  # the market answers, and lets us in

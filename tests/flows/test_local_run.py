@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 BEGIN_S = 1456963200
 FAST = ("--scale", "100", "--max-vcpus", "8")
 #: Ticks that are kept also where other tests run beside this one.
-CALM = {"PROTEUS_TICK_S": "200"}
+CALM = {"PROTEUS_TICK_S": "400", "PROTEUS_RENEWAL_LEAD_S": "480"}
 #: A job of which only its life matters; its kernels leave the processors to other tests.
 PACED = ("--app", "paced:Paced", "--code", str(Path(paced.__file__)))
 FIGURES = {

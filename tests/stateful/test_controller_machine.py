@@ -6,72 +6,36 @@ the controller believes is never asked where the model knows it by itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import numpy as np
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from infra.cluster import NO_LOSSES
-from psengine.checkpointing import Checkpoint
 from psengine.controller import Controller
 from psengine.events import (
-    BatchDone,
     BatchFailed,
-    CheckpointFailed,
     CheckpointRequested,
-    CheckpointSaved,
     DrainRequested,
-    EffectsMissing,
-    Event,
     HoldRequested,
-    JobFoundFinished,
     JobStarted,
     ModelSaved,
-    NodeFailed,
     NodeJoined,
     NodeLost,
-    NodeReady,
     NodeUnfit,
     NoticeReceived,
-    SaveFailed,
-    ShardsOpened,
-    StopRequested,
     TickDue,
 )
-from psengine.instructions import Dispatch, GatherModel, LoadPartitions, OpenShards, SaveCheckpoint
+from psengine.instructions import Dispatch
 from psengine.microtasks import lost_effects
-from psengine.model import JobConfig, TaskStats
-from psengine.status import describe
-from psengine.store import ShardStore
-
-SHARDS = 2
+from psengine.model import JobConfig
+from tests.support.controller_world import SHARDS, ModelNode, World
 
 
-@dataclass
-class ModelNode:
-    name: str
-    address: str
-    reliable: bool
-    alive: bool = True
-    noticed: bool = False
-    unfit: bool = False
-    stranger: bool = False
-    loads: list[LoadPartitions] = field(default_factory=list)
-    opens: list[OpenShards] = field(default_factory=list)
-    batches: list[Dispatch] = field(default_factory=list)
-    until_s: float = float("inf")
-
-
-class ControllerMachine(RuleBasedStateMachine):
+class ControllerMachine(World, RuleBasedStateMachine):
     late = Bundle("late")
-    held: int | None = None
 
     @initialize(
         partitions=st.integers(1, 7),
-        clocks=st.integers(1, 6),
+        clocks=st.sampled_from([1, 2, 5, 40, 40]),
         staleness=st.sampled_from([0, 0, 1, 3]),
         n=st.integers(1, 4),
         begun=st.sampled_from([True, True, False]),
@@ -80,7 +44,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def begin(
         self, partitions: int, clocks: int, staleness: int, n: int, begun: bool, checkpoint_s: float | None
     ) -> None:
-        self.config = JobConfig(
+        config = JobConfig(
             "storm",
             n_partitions=partitions,
             n_shards=SHARDS,
@@ -89,122 +53,14 @@ class ControllerMachine(RuleBasedStateMachine):
             start_patience_s=3.0,
             checkpoint_s=checkpoint_s,
         )
-        self.controller = Controller()
-        self.now_s = 0.0
-        self.names = 0
-        self.repeats_before = 0
-        self.nodes: dict[str, ModelNode] = {}
-        self.stores: dict[int, ShardStore] = {}
-        self.attempts: dict[tuple[int, int], int] = {}  # {(clock, partition): highest attempt dispatched}
-        self.completed: set[tuple[int, int]] = set()
-        self.given_up: set[tuple[int, int, int]] = set()  # (clock, partition, attempt) that may no longer complete
-        self.gathered: GatherModel | None = None
-        self.keeping: tuple[Checkpoint, dict[int, float]] | None = None  # what is being written: where, and its values
-        self.kept: tuple[Checkpoint, dict[int, float]] | None = None
-        self.restored: tuple[Checkpoint, dict[int, float]] | None = None  # what this controller went on from
+        self.anew(config)
         self.join(reliable=True, threads=1)
         for i in range(n - 1):
             self.join(reliable=False, threads=1 + i % 2)
         self.feed(JobStarted(self.config, self.now_s))
-        while begun and any(node.loads or node.opens for node in self.alive()):
-            for node in self.alive():
+        while begun and self.waiting():
+            for node in self.waiting():
                 self.answer(node)
-
-    # -- the world ------------------------------------------------------------------------------------------------
-
-    def feed(self, event: Event) -> None:
-        for order in self.controller.handle(event):
-            if isinstance(order, GatherModel):
-                assert self.gathered is None, "the model is gathered once"
-                self.gathered = order
-                continue
-            if isinstance(order, SaveCheckpoint):
-                self.keep(order)
-                continue
-            node = self.nodes[order.node]
-            assert node.address == order.address
-            match order:
-                case Dispatch():
-                    self.check_dispatch(order, node)
-                    node.batches.append(order)
-                case LoadPartitions():
-                    node.loads.append(order)
-                case OpenShards():
-                    node.opens.append(order)
-        self.controller.validate()
-
-    def common(self) -> int:
-        clock = 0
-        while all((clock + 1, p) in self.completed for p in range(self.config.n_partitions)):
-            clock += 1
-        return clock
-
-    def check_dispatch(self, order: Dispatch, node: ModelNode) -> None:
-        assert node.alive, "work for a node that is gone"
-        assert not node.noticed, "work for a node that was told to go"
-        assert not node.unfit, "work for a node that cannot load"
-        assert order.clock <= self.common() + 1 + self.config.staleness, "beyond the SSP bound"
-        assert order.committed == self.common()
-        assert order.clock <= (self.config.clocks or 0)
-        assert self.held is None or order.clock <= self.held, "beyond where it is held"
-        for task in order.tasks:
-            key = order.clock, task.partition
-            assert key not in self.completed, "done again what was done"
-            assert task.attempt == self.attempts.get(key, 0) + 1
-            self.attempts[key] = task.attempt
-
-    def keep(self, order: SaveCheckpoint) -> None:
-        """The servers answer at once: what comes after it in the same orders is not theirs yet."""
-        assert self.keeping is None, "two checkpoints at a time"
-        assert order.committed == self.common() > (0 if self.kept is None else self.kept[0].clock)
-        values = {shard: store.read(order.committed, exact=True)["w"].item() for shard, store in self.stores.items()}
-        assert {store.folded for store in self.stores.values()} == {order.committed * self.config.n_partitions}
-        self.keeping = Checkpoint(order.committed, f"clock-{order.committed}", order.summary), values
-
-    def push(self, order: Dispatch, shards: tuple[int, ...]) -> None:
-        for shard in shards:
-            for task in order.tasks:
-                delta = np.full((1, 1), 1.0 + task.partition + 100 * order.clock)
-                self.stores[shard].push(order.clock, task.partition, task.attempt, {"w": delta})
-
-    def pull(self, order: Dispatch) -> None:
-        for store in self.stores.values():
-            store.read(order.committed, exact=False)
-
-    def report(self, order: Dispatch) -> None:
-        for task in order.tasks:
-            key = order.clock, task.partition
-            # its effect is on every server; yet the report of a superseded or given-up attempt must not count
-            if self.attempts[key] == task.attempt and (*key, task.attempt) not in self.given_up:
-                self.completed.add(key)
-        stats = tuple(TaskStats(t.partition, t.attempt, 2.0, 1, 0.0) for t in order.tasks)
-        self.feed(BatchDone(order.node, order.address, order.clock, stats, self.now_s))
-
-    def answer(self, node: ModelNode, times: int = 1) -> None:
-        """Carry out the latest load, or else open the shards that are waited for."""
-        if node.loads:
-            order = node.loads.pop()
-            node.loads.clear()
-            for _ in range(times):
-                self.feed(NodeReady(node.name, node.address, order.request, order.partitions, self.now_s))
-        elif node.opens:
-            opened = node.opens.pop(0)
-            assert opened.checkpoint == (None if self.restored is None else self.restored[0])
-            for shard in opened.shards:
-                if opened.checkpoint is None:
-                    self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.zeros((1, 1))})
-                else:
-                    assert self.restored is not None
-                    clock, value = opened.checkpoint.clock, self.restored[1][shard]
-                    folded = clock * self.config.n_partitions
-                    self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.full((1, 1), value)}, clock, folded)
-            self.feed(ShardsOpened(node.name, node.address, opened.shards, self.now_s))
-
-    def give_up(self, orders: list[Dispatch]) -> None:
-        self.given_up |= {(o.clock, task.partition, task.attempt) for o in orders for task in o.tasks}
-
-    def alive(self) -> list[ModelNode]:
-        return [node for node in self.nodes.values() if node.alive]
 
     # -- rules ----------------------------------------------------------------------------------------------------
 
@@ -233,25 +89,28 @@ class ControllerMachine(RuleBasedStateMachine):
         for node in self.nodes.values():
             assert not (node.stranger and [*node.loads, *node.opens, *node.batches]), node.name
 
+    @precondition(lambda self: self.waiting())
     @rule(data=st.data(), times=st.integers(1, 3))
     def loads(self, data: st.DataObject, times: int) -> None:
         """A node finishes what it was told to load or open; doubled reports are thrown in."""
-        waiting = [node for node in self.alive() if node.loads or node.opens]
-        if not waiting:
-            return
-        node = data.draw(st.sampled_from(waiting))
-        self.answer(node, times)
+        self.answer(data.draw(st.sampled_from(self.waiting())), times)
 
+    @precondition(lambda self: self.busy())
     @rule(data=st.data(), target=late)
     def batch_done(self, data: st.DataObject) -> object:
-        busy = [node for node in self.alive() if node.batches]
-        if not busy:
-            return multiple()
-        order = data.draw(st.sampled_from(busy)).batches.pop(0)
-        self.pull(order)
-        self.push(order, (0, 1))
-        self.report(order)
-        return order
+        return self.work(data.draw(st.sampled_from(self.busy())))
+
+    @rule(times=st.integers(1, 5), target=late)
+    def everybody_works(self, times: int) -> object:
+        """Some clocks go by as on a calm day, so that what follows befalls a job that has come somewhere."""
+        orders = []
+        for _ in range(times):
+            for node in self.alive():
+                while node.loads or node.opens:
+                    self.answer(node)
+                if node.batches:
+                    orders.append(self.work(node))
+        return multiple(*orders)
 
     @rule(order=late, what=st.sampled_from(["push", "report", "both"]))
     def doubled_or_late(self, order: Dispatch, what: str) -> None:
@@ -292,12 +151,10 @@ class ControllerMachine(RuleBasedStateMachine):
         else:
             self.feed(DrainRequested((node.name, "nobody"), seconds, self.now_s))
 
+    @precondition(lambda self: self.busy())
     @rule(data=st.data())
     def batch_failed(self, data: st.DataObject) -> None:
-        busy = [node for node in self.alive() if node.batches]
-        if not busy:
-            return
-        order = data.draw(st.sampled_from(busy)).batches.pop(0)
+        order = data.draw(st.sampled_from(self.busy())).batches.pop(0)
         tasks = tuple((t.partition, t.attempt) for t in order.tasks)
         self.push(order, (1,))
         self.give_up([order])
@@ -337,25 +194,27 @@ class ControllerMachine(RuleBasedStateMachine):
         self.held = None if ahead is None else self.common() + ahead
         self.feed(HoldRequested(self.held, self.now_s))
 
+    @precondition(lambda self: self.common() > 0)
     @rule()
     def ask_for_a_checkpoint(self) -> None:
         self.feed(CheckpointRequested(self.now_s))
 
+    @precondition(lambda self: self.keeping is not None)
     @rule(whole=st.sampled_from([True, True, False]))
     def checkpoint_is_written(self, whole: bool) -> None:
-        if self.keeping is None:
-            return
-        keeping, self.keeping = self.keeping, None
-        if whole:
-            self.kept = keeping
-            self.feed(CheckpointSaved(keeping[0].clock, self.now_s))
-        else:
-            self.feed(CheckpointFailed("store away", self.now_s))
+        self.written(whole)
 
     @precondition(lambda self: self.gathered is None and self.common() > 0)
-    @rule(n=st.integers(1, 3))
-    def everything_dies(self, n: int) -> None:
-        """All processes are killed, and some come back: the job goes on from what was kept, or from the beginning."""
+    @rule(n=st.integers(1, 3), paused=st.booleans())
+    def everything_dies(self, n: int, paused: bool) -> None:
+        """All processes are killed, and some come back: the job goes on from what was kept, or from the beginning.
+
+        Who pauses a job has its state kept before, in the middle of whatever it does.
+        """
+        if paused:
+            self.ask_for_a_checkpoint()
+            if self.keeping is not None:
+                self.written(True)
         self.keeping, self.restored = None, self.kept
         clock = 0 if self.kept is None else self.kept[0].clock
         self.completed = {key for key in self.completed if key[0] <= clock}
@@ -396,10 +255,7 @@ class ControllerMachine(RuleBasedStateMachine):
                 while node.loads or node.opens:
                     self.answer(node)
                 while node.batches:
-                    order = node.batches.pop(0)
-                    self.pull(order)
-                    self.push(order, (1, 0))
-                    self.report(order)
+                    self.work(node)
             self.tick(4.0)
         assert self.gathered is not None, f"the job does not end: {self.controller.state} {self.controller.reason}"
         clocks, partitions = self.gathered.committed, self.config.n_partitions
@@ -413,6 +269,8 @@ class ControllerMachine(RuleBasedStateMachine):
         repeats = self.repeats_before + sum(attempt - 1 for attempt in self.attempts.values())
         assert self.gathered.summary["repeated_micro_tasks"] == repeats
         assert lost == 0
+        counted = sum(self.gathered.summary["micro_tasks_done"].values())
+        assert counted == clocks * partitions, "each micro-task counts once, whatever died in between"
         self.feed(ModelSaved({"lost_micro_tasks": lost, "stopped": None}, self.now_s))
         assert self.controller.state == "finished"
 
@@ -430,214 +288,3 @@ TestControllerMachine.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-
-
-def started(config: JobConfig) -> tuple[Controller, Dispatch]:
-    """Return a controller with one reliable node that holds everything and was given the first clock."""
-    controller = Controller()
-    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
-    controller.handle(JobStarted(config, 0.0))
-    controller.handle(NodeReady("r", "tcp://r", 1, tuple(range(config.n_partitions)), 0.0))
-    orders = controller.handle(ShardsOpened("r", "tcp://r", tuple(range(config.n_shards)), 0.0))
-    (dispatch,) = [o for o in orders if isinstance(o, Dispatch)]
-    return controller, dispatch
-
-
-def done(dispatch: Dispatch, now_s: float) -> BatchDone:
-    stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0) for t in dispatch.tasks)
-    return BatchDone(dispatch.node, dispatch.address, dispatch.clock, stats, now_s)
-
-
-def gathering(now_s: float = 2.0) -> tuple[Controller, GatherModel]:
-    controller, dispatch = started(JobConfig("save", n_partitions=2, n_shards=1, clocks=1))
-    (gather,) = controller.handle(done(dispatch, now_s))
-    assert isinstance(gather, GatherModel)
-    return controller, gather
-
-
-def test_a_stop_ends_at_the_clock_under_way() -> None:
-    controller, dispatch = started(JobConfig("stop", n_partitions=2, n_shards=1, clocks=100))
-    assert controller.handle(StopRequested("enough", 1.0)) == []
-    (gather,) = controller.handle(done(dispatch, 2.0))
-    assert isinstance(gather, GatherModel)
-    assert (gather.committed, gather.summary["stopped"]) == (1, "enough")
-    controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 3.0))
-    assert (controller.state, controller.reason) == ("stopped", "enough")
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_stop_before_the_first_clock_leaves_a_result_and_no_model(asked: bool) -> None:
-    controller = Controller()
-    if asked:
-        controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
-        controller.handle(JobStarted(JobConfig("early", n_partitions=2, n_shards=1, clocks=1), 0.0))
-    assert controller.handle(StopRequested("never mind", 1.0)) == []
-    result = describe(controller, 0, 1.0)["result"]
-    assert (controller.state, controller.reason) == ("stopped", "never mind")
-    assert result["job_id"] == ("early" if asked else None)
-    assert (result["clocks"], result["losses"], result["stopped"]) == (0, [], "never mind")
-    assert (result["lost_micro_tasks"], result["repeated_micro_tasks"], result["seconds"]) == (0, 0, 0.0)
-
-
-def test_an_effect_that_is_missing_fails_the_job() -> None:
-    controller, _ = gathering()
-    assert controller.handle(EffectsMissing(3, 3.0)) == []
-    assert (controller.state, controller.reason) == ("failed", "3 effect(s) are missing from the model")
-    assert (controller.lost_micro_tasks, controller.result) == (3, None)
-
-
-@pytest.mark.parametrize(
-    ("stopped", "lost", "state", "reason"),
-    [
-        (None, 0, "finished", "the model was there already"),
-        ("enough", 0, "stopped", "enough"),
-        (None, 2, "failed", "2 effect(s) are missing from the model"),
-    ],
-)
-def test_a_model_that_is_there_says_how_the_job_ended(stopped: str | None, lost: int, state: str, reason: str) -> None:
-    controller = Controller()
-    result: dict[str, object] = {"clocks": 2, "stopped": stopped, "lost_micro_tasks": lost}
-    controller.handle(JobFoundFinished(JobConfig("found", clocks=2), result, ((1, 2.0), (2, 1.0)), lost, 0.0))
-    assert (controller.state, controller.reason) == (state, reason)
-    assert controller.result == (None if lost else result)
-    assert controller.lost_micro_tasks == lost
-    assert controller.handle(TickDue(1.0)) == []
-
-
-def test_a_model_that_was_not_saved_is_saved_again_ever_more_seldom() -> None:
-    controller, gather = gathering(now_s=0.0)
-    now_s = 0.0
-    for pause_s in (1.0, 4.0, 16.0, 64.0):
-        assert controller.handle(SaveFailed("OSError: away", False, now_s)) == []
-        assert (controller.state, "OSError: away" in controller.reason) == ("running", True)
-        assert controller.handle(TickDue(now_s + pause_s - 0.1)) == []
-        now_s += pause_s
-        assert controller.handle(TickDue(now_s)) == [gather]
-        assert controller.handle(TickDue(now_s + 100)) == []  # one try at a time
-    controller.handle(SaveFailed("OSError: away", False, now_s))
-    assert controller.state == "failed"
-    assert controller.reason == "the model could not be saved: OSError: away (try 5)"
-    assert controller.handle(TickDue(1000.0)) == []
-
-
-def test_a_second_try_that_saves_ends_the_job() -> None:
-    controller, gather = gathering()
-    controller.handle(SaveFailed("OSError: away", False, 2.0))
-    assert controller.handle(TickDue(3.0)) == [gather]
-    controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 4.0))
-    assert (controller.state, controller.lost_micro_tasks) == ("finished", 0)
-
-
-def test_an_application_that_cannot_evaluate_is_not_asked_again() -> None:
-    controller, _ = gathering()
-    controller.handle(SaveFailed("ZeroDivisionError: by the user", True, 3.0))
-    assert controller.reason == "the model could not be saved: ZeroDivisionError: by the user (try 1)"
-    assert controller.state == "failed"
-
-
-@pytest.mark.parametrize("saved", [True, False])
-def test_shards_that_go_while_the_model_is_saved_count_when_it_is_not(saved: bool) -> None:
-    controller, gather = gathering()
-    controller.handle(NodeLost("tcp://r", "killed", 3.0))
-    assert controller.state == "running"
-    if saved:
-        controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 4.0))
-        assert controller.state == "finished"
-    else:
-        controller.handle(SaveFailed("OSError: away", False, 4.0))
-        assert (controller.state, "reliable node r is gone" in controller.reason) == ("failed", True)
-
-
-def test_shards_that_go_between_two_tries_at_saving_fail_the_job() -> None:
-    controller, _ = gathering()
-    controller.handle(SaveFailed("OSError: away", False, 3.0))
-    controller.handle(NodeLost("tcp://r", "killed", 3.5))
-    assert (controller.state, "reliable node r is gone" in controller.reason) == ("failed", True)
-
-
-def test_a_node_that_cannot_load_is_set_aside() -> None:
-    controller, dispatch = started(JobConfig("unfit", n_partitions=2, n_shards=1, clocks=9))
-    (load,) = [
-        o for o in controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0)) if isinstance(o, LoadPartitions)
-    ]
-    controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 0.1))
-    orders = controller.handle(done(dispatch, 0.2))
-    (theirs,) = [o for o in orders if isinstance(o, Dispatch) and o.node == "t"]
-    assert controller.handle(NodeUnfit("t", "tcp://before", "late", 0.3)) == []
-    assert controller.members.nodes["t"].state == "ready"
-    controller.handle(NodeUnfit("t", "tcp://t", "BlobError: disk full", 0.3))
-    tasks = tuple((task.partition, task.attempt) for task in theirs.tasks)
-    controller.handle(BatchFailed("t", "tcp://t", theirs.clock, tasks, "BlobError: disk full", False, 0.3))
-    (again,) = [o for o in controller.handle(TickDue(0.5)) if isinstance(o, Dispatch)]
-    assert (again.node, [(t.partition, t.attempt) for t in again.tasks]) == ("r", [(p, a + 1) for p, a in tasks])
-    node = next(n for n in describe(controller, 0, 0.5)["nodes"] if n["name"] == "t")
-    assert (node["state"], node["error"], node["partitions"]) == ("unfit", "BlobError: disk full", [])
-    assert controller.handle(DrainRequested(("t",), 5.0, 0.6)) == []
-    assert controller.members.nodes["t"].state == "drained"  # whoever wants it gone can let it go
-
-
-def test_a_job_fails_when_no_node_can_load() -> None:
-    controller = Controller()
-    controller.handle(JobStarted(JobConfig("none", n_partitions=2, n_shards=1, clocks=9), 0.0))
-    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
-    controller.handle(NodeUnfit("t", "tcp://t", "BlobError: no part", 0.1))
-    assert controller.state == "starting"  # the reliable node has not come yet
-    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.2))
-    assert controller.state == "starting"
-    controller.handle(NodeUnfit("r", "tcp://r", "BlobError: no part", 0.3))
-    assert controller.state == "failed"
-    assert controller.reason == "no node can load: t is unfit: BlobError: no part; r is unfit: BlobError: no part"
-
-
-def test_an_unfit_reliable_node_serves_all_the_same() -> None:
-    controller = Controller()
-    controller.handle(JobStarted(JobConfig("serve", n_partitions=2, n_shards=1, clocks=1), 0.0))
-    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
-    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
-    controller.handle(NodeUnfit("r", "tcp://r", "disk full", 0.1))
-    orders = controller.handle(NodeReady("t", "tcp://t", 2, (0, 1), 0.2))
-    (opening,) = [o for o in orders if isinstance(o, OpenShards)]
-    assert opening.node == "r"
-    orders = controller.handle(ShardsOpened("r", "tcp://r", (0,), 0.3))
-    assert [(o.node, len(o.tasks)) for o in orders if isinstance(o, Dispatch)] == [("t", 2)]
-    controller.handle(NodeLost("tcp://t", "killed", 0.4))
-    assert controller.state == "waiting"
-    assert controller.reason == "no node is left to work (r is unfit: disk full); goes on when one joins"
-
-
-def test_shards_that_an_unfit_node_cannot_open_fail_the_job() -> None:
-    controller = Controller()
-    controller.handle(JobStarted(JobConfig("open", n_partitions=2, n_shards=1, clocks=1), 0.0))
-    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
-    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
-    controller.handle(NodeUnfit("r", "tcp://r", "JobError: no such module", 0.1))
-    controller.handle(NodeReady("t", "tcp://t", 2, (0, 1), 0.2))
-    controller.handle(NodeFailed("r", "tcp://r", "JobError: no such module", 0.3))
-    assert (controller.state, controller.reason) == ("failed", "node r: JobError: no such module")
-
-
-def test_a_status_can_be_asked_for_without_losses() -> None:
-    controller, dispatch = started(JobConfig("quiet", n_partitions=2, n_shards=1, clocks=9))
-    for clock in (1, 2, 3):
-        (dispatch,) = controller.handle(done(dispatch, float(clock)))
-    assert [c for c, _ in describe(controller, 0, 4.0)["losses"]] == [1, 2, 3]
-    assert [c for c, _ in describe(controller, 2, 4.0)["losses"]] == [3]
-    told = describe(controller, NO_LOSSES, 4.0)
-    assert (told["losses"], told["clock"]) == ([], 3)
-
-
-def test_work_that_failed_waits_for_the_next_tick() -> None:
-    controller = Controller()
-    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
-    controller.handle(JobStarted(JobConfig("again", n_partitions=2, n_shards=1, clocks=1), 0.0))
-    controller.handle(NodeReady("r", "tcp://r", 1, (0, 1), 0.0))
-    controller.handle(ShardsOpened("r", "tcp://r", (0,), 0.0))
-    assert controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 1),), "away", False, 0.1)) == []
-    assert controller.handle(NoticeReceived("nobody", 1.0, 0.1)) == []
-    done = TaskStats(0, 1, 1.0, 1, 0.0)
-    assert controller.handle(BatchDone("r", "tcp://r", 1, (done,), 0.2)) == []
-    (again,) = controller.handle(TickDue(0.25))
-    assert isinstance(again, Dispatch)
-    assert [(t.partition, t.attempt) for t in again.tasks] == [(1, 2)]
-    controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 2),), "ValueError: labels", True, 0.3))
-    assert (controller.state, controller.reason) == ("failed", "partition 1, clock 1, on node r: ValueError: labels")

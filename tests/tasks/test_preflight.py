@@ -4,6 +4,7 @@ import pytest
 
 from infra.errors import InputError
 from tasks.clocks import next_hour_end_s, next_tick_s, stale
+from tasks.jobs import record_job
 from tasks.machines import node_threads
 from tasks.notices import EvictionNotice, seen_notices
 from tasks.preflight import check
@@ -29,6 +30,17 @@ def test_a_job_that_cannot_run_is_refused_by_name(here: TaskWorld, transient: di
     with pytest.raises(InputError, match=says):
         plain(check)(spec(**transient))
     assert here.store.jobs() == []
+
+
+def test_parameters_that_a_built_in_application_does_not_take_are_refused(here: TaskWorld) -> None:
+    good = spec()
+    job = good.model_copy(update={"training": good.training.model_copy(update={"app_params": {"depth": 3}})})
+    says = r"^job job: training\.app_params: app 'mlr' does not take these app_params: .*'depth'"
+    with pytest.raises(InputError, match=says):
+        plain(check)(job)
+    assert here.store.jobs() == []
+    plain(record_job)(job)
+    plain(check)(job)  # it runs already, and its controller has said what it thinks
 
 
 def test_a_type_without_a_price_of_the_day_is_refused(here: TaskWorld) -> None:

@@ -1,0 +1,73 @@
+"""Which micro-tasks go to which node now, as messages. Pure.
+
+It puts the driver, which says what may run, together with the placement, which says where. What failed is held back until
+the next tick, so that a node that cannot work does not spin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from psengine.drivers.ssp import SspDriver
+from psengine.events import BatchFailed
+from psengine.instructions import Dispatch
+from psengine.microtasks import MicroTaskBook
+from psengine.model import TaskKey
+from psengine.nodes import NodeRecord
+from psengine.plan import Placement
+
+
+class Dispatcher:
+    """Dispatches of one job; every one of them is entered in `book`."""
+
+    def __init__(self, book: MicroTaskBook, driver: SspDriver) -> None:
+        self._book, self._driver = book, driver
+        self._batches = 0
+        self._held_back: set[int] = set()
+
+    def orders(
+        self, placement: Placement, ready: Mapping[str, NodeRecord], limit: int | None, map_version: int
+    ) -> list[Dispatch]:
+        """Dispatch whatever may run: one message a node and clock.
+
+        Parameters
+        ----------
+        ready : mapping
+            {name: node}; it has every owner in `placement`.
+        limit : int or None
+            No clock after this one is begun.
+        map_version : int
+            Version of the shard map that the nodes must have.
+        """
+        book, driver = self._book, self._driver
+        groups: dict[tuple[str, int], list[int]] = {}
+        for partition, clock in driver.ready(book.done, book.running, limit):
+            owner = placement.owner[partition]
+            if owner is not None and partition not in self._held_back:
+                groups.setdefault((owner, clock), []).append(partition)
+        out = []
+        for (name, clock), partitions in groups.items():
+            self._batches += 1
+            out.append(
+                Dispatch(
+                    node=name,
+                    address=ready[name].address,
+                    batch=self._batches,
+                    clock=clock,
+                    tasks=tuple(TaskKey(p, book.start(p, clock, name)) for p in partitions),
+                    parent_clock=driver.parent_clock(book.done, book.completions),
+                    committed=book.common,
+                    map_version=map_version,
+                )
+            )
+        return out
+
+    def failed(self, event: BatchFailed) -> list[int]:
+        """Hold back what failed, and return it: the partitions whose latest attempt was in the batch."""
+        current = [p for p, attempt in event.tasks if self._book.forget(p, event.clock, attempt)]
+        self._held_back |= set(current)
+        return current
+
+    def tick(self) -> None:
+        """Hold nothing back any longer."""
+        self._held_back.clear()

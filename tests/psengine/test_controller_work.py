@@ -1,0 +1,31 @@
+"""What runs, what is told of it, and what happens to work that failed."""
+
+from infra.cluster import NO_LOSSES
+from psengine.events import BatchDone, BatchFailed, NoticeReceived, TickDue
+from psengine.instructions import Dispatch
+from psengine.model import JobConfig, TaskStats
+from psengine.status import describe
+from tests.support.controller import done, started
+
+
+def test_a_status_can_be_asked_for_without_losses() -> None:
+    controller, dispatch = started(JobConfig("quiet", n_partitions=2, n_shards=1, clocks=9))
+    for clock in (1, 2, 3):
+        (dispatch,) = controller.handle(done(dispatch, float(clock)))
+    assert [c for c, _ in describe(controller, 0, 4.0)["losses"]] == [1, 2, 3]
+    assert [c for c, _ in describe(controller, 2, 4.0)["losses"]] == [3]
+    told = describe(controller, NO_LOSSES, 4.0)
+    assert (told["losses"], told["clock"]) == ([], 3)
+
+
+def test_work_that_failed_waits_for_the_next_tick() -> None:
+    controller, _ = started(JobConfig("again", n_partitions=2, n_shards=1, clocks=1))
+    assert controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 1),), "away", False, 0.1)) == []
+    assert controller.handle(NoticeReceived("nobody", 1.0, 0.1)) == []
+    stats = TaskStats(0, 1, 1.0, 1, 0.0)
+    assert controller.handle(BatchDone("r", "tcp://r", 1, (stats,), 0.2)) == []
+    (again,) = controller.handle(TickDue(0.25))
+    assert isinstance(again, Dispatch)
+    assert [(t.partition, t.attempt) for t in again.tasks] == [(1, 2)]
+    controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 2),), "ValueError: labels", True, 0.3))
+    assert (controller.state, controller.reason) == ("failed", "partition 1, clock 1, on node r: ValueError: labels")

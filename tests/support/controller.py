@@ -1,0 +1,31 @@
+"""A controller of one job, brought to where a test begins; no node is there but in its books."""
+
+from psengine.controller import Controller
+from psengine.events import BatchDone, JobStarted, NodeJoined, NodeReady, ShardsOpened
+from psengine.instructions import Dispatch, GatherModel
+from psengine.model import JobConfig, TaskStats
+
+
+def started(config: JobConfig) -> tuple[Controller, Dispatch]:
+    """Return a controller with one reliable node that holds everything and was given the first clock."""
+    controller = Controller()
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(JobStarted(config, 0.0))
+    controller.handle(NodeReady("r", "tcp://r", 1, tuple(range(config.n_partitions)), 0.0))
+    orders = controller.handle(ShardsOpened("r", "tcp://r", tuple(range(config.n_shards)), 0.0))
+    (dispatch,) = [o for o in orders if isinstance(o, Dispatch)]
+    return controller, dispatch
+
+
+def done(dispatch: Dispatch, now_s: float) -> BatchDone:
+    """Return the report of a batch, all of which was done."""
+    stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0) for t in dispatch.tasks)
+    return BatchDone(dispatch.node, dispatch.address, dispatch.clock, stats, now_s)
+
+
+def gathering(now_s: float = 2.0) -> tuple[Controller, GatherModel]:
+    """Return a controller whose last clock was completed at `now_s`, and its order to gather the model."""
+    controller, dispatch = started(JobConfig("save", n_partitions=2, n_shards=1, clocks=1))
+    (gather,) = controller.handle(done(dispatch, now_s))
+    assert isinstance(gather, GatherModel)
+    return controller, gather
