@@ -1,22 +1,20 @@
 """The verbs `proteus traces …`: look at price files, make them, turn one form into another."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from flows.bars import progress
 from flows.output import write_json
 from tasks.failures import InputError
 
 if TYPE_CHECKING:
-    from tasks.traces import FileSummary, MarketSummary, Report
+    from tasks.traces import FileSummary, MarketSummary
 
 _DEFAULT_TYPES = "c4.large,c4.xlarge,m4.large,r3.large"
 _DEFAULT_ZONES = "us-east-1a,us-east-1b"
@@ -72,7 +70,7 @@ def describe_files(
     if plot is not None and len(files) > 1:
         raise InputError(f"--plot {plot}: one picture shows one file; give a single FILE")
     summaries = []
-    with _progress() as report:
+    with progress() as report:
         for done, name in enumerate(files):
             report(done, len(files), f"reading {name}")
             found, known = open_traces(name, catalog=catalog, region=region, product=product, wanted=markets)
@@ -129,7 +127,7 @@ def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
     _check_json(json_target)
     options["types"], options["zones"] = (_listed(options[name]) for name in ("types", "zones"))
     options["begin"] = options["begin"].date()
-    with _progress() as report:
+    with progress() as report:
         made = generate_file(out, report=report, **options)
     _say_written(json_target, out, made)
 
@@ -161,13 +159,13 @@ def convert(
             raise InputError(f"traces convert: want IN and OUT, not {len(paths)} name{'s' * (len(paths) != 1)}")
         if region is not None:
             raise InputError("--region: is for --price-list; a price file is taken whole")
-        with _progress() as report:
+        with progress() as report:
             made = convert_prices(paths[0], paths[1], product=product, report=report)
         _say_written(json_target, paths[1], made)
         return
     if len(paths) != 1 or product is not None:
         raise InputError("traces convert --price-list FILE: want OUT alone besides, and no --product")
-    with _progress() as report:
+    with progress() as report:
         types, ambiguous = convert_price_list(price_list, paths[0], region=region, report=report)
     if json_target != "-":
         click.echo(f"{paths[0]}: {types} instance types")
@@ -198,20 +196,6 @@ def _say_written(json_target: str | None, out: str, made: Any) -> None:
         json_target,
         {"file": out, "markets": len(made), "events": events, "from_s": made.first_s, "until_s": made.last_s},
     )
-
-
-@contextmanager
-def _progress() -> "Iterator[Report]":
-    """Show on a terminal how far it is; nothing elsewhere, and nothing that stays."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("", total=None)
-
-        def report(done: int, of: int, what: str) -> None:
-            progress.update(bar, completed=done, total=of, description=what)
-
-        yield report
 
 
 # How it looks

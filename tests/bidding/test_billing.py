@@ -1,5 +1,6 @@
 """Charges, held against a second accounting that knows nothing but seconds and decimals."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal
 
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from bidding.billing import (
     BillingModel,
     Charge,
+    Flat,
     HourlyRefund,
     OnDemandHourly,
+    PerSecondFirstHourFree,
+    Repricing,
     refunded_micros,
     total_micros,
     total_prorata_micros,
@@ -178,7 +182,7 @@ def test_an_hour_that_was_refunded_still_shows_what_was_charged() -> None:
     assert (total_micros([charge]), refunded_micros([charge])) == (0, 40_000)
 
 
-@pytest.mark.parametrize("model", [HourlyRefund(), OnDemandHourly(100_000)])
+@pytest.mark.parametrize("model", [HourlyRefund(), PerSecondFirstHourFree(), Flat(100_000), OnDemandHourly(100_000)])
 @pytest.mark.parametrize(
     ("count", "ended_at_s", "cause", "complaint"),
     [
@@ -195,9 +199,10 @@ def test_what_is_no_life_has_no_bill(
         model.charges(PRICES, count, LAUNCH, ended_at_s, cause, LAUNCH + H)
 
 
-def test_nothing_can_have_been_bought_before_the_first_price() -> None:
+@pytest.mark.parametrize("model", [HourlyRefund(), PerSecondFirstHourFree(), PerSecondFirstHourFree(Repricing.CHANGE)])
+def test_nothing_can_have_been_bought_before_the_first_price(model: BillingModel) -> None:
     with pytest.raises(ValueError, match="no price is known at -1"):
-        HourlyRefund().charges(PRICES, 1, -1, None, None, H)
+        model.charges(PRICES, 1, -1, None, None, H)
 
 
 @pytest.mark.parametrize("cause", EndCause)
@@ -223,3 +228,67 @@ def test_a_job_that_ends_before_its_machines_do_pays_no_later_hour() -> None:
     charges = OnDemandHourly(100_000).charges(None, 1, LAUNCH, None, None, LAUNCH + 3 * H)
     assert len(charges) == 3
     assert total_prorata_micros(charges, LAUNCH + H + H // 2) == 150_000
+
+
+#: A cent an hour, then two from a quarter past on.
+RISES = trace([(0, 10_000), (LAUNCH + H // 4, 20_000)])
+
+
+@pytest.mark.parametrize(
+    ("repricing", "amounts"), [(Repricing.HOUR, [10_000, 10_000]), (Repricing.CHANGE, [17_500, 10_000])]
+)
+def test_a_new_price_counts_at_the_next_hour_or_at_once(repricing: Repricing, amounts: list[int]) -> None:
+    model = PerSecondFirstHourFree(repricing)
+    charges = model.charges(RISES, 1, LAUNCH, LAUNCH + H + H // 2, EndCause.USER, LAUNCH + 9 * H)
+    assert [charge.amount_micros for charge in charges] == amounts
+    assert [charge.price_micros for charge in charges] == [10_000, 20_000]
+
+
+@pytest.mark.parametrize(
+    ("ended_at_s", "net"),
+    [
+        (LAUNCH + H // 2, [0]),
+        (LAUNCH + H - 1, [0]),
+        (LAUNCH + H, [36_000]),
+        (LAUNCH + H + 100, [36_000, 1_000]),
+        (LAUNCH + 2 * H + 1, [36_000, 36_000, 10]),
+    ],
+)
+def test_an_eviction_frees_the_first_hour_and_no_later_one(ended_at_s: int, net: list[int]) -> None:
+    steady = trace([(0, 36_000)])
+    charges = PerSecondFirstHourFree().charges(steady, 1, LAUNCH, ended_at_s, EndCause.EVICTED, LAUNCH + 9 * H)
+    assert [charge.net_micros for charge in charges] == net
+
+
+@pytest.mark.parametrize("repricing", Repricing)
+def test_the_first_minute_is_charged_whole_and_shared_by_the_seconds_used(repricing: Repricing) -> None:
+    steady = trace([(0, 36_000)])
+    (charge,) = PerSecondFirstHourFree(repricing).charges(steady, 2, LAUNCH, LAUNCH + 15, EndCause.USER, LAUNCH + H)
+    assert (charge.amount_micros, charge.paid_s) == (1_200, 60)
+    assert total_prorata_micros([charge], LAUNCH + 15) == 300
+    second = PerSecondFirstHourFree(repricing).charges(
+        steady, 2, LAUNCH, LAUNCH + H + 15, EndCause.USER, LAUNCH + 2 * H
+    )
+    assert second[1].amount_micros == 300, "no later hour has a minimum"
+
+
+def test_a_fixed_price_is_paid_by_the_second_up_to_the_longest_life() -> None:
+    charges = Flat(36_000, max_life_s=H + 10).charges(None, 2, LAUNCH, None, None, LAUNCH + 9 * H)
+    assert charges == (
+        Charge(0, LAUNCH, 36_000, 72_000, refunded=False),
+        Charge(1, LAUNCH + H, 36_000, 200, refunded=False, paid_s=10),
+    )
+    assert Flat(36_000).charges(None, 2, LAUNCH, LAUNCH + 7, EndCause.EVICTED, LAUNCH + H)[0].net_micros == 140
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: PerSecondFirstHourFree(minimum_s=H + 1), "a minimum of 3601 s"),
+        (lambda: Flat(-1), "a price of -1"),
+        (lambda: Flat(1, max_life_s=0), "at most 0 s"),
+    ],
+)
+def test_what_is_no_model_is_refused(make: Callable[[], BillingModel], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        make()

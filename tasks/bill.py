@@ -1,0 +1,132 @@
+"""What requests for spot machines would have come to on recorded prices."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from bidding.billing import SPOT_BILLING, BillingModel, Charge, Repricing
+from bidding.bills import Bill, SpotRequest
+from bidding.model import Market
+from bidding.money import MICROS_PER_DOLLAR, Micros
+from bidding.traces import TraceSet
+from infra.errors import InputError
+from infra.prices import read_prices
+from infra.spot_requests import OPTIONS, amount_micros, duration_s, parse_request, read_requests
+
+__all__ = [
+    "as_json",
+    "as_json_line",
+    "as_json_list",
+    "billing_model",
+    "iso",
+    "open_requests",
+    "read_prices",
+    "the_request",
+]
+
+
+def billing_model(
+    name: str, *, flat_price: str | None = None, max_life: str | None = None, reprice: str | None = None
+) -> BillingModel:
+    """Return the billing model `name` with its own options, as they are written on the command line.
+
+    Raises
+    ------
+    InputError
+        If there is no such model, an option is wrong, is of another model, or is missing.
+    """
+    if name not in SPOT_BILLING:
+        raise InputError(f"--billing {name}: is not known; there are {', '.join(SPOT_BILLING)}")
+    for option, value, owner in (
+        ("--flat-price", flat_price, "flat"),
+        ("--max-life", max_life, "flat"),
+        ("--reprice", reprice, "per-second-first-hour-free"),
+    ):
+        if value is not None and name != owner:
+            raise InputError(f"{option} {value}: is for --billing {owner}, not for {name}; leave it out")
+    if name == "flat":
+        if flat_price is None:
+            raise InputError("--billing flat: needs a price; give --flat-price USD, per instance-hour")
+        life_s = None if max_life is None else duration_s(OPTIONS, "max-life", max_life)
+        return SPOT_BILLING[name](price_micros=amount_micros(OPTIONS, "flat-price", flat_price), max_life_s=life_s)
+    if reprice is not None:
+        return SPOT_BILLING[name](repricing=Repricing(reprice))
+    return SPOT_BILLING[name]()
+
+
+def the_request(traces: TraceSet, prices: str, *, market: str, **fields: str) -> SpotRequest:
+    """Return the request of the command's options; `fields` are those of `infra.spot_requests.REQUEST_COLUMNS`.
+
+    Raises
+    ------
+    InputError
+        Naming the option.
+    """
+    try:
+        asked = Market.parse(market)
+    except ValueError as error:
+        raise InputError(f"--market: {error}") from None
+    known = {(each.instance_type, each.zone): each for each in traces}
+    return parse_request(fields | {"type": asked.instance_type, "zone": asked.zone}, OPTIONS, known, prices)
+
+
+def open_requests(source: str, traces: TraceSet, prices: str) -> list[SpotRequest]:
+    """Return the requests of a file; see `infra.spot_requests.read_requests`."""
+    return read_requests(source, traces.markets, prices)
+
+
+# For machines
+
+
+def as_json(bill: Bill) -> str:
+    """Return a bill as a JSON object, to be read by people too: a line for each figure and each charge."""
+    charges = ",\n".join(f"    {_charge(charge)}" for charge in bill.charges)
+    return "{\n  " + ",\n  ".join(_members(bill, f"[\n{charges}\n  ]" if charges else "[]")) + "\n}\n"
+
+
+def as_json_line(bill: Bill) -> str:
+    """Return a bill as a JSON object on one line."""
+    return "{" + ", ".join(_members(bill, f"[{', '.join(map(_charge, bill.charges))}]")) + "}"
+
+
+def as_json_list(lines: Iterable[str]) -> str:
+    """Return a JSON list of what `as_json_line` gave, an object on each line."""
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def iso(at_s: int) -> str:
+    """Return a time as in ``2016-04-01T12:30:00Z``."""
+    return datetime.fromtimestamp(at_s, UTC).isoformat()[:19] + "Z"
+
+
+def _members(bill: Bill, charges: str) -> list[str]:
+    # Dollars are written from the integers: a float would show its own digits.
+    return [
+        f'"granted": {_truth(bill.granted)}',
+        f'"evicted_at": {_moment(bill.evicted_at_s)}',
+        f'"ended_at": {_moment(bill.ended_at_s)}',
+        f'"charges": {charges}',
+        f'"refunded_usd": {_dollars(bill.refunded_micros)}',
+        f'"total_usd": {_dollars(bill.total_micros)}',
+        f'"total_prorata_usd": {_dollars(bill.total_prorata_micros)}',
+        f'"usable_s": {bill.usable_s}',
+    ]
+
+
+def _charge(charge: Charge) -> str:
+    return (
+        f'{{"hour_start": "{iso(charge.hour_start_s)}", "price": {_dollars(charge.price_micros)}, '
+        f'"amount_usd": {_dollars(charge.amount_micros)}, "refunded": {_truth(charge.refunded)}}}'
+    )
+
+
+def _dollars(micros: Micros) -> str:
+    whole, rest = divmod(micros, MICROS_PER_DOLLAR)
+    return f"{whole}.{rest:06}"
+
+
+def _moment(at_s: int | None) -> str:
+    return "null" if at_s is None else f'"{iso(at_s)}"'
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
