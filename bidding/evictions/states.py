@@ -1,0 +1,149 @@
+"""What is known of a market now, as a number: the state that a conditioned model looks its curve up by.
+
+Three things, each in bins: the level of the price against the market's own past, the time since it last changed, and how
+long of the last day it stood above the bid. The last depends on the bid, so a state belongs to a moment and a delta.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bidding.traces import Int64s, Trace
+
+States = NDArray[np.int16]
+
+#: How far back "lately" reaches.
+LATELY_S = 86_400
+
+
+class Bins(NamedTuple):
+    """Where one bin ends and the next begins: a value that equals an edge is in the upper bin.
+
+    Attributes
+    ----------
+    level_micros : shape (markets, levels - 1), rising along the last axis; prices.
+    age_s : shape (ages - 1,), rising; seconds since the price last changed.
+    above_s : shape (aboves - 1,), rising; seconds of the last `LATELY_S` in which the price was above the bid.
+    """
+
+    level_micros: Int64s
+    age_s: Int64s
+    above_s: Int64s
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Bins of each of the three; a state is (level * ages + age) * aboves + above."""
+        return self.level_micros.shape[-1] + 1, len(self.age_s) + 1, len(self.above_s) + 1
+
+    @property
+    def n_states(self) -> int:
+        """How many states there are."""
+        levels, ages, aboves = self.shape
+        return levels * ages * aboves
+
+
+def one_state(markets: int) -> Bins:
+    """Return the bins of a model that looks at nothing."""
+    return Bins(np.empty((markets, 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def of_markets(bins: Bins, rows: Sequence[int]) -> Bins:
+    """Return the bins of some markets, in their order; -1 stands for a market that is not known."""
+    levels = np.zeros((len(rows), bins.level_micros.shape[1]), dtype=np.int64)
+    known = np.array(rows, dtype=np.int64) >= 0
+    levels[known] = bins.level_micros[np.array(rows, dtype=np.int64)[known]]
+    return bins._replace(level_micros=levels)
+
+
+def changes(trace: Trace) -> Trace:
+    """Return the trace without the events that repeat the price before them."""
+    kept = np.append(True, np.diff(trace.prices_micros) != 0)
+    return trace if kept.all() else Trace(trace.times_s[kept], trace.prices_micros[kept])
+
+
+def states_at(trace: Trace, bins: Bins, market: int, deltas_micros: Int64s, at_s: Int64s) -> States:
+    """Return the state at each moment for each delta, shape (moments, deltas).
+
+    Parameters
+    ----------
+    trace : the market's prices; what lies after a moment does not count for it.
+    market : row of `bins.level_micros`.
+    deltas_micros : shape (deltas,), rising, not negative.
+    at_s : shape (moments,); quickest where they rise. Before the first price everything is in the lowest bin.
+    """
+    if bins.n_states == 1:
+        return np.zeros((len(at_s), len(deltas_micros)), dtype=np.int16)
+    own = changes(trace)
+    return _states(
+        own.times_s, own.prices_micros, bins.level_micros[market], bins.age_s, bins.above_s, deltas_micros, at_s
+    )
+
+
+@njit(nogil=True)
+def state_of(bins: Bins, market: int, price_micros: int, age_s: int, above_s: int) -> int:
+    """Return the state of what a compiled loop knows of a market; not cached, as `curves.survival_at`.
+
+    Parameters
+    ----------
+    age_s : since the price last changed.
+    above_s : of the last `LATELY_S`, in which the price was above the bid.
+    """
+    level = np.searchsorted(bins.level_micros[market], price_micros, side="right")
+    age = np.searchsorted(bins.age_s, age_s, side="right")
+    above = np.searchsorted(bins.above_s, above_s, side="right")
+    return int((level * (len(bins.age_s) + 1) + age) * (len(bins.above_s) + 1) + above)
+
+
+@njit(cache=True, nogil=True)
+def _states(
+    times_s: Int64s,
+    prices: Int64s,
+    level_micros: Int64s,
+    age_s: Int64s,
+    above_s: Int64s,
+    deltas_micros: Int64s,
+    at_s: Int64s,
+) -> States:
+    ages, aboves, deltas = len(age_s) + 1, len(above_s) + 1, len(deltas_micros)
+    states = np.zeros((len(at_s), deltas), dtype=np.int16)
+    # Seconds of the last day in which the price was above just so many of the bids.
+    spent = np.zeros(deltas + 1, dtype=np.int64)
+    before, asked_s, tail = -1, 0, 0  # event and moment of the row before; the event that held when its day began
+    for row in range(len(at_s)):
+        moment = at_s[row]
+        now = np.searchsorted(times_s, moment, side="right") - 1
+        if now < 0:
+            before = -1
+            continue
+        if aboves > 1:
+            begin_s = moment - LATELY_S
+            if now == before and moment >= asked_s:
+                # The same price: what leaves the day goes; what comes in is above no bid.
+                at = max(asked_s - LATELY_S, times_s[tail])
+                while tail < now and at < begin_s:
+                    end = min(times_s[tail + 1], begin_s)
+                    if end > at:
+                        spent[np.searchsorted(deltas_micros, prices[tail] - prices[now], side="left")] -= end - at
+                        at = end
+                    if times_s[tail + 1] > begin_s:
+                        break
+                    tail += 1
+            else:
+                spent[:] = 0
+                tail = now
+                while tail > 0 and times_s[tail] > begin_s:
+                    tail -= 1
+                    seconds = times_s[tail + 1] - max(times_s[tail], begin_s)
+                    spent[np.searchsorted(deltas_micros, prices[tail] - prices[now], side="left")] += seconds
+            before, asked_s = now, moment
+        level = np.searchsorted(level_micros, prices[now], side="right")
+        age = np.searchsorted(age_s, moment - times_s[now], side="right")
+        base = (level * ages + age) * aboves
+        longer = 0
+        for delta in range(deltas - 1, -1, -1):
+            longer += spent[delta + 1]
+            states[row, delta] = base + np.searchsorted(above_s, longer, side="right")
+    return states
