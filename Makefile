@@ -39,7 +39,7 @@ storms: $(STAMP) ## the long storms of faults (about half an hour)
 	$(BIN)/python -m pytest -q -s -m storm tests/storms
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
-	$(BIN)/python -m benchmarks
+	$(BIN)/proteus bench
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

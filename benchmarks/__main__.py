@@ -1,13 +1,14 @@
-"""``python -m benchmarks [NAME…]``: run the benchmarks, or those that are named; print each beside its peer or limit."""
+"""What ``proteus bench [NAME…]`` runs: each benchmark beside its peer or limit."""
 
 import importlib
-import json
 import os
+import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-import click
 from rich.console import Console
 from rich.table import Table
 
@@ -41,25 +42,33 @@ def _table(figures: list[Figure]) -> Table:
     return table
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, type=click.Choice(NAMES))
-@click.option("--json", "json_target", type=click.Path(path_type=Path), help="Write the figures for machines.")
-def main(names: tuple[str, ...], json_target: Path | None) -> None:
-    """Run the benchmarks, or those that are NAMED."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
-    chosen = names or NAMES
-    console.print(f"benchmarks: {', '.join(chosen)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+def measure(names: Sequence[str], *, quiet: bool = False) -> list[Figure]:
+    """Run the benchmarks of these names, each in a scratch folder of its own."""
+    if not quiet:
+        _console().print(f"benchmarks: {', '.join(names)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     figures: list[Figure] = []
-    for name in chosen:
+    for name in names:
         with tempfile.TemporaryDirectory(prefix="proteus-bench-") as scratch:
             figures += importlib.import_module(f"benchmarks.{name}").run(Path(scratch))
-    console.print(_table(figures))
-    if json_target is not None:
-        records = [asdict(one) | {"ratio": one.ratio} for one in figures]
-        json_target.write_text(json.dumps({"cores": os.cpu_count(), "figures": records}, indent=2) + "\n")
+    return figures
+
+
+def show(figures: list[Figure]) -> None:
+    """Print the figures."""
+    _console().print(_table(figures))
+
+
+def as_json(figures: list[Figure]) -> dict[str, Any]:
+    """Return the figures for machines."""
+    return {"cores": os.cpu_count(), "figures": [asdict(one) | {"ratio": one.ratio} for one in figures]}
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)
 
 
 if __name__ == "__main__":
-    main()
+    from flows.cli import cli
+
+    cli.main(["bench", *sys.argv[1:]], prog_name="proteus")

@@ -15,15 +15,19 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks.figure import Figure, figure, seconds
-from bidding.backtest.driver import Outcomes
+from bidding.backtest import clairvoyant
+from bidding.backtest.by_engine import run_by_engine
+from bidding.backtest.driver import Outcomes, run_one
 from bidding.backtest.driver import run as run_jobs
 from bidding.backtest.markets import Markets, pack
 from bidding.backtest.outcome import Outcome
 from bidding.backtest.reference import TOO_SMALL, Reference, by_zone, cheapest, draw_starts
-from bidding.backtest.schemes.named import SCHEMES
+from bidding.backtest.schemes.named import ORACLE, SCHEMES
+from bidding.backtest.schemes.named import scheme as named
 from bidding.backtest.summary import summary
 from bidding.backtest.tables import Table, pack_table
 from bidding.eviction import EvictionTable, fit
+from bidding.foresight import Foresight, fit_foresight
 from bidding.generator import TYPICAL, generate
 from bidding.model import InstanceType, Market
 from bidding.traces import TraceSet
@@ -80,13 +84,14 @@ class Field:
     traces: TraceSet
     types: dict[str, InstanceType]
     evictions: EvictionTable
+    foresight: Foresight | None
     markets: tuple[Market, ...]
     reference: Reference
     from_s: int
     until_s: int
 
     def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, Table]:
-        return pack(self.traces, markets, self.types), pack_table(self.evictions, markets)
+        return pack(self.traces, markets, self.types), pack_table(self.evictions, markets, self.foresight)
 
 
 def _s(day: date) -> int:
@@ -100,7 +105,10 @@ def real(folder: Path, months: Months) -> Field:
     markets = tuple(
         market for market in traces if market.instance_type in types and market.instance_type not in months.left_out
     )
-    return Field(traces, types, evictions, markets, cheapest(traces, types), _s(months.fit_until), _s(months.until))
+    learnt = TraceSet({market: traces[market] for market in markets})
+    foresight = fit_foresight(learnt, types, _s(months.fit_from), _s(months.fit_until))
+    reference = cheapest(traces, types)
+    return Field(traces, types, evictions, foresight, markets, reference, _s(months.fit_until), _s(months.until))
 
 
 def generated() -> Field:
@@ -111,12 +119,16 @@ def generated() -> Field:
     on_demand = {market: types[market.instance_type].on_demand_micros for market in markets}
     traces = TraceSet(generate(on_demand, from_s, until_s, np.random.default_rng(_SEED), climate=TYPICAL))
     evictions = fit(traces, from_s, between_s)
-    return Field(traces, types, evictions, markets, cheapest(markets, types), between_s, until_s)
+    foresight = fit_foresight(traces, types, from_s, between_s)
+    return Field(traces, types, evictions, foresight, markets, cheapest(traces, types), between_s, until_s)
 
 
 def simulated(on: Field, markets: tuple[Market, ...], scheme: str, hours: int, starts: int, threads: int) -> Outcomes:
     starts_s = draw_starts(np.random.default_rng(_SEED), on.from_s, on.until_s, hours, starts)
-    return run_jobs(*on.packed(markets), SCHEMES[scheme], starts_s, hours, on.reference, threads=threads)
+    packed = on.packed(markets)
+    if scheme == clairvoyant.CLAIRVOYANT:
+        return clairvoyant.run(packed[0], starts_s, hours, on.reference, threads=threads)
+    return run_jobs(*packed, named(scheme), starts_s, hours, on.reference, threads=threads)
 
 
 def _folder() -> Path | None:
@@ -144,6 +156,7 @@ def run(scratch: Path) -> list[Figure]:
         busy = f"{note}; {jobs * _ROUNDS / (process_time() - began_s):,.0f} in a second of processor time"
         what = f"{hours}-hour jobs under proteus, one thread"
         figures.append(figure("backtest", what, "jobs/s", ours, [float(asked)], "the least asked for", busy))
+    figures += [_beside_the_engine(on, scheme, note) for scheme in ("proteus", "best")]
     if folder:
         traces = read_prices(folder / FILES[2].file)
         window = (_s(date(2016, 2, 25)), _s(date(2016, 4, 25)))
@@ -153,6 +166,38 @@ def run(scratch: Path) -> list[Figure]:
         )
     return figures
 
+
+def _beside_the_engine(on: Field, scheme: str, note: str) -> Figure:
+    """Measure the same 20-hour job through the compiled driver and through the live engine."""
+    (start_s,) = draw_starts(np.random.default_rng(_SEED), on.from_s, on.until_s, 20, 1)
+    setting = SCHEMES[scheme].setting(on.reference, 20)
+    packed = on.packed(on.markets)
+
+    def compiled() -> None:
+        run_one(*packed, SCHEMES[scheme], int(start_s), on.reference, setting)
+
+    def engine() -> None:
+        run_by_engine(on.traces, on.markets, on.types, on.evictions, on.foresight, scheme, setting, int(start_s))
+
+    compiled()
+    engine()
+    ours = [seconds(compiled) * 1000 for _ in range(_ROUNDS)]
+    theirs = [seconds(engine) * 1000 for _ in range(3)]
+    return figure("backtest", f"one 20-hour job under {scheme}", "ms", ours, theirs, "through the live engine", note)
+
+
+#: The rows of the table; the last two know the prices to come.
+_COMPARED = (
+    "standard+checkpoint",
+    "standard+agileml",
+    "bidbrain+checkpoint",
+    "proteus",
+    "best",
+    "just-above",
+    "fixed-delta:0.01",
+    ORACLE,
+    clairvoyant.CLAIRVOYANT,
+)
 
 _COLUMNS = (
     "file",
@@ -183,7 +228,7 @@ def table(folder: Path, starts: int, threads: int) -> RichTable:
         name = f"{months.name} ({len(on.markets)})"
         for zone, markets in by_zone(on.markets).items():
             for hours in (20, 2):
-                for scheme in ("standard+checkpoint", "standard+agileml", "proteus"):
+                for scheme in _COMPARED:
                     outcomes = simulated(on, markets, scheme, hours, starts, threads)
                     beside = published.get(scheme) if (zone, hours) == ("all", 20) else None
                     shown.add_row(name, zone, str(hours), scheme, *_cells(outcomes, beside))

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from bidding.eviction import EvictionTable
+from bidding.foresight import Foresight, Signal
 from bidding.job import JobModel
 from bidding.model import Allocation, InstanceType, Market, Tier
 from bidding.money import Micros
@@ -23,6 +24,10 @@ class MarketView:
     paid_until_s : end of the last hour that was decided for, by allocation id; absent: the hour in progress.
     last_prices : the last price that was ever seen, for what is held in a market that has none at the moment.
     cooling : markets that are left alone: they refused lately, or will take what they sold.
+    signals : what the recent past of each market says, for policies that have a use for it.
+    foresight : how to weigh the signals; None where nothing was learnt.
+    lapsing : allocations that were ordered gone, and work to the end of their hour.
+    last_eviction_s : when the market last took an allocation; None where it never did.
     """
 
     now_s: int
@@ -34,13 +39,19 @@ class MarketView:
     cooling: frozenset[Market] = frozenset()
     paid_until_s: Mapping[str, int] = field(default_factory=dict)
     last_prices: Mapping[Market, Micros] = field(default_factory=dict)
+    signals: Mapping[Market, Signal] = field(default_factory=dict)
+    foresight: Foresight | None = None
+    lapsing: tuple[Allocation, ...] = ()
+    last_eviction_s: int | None = None
 
     @property
     def spot_vcpus(self) -> int:
         """The vCPUs held on the transient tier."""
-        return sum(
-            a.count * self.types[a.market.instance_type].vcpu for a in self.footprint if a.tier is Tier.TRANSIENT
-        )
+        return sum(map(self.vcpus_of, (a for a in self.footprint if a.tier is Tier.TRANSIENT)))
+
+    def vcpus_of(self, allocation: Allocation) -> int:
+        """Return the vCPUs of all of the allocation's instances."""
+        return allocation.count * self.types[allocation.market.instance_type].vcpu
 
 
 class Verdict(StrEnum):

@@ -73,6 +73,7 @@ class BidEngine:
         #: market -> time until which it is left alone, because it refused or takes what it sold
         self._cooling: dict[Market, int] = {}
         self._last_prices: dict[Market, Micros] = {}
+        self._last_eviction_s: int | None = None
 
     # -- views ------------------------------------------------------------------------------------------------
 
@@ -166,6 +167,8 @@ class BidEngine:
         if position.standing is not Standing.GONE:
             position.standing = Standing.GONE
             position.ended_at_s, position.cause = event.at_s, event.cause
+            if event.cause is EndCause.EVICTED:
+                self._last_eviction_s = max(event.at_s, self._last_eviction_s or event.at_s)
 
     def _handle_tick(self, event: TickDue) -> Iterator[Order]:
         self._last_prices.update(event.prices)
@@ -253,6 +256,10 @@ class BidEngine:
                 if p.standing is Standing.HELD and p.allocation.tier is Tier.TRANSIENT
             },
             last_prices=dict(self._last_prices),
+            signals={market: event.signals[market] for market in sorted(event.signals) if market in allowed},
+            foresight=opened.foresight,
+            lapsing=tuple(p.allocation for p in self._positions.values() if p.standing is Standing.LAPSING),
+            last_eviction_s=self._last_eviction_s,
         )
 
     def _answer(self, order_id: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bidding.eviction import EvictionTable
+from bidding.foresight import Foresight, Signal
 from bidding.job import JobModel
 from bidding.model import Allocation, EndCause, InstanceType, Market
 from bidding.money import Micros
@@ -11,7 +12,10 @@ from bidding.money import Micros
 
 @dataclass(frozen=True, slots=True)
 class JobOpened:
-    """A job begins: what it is like, what may be bought for it, and what history says of bids."""
+    """A job begins: what it is like, what may be bought for it, and what history says of bids.
+
+    `foresight` is None for a policy that has no use for it.
+    """
 
     at_s: int
     job_id: str
@@ -20,6 +24,7 @@ class JobOpened:
     types: Mapping[str, InstanceType]
     markets: tuple[Market, ...]
     evictions: EvictionTable
+    foresight: Foresight | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +33,14 @@ class TickDue:
 
     `buy` False decides on what is held and buys nothing: the job cannot use more now. `left_out` holds the markets whose
     prices are not fit to decide on, each with the reason; `prices` has none for them, and nothing is bought there.
+    `signals` says what the recent past of the markets was like; empty for a policy that has no use for it.
     """
 
     at_s: int
     prices: Mapping[Market, Micros]
     buy: bool = True
     left_out: Mapping[Market, str] = field(default_factory=dict)
+    signals: Mapping[Market, Signal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

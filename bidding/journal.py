@@ -24,6 +24,7 @@ from bidding.events import (
     TickDue,
 )
 from bidding.eviction import EvictionTable
+from bidding.foresight import Foresight, Signal
 from bidding.job import JobModel
 from bidding.model import Allocation, EndCause, InstanceType, Market, Tier
 
@@ -96,8 +97,10 @@ def _plain(value: Any) -> Any:
     match value:
         case Market():
             return str(value)
-        case EvictionTable():
+        case EvictionTable() | Foresight():
             return value.to_json()
+        case Signal():
+            return value.to_record()
         case Allocation():
             return asdict(value) | {"market": str(value.market), "tier": str(value.tier)}
         case InstanceType() | JobModel():
@@ -148,11 +151,13 @@ _READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "cause": EndCause,
         "decision": _decision,
         "evictions": EvictionTable.from_json,
+        "foresight": lambda value: None if value is None else Foresight.from_json(value),
         "job": JobModel.from_record,
         "left_out": lambda value: {Market.parse(name): str(why) for name, why in value.items()},
         "market": Market.parse,
         "markets": lambda value: tuple(map(Market.parse, value)),
         "prices": lambda value: {Market.parse(name): price for name, price in value.items()},
+        "signals": lambda value: {Market.parse(name): Signal.from_record(signal) for name, signal in value.items()},
         "types": lambda value: {name: InstanceType(**kind) for name, kind in value.items()},
     }
 )

@@ -21,11 +21,15 @@ def part(function: Function) -> Function:
     return compiled
 
 
-def version(folder: Path = Path(__file__).parent) -> int:
+_HERE = Path(__file__).parent
+
+
+def version(*folders: Path) -> int:
     """Return a number that is another one when a source file of the simulator has another name or content."""
     sha = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        text = path.read_bytes()
-        sha.update(f"{path.relative_to(folder).as_posix()} {len(text)}\n".encode())
-        sha.update(text)
+    for folder in folders or (_HERE, _HERE.parent / "foresight"):
+        for path in sorted(folder.rglob("*.py")):
+            text = path.read_bytes()
+            sha.update(f"{path.relative_to(folder).as_posix()} {len(text)}\n".encode())
+            sha.update(text)
     return int.from_bytes(sha.digest()[:7])  # fits an int64

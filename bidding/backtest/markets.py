@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bidding.backtest.compiled import part
+from bidding.foresight.signals import past_of
 from bidding.model import InstanceType, Market
 from bidding.traces import Int64s, TraceSet
 
@@ -32,12 +33,16 @@ class Markets(NamedTuple):
         Those that repeat the price before them are left out.
     highest : shape (blocks,)
         The highest price of each 64 events, so that a search can step over them.
+    areas, rises : shape (events,)
+        Running sums within each market; see `bidding.foresight.signals.Past`.
     facts : records of FACTS, shape (markets,)
         A market's events are first to end; vCPUs and on-demand price are those of one instance.
     """
 
     events: Records
     highest: Int64s
+    areas: Int64s
+    rises: Int64s
     facts: Records
 
 
@@ -50,18 +55,22 @@ def pack(traces: TraceSet, markets: Sequence[Market], types: Mapping[str, Instan
         If a market has no trace, or its type is not among `types`.
     """
     runs, facts, end = [np.empty(0, dtype=EVENT)], np.empty(len(markets), dtype=FACTS), 0
+    areas, rises = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for row, market in enumerate(markets):
         trace, kind = traces[market], types[market.instance_type]
-        changes = np.append(True, np.diff(trace.prices_micros) != 0)
-        run = np.empty(int(changes.sum()), dtype=EVENT)
-        run["at_s"], run["micros"] = trace.times_s[changes], trace.prices_micros[changes]
+        past = past_of(trace)
+        run = np.empty(len(past.times_s), dtype=EVENT)
+        run["at_s"], run["micros"] = past.times_s, past.micros
         runs.append(run)
+        areas.append(past.areas)
+        rises.append(past.rises)
         facts[row] = (end, end + len(run), kind.vcpu, kind.on_demand_micros)
         end += len(run)
     events = np.concatenate(runs)
     padded = np.zeros(-(-len(events) // _BLOCK) * _BLOCK, dtype=np.int64)
     padded[: len(events)] = events["micros"]
-    return Markets(events, padded.reshape(-1, _BLOCK).max(axis=1), facts)
+    highest = padded.reshape(-1, _BLOCK).max(axis=1)
+    return Markets(events, highest, np.concatenate(areas), np.concatenate(rises), facts)
 
 
 @part

@@ -27,6 +27,8 @@ class Setting:
     efficiency_ppm : φ, or the share of time that checkpointing leaves, in millionths.
     checkpoint_s : seconds between checkpoints, of which the last one is what an eviction leaves; 0: nothing is lost.
     restart_s : with checkpoints, seconds without progress after a loss.
+    patient : 1 if nothing is bought after an eviction that would only stand still: the next purchase comes λ - σ later.
+    ceiling : 1 if no bid is made in a market that stands above its own on-demand price, 0 if one may be.
     """
 
     work_vcpu_s: int
@@ -44,6 +46,8 @@ class Setting:
     efficiency_ppm: int = PPM
     checkpoint_s: int = 0
     restart_s: int = 0
+    patient: int = 0
+    ceiling: int = 1
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0:

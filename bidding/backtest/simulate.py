@@ -68,7 +68,7 @@ def simulate(
     Notes
     -----
     In one second, in this order: the work done until then, which may end the job; evictions; ends of billing hours;
-    then, at a tick and after an eviction, the renewals and one purchase.
+    then, at a tick and whenever something has gone, the renewals and one purchase.
     """
     setting = settings[0]
     held, accounts, followed = room.held, room.accounts, room.followed
@@ -84,11 +84,15 @@ def simulate(
     checkpoint_s = NEVER_S  # the next one
     work = 0
     saved = 0
+    wake_s = 0  # nothing is bought before
     restarts = False  # the next machines begin from a checkpoint
+    saves = setting.checkpoint_s > 0 and setting.resize_overhead_s > 0  # a change stops the job, which saves its state
     target = setting.work_vcpu_s * PPM
     while True:
         # until when does nothing happen?
         next_s = min(tick_s, end_s, checkpoint_s)
+        if wake_s > now_s:
+            next_s = min(next_s, wake_s)
         rate = setting.reliable_count * setting.reliable_vcpus * setting.reliable_works
         for slot in range(holds):
             rate += held[slot].vcpus
@@ -127,12 +131,17 @@ def simulate(
                 stalled_s = max(stalled_s, now_s + setting.restart_s)
                 checkpoint_s = NEVER_S if restarts else stalled_s + setting.checkpoint_s
         # ends of billing hours
+        left = False
         slot = 0
         while slot < holds:
             if accounts[slot].hour_s + HOUR_S == now_s:
                 if held[slot].lapsing:
+                    left = True
                     holds = _end(held, accounts, slot, holds, now_s, False, out, log)
                     stalled_s = max(stalled_s, now_s + setting.resize_overhead_s)
+                    if saves:
+                        saved = work
+                        checkpoint_s = stalled_s + setting.checkpoint_s
                     continue
                 end_hour(held[slot].vcpus, accounts[slot], now_s, False, out)
                 price = price_at(markets, followed, held[slot].market, now_s)
@@ -141,8 +150,10 @@ def simulate(
         # decisions
         if now_s == tick_s:
             tick_s += setting.tick_s
-        elif not lost:
+        elif not (lost or left or now_s == wake_s):
             continue
+        if lost and setting.patient == 1:
+            wake_s = stalled_s - setting.resize_overhead_s
         for slot in range(holds):
             if held[slot].lapsing == 0 and held[slot].paid_until_s - now_s <= setting.renewal_lead_s:
                 view = View(now_s, start_s, holds, held, settings, markets, table, followed, parameters, room.scratch)
@@ -150,7 +161,7 @@ def simulate(
                     held[slot].paid_until_s += HOUR_S
                 else:
                     held[slot].lapsing = 1
-        if holds == MOST_HELD:
+        if holds == MOST_HELD or now_s < wake_s:
             continue
         view = View(now_s, start_s, holds, held, settings, markets, table, followed, parameters, room.scratch)
         market, count, bid = acquire(rule, view)
@@ -177,6 +188,9 @@ def simulate(
         out[_PURCHASES] += 1
         holds += 1
         stalled_s = max(stalled_s, now_s + setting.resize_overhead_s)
+        if saves:
+            saved = work
+            checkpoint_s = stalled_s + setting.checkpoint_s
     # the end: what is held is let go, unless it is taken in this very second
     while holds > 0:
         taken = accounts[holds - 1].takes_s == now_s

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from bidding.backtest.compiled import part
 from bidding.eviction import EvictionTable
+from bidding.foresight.model import BLIND, Foresight, Weights
 from bidding.hours import useful_time_s
 from bidding.model import HOUR_S, Market
 from bidding.traces import Int64s
@@ -24,14 +25,16 @@ class Table(NamedTuple):
     deltas_micros : shape (deltas,), rising.
     cells : shape (3, markets, deltas); see BETA, MEDIAN_S, USEFUL_S and `EvictionTable`.
     known : shape (markets,); 0 where the market has no history, and nothing is bought.
+    foresight : what signals say of bids; without weights where it was not learnt.
     """
 
     deltas_micros: Int64s
     cells: NDArray[np.float64]
     known: Int64s
+    foresight: Weights
 
 
-def pack_table(table: EvictionTable, markets: Sequence[Market]) -> Table:
+def pack_table(table: EvictionTable, markets: Sequence[Market], foresight: Foresight | None = None) -> Table:
     """Return the rows of `markets` as arrays, in their order."""
     cells = np.zeros((3, len(markets), len(table.deltas_micros)))
     cells[MEDIAN_S] = HOUR_S
@@ -40,7 +43,8 @@ def pack_table(table: EvictionTable, markets: Sequence[Market]) -> Table:
     if rows.size:
         cells[BETA, rows], cells[MEDIAN_S, rows] = table.grid([markets[int(row)] for row in rows])
     cells[USEFUL_S] = useful_time_s(cells[BETA], cells[MEDIAN_S], HOUR_S)
-    return Table(np.array(table.deltas_micros, dtype=np.int64), cells, known)
+    weights = BLIND if foresight is None else foresight.arrays
+    return Table(np.array(table.deltas_micros, dtype=np.int64), cells, known, weights)
 
 
 @part

@@ -77,12 +77,13 @@ def price(view: View, market: int) -> int:
 def on_sale(view: View, market: int) -> int:
     """Return the market's price if a bid may be made in it, else -1.
 
-    None may be in a market without history, in one that is just taking what it sold, or above its on-demand price.
+    None may be in a market without history, in one that is just taking what it sold, or (with the setting's `ceiling`)
+    above its on-demand price.
     """
     if view.table.known[market] == 0 or view.followed[market].cool_s > view.now_s:
         return -1
     now = price(view, market)
-    return now if now <= view.markets.facts[market].on_demand_micros else -1
+    return now if view.setting[0].ceiling == 0 or now <= view.markets.facts[market].on_demand_micros else -1
 
 
 @part

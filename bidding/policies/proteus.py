@@ -1,15 +1,11 @@
 """BidBrain as published: buy what lowers the expected cost per work of the whole footprint, by equations (1)-(4)."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from bidding.decisions import Candidate, Decision, MarketView, Verdict
-from bidding.model import HOUR_S, Allocation, Market
+from bidding.model import HOUR_S, Allocation
 from bidding.policies.footprint import held_part, part, per_work, price_text, usd_per_vcpu_h
-
-#: Candidates that a decision keeps for the reader.
-_SHOWN = 8
+from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
 
 
 class ProteusPolicy:
@@ -23,11 +19,10 @@ class ProteusPolicy:
         """Return the best market x bid delta if it lowers E of the footprint, else WAIT."""
         held = [held_part(view, allocation) for allocation in view.footprint]
         now = float(per_work(held, view, resized=False)[0]) if held else float("inf")
-        counts, refusals = _counts(view)
+        counts, refusals = counts_of(view, view.job.max_spot_vcpus - view.spot_vcpus)
         markets = [market for market, count in counts.items() if count]
         if not markets:
-            why = "; ".join(dict.fromkeys(refusals.values())) or "no market has a price"
-            return Decision(Verdict.WAIT, f"nothing can be bought: {why}", now)
+            return Decision(Verdict.WAIT, nothing_on_sale(refusals), now)
         beta, median = view.evictions.grid(markets)  # each (markets, deltas)
         kinds = [view.types[market.instance_type] for market in markets]
         offers = part(
@@ -41,7 +36,7 @@ class ProteusPolicy:
         each, cost, work = per_work([*held, offers], view, resized=True)
         candidates = []
         # the best bid delta of each market; ties go to the lower delta, then to the market's order
-        for row in np.argsort(each.min(axis=1), kind="stable")[:_SHOWN]:
+        for row in np.argsort(each.min(axis=1), kind="stable")[:SHOWN]:
             column = int(each[row].argmin())
             candidates.append(
                 Candidate(
@@ -61,13 +56,13 @@ class ProteusPolicy:
                 f"the best of {len(markets)} markets, {best.market}, would make work cost "
                 f"{usd_per_vcpu_h(best.cost_per_work)}; what is held costs {usd_per_vcpu_h(now)}"
             )
-            return Decision(Verdict.WAIT, reason, now, _explained(candidates, now, bought=False))
+            return Decision(Verdict.WAIT, reason, now, explained(candidates, now, bought=False))
         reason = (
             f"{best.count} x {best.market} at {price_text(best.price_micros)}, bid {price_text(best.bid_micros)} "
             f"(eviction within the hour {best.eviction_prob:.0%}), brings work from {usd_per_vcpu_h(now)} to "
             f"{usd_per_vcpu_h(best.cost_per_work)}"
         )
-        return Decision(Verdict.ACQUIRE, reason, now, _explained(candidates, now, bought=True))
+        return Decision(Verdict.ACQUIRE, reason, now, explained(candidates, now, bought=True))
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return whether the footprint's work costs less with `allocation` in its next hour than without it.
@@ -95,39 +90,3 @@ class ProteusPolicy:
             f"with it work costs {usd_per_vcpu_h(renewed)}, without it {usd_per_vcpu_h(let_go)}"
         )
         return Decision(verdict, reason, let_go)
-
-
-def _counts(view: MarketView) -> tuple[dict[Market, int], dict[Market, str]]:
-    """Return how many instances each market could add (0: none), and why where it is none."""
-    left = min(view.job.allocation_vcpus, view.job.max_spot_vcpus - view.spot_vcpus)
-    counts: dict[Market, int] = {}
-    refusals: dict[Market, str] = {}
-    for market in sorted(view.prices):
-        kind = view.types.get(market.instance_type)
-        if kind is None or market not in view.evictions.rows:
-            refusals[market] = "a market is not known to the catalogue or has no history"
-        elif left < 1:
-            refusals[market] = f"all of {view.job.max_spot_vcpus} spot vCPUs are held"
-        elif market in view.cooling:
-            refusals[market] = "markets that refused, or take what they sold, are left alone for a while"
-        elif view.job.ceiling_on_demand and view.prices[market] > kind.on_demand_micros:
-            refusals[market] = "markets stand above their on-demand price"
-        elif view.job.allocation_vcpus < kind.vcpu:
-            refusals[market] = f"machines are larger than an allocation of {view.job.allocation_vcpus} vCPUs"
-        elif left < kind.vcpu:
-            refusals[market] = "machines are larger than what may still be held"
-        counts[market] = 0 if market in refusals else left // view.types[market.instance_type].vcpu
-    return counts, refusals
-
-
-def _explained(candidates: list[Candidate], now: float, *, bought: bool) -> tuple[Candidate, ...]:
-    """Return the candidates, each but the bought one with the reason why it was not chosen."""
-    best = candidates[0].cost_per_work
-    explained = [candidates[0]] if bought else []
-    for candidate in candidates[len(explained) :]:
-        if candidate.cost_per_work >= now:
-            why = f"would not lower the cost of work ({usd_per_vcpu_h(now)} now)"
-        else:
-            why = f"{candidate.cost_per_work / best - 1:.1%} dearer than the best" if best > 0 else "later in the order"
-        explained.append(replace(candidate, why_not=why))
-    return tuple(explained)

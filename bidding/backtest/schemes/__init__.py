@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from bidding.backtest.compiled import part
-from bidding.backtest.schemes import proteus, standard
+from bidding.backtest.schemes import above, best, oracle, proteus, standard
 from bidding.backtest.view import NOTHING, View
 
 
@@ -13,9 +13,13 @@ class Rule(IntEnum):
     NONE = 0  # buys nothing
     STANDARD = 1
     PROTEUS = 2
+    ABOVE = 3
+    BEST = 4
+    ORACLE = 5  # knows the coming hour: no rule for a real market
 
 
-_STANDARD, _PROTEUS = int(Rule.STANDARD), int(Rule.PROTEUS)
+_STANDARD, _PROTEUS, _ABOVE, _BEST = int(Rule.STANDARD), int(Rule.PROTEUS), int(Rule.ABOVE), int(Rule.BEST)
+_ORACLE = int(Rule.ORACLE)
 
 
 @part
@@ -25,6 +29,12 @@ def acquire(rule: int, view: View) -> tuple[int, int, int]:
         return standard.acquire(view)
     if rule == _PROTEUS:
         return proteus.acquire(view)
+    if rule == _ABOVE:
+        return above.acquire(view)
+    if rule == _ORACLE:
+        return oracle.acquire(view)
+    if rule == _BEST:
+        return best.acquire(view)
     return NOTHING
 
 
@@ -35,4 +45,10 @@ def renews(rule: int, view: View, slot: int) -> bool:
         return standard.renews(view, slot)
     if rule == _PROTEUS:
         return proteus.renews(view, slot)
+    if rule == _ABOVE:
+        return above.renews(view, slot)
+    if rule == _ORACLE:
+        return oracle.renews(view, slot)
+    if rule == _BEST:
+        return best.renews(view, slot)
     return False

@@ -1,28 +1,20 @@
 """The schemes that are compared, by the name that users type: what decides, and what bears the losses."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from types import MappingProxyType
 
 from bidding.backtest.reference import Reference
 from bidding.backtest.schemes import Rule
 from bidding.backtest.setting import Setting, window_s
+from bidding.elasticity import AgileML, Checkpointing
+from bidding.eviction import DELTAS_MICROS
 from bidding.model import HOUR_S
+from bidding.money import MICROS_PER_DOLLAR, to_micros
 
-#: An elasticity that loses nothing, on three reliable machines that do no work: the defaults of `Setting`.
-AGILEML: Mapping[str, int] = MappingProxyType({})
-
-#: 17 % of the time goes to checkpoints, one in half an hour; what came after the last one is lost.
-CHECKPOINTING: Mapping[str, int] = MappingProxyType(
-    {
-        "reliable_count": 0,
-        "resize_overhead_s": 0,
-        "eviction_overhead_s": 0,
-        "efficiency_ppm": 830_000,
-        "checkpoint_s": HOUR_S // 2,
-        "restart_s": 300,
-    }
-)
+#: The highest bid delta that a scheme is given by name: more than any market ever cost.
+_MOST_DELTA_MICROS = 1_000 * MICROS_PER_DOLLAR
 
 
 @dataclass(frozen=True)
@@ -42,20 +34,88 @@ class Scheme:
 
     def setting(self, reference: Reference, hours: int, **changes: int) -> Setting:
         """Return the setting of a job that takes the reference cluster `hours`, with fields changed as named."""
-        fields = {"work_vcpu_s": reference.vcpus * hours * HOUR_S, "window_s": window_s(hours)}
+        given = {"work_vcpu_s": reference.vcpus * hours * HOUR_S, "window_s": window_s(hours)}
         if self.rule is Rule.NONE:  # the reference cluster itself, as one machine
-            fields |= {"reliable_count": 1, "reliable_vcpus": reference.vcpus, "reliable_works": 1}
-        setting = Setting(**{**fields, **self.settings, **changes})
+            given |= {"reliable_count": 1, "reliable_vcpus": reference.vcpus, "reliable_works": 1}
+        setting = Setting(**{**given, **self.settings, **changes})
         if "reliable_micros" in changes:
             return setting
         return replace(setting, reliable_micros=reference.micros(setting.reliable_vcpus))
 
 
-SCHEMES: Mapping[str, Scheme] = MappingProxyType(
-    {
-        "on-demand": Scheme(Rule.NONE),
-        "standard+checkpoint": Scheme(Rule.STANDARD, CHECKPOINTING),
-        "standard+agileml": Scheme(Rule.STANDARD, AGILEML),
-        "proteus": Scheme(Rule.PROTEUS, AGILEML),
-    }
-)
+#: The fixed bid delta's name, which a number of dollars follows.
+FIXED_DELTA = "fixed-delta"
+
+#: vCPUs of an allocation that takes all that the cap leaves.
+_AT_ONCE = 1 << 20
+
+
+def schemes(agileml: AgileML, checkpointing: Checkpointing) -> Mapping[str, Scheme]:
+    """Return the schemes by name, on elasticities as given.
+
+    Notes
+    -----
+    The standard strategy buys all at once and never stops to add machines, so it has no σ. BidBrain on checkpoints buys
+    all that the cap leaves at once: E has no reliable machines to share, so that a step must pay, by σ and λ, for the
+    stop of everything that works already; in steps it stays at its first one.
+    """
+    tiered, saving = _asked(agileml.settings()), checkpointing.settings()
+    return MappingProxyType(
+        {
+            "on-demand": Scheme(Rule.NONE),
+            "standard+checkpoint": Scheme(Rule.STANDARD, {**saving, "resize_overhead_s": 0}),
+            "standard+agileml": Scheme(Rule.STANDARD, tiered),
+            "bidbrain+checkpoint": Scheme(Rule.PROTEUS, {**saving, "allocation_vcpus": _AT_ONCE}),
+            "proteus": Scheme(Rule.PROTEUS, tiered),
+            "best": Scheme(Rule.BEST, {**tiered, "allocation_vcpus": _AT_ONCE, "patient": 1}),
+            "just-above": Scheme(Rule.ABOVE, tiered, (float(DELTAS_MICROS[0]),)),
+        }
+    )
+
+
+def _asked(settings: Mapping[str, int]) -> dict[str, int]:
+    """Return what is not the default, so that who compares may still set the rest."""
+    defaults = {each.name: each.default for each in fields(Setting)}
+    return {name: value for name, value in settings.items() if value != defaults[name]}
+
+
+SCHEMES: Mapping[str, Scheme] = schemes(AgileML(), Checkpointing())
+
+
+#: No scheme, but how far one gets who knows the coming hour, beside the clairvoyant bound: by `scheme` alone, for it cannot
+#: be compared with those that do not know. Below ten free minutes it waits.
+ORACLE = "oracle"
+_FREE_AT_LEAST_S = 600.0
+
+
+def scheme(name: str, among: Mapping[str, Scheme] = SCHEMES) -> Scheme:
+    """Return the scheme of that name; ``fixed-delta:USD`` bids so many dollars above the cheapest market's price.
+
+    Parameters
+    ----------
+    among : what `schemes` returns.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name, or the dollars are none: no number, negative, or finer than a micro-dollar.
+    """
+    known = among.get(name)
+    if known is not None:
+        return known
+    if name == ORACLE:
+        return replace(among["proteus"], rule=Rule.ORACLE, parameters=(_FREE_AT_LEAST_S,))
+    word, colon, dollars = name.partition(":")
+    if word != FIXED_DELTA:
+        raise ValueError(f"there is no scheme {name!r}; there are {', '.join(among)}, {FIXED_DELTA}:USD")
+    if not (colon and dollars):
+        raise ValueError(f"{name!r}: the bid delta is missing, as in {FIXED_DELTA}:0.01")
+    try:
+        micros = to_micros(dollars)
+    except ValueError as error:
+        raise ValueError(f"{name!r}: {error}") from None
+    if Decimal(dollars) * MICROS_PER_DOLLAR != micros:
+        raise ValueError(f"{name!r}: a bid delta cannot be finer than a micro-dollar")
+    if not 0 <= micros <= _MOST_DELTA_MICROS:
+        raise ValueError(f"{name!r}: a bid delta must be from 0 to {_MOST_DELTA_MICROS // MICROS_PER_DOLLAR} dollars")
+    return replace(among["just-above"], parameters=(float(micros),))

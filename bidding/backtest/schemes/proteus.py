@@ -7,6 +7,7 @@ equal here, or a tie would be broken otherwise.
 import numpy as np
 
 from bidding.backtest.compiled import part
+from bidding.backtest.markets import Records
 from bidding.backtest.setting import PPM
 from bidding.backtest.tables import BETA, USEFUL_S, of_bid
 from bidding.backtest.view import NOTHING, View, footprint_vcpus, on_sale, price
@@ -28,6 +29,7 @@ def acquire(view: View) -> tuple[int, int, int]:
     survives, cost = _together(view, members)
     best_each = _cost_per_work(view, members, False)
     phi = (setting.efficiency_ppm / PPM) / HOUR_S
+    lost_s = eviction_overhead_s(setting)
     deltas = len(view.table.deltas_micros)
     overhead, work = view.scratch[_OVERHEAD, :deltas], view.scratch[_WORK, :deltas]
     best = NOTHING
@@ -40,7 +42,7 @@ def acquire(view: View) -> tuple[int, int, int]:
         betas, usefuls = view.table.cells[BETA, market], view.table.cells[USEFUL_S, market]
         for delta in range(deltas):
             any_eviction = 1.0 - survives * (1.0 - betas[delta])
-            overhead[delta] = any_eviction * setting.eviction_overhead_s + setting.resize_overhead_s
+            overhead[delta] = any_eviction * lost_s + setting.resize_overhead_s
             work[delta] = 0.0
         for member in range(members):
             useful, rate = view.scratch[_USEFUL, member], view.scratch[_RATE, member]
@@ -66,6 +68,20 @@ def renews(view: View, slot: int) -> bool:
     _hold(view, members, slot, HOUR_S)
     renewed = _cost_per_work(view, members + 1, False)
     return renewed <= let_go and renewed < np.inf
+
+
+@part
+def eviction_overhead_s(setting: Records) -> float:
+    """Return λ as BidBrain knows it: the seconds that an eviction is expected to cost the whole footprint.
+
+    With checkpoints it is the restart and half an interval, because the work since the last checkpoint is lost and an
+    eviction is as likely in each of the interval's seconds.
+
+    Source: Proteus (EuroSys 2017), Table 2; the paper gives no λ of checkpointing.
+    """
+    if setting.checkpoint_s == 0:
+        return float(setting.eviction_overhead_s)
+    return float(max(setting.eviction_overhead_s, setting.restart_s) + setting.checkpoint_s / 2.0)
 
 
 @part
@@ -115,7 +131,7 @@ def _cost_per_work(view: View, members: int, resized: bool) -> float:
     """Return E (4) of the members; infinite where no useful work is expected."""
     setting, scratch = view.setting[0], view.scratch
     survives, cost = _together(view, members)
-    overhead = (1.0 - survives) * setting.eviction_overhead_s
+    overhead = (1.0 - survives) * eviction_overhead_s(setting)
     if resized:
         overhead = overhead + setting.resize_overhead_s
     work = 0.0

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from bidding.backtest.driver import run_one
-from bidding.backtest.markets import pack
+from bidding.backtest.markets import Markets, pack
 from bidding.backtest.outcome import Outcome
 from bidding.backtest.reference import Reference
 from bidding.backtest.schemes import Rule
@@ -16,6 +16,7 @@ from bidding.backtest.schemes.named import Scheme
 from bidding.backtest.setting import PPM, Setting
 from bidding.backtest.tables import pack_table
 from bidding.eviction import EvictionTable
+from bidding.foresight import Foresight
 from bidding.job import JobModel
 from bidding.model import InstanceType, Market
 from bidding.traces import Trace, TraceSet
@@ -48,14 +49,22 @@ class Case:
         default_factory=lambda: Setting(work_vcpu_s=WANTED_VCPUS * 3600, window_s=4 * 3600, reliable_count=0)
     )
 
+    foresight: Foresight | None = None  # of BEST
+    parameter: int = 100  # of ABOVE the bid delta, of ORACLE the least free seconds
+
+    @property
+    def scheme(self) -> Scheme:
+        """The rule with its parameter."""
+        parameter = WANTED_VCPUS if self.rule is Rule.STANDARD else self.parameter
+        return Scheme(self.rule, parameters=(float(parameter),))
+
     def compiled(self) -> Told:
         """Return what the compiled simulator makes of it."""
         markets = sorted(self.prices)
-        traces = TraceSet({market: _trace(events) for market, events in self.prices.items()})
         rows, log = run_one(
-            pack(traces, markets, TYPES),
-            pack_table(self.evictions, markets),
-            Scheme(self.rule, parameters=(float(WANTED_VCPUS),)),
+            packed(self.prices),
+            pack_table(self.evictions, markets, self.foresight),
+            self.scheme,
             self.start_s,
             Reference(TYPES["small"]),
             self.setting,
@@ -80,7 +89,7 @@ class Case:
         job = JobModel(
             scaling_efficiency=s.efficiency_ppm / PPM,
             resize_overhead_s=s.resize_overhead_s,
-            eviction_overhead_s=s.eviction_overhead_s,
+            eviction_overhead_s=self._believed_overhead_s(),
             allocation_vcpus=s.allocation_vcpus,
             max_spot_vcpus=s.max_spot_vcpus,
             renewal_lead_s=s.renewal_lead_s,
@@ -95,15 +104,32 @@ class Case:
             window_s=s.window_s,
             tick_s=s.tick_s,
             standard_vcpus=WANTED_VCPUS if self.rule is Rule.STANDARD else None,
+            delta_micros=self.parameter if self.rule is Rule.ABOVE else None,
+            free_at_least_s=self.parameter if self.rule is Rule.ORACLE else None,
+            eviction_stop_s=s.eviction_overhead_s,
             reliable_count=s.reliable_count,
             reliable_vcpus=s.reliable_vcpus,
             reliable_usd=Decimal(s.reliable_micros) * MICRO,
             efficiency=Fraction(s.efficiency_ppm, PPM),
             checkpoint_s=s.checkpoint_s or None,
             restart_s=s.restart_s,
+            foresight=self.foresight if self.rule is Rule.BEST else None,
+            patient=bool(s.patient),
         ).run(self.start_s)
         told.lives = [_told(life) for life in told.lives]
         return told
+
+    def _believed_overhead_s(self) -> float:
+        s = self.setting
+        if not s.checkpoint_s:
+            return s.eviction_overhead_s
+        return max(s.restart_s, s.eviction_overhead_s) + s.checkpoint_s / 2
+
+
+def packed(prices: Mapping[Market, Events]) -> Markets:
+    """Return the markets as arrays, sorted."""
+    traces = TraceSet({market: _trace(events) for market, events in prices.items()})
+    return pack(traces, sorted(prices), TYPES)
 
 
 def _told(life: Life) -> tuple[Market, int, int, int, int, int]:

@@ -8,11 +8,16 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
 
-from bidding.decisions import MarketView, Verdict
+import numpy as np
+
+from bidding.decisions import MarketView, Policy, Verdict
 from bidding.eviction import EvictionTable
+from bidding.foresight import Foresight, Signal, signals_of
 from bidding.job import JobModel
 from bidding.model import Allocation, InstanceType, Market, Tier
+from bidding.policies.best import BestPolicy
 from bidding.policies.proteus import ProteusPolicy
+from bidding.traces import Trace, TraceSet
 
 MICRO = Decimal("0.000001")
 RELIABLE = Market("reliable", "nowhere")
@@ -57,13 +62,22 @@ class Naive:
     work_vcpu_s: int
     window_s: int
     tick_s: int
-    standard_vcpus: int | None  # None: BidBrain decides
+    standard_vcpus: int | None  # None: BidBrain decides, or
+    delta_micros: int | None = None  # the cheapest market is bid for, so far above its price
+    free_at_least_s: int | None = None  # or what is free for longest is bought by who knows the prices
+    eviction_stop_s: int = 0  # how long an eviction stops the job; the job's model has what the policy believes
     reliable_count: int = 0
     reliable_vcpus: int = 4
     reliable_usd: Decimal = Decimal(0)
     efficiency: Fraction = Fraction(1)
     checkpoint_s: int | None = None
     restart_s: int = 0
+    foresight: Foresight | None = None  # who has one decides as `best`, else as `proteus`
+    patient: bool = False
+
+    @property
+    def policy(self) -> Policy:
+        return ProteusPolicy() if self.foresight is None else BestPolicy()
 
     def price(self, market: Market, at_s: int) -> int | None:
         known = [(second, place) for place, (second, _) in enumerate(self.prices[market]) if second <= at_s]
@@ -74,6 +88,7 @@ class Naive:
         work = saved = Fraction(0)
         stalled_s, checkpoint_s, from_checkpoint = start_s, None, False
         cooling: dict[Market, int] = {}
+        wake_s = last_eviction_s = None
         by_second = {market: self._by_second(market, start_s) for market in self.prices}
         reliable = Allocation("reliable", RELIABLE, max(self.reliable_count, 1), start_s, Tier.RELIABLE)
         t = start_s
@@ -87,21 +102,32 @@ class Naive:
                 held.remove(life)
                 cooling[life.allocation.market] = t
             if taken:
-                stalled_s = max(stalled_s, t + int(self.job.eviction_overhead_s))
+                stalled_s = max(stalled_s, t + self.eviction_stop_s)
                 if self.checkpoint_s:
                     work, stalled_s = saved, max(stalled_s, t + self.restart_s)
                     from_checkpoint, checkpoint_s = not held, (stalled_s + self.checkpoint_s if held else None)
+            left = False
             for life in [life for life in held if (t - life.allocation.launched_at_s) % 3600 == 0]:
                 if life.lapsing:
+                    left = True
                     self._close(told, life, t, evicted=False)
                     held.remove(life)
                     stalled_s = max(stalled_s, t + int(self.job.resize_overhead_s))
+                    if self.checkpoint_s and self.job.resize_overhead_s:
+                        saved, checkpoint_s = work, stalled_s + self.checkpoint_s
                 else:
                     self._charge(life, now, t)
-            if (t - start_s) % self.tick_s == 0 or taken:
+            if taken and self.patient:  # what is bought before then would only stand still
+                wake_s, last_eviction_s = stalled_s - int(self.job.resize_overhead_s), t
+            if (t - start_s) % self.tick_s == 0 or taken or left or t == wake_s:
                 shown = {market for market, since_s in cooling.items() if since_s == t}
 
-                def look(t: int = t, now: Mapping[Market, int] = now, shown: set[Market] = shown) -> MarketView:
+                def look(
+                    t: int = t,
+                    now: Mapping[Market, int] = now,
+                    shown: set[Market] = shown,
+                    last_eviction_s: int | None = last_eviction_s,
+                ) -> MarketView:
                     footprint = [life for life in held if not life.lapsing]
                     return MarketView(
                         t,
@@ -113,6 +139,10 @@ class Naive:
                         frozenset(shown),
                         {life.allocation.allocation_id: life.decided_until_s for life in footprint},
                         dict(now),
+                        self._signals(t),
+                        self.foresight,
+                        tuple(life.allocation for life in held if life.lapsing),
+                        last_eviction_s,
                     )
 
                 for life in held:
@@ -121,7 +151,9 @@ class Naive:
                             life.decided_until_s += 3600
                         else:
                             life.lapsing = True
-                choice = self._choice(look, held)
+                # `best` itself knows better than to buy what would stand still
+                waits = self.foresight is None and wake_s is not None and t < wake_s
+                choice = None if waits else self._choice(look, held)
                 if choice:
                     if not held and self.checkpoint_s:
                         if from_checkpoint:
@@ -134,6 +166,8 @@ class Naive:
                     self._charge(life, now, t)
                     held.append(life)
                     stalled_s = max(stalled_s, t + int(self.job.resize_overhead_s))
+                    if self.checkpoint_s and self.job.resize_overhead_s:  # it stops for them, and saves its state
+                        saved, checkpoint_s = work, stalled_s + self.checkpoint_s
             if t >= stalled_s:
                 work += sum(life.vcpus for life in held) * self.efficiency
             t += 1
@@ -148,6 +182,13 @@ class Naive:
         dollars += hours * hourly + (hourly * rest / 3600).quantize(MICRO, ROUND_HALF_EVEN)
         told.cost_micros = int(dollars / MICRO)
         return told
+
+    def _signals(self, t: int) -> Mapping[Market, Signal]:
+        if self.foresight is None:
+            return {}
+        past = {market: [each for each in events if each[0] <= t] for market, events in self.prices.items()}
+        rows = {market: np.array(events, dtype=np.int64).reshape(-1, 2) for market, events in past.items()}
+        return signals_of(TraceSet({market: Trace(row[:, 0], row[:, 1]) for market, row in rows.items()}), t)
 
     def _by_second(self, market: Market, start_s: int) -> list[int | None]:
         prices: list[int | None] = [self.price(market, start_s)]
@@ -179,23 +220,46 @@ class Naive:
         return dollars
 
     def _renews(self, look: Callable[[], MarketView], allocation: Allocation) -> bool:
-        if self.standard_vcpus is not None:
+        if self.free_at_least_s is not None:
+            return False
+        if self.standard_vcpus is not None or self.delta_micros is not None:
             return True
-        return ProteusPolicy().renewal(look(), allocation).verdict is Verdict.RENEW
+        return self.policy.renewal(look(), allocation).verdict is Verdict.RENEW
 
     def _choice(self, look: Callable[[], MarketView], held: Sequence[Life]) -> tuple[Market, int, int] | None:
         view = look()
-        if self.standard_vcpus is None:
-            chosen = ProteusPolicy().acquisition(view).chosen
-            return (chosen.market, chosen.count, chosen.bid_micros) if chosen else None
-        offers = []
+        left = min(self.job.allocation_vcpus, self.job.max_spot_vcpus - view.spot_vcpus)
+        if self.delta_micros is not None:
+            cheapest = self._cheapest(view, left)
+            return cheapest and (*cheapest, view.prices[cheapest[0]] + self.delta_micros)
+        if self.free_at_least_s is not None:
+            return self._freest(view, self.job.max_spot_vcpus - view.spot_vcpus)
+        if self.standard_vcpus is not None:
+            cheapest = None if held else self._cheapest(view, self.standard_vcpus)
+            return cheapest and (*cheapest, self.types[cheapest[0].instance_type].on_demand_micros)
+        chosen = self.policy.acquisition(view).chosen
+        return (chosen.market, chosen.count, chosen.bid_micros) if chosen else None
+
+    def _cheapest(self, view: MarketView, vcpus: int) -> tuple[Market, int] | None:
+        offers = [(Fraction(price, vcpu), market, vcpus // vcpu) for market, price, vcpu in self._on_sale(view, vcpus)]
+        return min(offers)[1:] if offers else None
+
+    def _freest(self, view: MarketView, vcpus: int) -> tuple[Market, int, int] | None:
+        best, longest_s = None, (self.free_at_least_s or 0) - 1
+        for market, price, vcpu in self._on_sale(view, vcpus):
+            seen = [price]
+            for s in sorted({s for s, _ in self.prices[market] if view.now_s < s < view.now_s + 3600}):
+                then = self.price(market, s)
+                if then > max(seen) and s - view.now_s > longest_s:
+                    best, longest_s = (market, vcpus // vcpu, max(seen)), s - view.now_s
+                seen.append(then)
+        return best
+
+    def _on_sale(self, view: MarketView, vcpus: int) -> list[tuple[Market, int, int]]:
+        found = []
         for market, price in sorted(view.prices.items()):
             kind = self.types[market.instance_type]
             known = market in self.evictions.rows and market not in view.cooling
-            if known and price <= kind.on_demand_micros and kind.vcpu <= self.standard_vcpus:
-                offers.append((Fraction(price, kind.vcpu), market))
-        if held or not offers:
-            return None
-        market = min(offers)[1]
-        kind = self.types[market.instance_type]
-        return market, self.standard_vcpus // kind.vcpu, kind.on_demand_micros
+            if known and price <= kind.on_demand_micros and kind.vcpu <= vcpus:
+                found.append((market, price, kind.vcpu))
+        return found

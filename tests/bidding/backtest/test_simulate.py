@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bidding.backtest.schemes import Rule
@@ -11,6 +11,7 @@ from bidding.backtest.setting import PPM, Setting
 from bidding.eviction import EvictionTable
 from bidding.model import Market
 from tests.bidding.backtest.cases import DELTAS, A, B, C, Case
+from tests.support.foresights import foresights
 from tests.support.markets import PROPERTY
 
 HOUR = 3600
@@ -25,9 +26,9 @@ GAPS = st.one_of(
 
 
 @st.composite
-def events(draw: st.DrawFn) -> list[tuple[int, int]]:
+def events(draw: st.DrawFn, at_least: int = 1) -> list[tuple[int, int]]:
     at_s, found = draw(st.sampled_from([-5000, -1, 0, 0, 0, 500])), []
-    at_least = draw(st.sampled_from([1, 15, 25]))
+    at_least = max(at_least, draw(st.sampled_from([1, 15, 25])))
     for gap, price in draw(st.lists(st.tuples(GAPS, PRICES), min_size=at_least, max_size=40)):
         found.append((at_s, price))
         at_s += gap
@@ -64,11 +65,13 @@ def cases(draw: st.DrawFn, rules: tuple[Rule, ...] = (Rule.STANDARD, Rule.PROTEU
         efficiency_ppm=draw(st.sampled_from([PPM, 830_000])),
         checkpoint_s=draw(st.sampled_from([120, 600, 1800])) if checkpoints else 0,
         restart_s=draw(st.sampled_from([0, 300])) if checkpoints else 0,
+        patient=draw(st.integers(0, 1)),
     )
     return Case(
         prices={market: draw(events()) for market in markets},
         rule=draw(st.sampled_from(rules)),
         start_s=draw(st.sampled_from([0, 0, 7, 240])),
+        parameter=draw(st.sampled_from([0, 100, 100, 10_000])),
         evictions=EvictionTable(DELTAS, rows),
         setting=setting,
     )
@@ -90,6 +93,44 @@ def test_a_standard_job_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) 
 @PROPERTY
 @given(case=cases(rules=(Rule.PROTEUS,)))
 def test_a_proteus_job_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
+    check(case)
+
+
+@PROPERTY
+@given(case=cases(rules=(Rule.ABOVE,)))
+def test_a_job_that_bids_just_above_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
+    check(case)
+
+
+@PROPERTY
+@given(case=cases(rules=(Rule.ORACLE,)), least_s=st.sampled_from([1, 100, 600]))
+def test_a_job_of_who_knows_the_hour_is_what_a_walk_over_its_seconds_makes_of_it(case: Case, least_s: int) -> None:
+    check(replace(case, parameter=least_s))
+
+
+@st.composite
+def foreseeing(draw: st.DrawFn) -> Case:
+    """Cases of a rule for jobs that lose nothing, which bids the very price: long ones, with much that happens."""
+    case = draw(cases(rules=(Rule.BEST,)))
+    resize_s, eviction_s = draw(st.sampled_from([(20, 60), (20, 300), (20, 300), (0, 60), (130, 60), (0, 0)]))
+    setting = replace(
+        case.setting,
+        work_vcpu_s=41 * 9000,
+        window_s=draw(st.sampled_from([3500, 7500, 7500])),
+        resize_overhead_s=resize_s,
+        eviction_overhead_s=eviction_s,
+        checkpoint_s=0,
+        restart_s=0,
+        patient=draw(st.sampled_from([0, 1, 1, 1])),
+    )
+    prices = {market: draw(events(at_least=15)) for market in case.prices}
+    return replace(case, prices=prices, foresight=draw(foresights()), setting=setting)
+
+
+@settings(PROPERTY, max_examples=30)  # long walks
+@given(case=foreseeing())
+def test_a_job_that_foresees_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
+    """The live policy decides in the walk: at all times as the compiled rule does, to the last bit."""
     check(case)
 
 
@@ -226,16 +267,65 @@ def test_a_tie_renews() -> None:
 
 
 def test_who_has_restarted_does_not_restart_again() -> None:
-    """A is taken at 600 s, and C restarts. At 3360 s C, dear, does no work and lapses; A follows without a restart."""
+    """A is taken at 600 s, and C restarts. At 3360 s C, dear, does no work and lapses; A follows without a restart.
+
+    The stop for C at 120 s is what A's work was saved at; the next checkpoint would have been at 740 s.
+    """
     prices = {A: ((0, 20_000), (600, 420_001), (3700, 20_000)), C: ((0, 99_000), (100, 15_000), (2900, DEAR))}
-    done = 8 * 100 + 16 * 460 + 8 * (3720 - 900)
+    done = 8 * 100 + 8 * (3720 - 900)
     setting = replace(TWO_OF_EIGHT, work_vcpu_s=done + 8 * 1000, checkpoint_s=600, restart_s=300, resize_overhead_s=20)
     told = Case(prices, Rule.PROTEUS, evictions=ALL_OR_NOTHING, setting=setting).compiled()
     assert [(life[0], life[1], life[4]) for life in told.lives] == [(A, 0, 600), (C, 120, 3720), (A, 3720, 4740)]
     assert told.runtime_s == 4740
 
 
-@pytest.mark.parametrize("rule", [Rule.STANDARD, Rule.PROTEUS])
+def test_who_stops_for_a_change_saves_its_state_where_there_are_checkpoints() -> None:
+    """The second eight vCPUs come at 120 s, all are taken at 600 s, and again eight come at 720 and at 840 s."""
+    case = Case({A: ((0, 20_000), (600, 20_101), (700, 20_000))}, Rule.ABOVE)
+    setting = replace(TWO_OF_EIGHT, work_vcpu_s=16_000, checkpoint_s=1800)
+    told = replace(case, setting=setting).compiled()
+    assert told.runtime_s == 840 + (16_000 - 8 * 120) // 16
+    told = replace(case, setting=replace(setting, resize_overhead_s=20)).compiled()
+    assert told.runtime_s == 860 + (16_000 - 8 * 100 - 8 * 100) // 16  # what was done by 120 s is kept
+
+
+def test_just_above_buys_the_cheapest_to_the_cap_and_renews() -> None:
+    """Two allocations of eight vCPUs, the second a tick later; C is cheaper from 100 s on. C is taken in its first hour."""
+    prices = {A: ((0, 20_000),), C: ((0, 99_000), (100, 15_000), (3000, 15_101), (3100, 15_000))}
+    told = Case(prices, Rule.ABOVE, setting=TWO_OF_EIGHT).compiled()
+    assert told.lives == [
+        (A, 0, 4, 20_100, told.runtime_s, 0),
+        (C, 120, 4, 15_100, 3000, 1),
+        (A, 3000, 4, 20_100, told.runtime_s, 0),
+    ]
+
+
+def test_the_oracle_bids_what_the_last_rise_of_the_hour_passes() -> None:
+    """C is free until 3000 s, A until 3100 s, under a bid that the rises before leave standing."""
+    prices = {
+        A: ((0, 20_000), (500, 30_000), (900, 25_000), (3100, 30_001), (3600, 90_000)),
+        C: ((0, 20_000), (3000, 90_000), (3700, 80_000)),
+    }
+    told = Case(prices, Rule.ORACLE, parameter=600, setting=replace(PLAIN, max_spot_vcpus=16)).compiled()
+    assert told.lives[0] == (A, 0, 8, 30_000, 3100, 1)
+    assert (told.evictions, told.free_vcpu_s, told.lives[1:]) == (1, 16 * 3100, [])
+
+
+def test_bidbrain_counts_restart_and_lost_work_of_checkpoints() -> None:
+    """C is cheaper but is taken in a tenth of the hours: with 420 s lost a time A is the better one, without it C is."""
+    rows = {A: ((0.0, 3600.0),) * 3, C: ((0.1, 3500.0),) * 3}
+    case = Case(
+        {A: ((0, 20_000),), C: ((0, 22_000),)},
+        Rule.PROTEUS,
+        evictions=EvictionTable(DELTAS, rows),
+        setting=TWO_OF_EIGHT,
+    )
+    assert case.compiled().lives[0][0] == C
+    checkpoints = replace(TWO_OF_EIGHT, checkpoint_s=600, restart_s=120)
+    assert replace(case, setting=checkpoints).compiled().lives[0][0] == A
+
+
+@pytest.mark.parametrize("rule", [Rule.STANDARD, Rule.PROTEUS, Rule.ABOVE, Rule.ORACLE])
 def test_without_any_price_the_job_is_given_up(rule: Rule) -> None:
     told = Case({A: ((10**6, 20_000),)}, rule, setting=PLAIN).compiled()
     assert (told.cost_micros, told.runtime_s, told.finished, told.lives) == (0, 4 * HOUR, False, [])

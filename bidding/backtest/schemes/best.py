@@ -1,0 +1,116 @@
+"""The cheapest hour of work that the recent past promises: all of the cap in one market, and afresh at each hour's end.
+
+A paid hour is worth what it costs; a refunded one is free. So the rule buys where the price, times the chance that the
+hour will have to be paid, is lowest for the work that can be expected of it; it bids the very price wherever evictions
+cost little. An hour's end opens the question again: who stays keeps the bid of then, and a price that has fallen since
+will hardly pass it any more.
+
+Source: BidBrain's cost per work (Proteus, EuroSys 2017, section 4.2), of one purchase instead of the whole footprint.
+Differs: chances are those of the market's present signal (`bidding.foresight`), not of its history at large; one large
+allocation, since equation (2) charges λ and σ to the whole footprint for every part; what is held is renewed only if
+that costs no more than the best fresh purchase.
+"""
+
+import numpy as np
+
+from bidding.backtest.compiled import part
+from bidding.backtest.setting import PPM
+from bidding.backtest.view import NOTHING, View, on_sale, price
+from bidding.foresight.model import bins_of, outlook
+from bidding.foresight.signals import FEATURES, features, signal
+from bidding.foresight.worth import cost_per_work
+
+
+@part
+def acquire(view: View) -> tuple[int, int, int]:
+    """Return (market, instances, bid) of the purchase with the cheapest work, as large as the cap allows."""
+    market, count, bid, _ = _best(view, -1)
+    return market, count, bid
+
+
+@part
+def renews(view: View, slot: int) -> bool:
+    """Return whether the allocation is kept: at its very bid, if its work costs no more than the best fresh purchase's.
+
+    Under a price that has fallen since, a fresh bid is the better one. What stands under its price is kept: the market
+    is taking it, and refunds the hour to who stays.
+    """
+    held = view.held[slot]
+    now = price(view, held.market)
+    if now != held.bid_micros:
+        return bool(now > held.bid_micros)
+    if view.setting[0].ceiling == 1 and now > view.markets.facts[held.market].on_demand_micros:
+        return False
+    bins = np.empty(FEATURES, dtype=np.int64)
+    _read(view, held.market, bins)
+    beta, useful_s = outlook(view.table.foresight, 0, bins)
+    stays = _cost_per_work(view, now * held.count, held.vcpus, beta, useful_s, 0, _working(view, slot))
+    return bool(stays <= _best(view, slot)[3] and stays < np.inf)
+
+
+@part
+def _best(view: View, without: int) -> tuple[int, int, int, float]:
+    """Return (market, instances, bid, cost per work) of the best purchase, as if the slot `without` were empty."""
+    setting = view.setting[0]
+    others = _working(view, without)
+    left = min(setting.allocation_vcpus, setting.max_spot_vcpus - others)
+    best, best_each = NOTHING, np.inf
+    bins = np.empty(FEATURES, dtype=np.int64)
+    shares = view.table.foresight.shares
+    for market in range(len(view.markets.facts)):
+        vcpu = view.markets.facts[market].vcpus
+        count = left // vcpu
+        now = on_sale(view, market) if count > 0 else -1
+        if now < 0:
+            continue
+        _read(view, market, bins)
+        for delta in range(len(shares)):
+            beta, useful_s = outlook(view.table.foresight, delta, bins)
+            sigma = setting.resize_overhead_s
+            each = _cost_per_work(view, now * count, count * vcpu, beta, useful_s, sigma, others)
+            if each < best_each:
+                best_each = each
+                best = (market, count, now + int(shares[delta] * now))
+    return best[0], best[1], best[2], best_each
+
+
+@part
+def _cost_per_work(
+    view: View, micros: int, vcpus: int, beta: float, useful_s: float, resize_s: int, others: int
+) -> float:
+    setting = view.setting[0]
+    each: float = cost_per_work(
+        float(micros),
+        float(vcpus),
+        beta,
+        useful_s,
+        float(resize_s),
+        float(setting.eviction_overhead_s),
+        setting.efficiency_ppm / PPM,
+        float(others),
+        float(setting.reliable_count * setting.reliable_micros),
+    )
+    return each
+
+
+@part
+def _working(view: View, without: int) -> int:
+    """Return the vCPUs of what is alive: what lapses works to the end of its hour, and counts in the cap until then."""
+    total = 0
+    for slot in range(view.holds):
+        if slot != without:
+            total += view.held[slot].vcpus
+    return total
+
+
+@part
+def _read(view: View, market: int, bins: np.ndarray) -> None:
+    """Write the bins of the market's signal; its price was looked up before."""
+    fields, values = np.empty(FEATURES), np.empty(FEATURES)
+    markets = view.markets
+    first, event = markets.facts[market].first, view.followed[market].event
+    signal(
+        markets.events["at_s"], markets.events["micros"], markets.areas, markets.rises, first, event, view.now_s, fields
+    )
+    features(fields, markets.facts[market].on_demand_micros, values)
+    bins_of(view.table.foresight, values, bins)

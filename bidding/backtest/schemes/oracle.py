@@ -1,0 +1,41 @@
+"""Who knows the prices of the coming hour: what foresight alone would win, by moves that any scheme could make.
+
+It reads the prices to come, which no scheme may. With the clairvoyant bound it brackets what is left to win: nobody does
+a job for less than the bound, and this is a schedule that a simulated job really went through.
+"""
+
+from bidding.backtest.compiled import part
+from bidding.backtest.view import NOTHING, View, footprint_vcpus, on_sale
+from bidding.model import HOUR_S
+
+
+@part
+def acquire(view: View) -> tuple[int, int, int]:
+    """Return (market, instances, bid) of all that the cap leaves where it will be free for longest; else it waits.
+
+    A machine is free until the last event of its first hour whose price is above all since now; the bid is the highest
+    price before that event. For less than `parameters[0]` seconds nothing is bought.
+    """
+    left = view.setting[0].max_spot_vcpus - footprint_vcpus(view)
+    events = view.markets.events
+    best, longest_s = NOTHING, int(view.parameters[0]) - 1
+    for market in range(len(view.markets.facts)):
+        facts = view.markets.facts[market]
+        highest = on_sale(view, market) if facts.vcpus <= left else -1
+        if highest < 0:
+            continue
+        event = view.followed[market].event + 1
+        while event < facts.end and events[event].at_s < view.now_s + HOUR_S:
+            if events[event].micros > highest:
+                free_s = events[event].at_s - view.now_s
+                if free_s > longest_s:
+                    longest_s, best = free_s, (market, left // facts.vcpus, highest)
+                highest = events[event].micros
+            event += 1
+    return best
+
+
+@part
+def renews(view: View, slot: int) -> bool:
+    """Return False: a second hour may be bought afresh, under a new bid."""
+    return False

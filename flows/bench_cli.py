@@ -1,0 +1,41 @@
+"""The verb `proteus bench`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.output import write_json
+
+
+class _NamesItsBenchmarks(click.Command):
+    """A command whose help ends with the benchmarks that there are, which are looked up only then."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names below the options."""
+        from benchmarks.__main__ import NAMES
+
+        with formatter.section("Benchmarks"):
+            formatter.write_text(", ".join(NAMES))
+
+
+@click.command(cls=_NamesItsBenchmarks, short_help="Figures of ours beside a peer or a limit.")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output.")
+def bench(names: tuple[str, ...], json_target: str | None) -> None:
+    """Measure ours and a peer or a limit in one run, and print the ratio; all benchmarks, or those that are named.
+
+    Run it on a machine that does nothing else: figures of a busy one mean nothing, and the first line says the load.
+    """
+    from benchmarks.__main__ import NAMES, as_json, measure, show
+    from tasks.local_checks import check_file_target
+
+    if unknown := [name for name in names if name not in NAMES]:
+        raise click.UsageError(f"{unknown[0]}: is no benchmark; there are {', '.join(NAMES)}")
+    if json_target not in (None, "-"):
+        check_file_target("--json", Path(json_target))
+    figures = measure(names or NAMES, quiet=json_target == "-")
+    result: dict[str, Any] = as_json(figures)
+    write_json(json_target, result)
+    if json_target != "-":
+        show(figures)
