@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite, isinf, log1p, sqrt
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any, Self
 
 from bidding.model import HOUR_S
@@ -180,7 +181,9 @@ class Checkpointing:
 
 Elasticity = AgileML | Checkpointing
 
-_MODELS: Mapping[str, type[AgileML] | type[Checkpointing]] = {"agileml": AgileML, "checkpointing": Checkpointing}
+_MODELS: Mapping[str, type[AgileML] | type[Checkpointing]] = MappingProxyType(
+    {"agileml": AgileML, "checkpointing": Checkpointing}
+)
 
 
 def load_elasticity(record: Mapping[str, Any]) -> Elasticity:

@@ -13,6 +13,7 @@ from bidding.backtest.compiled import version
 from bidding.backtest.markets import Markets
 from bidding.backtest.outcome import LOG_COLUMNS, Outcome
 from bidding.backtest.reference import Reference
+from bidding.backtest.schemes import Rule
 from bidding.backtest.schemes.named import Scheme
 from bidding.backtest.setting import Setting
 from bidding.backtest.simulate import room, simulate
@@ -85,6 +86,11 @@ def run(
     hours : what the job takes the reference cluster.
     threads : how many jobs are run at the same time; the outcome does not depend on it.
     **changes : fields of `Setting` that differ from the scheme's.
+
+    Raises
+    ------
+    ValueError
+        If the scheme weighs signals, and `table` has no foresight.
     """
     starts_s = np.ascontiguousarray(starts_s, dtype=np.int64)
     setting = scheme.setting(reference, hours, **changes)
@@ -126,6 +132,8 @@ def _run(
     rows: Int64s,
     log: Int64s,
 ) -> None:
+    if scheme.rule is Rule.BEST and not len(table.foresight.shares):
+        raise ValueError("a scheme that weighs signals needs a foresight: see pack_table")
     parameters = (float(reference.vcpus),) if scheme.parameters is None else scheme.parameters
     space = room(len(markets.facts), len(table.deltas_micros))
     settings = setting.record()

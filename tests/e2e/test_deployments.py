@@ -93,7 +93,13 @@ def test_what_is_deployed_is_what_the_file_says(story: Story) -> None:
     assert (tick["concurrency_limit"], tick["concurrency_options"]) == (None, None), "a dead tick would keep its slot"
     reap = story.deployed.get("/deployments/name/reap/default")
     assert [s["schedule"]["interval"] for s in reap["schedules"] if s["active"]] == [600.0]
-    others = ("train/train", "handle-eviction/default", "renew-hour/default", "ingest-prices/default")
+    others = (
+        "train/train",
+        "handle-eviction/default",
+        "renew-hour/default",
+        "ingest-prices/default",
+        "backtest/backtest",
+    )
     assert all(story.deployed.deployment_id(name) for name in others)
 
 

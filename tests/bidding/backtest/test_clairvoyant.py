@@ -20,6 +20,7 @@ from bidding.backtest.schemes.named import SCHEMES, scheme
 from bidding.backtest.setting import Setting
 from bidding.backtest.tables import pack_table
 from bidding.eviction import fit
+from bidding.foresight import fit_foresight
 from bidding.generator import TYPICAL, generate
 from bidding.model import Market
 from bidding.traces import Int64s, TraceSet
@@ -258,7 +259,7 @@ STARTS_S = draw_starts(np.random.default_rng(0), 4 * DAY, 8 * DAY, 2, 120)
 
 @pytest.mark.parametrize("name", [*SCHEMES, "fixed-delta:0.01", "oracle"])
 def test_it_stands_below_each_scheme_start_by_start(traces: TraceSet, generated: Markets, name: str) -> None:
-    table = pack_table(fit(traces, 0, 4 * DAY), MARKETS)
+    table = pack_table(fit(traces, 0, 4 * DAY), MARKETS, fit_foresight(traces, TYPES, 0, 4 * DAY))
     told = run(generated, table, scheme(name), STARTS_S, 2, REFERENCE)
     least = clairvoyant.run(generated, STARTS_S, 2, REFERENCE, scheme=scheme(name))
     assert least.finished.all()

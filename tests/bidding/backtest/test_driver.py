@@ -16,6 +16,7 @@ from bidding.backtest.setting import Setting, window_s
 from bidding.backtest.summary import summary
 from bidding.backtest.tables import pack_table
 from bidding.eviction import fit
+from bidding.foresight import fit_foresight
 from bidding.generator import TYPICAL, generate
 from bidding.model import InstanceType, Market
 from bidding.traces import TraceSet
@@ -34,7 +35,7 @@ def traces() -> TraceSet:
 
 def outcomes(traces: TraceSet, scheme: str, hours: int = 2, jobs: int = 120, **more: int) -> Outcomes:
     markets = by_zone(MARKETS)["all"]
-    table = pack_table(fit(traces, 0, 4 * DAY), markets)
+    table = pack_table(fit(traces, 0, 4 * DAY), markets, fit_foresight(traces, TYPES, 0, 4 * DAY))
     starts_s = draw_starts(np.random.default_rng(0), 4 * DAY, 8 * DAY, hours, jobs)
     return run(pack(traces, markets, TYPES), table, SCHEMES[scheme], starts_s, hours, REFERENCE, **more)
 
@@ -54,6 +55,13 @@ def test_spot_markets_are_cheaper_and_threads_change_nothing(traces: TraceSet, s
     assert told.relative_cost.mean() < 1
     assert told.finished.all()
     assert (outcomes(traces, scheme, threads=3).rows == told.rows).all()
+
+
+def test_who_weighs_signals_needs_a_foresight(traces: TraceSet) -> None:
+    markets = by_zone(MARKETS)["all"]
+    blind = pack_table(fit(traces, 0, 4 * DAY), markets)
+    with pytest.raises(ValueError, match="needs a foresight"):
+        run(pack(traces, markets, TYPES), blind, SCHEMES["best"], np.array([4 * DAY]), 2, REFERENCE)
 
 
 def test_checkpoints_take_their_share_of_the_time(traces: TraceSet) -> None:

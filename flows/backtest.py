@@ -1,0 +1,21 @@
+"""A backtest from the Prefect UI: what schemes would have cost on recorded prices, as a table and as pictures.
+
+The verb `proteus backtest` does the same on a terminal. Run it again, and what a run that died had finished is not
+computed again.
+"""
+
+from typing import Any
+
+from prefect import flow
+
+from tasks.backtest_artifacts import compare, publish_pictures, publish_table
+from tasks.backtest_spec import BacktestSpec
+
+
+@flow(name="backtest", validate_parameters=True)
+def backtest(spec: BacktestSpec) -> dict[str, Any]:
+    """Compare schemes; return the result as ``proteus backtest --json`` writes it."""
+    compared = compare(spec)
+    publish_table(compared)
+    publish_pictures(compared)
+    return compared.result
