@@ -256,7 +256,7 @@ class BidEngine:
                 if p.standing is Standing.HELD and p.allocation.tier is Tier.TRANSIENT
             },
             last_prices=dict(self._last_prices),
-            signals={market: event.signals[market] for market in sorted(event.signals) if market in allowed},
+            signals=event.signals,
             foresight=opened.foresight,
             lapsing=tuple(p.allocation for p in self._positions.values() if p.standing is Standing.LAPSING),
             last_eviction_s=self._last_eviction_s,

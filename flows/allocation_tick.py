@@ -20,6 +20,7 @@ from tasks.machines import buy, let_go, machine_names, observe_machines, release
 from tasks.picture import show_job_now_and_then
 from tasks.prices import prices_to_decide_on
 from tasks.renewals import book_renewals
+from tasks.signals import signals_to_decide_on
 from tasks.training import drain, keep_training
 
 
@@ -67,7 +68,8 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
             keep_training(job_spec(job_id))
         facts = observe_machines(job_id)
         prices = prices_to_decide_on(opened_markets(job_id))
-        orders = decide(job_id, facts, prices.by_market, notices, prices.left_out)
+        signals = signals_to_decide_on(job_id, prices)
+        orders = decide(job_id, facts, prices.by_market, notices, prices.left_out, signals)
         for order in orders:
             carry_out(job_id, order)
         booked = book_or_postpone(job_id)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bidding.policies import policy
+from bidding.policies import AT_ONCE, policy
 from bidding.ports import MarketError
 from flows.console import Progress, clock_time, result_table
 from flows.interrupts import Interrupted, Interrupts
@@ -225,7 +225,8 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
         },
         "transient": {
             "markets": list(options.markets) or [str(m) for m in market.markets],
-            "allocation_vcpus": max(_ALLOCATION_VCPUS, market.smallest_vcpus),
+            # a type may be larger than what a policy that buys in steps takes at once
+            "allocation_vcpus": None if options.policy in AT_ONCE else max(_ALLOCATION_VCPUS, market.smallest_vcpus),
             "max_vcpus": options.max_vcpus,
             "policy": options.policy,
         },

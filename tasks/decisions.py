@@ -8,6 +8,7 @@ from prefect.artifacts import create_table_artifact
 from bidding.actions import Acquire, Lapse, Order, Renew, Wait
 from bidding.engine import BidEngine, Standing
 from bidding.events import Event, NoticeSeen, TickDue
+from bidding.foresight import Signal
 from bidding.model import InstanceFact, Market, Tier
 from bidding.money import Micros, to_dollars
 from bidding.reconcile import by_token, reconcile
@@ -24,6 +25,7 @@ def decide(
     prices: Mapping[Market, Micros],
     notices: Mapping[str, int],
     left_out: Mapping[Market, str] | None = None,
+    signals: Mapping[Market, Signal] | None = None,
 ) -> list[Order]:
     """Reconcile what is believed with `facts`, take note of `notices`, and have the engine decide.
 
@@ -33,6 +35,7 @@ def decide(
     ----------
     notices : time at which the market takes an allocation, by its id.
     left_out : markets whose prices are not fit to decide on, each with the reason.
+    signals : what the recent past of the markets was like, if the job's policy has a use for it.
     """
     here = world()
     now_s = here.now_s()
@@ -47,7 +50,7 @@ def decide(
                 events.append(NoticeSeen(now_s, name, takes_at_s))
         if engine.job_id is not None:
             buy = training_begun(job_id) and _reliable_tier_stands(engine)
-            events.append(TickDue(now_s, prices, buy, left_out or {}))
+            events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}))
         return events
 
     return enter(here, job_id, plan, dict(groups))

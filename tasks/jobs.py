@@ -6,8 +6,11 @@ from typing import Any
 
 from bidding.events import JobClosed, JobOpened
 from bidding.eviction import fit
+from bidding.foresight import Foresight, fit_foresight
 from bidding.job import JobModel
 from bidding.model import InstanceType, Market
+from bidding.policies import FORESEEING
+from bidding.traces import TraceSet
 from infra.blobs import JobPaths
 from infra.errors import InputError, JobFailed
 from infra.pricestore import PriceStore
@@ -94,9 +97,25 @@ def open_job(spec: JobSpec) -> int:
         types=types,
         markets=tuple(sorted(markets)),
         evictions=fit(traces, from_s, now_s),
+        foresight=_foresight(spec, traces, types, from_s, now_s),
     )
     enter(here, spec.job_id, once(JobOpened, event))
     return len(markets)
+
+
+def _foresight(
+    spec: JobSpec, traces: TraceSet, types: Mapping[str, InstanceType], from_s: int, now_s: int
+) -> Foresight | None:
+    """Return what the policy learns of the stored history; None for one that has no use for it."""
+    if spec.transient.policy not in FORESEEING:
+        return None
+    learnt = fit_foresight(traces, types, from_s, now_s)
+    if learnt is None:
+        raise InputError(
+            f"policy {spec.transient.policy}: the {days(now_s - from_s)} of stored prices hold no hour that began at or "
+            "below the on-demand price, so nothing can be learnt of bids; wait for more, or take the policy proteus"
+        )
+    return learnt
 
 
 def _check_age(market: Market, observed_s: int | None, now_s: int, limit_s: int) -> None:
@@ -115,7 +134,7 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
         scaling_efficiency=tier.scaling_efficiency,
         resize_overhead_s=tier.resize_overhead_s,
         eviction_overhead_s=tier.eviction_overhead_s,
-        allocation_vcpus=tier.allocation_vcpus,
+        allocation_vcpus=tier.vcpus_at_once,
         max_spot_vcpus=tier.max_vcpus,
         renewal_lead_s=renewal_lead_s,
         ceiling_on_demand=tier.ceiling_on_demand,

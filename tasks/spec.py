@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bidding.policies import AT_ONCE
+
 #: Order ids are EC2 client tokens (at most 64 characters), and they begin with the job's id.
 JOB_ID_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
 
@@ -56,7 +58,9 @@ class TransientTier(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     markets: list[str] = Field(min_length=1, title="Markets", description="Where to bid: TYPE/ZONE each.")
-    allocation_vcpus: int = Field(4, ge=1, title="vCPUs an allocation")
+    allocation_vcpus: int | None = Field(
+        None, ge=1, title="vCPUs an allocation", description="Empty: as the policy likes it; all for best, else 4."
+    )
     max_vcpus: int = Field(8, ge=0, title="Most vCPUs held at once")
     policy: str = Field("proteus", title="Bidding policy")
     billing: Literal["hourly-refund"] = Field("hourly-refund", title="Billing model")
@@ -64,6 +68,13 @@ class TransientTier(BaseModel):
     scaling_efficiency: float = Field(1.0, gt=0, le=1, title="φ: scaling efficiency")
     resize_overhead_s: float = Field(20.0, ge=0, title="σ: seconds lost to a change of the footprint")
     eviction_overhead_s: float = Field(60.0, ge=0, title="λ: seconds lost to an eviction")
+
+    @property
+    def vcpus_at_once(self) -> int:
+        """The vCPUs of one allocation: as asked for, or as the policy likes it."""
+        if self.allocation_vcpus is not None:
+            return self.allocation_vcpus
+        return max(self.max_vcpus, 1) if self.policy in AT_ONCE else 4
 
 
 class JobSpec(BaseModel):

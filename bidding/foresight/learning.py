@@ -68,7 +68,7 @@ def _regress(bins: Int64s, taken: NDArray[np.bool_]) -> Floats:
     penalty[0] = 1e-6
     for _ in range(_ROUNDS):
         slope, curve = _normal_equations(bins, taken, found, _BINS)
-        step = np.linalg.solve(curve + np.diag(penalty), slope - penalty * found)
+        step = _solve(curve + np.diag(penalty), slope - penalty * found)
         found += step
         if np.abs(step).max() < _TOLERANCE:
             break
@@ -101,6 +101,31 @@ def _normal_equations(bins: Int64s, taken: NDArray[np.bool_], found: Floats, eac
 
 
 @njit(cache=True)  # type: ignore[misc,unused-ignore]
+def _solve(curve: Floats, slope: Floats) -> Floats:
+    """Return x of ``curve @ x = slope``; `curve` is positive definite, and is overwritten by its Cholesky factor.
+
+    A hundred unknowns are too few for a linear algebra library's threads, which wait for one another on a busy machine.
+    """
+    size = len(slope)
+    found = slope.copy()
+    for row in range(size):
+        for column in range(row + 1):
+            rest = curve[row, column]
+            for k in range(column):
+                rest -= curve[row, k] * curve[column, k]
+            curve[row, column] = np.sqrt(rest) if row == column else rest / curve[column, column]
+        for k in range(row):
+            found[row] -= curve[row, k] * found[k]
+        found[row] /= curve[row, row]
+    for row in range(size - 1, -1, -1):
+        for k in range(row + 1, size):
+            found[row] -= curve[k, row] * found[k]
+        found[row] /= curve[row, row]
+    return found
+
+
+# Not cached: numba would not see a change of `signal` in its own file.
+@njit(nogil=True)  # type: ignore[misc,unused-ignore]
 def _bids(
     times_s: Int64s, micros: Int64s, areas: Int64s, rises: Int64s, on_demand: int, from_s: int, until_s: int
 ) -> tuple[Floats, Int64s]:

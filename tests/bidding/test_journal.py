@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,18 @@ from bidding.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
+    Event,
     JobClosed,
     JobOpened,
     NoticeSeen,
     TickDue,
 )
+from bidding.foresight import Signal
 from bidding.job import JobModel
 from bidding.journal import SCHEMA, JournalError, from_record, replay, to_record
 from bidding.model import EndCause
 from bidding.policies import POLICIES
+from tests.support.foresights import foresight_of, foresights, signals
 from tests.support.markets import (
     MARKETS,
     PROPERTY,
@@ -81,6 +85,7 @@ ITEMS = {
         types=st.dictionaries(st.sampled_from(sorted(TYPES)), st.sampled_from([*TYPES.values()])),
         markets=st.lists(st.sampled_from(MARKETS), unique=True).map(tuple),
         evictions=tables(),
+        foresight=st.none() | foresights(),
     ),
     TickDue: st.builds(
         TickDue,
@@ -88,6 +93,7 @@ ITEMS = {
         prices=price_maps(),
         buy=st.booleans(),
         left_out=st.dictionaries(st.sampled_from(MARKETS), NAMES),
+        signals=st.dictionaries(st.sampled_from(MARKETS), signals(), max_size=3),
     ),
     AllocationGranted: st.builds(AllocationGranted, at_s=TIMES, order_id=NAMES, allocation=allocations()),
     AllocationRefused: st.builds(AllocationRefused, at_s=TIMES, order_id=NAMES, code=NAMES, message=NAMES),
@@ -162,6 +168,10 @@ GRANT = to_record(granted(spot()))
         (to_record(gone("a", 1)) | {"cause": "fire"}, "'fire' is not a valid EndCause"),
         (to_record(opened()) | {"job": {"scaling_efficiency": 7}}, "must be in (0, 1]"),
         (to_record(opened()) | {"evictions": {}}, "not an eviction table"),
+        (to_record(opened()) | {"foresight": {}}, "not a foresight"),
+        (TICK | {"signals": {"c4.large": {}}}, "not a market: 'c4.large'"),
+        (TICK | {"signals": {"c4.large/a": {}}}, "a TickDue record cannot be read"),
+        (TICK | {"signals": {"c4.large/a": {"price": 1}}}, "a TickDue record cannot be read"),
         (None, "a record is an object, not None"),
         ([1, 2], "a record is an object"),
     ],
@@ -175,16 +185,41 @@ def test_what_cannot_be_read_is_said_in_one_line(record, said):
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("item", "later"), [(opened(), "foresight"), (tick(START_S, {XLARGE: "0.05"}), "signals")])
+def test_a_record_of_before_there_were_foresights_is_read(item, later):
+    record = to_record(item)
+    del record[later]
+    assert from_record(strict(record)) == item
+
+
 # -- replay -----------------------------------------------------------------------------------------------------------
+
+
+def foreseen() -> list[dict[str, Any]]:
+    """Return the journal of a job under `best`, as JSON: bought, taken, waited, bought again and let go."""
+    calm = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
+    told = {market: Signal(50_000, 40_000, 60, 1, 2, 50_000.1, 45_000.2, 1e5 / 3) for market in (XLARGE, XLARGE_B)}
+    prices, at_s = {XLARGE: "0.05", XLARGE_B: "0.06"}, START_S
+    job = JobModel(allocation_vcpus=32, max_spot_vcpus=32, eviction_overhead_s=300)
+    return written(
+        replace(opened(job, "best"), foresight=calm),
+        granted(reliable()),
+        replace(tick(at_s, prices), signals=told),
+        granted(spot("j-buy-0", XLARGE, 8, "0.05")),
+        gone("j-buy-0", at_s + 600),
+        replace(tick(at_s + 600, prices), signals=told),
+        replace(tick(at_s + 900, prices), signals=told),
+        granted(spot("j-buy-1", XLARGE_B, 8, "0.06", at_s + 900)),
+        replace(tick(at_s + 4300, {XLARGE: "0.05", XLARGE_B: "0.05"}), signals=told),
+    )
 
 
 def story() -> list[dict[str, Any]]:
     """Return the journal of a job that sees a bit of everything, as JSON."""
-    engine, records = BidEngine(), []
     job = JobModel(allocation_vcpus=16, max_spot_vcpus=48)
     prices = {XLARGE: "0.05", XLARGE_B: "0.05"}  # equal, so that only the order of the markets decides
     hour = START_S + 3600
-    events = [
+    return written(
         opened(job),
         granted(reliable()),
         tick(START_S, prices),
@@ -201,7 +236,12 @@ def story() -> list[dict[str, Any]]:
         tick(hour + 150, {}),
         JobClosed(hour + 200),
         tick(hour + 3600, {XLARGE_B: "0.01"}),
-    ]
+    )
+
+
+def written(*events: Event) -> list[dict[str, Any]]:
+    """Return the journal of `events` and of what is ordered on them, as JSON."""
+    engine, records = BidEngine(), []
     for event in events:
         records.append(to_record(event))
         records += [to_record(order) for order in engine.handle(event)]
@@ -236,8 +276,14 @@ for record in json.load(sys.stdin):
 """
 
 
-def test_a_replay_gives_the_same_orders_in_other_processes_whatever_their_hash_seed():
-    records = story()
+def test_best_waits_after_an_eviction_and_lets_go_what_has_fallen():
+    kinds = [record["kind"] for record in foreseen() if "decision" in record]
+    assert kinds == ["Acquire", "Wait", "Acquire", "Lapse", "Wait"]
+
+
+@pytest.mark.parametrize("tell", [story, foreseen])
+def test_a_replay_gives_the_same_orders_in_other_processes_whatever_their_hash_seed(tell):
+    records = tell()
     ordered = [json.dumps(record) for record in records if "decision" in record]
     root = str(Path(bidding.__file__).parents[1])
     for seed in ("1", "2"):

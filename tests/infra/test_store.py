@@ -1,6 +1,5 @@
 """The state database: jobs, the journal, intents, claims, observations."""
 
-
 import pytest
 
 from bidding.model import EndCause

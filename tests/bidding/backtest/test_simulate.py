@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bidding.backtest.schemes import Rule
@@ -11,7 +11,6 @@ from bidding.backtest.setting import PPM, Setting
 from bidding.eviction import EvictionTable
 from bidding.model import Market
 from tests.bidding.backtest.cases import DELTAS, A, B, C, Case
-from tests.support.foresights import foresights
 from tests.support.markets import PROPERTY
 
 HOUR = 3600
@@ -106,32 +105,6 @@ def test_a_job_that_bids_just_above_is_what_a_walk_over_its_seconds_makes_of_it(
 @given(case=cases(rules=(Rule.ORACLE,)), least_s=st.sampled_from([1, 100, 600]))
 def test_a_job_of_who_knows_the_hour_is_what_a_walk_over_its_seconds_makes_of_it(case: Case, least_s: int) -> None:
     check(replace(case, parameter=least_s))
-
-
-@st.composite
-def foreseeing(draw: st.DrawFn) -> Case:
-    """Cases of a rule for jobs that lose nothing, which bids the very price: long ones, with much that happens."""
-    case = draw(cases(rules=(Rule.BEST,)))
-    resize_s, eviction_s = draw(st.sampled_from([(20, 60), (20, 300), (20, 300), (0, 60), (130, 60), (0, 0)]))
-    setting = replace(
-        case.setting,
-        work_vcpu_s=41 * 9000,
-        window_s=draw(st.sampled_from([3500, 7500, 7500])),
-        resize_overhead_s=resize_s,
-        eviction_overhead_s=eviction_s,
-        checkpoint_s=0,
-        restart_s=0,
-        patient=draw(st.sampled_from([0, 1, 1, 1])),
-    )
-    prices = {market: draw(events(at_least=15)) for market in case.prices}
-    return replace(case, prices=prices, foresight=draw(foresights()), setting=setting)
-
-
-@settings(PROPERTY, max_examples=30)  # long walks
-@given(case=foreseeing())
-def test_a_job_that_foresees_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
-    """The live policy decides in the walk: at all times as the compiled rule does, to the last bit."""
-    check(case)
 
 
 # -- the corners, by hand: 8 x 2 vCPUs of `small`, bid 0.10 $, one hour of work and no overhead -----------------------
