@@ -12,10 +12,15 @@ from typing import Any, NoReturn
 
 import click
 
+from flows.backtest_cli import backtest
+from flows.bench_cli import bench
+from flows.bill_cli import bill
+from flows.evictions_cli import evictions
 from flows.interrupts import Interrupted, interruptible
 from flows.jobs_cli import cost, jobs, stop, submit
 from flows.logs_cli import logs
 from flows.output import write_json
+from flows.plan_cli import plan
 from flows.report_cli import report
 from flows.traces_cli import traces
 from flows.train_cli import train
@@ -42,7 +47,7 @@ def cli() -> None:
 @click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
 @click.option("--reliable", type=int, default=1, show_default=True, help="On-demand machines that must last.")
 @click.option("--max-vcpus", type=click.IntRange(min=0), default=8, show_default=True, help="Most spot vCPUs held.")
-@click.option("--policy", default="proteus", show_default=True, help="Bidding policy.")
+@click.option("--policy", default="proteus", show_default=True, help="Bidding policy: best, on-demand or proteus.")
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
 @app_options
 @click.option(
@@ -72,7 +77,7 @@ def run(json_target: str | None, **options: Any) -> None:
         write_json(json_target, result)
 
 
-for verb in (train, traces, report, logs, jobs, cost, submit, stop):
+for verb in (train, traces, backtest, plan, bill, evictions, report, logs, jobs, cost, submit, stop, bench):
     cli.add_command(verb)
 
 
