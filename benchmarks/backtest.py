@@ -94,30 +94,33 @@ class Field:
         return pack(self.traces, markets, self.types), pack_table(self.evictions, markets, self.foresight)
 
 
-def _s(day: date) -> int:
+def midnight_s(day: date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
 def real(folder: Path, months: Months) -> Field:
     traces = read_prices(folder / months.file)
     types = dict(read_catalog(folder / _CATALOG).at(months.fit_until))
-    evictions = fit(traces, _s(months.fit_from), _s(months.fit_until))
+    evictions = fit(traces, midnight_s(months.fit_from), midnight_s(months.fit_until))
     markets = tuple(
         market for market in traces if market.instance_type in types and market.instance_type not in months.left_out
     )
     learnt = TraceSet({market: traces[market] for market in markets})
-    foresight = fit_foresight(learnt, types, _s(months.fit_from), _s(months.fit_until))
+    foresight = fit_foresight(learnt, types, midnight_s(months.fit_from), midnight_s(months.fit_until))
     reference = cheapest(traces, types)
-    return Field(traces, types, evictions, foresight, markets, reference, _s(months.fit_until), _s(months.until))
+    return Field(
+        traces, types, evictions, foresight, markets, reference, midnight_s(months.fit_until), midnight_s(months.until)
+    )
 
 
 def generated() -> Field:
     """Return four markets of generated prices, a month to fit on and three weeks to evaluate on."""
-    from_s, between_s, until_s = (_s(day) for day in (date(2016, 5, 6), date(2016, 6, 1), date(2016, 6, 22)))
+    from_s, between_s, until_s = (midnight_s(day) for day in (date(2016, 5, 6), date(2016, 6, 1), date(2016, 6, 22)))
     types = dict(read_catalog().at(date(2016, 6, 1)))
     markets = tuple(Market("m4.xlarge", f"us-east-1{letter}") for letter in "acde")
     on_demand = {market: types[market.instance_type].on_demand_micros for market in markets}
-    traces = TraceSet(generate(on_demand, from_s, until_s, np.random.default_rng(_SEED), climate=TYPICAL))
+    vcpus = {name: one.vcpu for name, one in types.items()}
+    traces = generate(on_demand, from_s, until_s, np.random.default_rng(_SEED), climate=TYPICAL, vcpus=vcpus)
     evictions = fit(traces, from_s, between_s)
     foresight = fit_foresight(traces, types, from_s, between_s)
     return Field(traces, types, evictions, foresight, markets, cheapest(traces, types), between_s, until_s)
@@ -159,7 +162,7 @@ def run(scratch: Path) -> list[Figure]:
     figures += [_beside_the_engine(on, scheme, note) for scheme in ("proteus", "best")]
     if folder:
         traces = read_prices(folder / FILES[2].file)
-        window = (_s(date(2016, 2, 25)), _s(date(2016, 4, 25)))
+        window = (midnight_s(date(2016, 2, 25)), midnight_s(date(2016, 4, 25)))
         took = [seconds(lambda: fit(traces, *window)) for _ in range(_ROUNDS)]
         figures.append(
             figure("backtest", "fit of 50 markets x 60 days", "s", took, [_FIT_ASKED_S], "the most asked for", "")
@@ -255,13 +258,25 @@ def _cells(outcomes: Outcomes, beside: float | None) -> list[str]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--starts", default=_STARTS, show_default=True, help="Jobs for each row.")
 @click.option("--threads", default=os.cpu_count() or 1, show_default=True)
-def main(starts: int, threads: int) -> None:
+@click.option(
+    "--generated",
+    metavar="SEEDS",
+    type=click.IntRange(1),
+    help="Compare the files with generated markets of so many seeds instead.",
+)
+def main(starts: int, threads: int, generated: int | None) -> None:
     """Print the table, and how many jobs a second one thread simulates."""
     console = Console()
     console = console if console.is_terminal else Console(width=175)
     folder = _folder()
     if folder is None:
         raise click.UsageError(f"PROTEUS_TRACES names no folder with {_CATALOG} and its price files")
+    if generated is not None:
+        from benchmarks.generated_markets import tables  # it stands on this module
+
+        for shown in tables(folder, generated, starts, threads):
+            console.print(shown)
+        return
     took_s = seconds(lambda: console.print(table(folder, starts, threads)))
     console.print(f"the table took {took_s:.1f} s on {threads} threads, reading and fitting included")
     for one in run(folder):

@@ -17,7 +17,7 @@ import numpy as np
 from botocore.config import Config
 
 from benchmarks.figure import Figure, figure, seconds
-from bidding.generator import TYPICAL, generate
+from bidding.generator import MarketClimate, generate
 from bidding.model import Market
 from bidding.traces import Trace, TraceSet
 from infra.clock import SystemClock
@@ -93,7 +93,7 @@ def _traces() -> TraceSet:
     markets = [_MARKET, Market(_MARKET.instance_type, "us-east-1b")]
     on_demand = {market: types[market.instance_type].on_demand_micros for market in markets}
     from_s = int(_BEGIN.timestamp())
-    made = generate(on_demand, from_s, from_s + 60 * 86_400, np.random.default_rng(0), climate=TYPICAL)
+    made = generate(on_demand, from_s, from_s + 60 * 86_400, np.random.default_rng(0), climate=MarketClimate())
     each = ROWS // len(markets)
     return TraceSet({m: Trace(made[m].times_s[:each], made[m].prices_micros[:each]) for m in markets})
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.csv as pa_csv
 
 from benchmarks.figure import Figure, figure, seconds
-from bidding.generator import TYPICAL, generate
+from bidding.generator import MarketClimate, generate
 from bidding.model import Market
 from bidding.traces import TraceSet
 from infra.prices import read_catalog, read_prices, write_prices
@@ -30,7 +30,7 @@ def price_file(scratch: Path) -> tuple[Path, str]:
     names = sorted(types)[:7]
     on_demand = {Market(name, zone): types[name].on_demand_micros for name in names for zone in zones}
     from_s = int(_BEGIN.timestamp())
-    made = generate(on_demand, from_s, from_s + _DAYS * 86_400, np.random.default_rng(0), climate=TYPICAL)
+    made = generate(on_demand, from_s, from_s + _DAYS * 86_400, np.random.default_rng(0), climate=MarketClimate())
     path = scratch / "generated.csv.gz"
     write_prices(path, TraceSet(made))
     return path, "generated prices; PROTEUS_TRACES names no folder of real ones"

@@ -1,7 +1,9 @@
 """A seeded market with the looks of the real ones, for when there is no price file.
 
-Each market has a level, a fraction of its on-demand price, about which it moves in small steps that come in bursts with
-calm stretches between; now and then it leaps to several times on-demand and falls back. Markets do not know each other.
+Two kinds of climate. In an `AuctionClimate` (`bidding.auctions`) schemes rank and cost about as on the real markets. In a
+`MarketClimate` each market has a level, a fraction of its on-demand price, about which it moves in small steps that come
+in bursts with calm stretches between; now and then it leaps to several times on-demand and falls back: for
+demonstrations, in which the spikes are to come when they are wanted. Markets do not know each other.
 """
 
 from collections.abc import Mapping
@@ -9,9 +11,9 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bidding.auctions import AuctionClimate, auction_prices, mean_reverting
 from bidding.model import HOUR_S, Market
 from bidding.money import Micros
 from bidding.traces import Int64s, Trace, TraceSet
@@ -23,11 +25,12 @@ PRICE_STEP_MICROS: Micros = 100
 
 #: No bid could be higher than so many times on-demand, hence no price.
 _CAP = 10.0
+_DAY_S = 24 * HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
 class MarketClimate:
-    """How a market behaves. The defaults are near the medians of us-east-1 in 2015 and 2016.
+    """How a market with a level, noise about it and spikes behaves.
 
     Attributes
     ----------
@@ -74,8 +77,8 @@ class MarketClimate:
                 raise ValueError(f"{name} is {getattr(self, name)}: it cannot be negative")
 
 
-#: A market like most.
-TYPICAL = MarketClimate()
+#: A market like those of 2015 and 2016; docs/economics.md, "Generated markets", has what schemes make of it.
+TYPICAL = AuctionClimate()
 
 #: For a demonstration of two hours: in nearly any two hours a market takes every bid that was made in it, however far
 #: above the price (the bid deltas end at 0.4 dollars, and a policy that can outbid the spikes does), while about half of
@@ -98,7 +101,8 @@ def generate(
     until_s: int,
     rng: np.random.Generator,
     *,
-    climate: MarketClimate = TYPICAL,
+    climate: AuctionClimate | MarketClimate = TYPICAL,
+    vcpus: Mapping[str, int] | None = None,
 ) -> TraceSet:
     """Return the traces of a made-up market over [from_s, until_s].
 
@@ -111,7 +115,10 @@ def generate(
     rng : numpy.random.Generator
         Each market, in sorted order, gets a generator of its own from it: the same seed, markets and times give the
         same traces.
-    climate : MarketClimate
+    climate : AuctionClimate or MarketClimate
+    vcpus : mapping of str to int
+        vCPUs of the instance types, which have a floor price in an `AuctionClimate`; without it, or for a type that is not in
+        it, they are taken from the on-demand price. A `MarketClimate` does not look at it.
 
     Raises
     ------
@@ -125,17 +132,42 @@ def generate(
         if on_demand_micros[market] <= 0:
             raise ValueError(f"{market}: the on-demand price is {on_demand_micros[market]}: it must be above 0")
     streams = zip(markets, rng.spawn(len(markets)), strict=True)
-    return TraceSet(
-        {market: _trace(on_demand_micros[market], from_s, until_s, stream, climate) for market, stream in streams}
-    )
+    known = vcpus or {}
+    made = {}
+    for market, stream in streams:
+        on_demand = on_demand_micros[market]
+        if isinstance(climate, AuctionClimate):
+            floor_micros = climate.floor_micros(on_demand, known.get(market.instance_type))
+            times_s, prices = auction_prices(floor_micros, until_s - from_s, stream, climate)
+        else:
+            times_s, prices = _levels_and_spikes(on_demand, until_s - from_s, stream, climate)
+        made[market] = _trace(on_demand, from_s, times_s, prices, again=isinstance(climate, AuctionClimate))
+    return TraceSet(made)
 
 
-def _trace(on_demand: Micros, from_s: int, until_s: int, rng: np.random.Generator, climate: MarketClimate) -> Trace:
-    """Return the trace of one market; seconds count from `from_s` inside."""
-    span_s = until_s - from_s
+def _trace(on_demand: Micros, from_s: int, times_s: Int64s, prices: Floats, *, again: bool) -> Trace:
+    """Return the changes of prices, capped and in steps as on EC2; `times_s` count from `from_s`.
+
+    With `again`, what has not changed is told again once a day, as on EC2: else two markets that stand still would look like
+    a hole in the file.
+    """
+    capped = np.minimum(prices, _CAP * on_demand)
+    micros = np.maximum(np.rint(capped / PRICE_STEP_MICROS), 1).astype(np.int64) * PRICE_STEP_MICROS
+    told = np.append(True, np.diff(micros) != 0)
+    if again:
+        told |= np.diff(times_s // _DAY_S, prepend=0) != 0
+    return Trace(from_s + times_s[told], micros[told])
+
+
+def _levels_and_spikes(
+    on_demand: Micros, span_s: int, rng: np.random.Generator, climate: MarketClimate
+) -> tuple[Int64s, Floats]:
+    """Return the moments of one market in [0, span_s] and its prices in micro-dollars, neither rounded nor capped."""
     level = on_demand * rng.uniform(*climate.base_share)
     steps_s = _step_times(span_s, rng, climate)
-    quiet = level * np.exp(_noise(steps_s, rng.standard_normal(len(steps_s)), climate.noise, climate.reversion_s))
+    quiet = level * np.exp(
+        mean_reverting(steps_s, rng.standard_normal(len(steps_s)), climate.noise, climate.reversion_s)
+    )
     bounds_s, heights = _spikes(span_s, rng, climate)
 
     times_s = np.unique(np.concatenate([steps_s, bounds_s]))
@@ -144,10 +176,7 @@ def _trace(on_demand: Micros, from_s: int, until_s: int, rng: np.random.Generato
     passed = np.searchsorted(bounds_s, times_s, side="right")
     spiking = passed % 2 == 1
     prices[spiking] += on_demand * heights[passed[spiking] // 2] - level
-    capped = np.minimum(prices, _CAP * on_demand)
-    micros = np.maximum(np.rint(capped / PRICE_STEP_MICROS), 1).astype(np.int64) * PRICE_STEP_MICROS
-    changes = np.append(True, np.diff(micros) != 0)
-    return Trace(from_s + times_s[changes], micros[changes])
+    return times_s, prices
 
 
 def _step_times(span_s: int, rng: np.random.Generator, climate: MarketClimate) -> Int64s:
@@ -188,14 +217,3 @@ def _renewals(from_s: float, until_s: float, mean_s: float, shape: float, rng: n
 
 def _log_uniform(bounds: tuple[float, float], size: int, rng: np.random.Generator) -> Floats:
     return np.exp(rng.uniform(np.log(bounds[0]), np.log(bounds[1]), size))
-
-
-@njit(cache=True, nogil=True)
-def _noise(times_s: Int64s, normals: Floats, deviation: float, reversion_s: float) -> Floats:
-    """Return a mean-reverting (Ornstein-Uhlenbeck) process at irregular times, exactly, from independent normals."""
-    values = np.empty(len(times_s))
-    values[0] = deviation * normals[0]
-    for i in range(1, len(times_s)):
-        kept = np.exp(-(times_s[i] - times_s[i - 1]) / reversion_s)
-        values[i] = kept * values[i - 1] + deviation * np.sqrt(1.0 - kept * kept) * normals[i]
-    return values

@@ -155,9 +155,9 @@ def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]
             raise InputError(f"--market {unknown[0]}: the generated market has {', '.join(map(str, known))}")
         wanted = {market: price for market, price in known.items() if str(market) in spec.markets}
     from_s = int(BEGIN.timestamp())
-    traces = generate(
-        known, from_s, from_s + _GENERATED_DAYS * _DAY_S, np.random.default_rng(spec.seed), climate=TYPICAL
-    )
+    until_s = from_s + _GENERATED_DAYS * _DAY_S
+    vcpus = {name: on_sale[name].vcpu for name in TYPES}
+    traces = generate(known, from_s, until_s, np.random.default_rng(spec.seed), climate=TYPICAL, vcpus=vcpus)
     return source, TraceSet({market: traces[market] for market in wanted}), catalog
 
 

@@ -1,15 +1,16 @@
 """What the price files hold, and how they are made and turned into one another."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
 
+from bidding.auctions import AuctionClimate
 from bidding.catalog import Catalog
-from bidding.generator import LIVELY, TYPICAL, generate
+from bidding.generator import LIVELY, TYPICAL, MarketClimate, generate
 from bidding.model import Market
 from bidding.money import Micros, to_dollars
 from bidding.traces import Int64s, Trace, TraceSet
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 #: What a generated market is like.
-CLIMATES = {"typical": TYPICAL, "lively": LIVELY}
+CLIMATES: Mapping[str, AuctionClimate | MarketClimate] = {"typical": TYPICAL, "lively": LIVELY}
 _DAY_S = 86_400
 _MOST_DAYS = 3653.0
 _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d+")
@@ -288,6 +289,7 @@ def generate_file(
     if not types or not zones:
         raise InputError("--types and --zones: want at least one of each")
     on_demand = {Market(name, zone): on_sale[name].on_demand_micros for name in types for zone in zones}
+    vcpus = {name: on_sale[name].vcpu for name in types}
     from_s = int(datetime(begin.year, begin.month, begin.day, tzinfo=UTC).timestamp())
     until_s = from_s + max(1, round(days * _DAY_S))
     rng = np.random.default_rng(seed)
@@ -295,7 +297,8 @@ def generate_file(
     # One market after another is the same as all at once: each takes the next generator of `rng`.
     for done, market in enumerate(sorted(on_demand)):
         report(done, len(on_demand), str(market))
-        made |= generate({market: on_demand[market]}, from_s, until_s, rng, climate=CLIMATES[climate])
+        alone = {market: on_demand[market]}
+        made |= generate(alone, from_s, until_s, rng, climate=CLIMATES[climate], vcpus=vcpus)
     report(len(on_demand), len(on_demand), f"writing {target}")
     traces = TraceSet(made)
     write_prices(target, traces)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bidding.auctions import AuctionClimate
 from bidding.eviction import DELTAS_MICROS, fit
 from bidding.generator import LIVELY, PRICE_STEP_MICROS, TYPICAL, MarketClimate, generate
 from bidding.model import HOUR_S, Market
@@ -23,7 +24,10 @@ ON_DEMAND = {
 HALF_A_CENT, FIVE_CENTS, HIGHEST = 5_000, 50_000, DELTAS_MICROS[-1]
 
 
-def made(seed: int, days: float = 14.0, climate: MarketClimate = TYPICAL) -> TraceSet:
+SPIKING = MarketClimate()
+
+
+def made(seed: int, days: float = 14.0, climate: AuctionClimate | MarketClimate = TYPICAL) -> TraceSet:
     return generate(ON_DEMAND, START_S, START_S + int(days * DAY_S), np.random.default_rng(seed), climate=climate)
 
 
@@ -38,13 +42,18 @@ def _typical() -> TraceSet:
     return made(0, 30)
 
 
+@pytest.fixture(name="spiking", scope="module")
+def _spiking() -> TraceSet:
+    return made(0, 30, SPIKING)
+
+
 @pytest.fixture(name="lively", scope="module")
 def _lively() -> TraceSet:
     return made(0, 30, LIVELY)
 
 
-@pytest.mark.parametrize("climate", [TYPICAL, LIVELY])
-def test_the_same_seed_makes_the_same_market(climate: MarketClimate) -> None:
+@pytest.mark.parametrize("climate", [TYPICAL, SPIKING, LIVELY])
+def test_the_same_seed_makes_the_same_market(climate: AuctionClimate | MarketClimate) -> None:
     assert made(3, 2, climate) == made(3, 2, climate)
     assert made(3, 2, climate) != made(4, 2, climate)
 
@@ -54,9 +63,11 @@ def test_the_order_in_which_markets_are_named_does_not_matter() -> None:
     assert generate(backwards, START_S, START_S + DAY_S, np.random.default_rng(1)) == made(1, days=1)
 
 
-@pytest.mark.parametrize("climate", [TYPICAL, LIVELY])
+@pytest.mark.parametrize("climate", [TYPICAL, SPIKING, LIVELY])
 @pytest.mark.parametrize("days", [1 / 86_400, 0.01, 7])
-def test_a_trace_fills_its_window_with_prices_that_a_market_could_have(days: float, climate: MarketClimate) -> None:
+def test_a_trace_fills_its_window_with_prices_that_a_market_could_have(
+    days: float, climate: AuctionClimate | MarketClimate
+) -> None:
     traces = made(0, days, climate)
     assert traces.markets == tuple(sorted(ON_DEMAND))
     for market, trace in traces.items():
@@ -65,30 +76,36 @@ def test_a_trace_fills_its_window_with_prices_that_a_market_could_have(days: flo
         assert (trace.prices_micros % PRICE_STEP_MICROS == 0).all()
         assert (trace.prices_micros > 0).all()
         assert (trace.prices_micros <= 10 * ON_DEMAND[market]).all()
-        assert (np.diff(trace.prices_micros) != 0).all(), "an event is a change"
+        same = np.diff(trace.prices_micros) == 0
+        if isinstance(climate, AuctionClimate):
+            again_s = trace.times_s[1:][same]
+            assert (np.diff(again_s) > DAY_S / 2).all(), "a price that stands is told again once a day"
+            assert np.diff(trace.times_s).max(initial=0) < 1.1 * DAY_S
+        else:
+            assert not same.any(), "an event is a change"
 
 
-def test_most_of_the_time_a_market_stands_at_a_fraction_of_on_demand_and_is_calm(typical: TraceSet) -> None:
+def test_most_of_the_time_a_market_stands_at_a_fraction_of_on_demand_and_is_calm(spiking: TraceSet) -> None:
     levels = []
-    for market in typical:
-        prices = every_minute(typical, market) / ON_DEMAND[market]
+    for market in spiking:
+        prices = every_minute(spiking, market) / ON_DEMAND[market]
         levels.append(float(np.median(prices)))
         assert np.mean(np.abs(prices / levels[-1] - 1) < 0.25) > 0.75
     assert 0.08 < min(levels) < max(levels) < 0.30
 
 
-def test_now_and_then_a_market_leaps_above_on_demand_for_minutes_to_hours(typical: TraceSet) -> None:
+def test_now_and_then_a_market_leaps_above_on_demand_for_minutes_to_hours(spiking: TraceSet) -> None:
     leaps = 0
-    for market in typical:
-        above = every_minute(typical, market) > ON_DEMAND[market]
+    for market in spiking:
+        above = every_minute(spiking, market) > ON_DEMAND[market]
         turns = np.flatnonzero(np.diff(above.astype(int)))
         leaps += len(turns) // 2
         assert above.mean() < 0.2
     assert 30 < leaps < 1000
 
 
-def test_markets_move_on_their_own(typical: TraceSet) -> None:
-    prices = np.array([np.log(every_minute(typical, market)) for market in typical])
+def test_markets_move_on_their_own(spiking: TraceSet) -> None:
+    prices = np.array([np.log(every_minute(spiking, market)) for market in spiking])
     apart = np.corrcoef(prices) - np.eye(len(prices))
     assert np.abs(apart).max() < 0.25
 
@@ -176,7 +193,7 @@ def test_regularity_is_what_makes_the_lively_market_lively(lively: TraceSet) -> 
 )
 def test_a_climate_that_cannot_be_names_what_is_wrong(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=name):
-        replace(TYPICAL, **{name: value})
+        replace(SPIKING, **{name: value})
 
 
 def test_a_market_needs_time_and_a_price() -> None:
