@@ -203,6 +203,7 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     assert story.status()["clock"] > before["clock"]
     assert rendezvous(deployed.blob_url, JOB)["pid"] == story.controller_pid
 
+    wait_until(lambda: "evicted" in [one["end_cause"] for one in deployed.market_log()], "the eviction", LEFT_S)
     (deployed.directory / "blobs" / paced.HURRY).touch()
     deployed.await_state(second, "COMPLETED", 90)
 

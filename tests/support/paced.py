@@ -3,7 +3,7 @@
 A file `HURRY` in the blob store ends the waiting: what has been done to the job is done, and it may come to its end.
 """
 
-import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,8 +38,7 @@ class Paced:
 
     def run(self, data: int, params: Mapping[str, Any], clock: int) -> Work:
         """Take its time, and count."""
-        blobs = urlsplit(os.environ.get("PROTEUS_BLOB_URL", ""))  # as machines have it
-        if not (Path(blobs.path) / HURRY).exists():
+        if not _hurried():
             time.sleep(self.kernel_s)
         return Work({"seen": np.full((8, 1), float(data))}, data / clock, data)
 
@@ -52,3 +51,11 @@ class Slow(Paced):
     """Takes so long that a job of some hundred clocks is under way for as long as a test needs it."""
 
     kernel_s = 0.15
+
+
+def _hurried() -> bool:
+    """Whether the file is there; the node that we run in was told of its blob store by an option."""
+    if "--blob" not in sys.argv:
+        return False
+    url = sys.argv[sys.argv.index("--blob") + 1]
+    return (Path(urlsplit(url).path) / HURRY).exists()
