@@ -8,19 +8,18 @@ from typing import Any
 import httpx
 import pytest
 from prefect import flow
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from bidding.journal import from_record
 from bidding.money import to_dollars
 from infra.blobs import JobPaths
 from infra.job_plot import can_draw
-from infra.local_prefect import LocalPrefect
 from infra.store import Store
 from tasks.costs import CostRow, cost_rows, publish_ledger
 from tasks.decisions import publish
 from tasks.follow import _ProgressBar
 from tasks.picture import publish_picture, save_report
 from tests.support.chromium import CHROMIUM, MISSING, Chromium
+from tests.support.prefect import prefect_api
 from tests.support.reports import JOB, record_job
 from tests.support.tasks import TaskWorld, spec
 
@@ -56,35 +55,28 @@ class Shown:
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     home = tmp_path_factory.mktemp("shown")
-    server = LocalPrefect(home / "prefect", home / "server.log")
-    server.start()
-    try:
-        server.wait_ready()
-        settings = temporary_settings({PREFECT_API_URL: server.api_url, PREFECT_HOME: home / "prefect"})
-        with pytest.MonkeyPatch.context() as patch, settings:
-            world = TaskWorld(home, patch)
-            record_job(world.store)
+    with prefect_api(home) as server, pytest.MonkeyPatch.context() as patch:
+        world = TaskWorld(home, patch)
+        record_job(world.store)
 
-            orders = [from_record(e.record) for e in world.store.journal(JOB) if e.record["kind"] == "Acquire"]
-            decision = [e.record for e in world.store.journal(JOB) if e.record["kind"] == "Acquire"][-1]["decision"]
-            job_spec = spec(JOB)
+        orders = [from_record(e.record) for e in world.store.journal(JOB) if e.record["kind"] == "Acquire"]
+        decision = [e.record for e in world.store.journal(JOB) if e.record["kind"] == "Acquire"][-1]["decision"]
+        job_spec = spec(JOB)
 
-            @flow
-            def show() -> str:
-                bar = _ProgressBar(replace_clocks(job_spec, 1000))
-                bar.show({"clock": 250, "state": "running", "elapsed_s": 1.0})
-                publish(JOB, [orders[-1]])
-                publish_ledger(JOB)
-                url = save_report(JOB)
-                publish_picture(JOB, url)
-                return url
+        @flow
+        def show() -> str:
+            bar = _ProgressBar(replace_clocks(job_spec, 1000))
+            bar.show({"clock": 250, "state": "running", "elapsed_s": 1.0})
+            publish(JOB, [orders[-1]])
+            publish_ledger(JOB)
+            url = save_report(JOB)
+            publish_picture(JOB, url)
+            return url
 
-            report_url = show()
-            with httpx.Client(base_url=server.api_url, timeout=20.0) as api:
-                yield Shown(server.ui_url, api, world.store, cost_rows([JOB]), decision, report_url)
-            world.close()
-    finally:
-        server.stop()
+        report_url = show()
+        with httpx.Client(base_url=server.api_url, timeout=20.0) as api:
+            yield Shown(server.ui_url, api, world.store, cost_rows([JOB]), decision, report_url)
+        world.close()
 
 
 def replace_clocks(job: Any, clocks: int) -> Any:

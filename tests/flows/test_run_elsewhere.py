@@ -22,7 +22,7 @@ from tests.support import paced
 from tests.support.command import Running, bill_micros, processes_of, proteus, running, wait_gone
 from tests.support.endpoint import EndpointProcess, credentials, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.storm, pytest.mark.timeout(600)]  # two minutes: with the other interruptions
 
 #: When the run begins: half of the file's four days have passed (2016-03-03T00:00:00Z).
 BEGIN_S = 1456963200

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prefect.testing.utilities import prefect_test_harness
 
 import flows.train
 import tasks.jobs
@@ -32,6 +31,7 @@ from infra.settings import Settings
 from infra.simmarket import SimSpotMarket
 from infra.store import Store
 from tasks.spec import JobSpec
+from tests.support.prefect import prefect_api
 
 pytestmark = [pytest.mark.slow]
 
@@ -165,8 +165,8 @@ class Death:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def prefect_api() -> Iterator[None]:
-    with prefect_test_harness(server_startup_timeout=90):
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with prefect_api(tmp_path_factory.mktemp("api")):
         yield
 
 

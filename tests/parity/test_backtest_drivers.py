@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidding.actions import Acquire, Lapse, Renew, Wait
@@ -29,7 +29,7 @@ POLICIES = {Rule.NONE: "on-demand", Rule.PROTEUS: "proteus", Rule.BEST: "best"}
 
 @pytest.mark.parametrize("rule", POLICIES, ids=lambda rule: POLICIES[rule])
 def test_both_drivers_decide_and_pay_alike(rule: Rule) -> None:
-    @PROPERTY
+    @settings(PROPERTY, max_examples=30)  # long jobs
     @given(case=cases(rules=(rule,)), foresight=foresights(), works=st.integers(0, 1))
     def check(case: Case, foresight: Foresight, works: int) -> None:
         known = {market: np.array(events, dtype=np.int64).T for market, events in case.prices.items() if events}

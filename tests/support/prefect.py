@@ -6,8 +6,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -16,11 +16,15 @@ from typing import Any, Self, cast
 import httpx
 import psutil
 import pytest
+from prefect.events.worker import EventsWorker
+from prefect.logging.handlers import APILogWorker
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from bidding.traces import TraceSet
 from infra.blobs import Blobs, JobPaths
 from infra.clock import ScaledClock, SystemClock
+from infra.local_prefect import LocalPrefect
 from infra.local_world import LocalWorld
 from infra.prices import write_prices
 from infra.processes import Child
@@ -281,6 +285,24 @@ class Deployed:
     def market_fault(self, **fault: Any) -> None:
         """Have the market make a trouble (`infra.faults.Fault`)."""
         httpx.post(f"{self._world.endpoint_url}/_market/fault", json=fault).raise_for_status()
+
+
+@contextmanager
+def prefect_api(directory: Path) -> Iterator[LocalPrefect]:
+    """Have flows of this very process talk to a server of their own, which ends when all was told.
+
+    Prefect's own harness waits without a limit for whatever this process has not told any server, this one or another.
+    """
+    server = LocalPrefect(directory / "prefect", directory / "server.log")
+    server.start()
+    try:
+        server.wait_ready()
+        with temporary_settings({PREFECT_API_URL: server.api_url, PREFECT_HOME: directory / "prefect"}):
+            yield server
+            for told in (APILogWorker, EventsWorker):
+                told.drain_all(timeout=20)
+    finally:
+        server.stop()
 
 
 def without_settings(patch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bidding.backtest.schemes import Rule
@@ -83,25 +83,25 @@ def check(case: Case) -> None:
     assert told == case.naive()
 
 
-@PROPERTY
+@settings(PROPERTY, max_examples=25)  # long walks
 @given(case=cases(rules=(Rule.STANDARD,)))
 def test_a_standard_job_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
     check(case)
 
 
-@PROPERTY
+@settings(PROPERTY, max_examples=25)  # long walks
 @given(case=cases(rules=(Rule.PROTEUS,)))
 def test_a_proteus_job_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
     check(case)
 
 
-@PROPERTY
+@settings(PROPERTY, max_examples=25)  # long walks
 @given(case=cases(rules=(Rule.ABOVE,)))
 def test_a_job_that_bids_just_above_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
     check(case)
 
 
-@PROPERTY
+@settings(PROPERTY, max_examples=25)  # long walks
 @given(case=cases(rules=(Rule.ORACLE,)), least_s=st.sampled_from([1, 100, 600]))
 def test_a_job_of_who_knows_the_hour_is_what_a_walk_over_its_seconds_makes_of_it(case: Case, least_s: int) -> None:
     check(replace(case, parameter=least_s))
