@@ -283,6 +283,7 @@ def _ended_well(run: Running, outcome: Outcome, prices: Path) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.storm  # a minute and a half; tests/storms breaks a job off at ten moments
 def test_broken_off_again_and_again_it_goes_on_from_where_it_was(tmp_path: Path, home: Path, flat: Path) -> None:
     options = ("--prices", str(flat), "--hours", "0.7", "--job", "begun", *PACED, *FAST)
     clocks, before = [], (0, 0)
