@@ -3,20 +3,16 @@
 from collections.abc import Iterable
 
 from bidding.actions import Acquire, Lapse, Renew, Wait
-from bidding.backtest.by_engine import run_by_engine
+from bidding.backtest.by_engine import RELIABLE, job_model, run_by_engine
 from bidding.backtest.schemes import Rule
-from bidding.backtest.setting import PPM, Setting
+from bidding.backtest.setting import Setting
 from bidding.decisions import Decision, MarketView
-from bidding.job import JobModel
 from bidding.model import HOUR_S, Allocation, InstanceType, Market, Tier
 from bidding.policies import POLICIES, policy
 from tasks.backtest_field import Field
 from tasks.backtest_spec import BacktestSpec
 from tasks.backtest_story import Explainer, Life
 from tasks.backtests import Cell, setting_of
-
-#: Stands for the reliable tier among the markets; the simulator knows its machines by vCPUs and price alone.
-_RELIABLE = Market("reliable", "reliable")
 
 
 def explainer(field: Field, spec: BacktestSpec, cell: Cell, start_s: int) -> Explainer | None:
@@ -37,13 +33,13 @@ def explainer(field: Field, spec: BacktestSpec, cell: Cell, start_s: int) -> Exp
         return _by_journal(field, cell.scheme, markets, setting, start_s)
     decides = policy(cell.scheme)
     job = job_model(setting)
-    reliable = InstanceType(_RELIABLE.instance_type, setting.reliable_vcpus, 0.0, setting.reliable_micros)
+    reliable = InstanceType(RELIABLE.instance_type, setting.reliable_vcpus, 0.0, setting.reliable_micros)
     types = {**field.types, reliable.name: reliable}
 
     def view(at_s: int, held: Iterable[Life], lost: Iterable[Life], renewed: bool) -> MarketView:
         footprint, paid_until_s = [], {}
         if setting.reliable_count:
-            footprint.append(Allocation("reliable", _RELIABLE, setting.reliable_count, start_s, Tier.RELIABLE))
+            footprint.append(Allocation("reliable", RELIABLE, setting.reliable_count, start_s, Tier.RELIABLE))
         for life in held:
             until_s = _decided_until_s(life, at_s, setting.renewal_lead_s, renewed)
             if until_s is not None:
@@ -109,20 +105,6 @@ def _by_journal(field: Field, name: str, markets: tuple[Market, ...], setting: S
         return reasons.get((at_s, *made)) if theirs == ours | {(*made, at_s)} else None
 
     return explain
-
-
-def job_model(setting: Setting) -> JobModel:
-    """Return what a live policy is told of a simulated job."""
-    return JobModel(
-        scaling_efficiency=setting.efficiency_ppm / PPM,
-        resize_overhead_s=setting.resize_overhead_s,
-        eviction_overhead_s=setting.eviction_overhead_s,
-        allocation_vcpus=setting.allocation_vcpus,
-        max_spot_vcpus=setting.max_spot_vcpus,
-        renewal_lead_s=setting.renewal_lead_s,
-        ceiling_on_demand=bool(setting.ceiling),
-        reliable_works=bool(setting.reliable_works),
-    )
 
 
 def _decided_until_s(life: Life, at_s: int, lead_s: int, renewed: bool) -> int | None:

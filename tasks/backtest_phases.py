@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from itertools import groupby
 
+from bidding.backtest.by_engine import job_model
 from bidding.decisions import MarketView
 from bidding.model import HOUR_S
 from bidding.money import MICROS_PER_DOLLAR
 from bidding.policies.footprint import Part, part, per_work
 from infra.backtest_plots import Block, Phase
-from tasks.backtest_explain import job_model
 from tasks.backtest_field import Field
 from tasks.backtest_story import Happening, Kind, Life, Story
 
