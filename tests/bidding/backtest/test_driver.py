@@ -163,3 +163,23 @@ def test_the_published_schemes_cost_what_was_published(index: int) -> None:
         assert told.relative_cost.mean() == pytest.approx(published, abs=0.010)
         assert told.relative_runtime.mean() == pytest.approx(runtime, abs=0.03)
         assert told.finished.all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("PROTEUS_TRACES" not in os.environ, reason="PROTEUS_TRACES names no folder of real price files")
+@pytest.mark.parametrize(("index", "found_before"), [(0, 0.127), (1, 0.105), (2, 0.127)])
+def test_best_costs_less_than_what_was_found_before(index: int, found_before: float) -> None:
+    from benchmarks.backtest import FILES, real, simulated
+
+    on = real(Path(os.environ["PROTEUS_TRACES"]), FILES[index])
+    told = simulated(on, on.markets, "best", hours=20, starts=1000, threads=2)
+    assert told.relative_cost.mean() < found_before
+    assert told.relative_runtime.mean() < 0.75
+    assert np.percentile(told.relative_runtime, 90) < 1
+    assert told.finished.all()
+    for zone, markets in by_zone(on.markets).items():
+        alone = {
+            scheme: summary(simulated(on, markets, scheme, hours=2, starts=300, threads=2).relative_cost)
+            for scheme in ("proteus", "best")
+        }
+        assert alone["best"].mean <= alone["proteus"].mean + alone["proteus"].se, zone
