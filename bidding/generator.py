@@ -7,7 +7,7 @@ demonstrations, in which the spikes are to come when they are wanted. Markets do
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
@@ -50,6 +50,8 @@ class MarketClimate:
         How much `spike_every_s` differs between markets: standard deviation of its logarithm.
     spike_s, spike_height : (low, high)
         Length of a spike in seconds, and its height in multiples of on-demand; log-uniform.
+    rush_s : float or None
+        Where given, the markets spike together: all in the same rushes, each up to so many seconds after its beginning.
     """
 
     base_share: tuple[float, float] = (0.10, 0.26)
@@ -63,6 +65,7 @@ class MarketClimate:
     spike_spread: float = 1.2
     spike_s: tuple[float, float] = (180.0, 2.0 * HOUR_S)
     spike_height: tuple[float, float] = (1.1, 10.0)
+    rush_s: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("base_share", "spike_s", "spike_height"):
@@ -72,7 +75,7 @@ class MarketClimate:
         for name in ("reversion_s", "step_every_s", "busy_s", "spike_every_s", "spike_regularity"):
             if not (getattr(self, name) > 0 and isfinite(getattr(self, name))):
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0")
-        for name in ("noise", "calm_s", "spike_spread"):
+        for name in ("noise", "calm_s", "spike_spread", *(["rush_s"] if self.rush_s is not None else [])):
             if not (getattr(self, name) >= 0 and isfinite(getattr(self, name))):
                 raise ValueError(f"{name} is {getattr(self, name)}: it cannot be negative")
 
@@ -93,6 +96,14 @@ LIVELY = MarketClimate(
     spike_s=(180.0, 600.0),
     spike_height=(5.0, 9.0),
 )
+
+#: What `proteus run` shows: all stands still but for a rush every 95 minutes, so that whoever buys after one is asked at
+#: an hour's end what to keep, and loses it soon after; while it lasts, some markets are wanted later than others.
+RUSH_HOURS = replace(LIVELY, noise=0.0, spike_every_s=95.0 * 60, spike_regularity=1600.0, rush_s=480.0)
+
+#: Prices of today, which follow supply and demand of months: they hardly move, and never leap. What takes machines there
+#: is for an availability trace to say.
+QUIET = replace(LIVELY, base_share=(0.25, 0.45), noise=0.001, step_every_s=2.0 * HOUR_S, spike_every_s=1e12)
 
 
 def generate(
@@ -132,6 +143,9 @@ def generate(
         if on_demand_micros[market] <= 0:
             raise ValueError(f"{market}: the on-demand price is {on_demand_micros[market]}: it must be above 0")
     streams = zip(markets, rng.spawn(len(markets)), strict=True)
+    rushes = None
+    if isinstance(climate, MarketClimate) and climate.rush_s is not None:
+        rushes = _spike_starts(until_s - from_s, rng, climate)
     known = vcpus or {}
     made = {}
     for market, stream in streams:
@@ -140,7 +154,7 @@ def generate(
             floor_micros = climate.floor_micros(on_demand, known.get(market.instance_type))
             times_s, prices = auction_prices(floor_micros, until_s - from_s, stream, climate)
         else:
-            times_s, prices = _levels_and_spikes(on_demand, until_s - from_s, stream, climate)
+            times_s, prices = _levels_and_spikes(on_demand, until_s - from_s, stream, climate, rushes)
         made[market] = _trace(on_demand, from_s, times_s, prices, again=isinstance(climate, AuctionClimate))
     return TraceSet(made)
 
@@ -160,7 +174,7 @@ def _trace(on_demand: Micros, from_s: int, times_s: Int64s, prices: Floats, *, a
 
 
 def _levels_and_spikes(
-    on_demand: Micros, span_s: int, rng: np.random.Generator, climate: MarketClimate
+    on_demand: Micros, span_s: int, rng: np.random.Generator, climate: MarketClimate, rushes: Floats | None
 ) -> tuple[Int64s, Floats]:
     """Return the moments of one market in [0, span_s] and its prices in micro-dollars, neither rounded nor capped."""
     level = on_demand * rng.uniform(*climate.base_share)
@@ -168,7 +182,11 @@ def _levels_and_spikes(
     quiet = level * np.exp(
         mean_reverting(steps_s, rng.standard_normal(len(steps_s)), climate.noise, climate.reversion_s)
     )
-    bounds_s, heights = _spikes(span_s, rng, climate)
+    if rushes is None or climate.rush_s is None:
+        starts_s = _spike_starts(span_s, rng, climate)
+    else:
+        starts_s = rushes + climate.rush_s * rng.uniform(size=len(rushes))
+    bounds_s, heights = _spikes(starts_s, rng, climate)
 
     times_s = np.unique(np.concatenate([steps_s, bounds_s]))
     times_s = times_s[(times_s >= 0) & (times_s <= span_s)]
@@ -191,11 +209,15 @@ def _step_times(span_s: int, rng: np.random.Generator, climate: MarketClimate) -
     return np.unique(np.append(0, steps.astype(np.int64)))
 
 
-def _spikes(span_s: int, rng: np.random.Generator, climate: MarketClimate) -> tuple[Int64s, Floats]:
-    """Return start and end of each spike in turn, shape (2 n,), and the heights, shape (n,); none overlaps another."""
+def _spike_starts(span_s: int, rng: np.random.Generator, climate: MarketClimate) -> Floats:
+    """Return when spikes begin, rising."""
     every_s = climate.spike_every_s * rng.lognormal(0.0, climate.spike_spread)
-    starts = _renewals(-every_s * rng.uniform(), span_s, every_s, climate.spike_regularity, rng).astype(np.int64)
-    starts = np.unique(starts)
+    return _renewals(-every_s * rng.uniform(), span_s, every_s, climate.spike_regularity, rng)
+
+
+def _spikes(starts_s: Floats, rng: np.random.Generator, climate: MarketClimate) -> tuple[Int64s, Floats]:
+    """Return start and end of each spike in turn, shape (2 n,), and the heights, shape (n,); none overlaps another."""
+    starts = np.unique(starts_s.astype(np.int64))
     lengths = _log_uniform(climate.spike_s, len(starts), rng)
     ends = starts + np.maximum(lengths, 1.0).astype(np.int64)
     ends[:-1] = np.minimum(ends[:-1], starts[1:])

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bidding.generator import LIVELY, generate
+from bidding.generator import QUIET, RUSH_HOURS, generate
 from bidding.model import Market
-from bidding.traces import TraceSet
+from bidding.money import Micros
+from bidding.traces import Trace, TraceSet
+from infra.capacity_files import read_availabilities
 from infra.clock import ScaledClock, SystemClock
 from infra.errors import InputError
 from infra.local_world import STILL, LocalWorld, clock_file, market_file, own_directory
@@ -26,6 +28,7 @@ __all__ = [
     "MarketFile",
     "ScaledClock",
     "SystemClock",
+    "check_availability",
     "forget_claims",
     "generated_market",
     "given_market",
@@ -42,6 +45,8 @@ TYPES = ("c4.large", "c4.xlarge", "m4.large", "r3.large")
 ZONES = ("us-east-1a", "us-east-1b")
 #: When a generated market's history begins; the days of real prices that it looks like.
 BEGIN = datetime(2016, 6, 1, tzinfo=UTC)
+#: When the first rush comes, in seconds from the run's start: after the first hour's end was decided, long before two hours.
+_FIRST_RUSH_S = (68 * 60, 80 * 60)
 _DAY_S = 86_400
 _HOUR_S = 3600
 
@@ -78,13 +83,27 @@ def generated_market(path: Path, wanted: tuple[str, ...], catalog: Path | None, 
     return MarketFile(path, tuple(sorted(known)), start_s, smallest)
 
 
-def write_generated(market: MarketFile, catalog: Path | None, seed: int, hours: float) -> None:
-    """Write the market of `seed` to its file: the history, then `hours` and a day more."""
+def write_generated(
+    market: MarketFile, catalog: Path | None, seed: int, hours: float, *, bids_decide: bool = True
+) -> None:
+    """Write the market of `seed` to its file: the history, then `hours` and a day more; quiet where bids decide nothing."""
     types = read_catalog(catalog).at(datetime.fromtimestamp(market.start_s, UTC).date())
     prices = {each: types[each.instance_type].on_demand_micros for each in market.markets}
-    until_s = market.start_s + int(hours * _HOUR_S) + _DAY_S
+    begin_s, until_s = int(BEGIN.timestamp()), market.start_s + int(hours * _HOUR_S) + _DAY_S
     rng = np.random.default_rng(seed)
-    write_prices(market.path, generate(prices, int(BEGIN.timestamp()), until_s, rng, climate=LIVELY))
+    if bids_decide:
+        traces = generate(prices, begin_s, until_s, rng, climate=RUSH_HOURS)
+        traces = _with_a_rush_at(market.start_s + int(rng.uniform(*_FIRST_RUSH_S)), traces, prices, market.start_s)
+    else:
+        traces = generate(prices, begin_s, until_s, rng, climate=QUIET)
+    write_prices(market.path, traces)
+
+
+def _with_a_rush_at(at_s: int, traces: TraceSet, on_demand: Mapping[Market, Micros], after_s: int) -> TraceSet:
+    """Return the traces moved in time, so that the first of them that rises above on-demand after `after_s` does so at `at_s`."""
+    rises = [traces[market].first_above(on_demand[market], after_s) for market in traces]
+    by_s = at_s - min(rise for rise in rises if rise is not None)
+    return TraceSet({name: Trace(trace.times_s + by_s, trace.prices_micros) for name, trace in traces.items()})
 
 
 def given_market(path: Path, wanted: tuple[str, ...], catalog: Path | None, hours: float) -> MarketFile:
@@ -105,6 +124,24 @@ def given_market(path: Path, wanted: tuple[str, ...], catalog: Path | None, hour
             begin = datetime.fromtimestamp(start_s, UTC).isoformat()
             raise InputError(f"{path}: {market} has no price at {begin}, when the run begins; leave it out by --market")
     return MarketFile(path, markets, start_s, _smallest_vcpus(markets, catalog, start_s, str(path)))
+
+
+def check_availability(given: Sequence[str], market: MarketFile, endpoint: str | None) -> None:
+    """Refuse availability traces that cannot be read, or that are not of the run's own market.
+
+    Raises
+    ------
+    InputError
+        One line that names the trace.
+    """
+    if endpoint is not None:
+        raise InputError(
+            f"--availability: the market at --endpoint {endpoint} has its own capacity; give one of the two"
+        )
+    for each in read_availabilities(given):
+        if each not in market.markets:
+            names = ", ".join(map(str, market.markets[:8]))
+            raise InputError(f"--availability: {each} is no market of this run; write TYPE/ZONE=FILE, of {names}")
 
 
 def _smallest_vcpus(markets: Sequence[Market], catalog: Path | None, at_s: int, place: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from bidding.auctions import AuctionClimate
 from bidding.eviction import DELTAS_MICROS, fit
-from bidding.generator import LIVELY, PRICE_STEP_MICROS, TYPICAL, MarketClimate, generate
+from bidding.generator import LIVELY, PRICE_STEP_MICROS, QUIET, RUSH_HOURS, TYPICAL, MarketClimate, generate
 from bidding.model import HOUR_S, Market
 from bidding.traces import TraceSet
 from infra.prices import read_prices
@@ -52,7 +52,7 @@ def _lively() -> TraceSet:
     return made(0, 30, LIVELY)
 
 
-@pytest.mark.parametrize("climate", [TYPICAL, SPIKING, LIVELY])
+@pytest.mark.parametrize("climate", [TYPICAL, SPIKING, LIVELY, RUSH_HOURS])
 def test_the_same_seed_makes_the_same_market(climate: AuctionClimate | MarketClimate) -> None:
     assert made(3, 2, climate) == made(3, 2, climate)
     assert made(3, 2, climate) != made(4, 2, climate)
@@ -63,7 +63,7 @@ def test_the_order_in_which_markets_are_named_does_not_matter() -> None:
     assert generate(backwards, START_S, START_S + DAY_S, np.random.default_rng(1)) == made(1, days=1)
 
 
-@pytest.mark.parametrize("climate", [TYPICAL, SPIKING, LIVELY])
+@pytest.mark.parametrize("climate", [TYPICAL, SPIKING, LIVELY, RUSH_HOURS])
 @pytest.mark.parametrize("days", [1 / 86_400, 0.01, 7])
 def test_a_trace_fills_its_window_with_prices_that_a_market_could_have(
     days: float, climate: AuctionClimate | MarketClimate
@@ -171,6 +171,30 @@ def test_regularity_is_what_makes_the_lively_market_lively(lively: TraceSet) -> 
     assert quiet["erratic"] > 0.25
 
 
+# Rush hours: all at once
+
+
+def test_in_rush_hours_all_markets_rise_together_and_stand_still_between() -> None:
+    traces = made(0, 3, RUSH_HOURS)
+    rises = {
+        market: trace.times_s[1:][np.diff(trace.prices_micros) > ON_DEMAND[market]] for market, trace in traces.items()
+    }
+    first = min(rises.values(), key=lambda times_s: times_s[0])
+    assert 40 < len(first) < 50, "every 95 minutes of three days"
+    for market, times_s in rises.items():
+        nearest = np.abs(times_s[:, None] - first).min(axis=1)
+        assert nearest.max() < 480, market
+        levels = traces[market].prices_micros[traces[market].prices_micros < ON_DEMAND[market]]
+        assert len(np.unique(levels)) == 1, market
+    assert np.diff(first).min() > 75 * 60
+
+
+def test_each_market_has_its_own_moment_in_a_rush() -> None:
+    traces = made(0, 1, RUSH_HOURS)
+    firsts = [trace.first_above(ON_DEMAND[market], int(trace.times_s[0])) for market, trace in traces.items()]
+    assert len(set(firsts)) == len(firsts)
+
+
 # Bad input
 
 
@@ -203,3 +227,12 @@ def test_a_market_needs_time_and_a_price() -> None:
     with pytest.raises(ValueError, match=r"c4\.large/us-east-1a: the on-demand price is 0"):
         generate({Market("c4.large", "us-east-1a"): 0}, 0, DAY_S, rng)
     assert generate({}, 0, DAY_S, rng) == TraceSet({})
+
+
+def test_a_quiet_market_has_prices_of_today():
+    """They hardly move, and a bid of the on-demand price outlives them."""
+    prices = {Market("c4.large", zone): 105_000 for zone in "abcdefgh"}
+    for trace in generate(prices, 0, 30 * 86_400, np.random.default_rng(3), climate=QUIET).values():
+        low, high = int(trace.prices_micros.min()), int(trace.prices_micros.max())
+        assert 105_000 / 5 < low <= high < 105_000 / 2
+        assert high - low < 0.03 * low

@@ -105,12 +105,16 @@ def test_progress(page: tuple[Chromium, str], shown: Shown) -> None:
 
 #: The texts of a table, row by row.
 _CELLS = "[...document.querySelectorAll('table tr')].map(r => [...r.children].map(c => c.innerText.trim()))"
-_ROWS = "document.querySelectorAll('table tr').length"
+
+
+def _drawn(rows: int) -> str:
+    """Return the condition that so many rows stand below the head; the page makes rows first, and writes in them later."""
+    return f"(t => t.length > {rows} && t.every(row => row.some(text => text)))({_CELLS})"
 
 
 def test_the_ledger(page: tuple[Chromium, str], shown: Shown) -> None:
     browser, version = page
-    head, *rows = browser.visit(shown.url(version, "ledger"), f"{_ROWS} > {len(shown.costs)}", _CELLS)
+    head, *rows = browser.visit(shown.url(version, "ledger"), _drawn(len(shown.costs)), _CELLS)
     assert len(rows) == len(shown.costs) == 4
     drawn = [dict(zip(head, row, strict=True)) for row in rows]
     for row, cost in zip(drawn, shown.costs, strict=True):
@@ -124,7 +128,7 @@ def test_the_ledger(page: tuple[Chromium, str], shown: Shown) -> None:
 def test_the_decision_and_what_it_was_weighed_against(page: tuple[Chromium, str], shown: Shown) -> None:
     browser, version = page
     candidates = shown.decision["candidates"]
-    head, *rows = browser.visit(shown.url(version, "decision"), f"{_ROWS} > {min(len(candidates), 8)}", _CELLS)
+    head, *rows = browser.visit(shown.url(version, "decision"), _drawn(min(len(candidates), 8)), _CELLS)
     drawn = [dict(zip(head, row, strict=True)) for row in rows]
     for row, candidate in zip(drawn, candidates, strict=False):
         assert (row["order"], row["reason"]) == ("Acquire", shown.decision["reason"])

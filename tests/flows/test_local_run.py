@@ -130,6 +130,7 @@ def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path
         },
     )
     options = ("--prices", str(prices), "--hours", "1.6", "--job", "eventful", "--dir", str(here / "run"))
+    options += ("--policy", "proteus")  # it bids above the small rise
     outcome = proteus("run", *options, *FAST, "--json", "out.json", cwd=here, home=home, timeout_s=150, **CALM)
     return here, prices, outcome
 

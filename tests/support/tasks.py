@@ -103,6 +103,12 @@ def spec(job_id: str = "job", **transient: Any) -> JobSpec:
             "job_id": job_id,
             "training": {"clocks": 3},
             "reliable": {"count": 1, "instance_type": MARKET.instance_type, "zone": MARKET.zone},
-            "transient": {"markets": [str(MARKET)], "allocation_vcpus": 4, "max_vcpus": 4, **transient},
+            "transient": {
+                "markets": [str(MARKET)],
+                "allocation_vcpus": 4,
+                "max_vcpus": 4,
+                "policy": "proteus",
+                **transient,
+            },
         }
     )
