@@ -5,15 +5,17 @@
 
 import os
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from benchmarks.asked import read_and_fit, whole_table
 from benchmarks.figure import Figure, figure, seconds
 from bidding.backtest import clairvoyant
 from bidding.backtest.by_engine import run_by_engine
@@ -40,8 +42,6 @@ _STARTS = 1000
 
 #: At least so many jobs a second of so many hours are asked for: one thread, four markets, after compilation.
 _ASKED = {2: 10_000, 20: 1_500}
-#: As long as a fit of 50 markets x 60 days may take.
-_FIT_ASKED_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,18 @@ class Months:
     @property
     def file(self) -> str:
         return f"us-east-1-{self.name}.csv.gz"
+
+    def asked(self, folder: Path) -> dict[str, Any]:
+        """Return what `proteus backtest` is asked for these months."""
+        return {
+            "prices": str(folder / self.file),
+            "catalog": str(folder / _CATALOG),
+            "fit_from": self.fit_from.isoformat(),
+            "fit_to": (self.fit_until - timedelta(days=1)).isoformat(),
+            "evaluate_from": self.fit_until.isoformat(),
+            "evaluate_to": (self.until - timedelta(days=1)).isoformat(),
+            "left_out": [*TOO_SMALL, *self.left_out],
+        }
 
 
 FILES = (
@@ -140,7 +152,7 @@ def _folder() -> Path | None:
 
 
 def run(scratch: Path) -> list[Figure]:
-    """Measure, on one thread."""
+    """Measure, but for the whole table on one thread."""
     folder = _folder()
     on = real(folder, FILES[1]) if folder else generated()
     note = "real prices, 4 markets" if folder else "generated prices, 4 markets; PROTEUS_TRACES names no real ones"
@@ -160,14 +172,9 @@ def run(scratch: Path) -> list[Figure]:
         what = f"{hours}-hour jobs under proteus, one thread"
         figures.append(figure("backtest", what, "jobs/s", ours, [float(asked)], "the least asked for", busy))
     figures += [_beside_the_engine(on, scheme, note) for scheme in ("proteus", "best")]
-    if folder:
-        traces = read_prices(folder / FILES[2].file)
-        window = (midnight_s(date(2016, 2, 25)), midnight_s(date(2016, 4, 25)))
-        took = [seconds(lambda: fit(traces, *window)) for _ in range(_ROUNDS)]
-        figures.append(
-            figure("backtest", "fit of 50 markets x 60 days", "s", took, [_FIT_ASKED_S], "the most asked for", "")
-        )
-    return figures
+    asked = FILES[2].asked(folder) if folder else {}
+    told = f"real prices, {FILES[2].file}" if folder else "generated prices"
+    return [*figures, *read_and_fit(scratch), whole_table(told, **asked)]
 
 
 def _beside_the_engine(on: Field, scheme: str, note: str) -> Figure:
@@ -180,7 +187,8 @@ def _beside_the_engine(on: Field, scheme: str, note: str) -> Figure:
         run_one(*packed, SCHEMES[scheme], int(start_s), on.reference, setting)
 
     def engine() -> None:
-        run_by_engine(on.traces, on.markets, on.types, on.evictions, on.foresight, scheme, setting, int(start_s))
+        known = (on.traces, on.markets, on.types, on.evictions, on.foresight)
+        run_by_engine(*known, SCHEMES[scheme], int(start_s), on.reference, setting)
 
     compiled()
     engine()

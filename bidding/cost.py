@@ -8,9 +8,13 @@ from bidding.money import MICROS_PER_DOLLAR
 
 
 def expected_cost_usd(
-    eviction_prob: ArrayLike, price_micros: ArrayLike, counts: ArrayLike, left_s: ArrayLike
+    eviction_prob: ArrayLike,
+    price_micros: ArrayLike,
+    counts: ArrayLike,
+    left_s: ArrayLike,
+    paid: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """Return C of each allocation in dollars: an evicted hour is refunded.
+    """Return C of each allocation in dollars: an evicted hour is refunded, if nothing else is said.
 
     Parameters
     ----------
@@ -18,18 +22,19 @@ def expected_cost_usd(
     price_micros : P, hourly price of one instance in micro-dollars.
     counts : k, instances.
     left_s : t_r, seconds left in the billing hour.
+    paid : the part of them that is expected to be paid, as `bidding.billing.expected.paid_share`; None: 1 - β.
 
     Notes
     -----
     (1) C[x_i] = (1 - β_i) P_i k_i t_r + β_i 0.
 
     Source: Proteus (EuroSys 2017), section 4.1, equation (1).
+    Differs: `paid` stands for 1 - β where billing refunds no hour.
     """
     hours = np.asarray(left_s, dtype=np.float64) / HOUR_S
     dollars = np.asarray(price_micros, dtype=np.float64) / MICROS_PER_DOLLAR
-    cost: NDArray[np.float64] = (
-        (1.0 - np.asarray(eviction_prob, dtype=np.float64)) * dollars * np.asarray(counts) * hours
-    )
+    share = 1.0 - np.asarray(eviction_prob, dtype=np.float64) if paid is None else np.asarray(paid, dtype=np.float64)
+    cost: NDArray[np.float64] = share * dollars * np.asarray(counts) * hours
     return cost
 
 

@@ -146,6 +146,16 @@ class Checkpointing:
             "reliable_count": 0,
         }
 
+    def every(self, interval_s: float) -> "Checkpointing":
+        """Return the same with a checkpoint every `interval_s` seconds, each of which takes as long as before.
+
+        Raises
+        ------
+        ValueError
+            If a checkpoint takes as long as that, or longer.
+        """
+        return replace(self, interval_s=interval_s, overhead=self.overhead)
+
     def for_mean_time(self, mean_s: float) -> "Checkpointing":
         """Return the same with the interval that loses least where an eviction comes every `mean_s` seconds.
 
@@ -175,8 +185,7 @@ class Checkpointing:
         else:
             part = delta_s / (2 * mean_s)
             best_s = sqrt(2 * delta_s * mean_s) * (1 + sqrt(part) / 3 + part / 9)
-        best_s = min(best_s, float(_LONGEST_INTERVAL_S))
-        return replace(self, interval_s=best_s, overhead=delta_s / best_s)
+        return self.every(min(best_s, float(_LONGEST_INTERVAL_S)))
 
 
 Elasticity = AgileML | Checkpointing

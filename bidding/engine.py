@@ -204,6 +204,8 @@ class BidEngine:
                     late = "no tick came before the hour began, so it is paid for"
                     yield Renew(allocation.allocation_id, hour, Decision(Verdict.RENEW, late, float("inf")))
             before_s = allocation.hour_ends_at_s(now_s)
+            if self.closed and not self.opened.job.pays_whole_hours:
+                before_s = now_s  # every further second would cost
             # A job that closes takes back what was renewed and has not begun.
             undecided = now_hour + 1 not in position.decided or self.closed
             if before_s - now_s <= self.opened.job.renewal_lead_s and undecided:
@@ -214,6 +216,8 @@ class BidEngine:
         allocation = position.allocation
         if self.closed:
             reason = "the job is done, and its last hour gave no refund"
+            if not self.opened.job.pays_whole_hours:
+                reason = "the job is done, and every further second would cost"
             decision = Decision(Verdict.LAPSE, reason, float("inf"))
         else:
             decision = self._policy_of_job().renewal(self._view(event), allocation)

@@ -37,10 +37,13 @@ class EvictionTable:
     rows : mapping of Market to a pair for each delta
         (β in [0, 1], median seconds from the grant to an eviction, given that one comes within the hour). Where none
         ever came the median is the whole hour.
+    bids_decide : bool
+        False where machines are taken when their capacity is wanted, whatever was bid (`bidding.evictions.capacity`).
     """
 
     deltas_micros: tuple[Micros, ...]
     rows: Mapping[Market, tuple[tuple[float, float], ...]] = field(hash=False)
+    bids_decide: bool = True
 
     def __post_init__(self) -> None:
         if not self.deltas_micros or any(low >= high for low, high in pairwise(self.deltas_micros)):
@@ -95,6 +98,7 @@ class EvictionTable:
                 str(market): {"beta": [beta for beta, _ in row], "median_tte_s": [median for _, median in row]}
                 for market, row in self.rows.items()
             },
+            "bids_decide": self.bids_decide,
         }
 
     @classmethod
@@ -107,7 +111,10 @@ class EvictionTable:
                 )
                 for name, row in record["markets"].items()
             }
-            return cls(tuple(int(delta) for delta in record["deltas_micros"]), rows)
+            bids_decide = bool(
+                record.get("bids_decide", True)
+            )  # absent in what was written before there was another kind
+            return cls(tuple(int(delta) for delta in record["deltas_micros"]), rows, bids_decide)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not an eviction table: {error!r}") from None
 

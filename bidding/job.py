@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
+from bidding.billing.expected import KINDS, BillingKind, hour_micros, is_refunded
 from bidding.model import HOUR_S
+from bidding.money import Micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class JobModel:
         No bid in a market that stands above its own on-demand price.
     reliable_works : bool
         Whether the reliable tier computes too (AgileML's stages 1 and 2).
+    billing : str
+        How spot machines are charged, by the names of `bidding.billing.SPOT_BILLING`.
+    flat_micros : int
+        Under flat billing what an instance-hour costs.
     """
 
     scaling_efficiency: float = 1.0
@@ -40,6 +46,8 @@ class JobModel:
     cooldown_s: int = 600
     ceiling_on_demand: bool = True
     reliable_works: bool = True
+    billing: str = "hourly-refund"
+    flat_micros: Micros = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.scaling_efficiency <= 1:
@@ -52,8 +60,25 @@ class JobModel:
             raise ValueError(f"allocation_vcpus is {self.allocation_vcpus}: it must be at least 1")
         if not 0 < self.renewal_lead_s < HOUR_S:
             raise ValueError(f"renewal_lead_s is {self.renewal_lead_s}: it must lie within the hour")
+        if self.billing not in KINDS:
+            raise ValueError(f"billing is {self.billing!r}: it must be one of {', '.join(KINDS)}")
+        if self.flat_micros < 0:
+            raise ValueError(f"flat_micros is {self.flat_micros}: it cannot be negative")
+
+    @property
+    def pays_whole_hours(self) -> bool:
+        """Whether an hour that has begun is paid for, so that there is no saving in leaving it early."""
+        return KINDS[self.billing] is BillingKind.HOURLY_REFUND
+
+    def is_refunded(self, first_hour: bool) -> bool:
+        """Return whether an eviction brings back what its hour has cost; `first_hour`: the one of the launch."""
+        return is_refunded(KINDS[self.billing], first_hour)
+
+    def hour_micros(self, price_micros: Micros) -> Micros:
+        """Return what a spot instance-hour costs that begins at this price of its market."""
+        return hour_micros(KINDS[self.billing], self.flat_micros, price_micros)
 
     @classmethod
-    def from_record(cls, record: Mapping[str, float | int | bool]) -> "JobModel":
+    def from_record(cls, record: Mapping[str, float | int | bool | str]) -> "JobModel":
         """Return the model that `dataclasses.asdict` wrote."""
         return cls(**record)  # type: ignore[arg-type]  # the constructor checks what was written

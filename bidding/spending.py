@@ -36,15 +36,22 @@ class MachineLife:
 
 
 def divide_hour(
-    amount: Micros, hour_start_s: int, refunded: bool, life: MachineLife, lost_share: float = 0.0
+    amount: Micros,
+    hour_start_s: int,
+    refunded: bool,
+    life: MachineLife,
+    lost_share: float = 0.0,
+    paid_s: int = HOUR_S,
 ) -> dict[Use, Micros]:
     """Return what one machine's charge for one hour was spent on.
 
     Parameters
     ----------
     amount : the charge, micro-dollars.
-    hour_start_s : when the hour began; it is paid for 3600 s, however long the machine lived.
+    hour_start_s : when the hour began.
     lost_share : part of the work done that had to be done again, in [0, 1].
+    paid_s : the seconds from its beginning that the charge pays for: all of it, however long the machine lived, or where
+        seconds are paid, those used; above 0.
 
     Returns
     -------
@@ -58,14 +65,14 @@ def divide_hour(
     """
     if refunded:
         return {Use.REFUNDED: amount}
-    end_s = float(hour_start_s + HOUR_S)
+    end_s = float(hour_start_s + paid_s)
     ready = _within(life.ready_s, hour_start_s, end_s)
     stop = min(_within(life.done_s, hour_start_s, end_s), _within(life.ended_s, hour_start_s, end_s))
     leaving = min(_within(life.leaving_s, hour_start_s, end_s), stop)
     working_s = max(leaving - ready, 0.0)
     handing_s = max(stop - max(leaving, ready), 0.0)
-    worked = prorate(amount, round(working_s), HOUR_S)
-    handed = min(prorate(amount, round(handing_s), HOUR_S), amount - worked)
+    worked = prorate(amount, round(working_s), paid_s)
+    handed = min(prorate(amount, round(handing_s), paid_s), amount - worked)
     lost = round(worked * lost_share)
     parts = {Use.USEFUL: worked - lost, Use.HAND_OVER: handed, Use.LOST: lost}
     parts[Use.IDLE] = amount - sum(parts.values())

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from flows.backtest_console import bar, notes, outcome_table, say, story_lines
+from flows.backtest_console import bar, notes, outcome_table, reliable_table, say, story_lines
+from flows.billing_options import billing_options
 from flows.interrupts import Interrupted
 from flows.output import write_json
 from tasks.failures import InputError
@@ -16,11 +17,11 @@ class _NamesItsSchemes(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the schemes below the options."""
-        from bidding.backtest.schemes.named import FIXED_DELTA
+        from bidding.policies.fixed_delta import PATTERN
         from tasks.backtest_spec import NAMES
 
         with formatter.section("Schemes"):
-            formatter.write_text(f"{', '.join(NAMES)}, {FIXED_DELTA}:USD")
+            formatter.write_text(f"{', '.join(NAMES)}, {PATTERN}")
 
 
 class _Numbers(click.ParamType[list[int]]):
@@ -67,6 +68,12 @@ _WHOLE = click.IntRange(min=0)
 @click.option("--fit-to", metavar="TIME", help="Learn until here; a day is included. Default: two thirds.")
 @click.option("--from", "evaluate_from", metavar="TIME", help="Jobs begin from here. Default: the fit's end.")
 @click.option("--to", "evaluate_to", metavar="TIME", help="Jobs end here; a day is included. Default: all.")
+@click.option("--evictions", metavar="FILE",
+              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of the fit.")  # fmt: skip
+@click.option("--availability", multiple=True, metavar="TYPE/ZONE=FILE",
+              help="When machines of a market can be had, whatever is bid (repeat). Default: always.")  # fmt: skip
+@click.option("--begins", default="1970-01-01", show_default=True, metavar="TIME",
+              help="When the availability traces begin; they carry no date.")  # fmt: skip
 @click.option("--allow-overlap", is_flag=True, help="Learn from what is evaluated; the result is not honest then.")
 @click.option("--allow-gaps", is_flag=True, help="Hold the last prices over more than two days without any.")
 @click.option(
@@ -80,10 +87,7 @@ _WHOLE = click.IntRange(min=0)
 @click.option("--hours", type=_Numbers(), default="2,20", show_default=True, help="The job's on the reference cluster.")
 @click.option("--starts", type=_COUNT, default=1000, show_default=True, help="Jobs a scheme, zone and length.")
 @click.option("--seed", type=_WHOLE, default=0, show_default=True, help="Of the starts, and of a generated market.")
-@click.option(
-    "--billing", type=click.Choice(["hourly-refund"]), default="hourly-refund", show_default=True,
-    help="What an hour costs.",
-)  # fmt: skip
+@billing_options
 @click.option("--lambda", "eviction_overhead_s", type=_WHOLE, default=60, show_default=True, metavar="SECONDS",
               help="Lost to an eviction, by schemes without an overhead of their own.")  # fmt: skip
 @click.option("--sigma", "resize_overhead_s", type=_WHOLE, default=20, show_default=True, metavar="SECONDS",
@@ -95,6 +99,8 @@ _WHOLE = click.IntRange(min=0)
     metavar="FILE",
     help="JSON of an elasticity's own numbers: {model, ...} (repeat). Default: the paper's.",
 )
+@click.option("--checkpoint-interval", metavar="MINUTES|mean-time",
+              help="Minutes between checkpoints, or by the mean time to eviction in the fit. Default: 30.")  # fmt: skip
 @click.option("--machines", type=_COUNT, default=64, show_default=True, help="Of the reference cluster, on demand.")
 @click.option("--machine-vcpus", type=_COUNT, default=8, show_default=True, help="vCPUs of one; also of machine-hours.")
 @click.option("--reference", "reference_type", metavar="TYPE", help="Its type. Default: the cheapest a vCPU.")
@@ -102,6 +108,9 @@ _WHOLE = click.IntRange(min=0)
 @click.option("--allocation", "allocation_vcpus", type=_COUNT, default=128, show_default=True, help="vCPUs of one.")
 @click.option("--reliable", "reliable_count", type=_WHOLE, default=3, show_default=True, help="Reliable machines.")
 @click.option("--reliable-vcpus", type=_COUNT, default=4, show_default=True, help="vCPUs of one.")
+@click.option("--reliable-counts", type=_Numbers(), default=None,
+              help="Weigh these numbers of reliable machines too, apart from the table.")  # fmt: skip
+@click.option("--reliable-tier", metavar="FILE", help="JSON of what they are weighed by: {model_bytes, ...}.")
 @click.option("--ceiling/--no-ceiling", default=True, show_default=True, help="Never bid above on-demand prices.")
 @click.option("--threads", type=_COUNT, help="Default: all cores.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), metavar="DIR",
@@ -125,6 +134,8 @@ def backtest(
     csv_target: Path | None,
     report_target: Path | None,
     elasticities: tuple[str, ...],
+    reliable_counts: list[int] | None,
+    reliable_tier: str | None,
     **asked: Any,
 ) -> None:
     """Say what schemes would have cost on recorded prices, and how long their jobs would have taken.
@@ -138,7 +149,7 @@ def backtest(
         --fit-from 2015-03-11 --fit-to 2015-04-30 --from 2015-05-01 --to 2015-05-31 --report out.html
       proteus backtest --prices prices.csv.gz --scheme proteus --explain 2015-05-03T12:00
     """  # noqa: D301 - click reads the control character
-    from tasks.backtest_spec import backtest_spec, read_elasticity
+    from tasks.backtest_spec import backtest_spec, read_elasticity, read_reliable_tier
     from tasks.backtests import DEFAULT_DIRECTORY
     from tasks.local_checks import check_directory, check_file_target
 
@@ -148,6 +159,12 @@ def backtest(
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()}
     fields["schemes"] = [name.strip() for names in fields["schemes"] for name in names.split(",")]
     fields["elasticity"] = [read_elasticity(name) for name in elasticities]
+    fields["reliable_counts"] = reliable_counts or []
+    fields["reliable_tier"] = {} if reliable_tier is None else read_reliable_tier(reliable_tier)
+    if reliable_tier is not None and reliable_counts is None:
+        raise InputError(f"--reliable-tier {reliable_tier}: weighs nothing by itself; say --reliable-counts 1,2,3 too")
+    if explain is not None and reliable_counts is not None:
+        raise InputError("--explain: tells one job; --reliable-counts is for the table, leave it out")
     if explain is not None:
         if csv_target is not None or report_target is not None:
             raise InputError("--explain: tells one job; --csv and --report are for the table, leave them out")
@@ -166,23 +183,27 @@ def _compare(
     csv_target: Path | None,
     report_target: Path | None,
 ) -> None:
+    from tasks.backtest_interval import at_interval
     from tasks.backtest_page import check_report, write_report
+    from tasks.backtest_reliable import as_records, run_numbers, tiered
     from tasks.backtest_tables import as_json, write_csv
     from tasks.backtests import DEFAULT_DIRECTORY, KeptCells, Ran, all_cores, open_field, plan, run_cells
     from tasks.local_world import SystemClock
 
     if report_target is not None:
         check_report(report_target)
+    tiered(spec)  # says what cannot be weighed
     clock = SystemClock()
     began_s = clock.now_s()
-    kept = KeptCells(directory or DEFAULT_DIRECTORY)
+    kept, threads = KeptCells(directory or DEFAULT_DIRECTORY), threads or all_cores()
     done: list[Ran] = []
     with bar() as report:
-        field = open_field(spec, report)
+        field, spec = at_interval(open_field(spec, report), spec)
         planned = plan(field, spec)
         notes(field.notes)
         try:
-            done.extend(run_cells(planned, threads=threads or all_cores(), kept=kept, resume=resume, report=report))
+            done.extend(run_cells(planned, threads=threads, kept=kept, resume=resume, report=report))
+            numbers = run_numbers(field, spec, done, threads=threads, kept=kept, resume=resume, report=report)
         except Interrupted as error:
             error.outcome = (
                 f"{len(done)} of {len(planned.cells)} cells are done and kept in {kept.directory}; "
@@ -190,16 +211,20 @@ def _compare(
             )
             raise
         result = as_json(field, spec, done, clock.now_s() - began_s)
+        if spec.reliable_counts:
+            result["reliable"] = as_records(numbers)
         if csv_target is not None:
             write_csv(str(csv_target), result["runs"])
         if report_target is not None:
             report(1, 1, f"drawing {report_target}")
             write_report(report_target, field, spec, done, result)
     if directory is None:
-        kept.forget([ran.key for ran in done])
+        kept.forget([ran.key for ran in (*done, *(each for of in numbers for each in of.runs))])
     write_json(json_target, result)
     if json_target != "-":
         say(outcome_table(result))
+        if spec.reliable_counts:
+            say(reliable_table(result["reliable"]))
         for target in (csv_target, report_target):
             if target is not None:
                 click.echo(f"written: {target}")
@@ -208,8 +233,10 @@ def _compare(
 def _explain(context: click.Context, fields: dict[str, Any], start: str, json_target: str | None) -> None:
     """Tell one job; what would name several cells must be named by an option."""
     from tasks.backtest_explain import explainer
+    from tasks.backtest_interval import at_interval
     from tasks.backtest_spec import ALL, CLAIRVOYANT, SCHEMES, backtest_spec
-    from tasks.backtest_story import story_json, tell
+    from tasks.backtest_story import tell
+    from tasks.backtest_story_json import story_json
     from tasks.backtest_windows import moment_s
     from tasks.backtests import Cell, open_field
 
@@ -228,7 +255,7 @@ def _explain(context: click.Context, fields: dict[str, Any], start: str, json_ta
         )
     start_s = moment_s("--explain", start)
     with bar() as report:
-        field = open_field(spec, report)
+        field, spec = at_interval(open_field(spec, report), spec)
         cell = Cell(spec.schemes[0], spec.zones[0], spec.hours[0])
         story = tell(field, spec, cell, start_s, explainer(field, spec, cell, start_s))
     notes(field.notes)

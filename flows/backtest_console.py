@@ -85,13 +85,34 @@ def outcome_table(result: dict[str, Any]) -> Table:
     return table
 
 
+def reliable_table(records: list[dict[str, Any]]) -> Table:
+    """Return the table of the numbers of reliable machines, from what ``--json`` writes."""
+    from tasks.backtest_reliable import COLUMNS, NAMES, rows
+
+    table = Table(
+        title="Reliable machines: the same jobs with each number of them",
+        title_justify="left",
+        caption="ratio: transient vCPUs for each reliable one; cost and run time as above",
+        caption_justify="left",
+        box=None,
+        padding=(0, 1, 0, 0),
+    )
+    for index, name in enumerate(COLUMNS):
+        last = index == len(COLUMNS) - 1
+        table.add_column(name, justify="left" if index < NAMES or last else "right", no_wrap=not last)
+    for row in rows(records):
+        table.add_row(*row)
+    return table
+
+
 def _span(window: dict[str, str]) -> str:
     return f"{window['from'][:16].replace('T', ' ')} to {window['until'][:16].replace('T', ' ')}"
 
 
 def story_lines(story: "Story") -> None:
     """Tell one job, a line for each thing that happened."""
-    from tasks.backtest_story import story_json, text_of
+    from tasks.backtest_story import text_of
+    from tasks.backtest_story_json import story_json
     from tasks.backtest_windows import clock
 
     told = story_json(story)
@@ -106,7 +127,8 @@ def story_lines(story: "Story") -> None:
         line = f"{clock(happening.at_s, story.start_s)}  {happening.held_vcpus:>4} vCPU  {text_of(happening, story)}"
         console.print(line, markup=False, soft_wrap=True)
         if happening.decision is not None:
-            _show_decision(console, happening.decision)
+            before_s = happening.at_s - (happening.decided_s or happening.at_s)
+            _show_decision(console, happening.decision, before_s)
     console.print(
         f"cost ${told['cost_usd']:.4f}: spot ${told['spot_usd']:.4f}, machines on demand ${told['reliable_usd']:.4f}; "
         f"{told['outcome']['purchases']} purchases, {told['outcome']['evictions']} evictions",
@@ -115,10 +137,11 @@ def story_lines(story: "Story") -> None:
     )
 
 
-def _show_decision(console: Console, decision: Any) -> None:
+def _show_decision(console: Console, decision: Any, before_s: int) -> None:
     from bidding.money import usd
 
-    console.print(f"            why: {decision.reason}", markup=False, soft_wrap=True, style="dim")
+    when = f", {before_s} s before" if before_s > 0 else ""
+    console.print(f"            why{when}: {decision.reason}", markup=False, soft_wrap=True, style="dim")
     for candidate in decision.candidates[1:4]:
         console.print(
             f"            not {candidate.count} x {candidate.market} at {usd(candidate.price_micros)}, bid "

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from flows.bars import progress
+from flows.billing_options import billing_options
 from flows.output import write_text
 from tasks.failures import InputError
 
@@ -29,16 +30,7 @@ _STRIDE = 1000
 @click.option(
     "--requests", metavar="FILE", help="Many requests: CSV or JSON lines: type,zone,count,bid,at,until,hours."
 )
-@click.option(
-    "--billing",
-    metavar="MODEL",
-    default="hourly-refund",
-    show_default=True,
-    help="Or per-second-first-hour-free (EC2 today), or flat (a fixed price).",
-)
-@click.option("--reprice", type=click.Choice(["hour", "change"]), help="per-second-…: when a new price counts. [hour]")
-@click.option("--flat-price", metavar="USD", help="flat: the price per instance-hour.")
-@click.option("--max-life", metavar="H", help="flat: after so many hours every machine is taken.")
+@billing_options
 @click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
 def bill(
     prices: str,

@@ -15,6 +15,7 @@ import click
 from flows.backtest_cli import backtest
 from flows.bench_cli import bench
 from flows.bill_cli import bill
+from flows.billing_options import charge_options
 from flows.evictions_cli import evictions
 from flows.interrupts import Interrupted, interruptible
 from flows.jobs_cli import cost, jobs, stop, submit
@@ -45,9 +46,15 @@ def cli() -> None:
 @click.option("--prices", type=click.Path(path_type=Path), help="Price file to replay. Default: a generated market.")
 @click.option("--catalog", type=click.Path(path_type=Path), help="CSV of instance types. Default: the shipped one.")
 @click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
+@click.option("--availability", multiple=True, metavar="TYPE/ZONE=FILE",
+              help="When machines of a market can be had, whatever is bid (repeat); begins with the run.")  # fmt: skip
 @click.option("--reliable", type=int, default=1, show_default=True, help="On-demand machines that must last.")
 @click.option("--max-vcpus", type=click.IntRange(min=0), default=8, show_default=True, help="Most spot vCPUs held.")
-@click.option("--policy", default="proteus", show_default=True, help="Bidding policy: best, on-demand or proteus.")
+@click.option("--policy", default="best", show_default=True,
+              help="Bidding policy: best, fixed-delta:USD, just-above, on-demand, proteus or standard.")  # fmt: skip
+@click.option("--evictions", metavar="FILE",
+              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of the price history.")  # fmt: skip
+@charge_options
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
 @app_options
 @click.option(

@@ -22,7 +22,9 @@ from flows.interrupts import Interrupted, Interrupts
 from flows.local_job import LocalJob, call_flow, in_thread
 from flows.training_options import application, default_params
 from tasks.applications import check_application
+from tasks.billing import billing_model
 from tasks.data import absolute_data, check_data
+from tasks.eviction_tables import absolute_evictions, job_table
 from tasks.failures import InputError, ProteusError
 from tasks.local_checks import (
     Begun,
@@ -36,6 +38,7 @@ from tasks.local_world import (
     LocalWorld,
     MarketFile,
     SystemClock,
+    check_availability,
     forget_claims,
     generated_market,
     given_market,
@@ -73,6 +76,7 @@ class RunOptions:
     reliable: int
     max_vcpus: int
     policy: str
+    evictions: str | None
     staleness: int
     app: str
     code: str | None
@@ -81,6 +85,10 @@ class RunOptions:
     directory: Path | None
     database: str | None
     endpoint: str | None
+    availability: tuple[str, ...] = ()
+    billing: str = "hourly-refund"
+    reprice: str | None = None
+    flat_price: str | None = None
 
 
 def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
@@ -114,6 +122,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
         if begun is Begun.NEW:
             check_application(spec.training)
             check_data(spec)
+            job_table(spec)
         with _begun(job_id, directory, begun), own_directory(directory):
             start_s: float = market.start_s
             verb = "starting"
@@ -124,8 +133,19 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
                 verb = f"goes on after {clock_time(start_s - market.start_s)} of market time; starting"
             make_database(url)
             if options.prices is None and not market.path.exists():
-                write_generated(market, options.catalog, options.seed, options.hours)
-            world = LocalWorld(directory, market.path, options.catalog, start_s, options.scale, 120, options.endpoint)
+                bids_decide = not options.availability
+                write_generated(market, options.catalog, options.seed, options.hours, bids_decide=bids_decide)
+            world = LocalWorld(
+                directory,
+                market.path,
+                options.catalog,
+                start_s,
+                options.scale,
+                120,
+                options.endpoint,
+                options.availability,
+                market.start_s,
+            )
             progress.say(f"job {job_id}: {verb} a Prefect API and a market on this machine; state in {directory}")
             with local_world(world, variables) as clock:
                 progress.say(f"Prefect UI at {world.prefect.ui_url}")
@@ -160,6 +180,7 @@ def _check_numbers(options: RunOptions) -> None:
         policy(options.policy)
     except ValueError as error:
         raise InputError(f"--policy: {error}") from None
+    billing_model(options.billing, flat_price=options.flat_price, reprice=options.reprice)  # says what is wrong
 
 
 def _variables(options: RunOptions, directory: Path) -> dict[str, str]:
@@ -180,6 +201,8 @@ def _market(options: RunOptions, directory: Path) -> MarketFile:
         market = generated_market(directory / "prices.csv.gz", options.markets, options.catalog, _HISTORY_DAYS)
     else:
         market = given_market(options.prices, options.markets, options.catalog, options.hours)
+    if options.availability:
+        check_availability(options.availability, market, options.endpoint)
     if 0 < options.max_vcpus < market.smallest_vcpus:
         raise InputError(
             f"--max-vcpus {options.max_vcpus}: the smallest machine of these markets has {market.smallest_vcpus}; give "
@@ -229,6 +252,10 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "allocation_vcpus": None if options.policy in AT_ONCE else max(_ALLOCATION_VCPUS, market.smallest_vcpus),
             "max_vcpus": options.max_vcpus,
             "policy": options.policy,
+            "evictions": absolute_evictions(options.evictions or ""),
+            "billing": options.billing,
+            "reprice": options.reprice,
+            "flat_price": options.flat_price,
         },
     }
     try:

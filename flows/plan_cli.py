@@ -26,6 +26,7 @@ _SECONDS = click.IntRange(min=0)
 @click.option("--cap", "max_spot_vcpus", type=_COUNT, metavar="VCPUS",
               help="Most spot vCPUs held. Default: 756 for 512 of the cluster.")  # fmt: skip
 @click.option("--reliable", metavar="COUNTxTYPE", help="Machines on demand beside them; 0: none. Default: 1 to 3.")
+@click.option("--reliable-tier", metavar="FILE", help="JSON of what their number is weighed by: {model_bytes, ...}.")
 @click.option("--lambda", "eviction_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost to an eviction. [60]")
 @click.option("--sigma", "resize_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost to a change. [20]")
 @click.option("--prices", metavar="FILE", help="Price file, as `proteus traces describe` reads. Default: generated.")
@@ -36,6 +37,8 @@ _SECONDS = click.IntRange(min=0)
 @click.option("--leave-out", metavar="TYPE,...", help="Types that are not bid in. [m1.small,t1.micro]")
 @click.option("--from", "evaluate_from", metavar="TIME",
               help="Jobs begin from here (UTC day or time), what is before is learnt from. Default: the last third.")  # fmt: skip
+@click.option("--evictions", metavar="FILE",
+              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of what is before.")  # fmt: skip
 @click.option("--allow-gaps", is_flag=True, help="Hold the last prices over more than two days without any.")
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME,...",
               help="Compare these. Default: on-demand,standard+checkpoint,proteus,best.")  # fmt: skip
@@ -101,6 +104,10 @@ def _fields(job_file: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
 
         works = "vcpu_hours" in fields or "hours" in fields
         fields = spec_of_job(read_job(job_file), str(job_file), works=works) | fields
+    if "reliable_tier" in fields:
+        from tasks.backtest_spec import read_reliable_tier
+
+        fields["reliable_tier"] = read_reliable_tier(fields["reliable_tier"])
     if fields.get("markets"):
         fields.setdefault("left_out", [])  # who names a market means it
     return fields

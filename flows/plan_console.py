@@ -10,6 +10,7 @@ from bidding.model import HOUR_S
 from bidding.money import usd
 from flows.console import clock_time
 from tasks.plan_figures import Outlook, percent, spread
+from tasks.plan_reliable import rows
 
 if TYPE_CHECKING:
     from tasks.plan import Candidate, JobPlan
@@ -20,6 +21,7 @@ SHOWN = 12
 _WIDTH = 170
 _SCHEMES = ("scheme", "cost", "p10", "p50", "p90", "of on demand", "time", "p10", "p50", "p90")
 _CANDIDATES = ("market", "now", "of on demand", "free hours", "after", "cost", "p10", "p90", "time", "p90")
+_RELIABLE = ("machines", "ratio", "stage", "an hour", "with failures", "time", "will not do")
 
 
 def show(plan: "JobPlan") -> None:
@@ -33,9 +35,14 @@ def show(plan: "JobPlan") -> None:
     hidden = len(plan.candidates) - SHOWN
     if hidden > 0:
         console.print(f"... and {hidden} more; --json FILE has them all", markup=False)
+    if plan.reliable is not None:
+        console.print()
+        console.print(_reliable(plan))
     console.print()
     text = plan.recommendation.text
     console.print(text[0].upper() + text[1:], style="bold", markup=False, soft_wrap=True)
+    if plan.reliable is not None and plan.reliable.text:
+        console.print(plan.reliable.text, markup=False, soft_wrap=True)
 
 
 def _job(plan: "JobPlan") -> str:
@@ -81,6 +88,16 @@ def _candidates(plan: "JobPlan") -> Table:
     table = _table(title, 1, *_CANDIDATES, *_limits(plan), "unfinished")
     for each in plan.candidates[:SHOWN]:
         table.add_row(*_candidate(each))
+    return table
+
+
+def _reliable(plan: "JobPlan") -> Table:
+    assert plan.reliable is not None, "looked at before"
+    title = f"Numbers of reliable machines, under {plan.reliable.scheme} (*: the job's own)"
+    table = _table(title, 1, *_RELIABLE)
+    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    for row in rows(plan.reliable, plan.job):
+        table.add_row(*row)
     return table
 
 

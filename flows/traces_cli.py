@@ -1,25 +1,17 @@
 """The verbs `proteus traces …`: look at price files, make them, turn one form into another."""
 
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from flows.bars import progress
 from flows.output import write_json
+from flows.traces_console import show, span, title
 from tasks.failures import InputError
-
-if TYPE_CHECKING:
-    from tasks.traces import FileSummary, MarketSummary
 
 _DEFAULT_TYPES = "c4.large,c4.xlarge,m4.large,r3.large"
 _DEFAULT_ZONES = "us-east-1a,us-east-1b"
-_HOUR_S = 3600
-_DAY_S = 86_400
 
 
 @click.group()
@@ -57,8 +49,9 @@ def describe_files(
 ) -> None:
     """Show what price files hold: a table of the markets, and a picture.
 
-    The mean is by time. A spike is a rise above the on-demand price, which the catalogue knows. Several files are
-    shown one after the other, for the letters of zones differ between accounts.
+    The mean is by time. A spike is a rise above the on-demand price, which the catalogue knows. A second table says what
+    the prices do: how high they stand, how often and how far they rise, and whether the past tells when. Several files
+    are shown one after the other, for the letters of zones differ between accounts.
 
     \b
     Example:
@@ -77,11 +70,11 @@ def describe_files(
             summaries.append(describe(name, found, known))
             if plot is not None:
                 report(done, len(files), f"drawing {plot}")
-                draw(plot, _title(summaries[-1]), found, known)
+                draw(plot, title(summaries[-1]), found, known)
     # The figures wait for every file: bad input leaves nothing half told.
     if json_target != "-":
         for summary in summaries:
-            _show(summary)
+            show(summary)
         if plot is not None:
             click.echo(f"picture: {plot}")
     write_json(json_target, {"files": [summary.as_json() for summary in summaries]})
@@ -97,7 +90,7 @@ def describe_files(
 @click.option("--zones", default=_DEFAULT_ZONES, show_default=True, help="Zones, with commas between.")
 @click.option(
     "--climate",
-    type=click.Choice(["typical", "lively"]),
+    type=click.Choice(["typical", "lively", "rush-hours"]),
     default="typical",
     show_default=True,
     help="Like the real markets of 2015 and 2016, or with an eviction in nearly any two hours.",
@@ -191,71 +184,8 @@ def _check_json(target: str | None) -> None:
 def _say_written(json_target: str | None, out: str, made: Any) -> None:
     events = sum(len(trace) for trace in made.values())
     if json_target != "-":
-        click.echo(f"{out}: {len(made)} markets, {events:,} events, {_span(made.first_s, made.last_s)}")
+        click.echo(f"{out}: {len(made)} markets, {events:,} events, {span(made.first_s, made.last_s)}")
     write_json(
         json_target,
         {"file": out, "markets": len(made), "events": events, "from_s": made.first_s, "until_s": made.last_s},
     )
-
-
-# How it looks
-
-
-def _day(at_s: int) -> str:
-    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d}"
-
-
-def _minute(at_s: int) -> str:
-    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M}"
-
-
-def _span(from_s: int, until_s: int) -> str:
-    return f"{_day(from_s)} to {_day(until_s)} ({(until_s - from_s) / _DAY_S:.1f} days)"
-
-
-def _length(seconds: int) -> str:
-    if seconds < 2 * _HOUR_S:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / _HOUR_S:.1f} h" if seconds < 3 * _DAY_S else f"{seconds / _DAY_S:.1f} d"
-
-
-def _title(summary: "FileSummary") -> str:
-    return f"{summary.file.rsplit('/', 1)[-1]}: {_span(summary.from_s, summary.until_s)}, UTC"
-
-
-def _row(of: "MarketSummary") -> list[str]:
-    return [
-        of.market,
-        f"{of.events:,}",
-        f"{(of.until_s - of.from_s) / _DAY_S:.1f} d",
-        f"{of.mean_usd:.4f}",
-        f"{of.min_usd:.4f}",
-        f"{of.max_usd:.4f}",
-        "-" if of.on_demand_usd is None else f"{of.on_demand_usd:.4f}",
-        "-" if of.share_above is None else f"{of.share_above:.2%}",
-        "-" if of.spikes is None else str(of.spikes),
-        _length(of.largest_gap_s),
-    ]
-
-
-def _show(summary: "FileSummary") -> None:
-    # Elsewhere than on a terminal a line is as long as it must be: no figure is cut.
-    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=160)
-    console.print(
-        f"{summary.file}: {len(summary.markets)} markets, {summary.events:,} events, "
-        f"{_span(summary.from_s, summary.until_s)}",
-        soft_wrap=True,
-        markup=False,
-    )
-    if summary.silence_s:
-        silence = f"{_length(summary.silence_s)} from {_minute(summary.silent_from_s)} UTC"
-        console.print(f"longest time without any event: {silence}", soft_wrap=True)
-    table = Table(
-        box=None, padding=(0, 1, 0, 0), caption="dollars an hour; the mean is by time", caption_justify="left"
-    )
-    table.add_column("market", no_wrap=True)
-    for title in ("events", "span", "mean", "min", "max", "on demand", "above it", "spikes", "largest gap"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for of in summary.markets:
-        table.add_row(*_row(of))
-    console.print(table)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bidding.evictions.capacity import NO_CAPACITY_MICROS
 from bidding.money import MICROS_PER_DOLLAR
 from bidding.traces import Trace
 
@@ -166,7 +167,8 @@ def price_lines(lines: Sequence[PriceLine], from_s: int, until_s: int, job: tupl
     for index, line in enumerate(lines):
         shown = line.trace.between(from_s, until_s)
         times = np.append(np.maximum(shown.times_s, from_s), until_s).astype("datetime64[s]")
-        prices = np.append(shown.prices_micros, shown.prices_micros[-1:]) / MICROS_PER_DOLLAR * line.scale
+        micros = np.append(shown.prices_micros, shown.prices_micros[-1:])
+        prices = np.where(micros < NO_CAPACITY_MICROS, micros / MICROS_PER_DOLLAR * line.scale, np.nan)
         axis.step(
             times[: len(prices)], prices, where="post", lw=1.0, color=_COLOURS[(1, 3, 2)[index % 3]], label=line.name
         )

@@ -5,7 +5,8 @@ is added. So a booking may be repeated, come late or be left out without harm, a
 comes back is a line of its own.
 
 Every instance is billed by itself; the lines of an hour are the sums over the instances of an allocation. As an hour has
-one refund, that is booked when it can grow no more: when the hour is over, or no instance lives.
+one refund, that is booked when it can grow no more: when the hour is over, or no instance lives. Where seconds are paid,
+so is the charge itself: until then an hour in progress costs what the ledger does not say yet.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,10 @@ from infra.records import AllocationRecord, LedgerKind, LedgerLine
 from infra.store import Store
 
 _NO_PRICES = Trace(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+#: The note of a charge for the seconds of an hour, which is booked when that is over.
+BY_SECOND = "spot, by the second"
 
 
 class BillingError(ProteusError):
@@ -56,7 +61,7 @@ def book(
     ----------
     price_traces : a `TraceSet`, or the traces of the job's markets by market, from before each launch on.
     catalog : says what on-demand machines cost on the day of their launch.
-    now_s : hours that begin, and ends that happen, at or before this time are booked.
+    now_s : hours that begin (where seconds are paid: end), and ends that happen, at or before this time are booked.
     spot_billing : how spot allocations are charged; None is `HourlyRefund`.
 
     Raises
@@ -101,17 +106,17 @@ def due_lines(
 def compare(records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], due: Sequence[LedgerLine]) -> Booking:
     """Return what `booked` lacks of `due`, and where the two differ. Pure.
 
-    What was charged for instances that had ended when the hour began, because their end was learned of later, is taken
-    back by the hour's refund.
+    What was charged for instances that had ended when the hour began (where seconds are paid: before it was over), because
+    their end was learned of later, is taken back by the hour's refund.
     """
     there = {line.entry_id: line for line in booked}
-    excess = _excess(records, booked)
+    excess = _excess(records, booked, due)
     wanted = {line.entry_id: line for line in due}
     last = {line.allocation_id: line.hour_index for line in due if line.kind is LedgerKind.CHARGE}
     ended = {record.allocation_id for record in records if not record.alive}
     for line_id, amount in excess.items():
         line = there[line_id]
-        back = _refund(line, line.at_s, amount, "ended before this hour began")
+        back = _refund(line, line.at_s, amount, "ended before what was charged")
         with_it = wanted.get(back.entry_id)
         if with_it is not None:
             wanted[back.entry_id] = replace(with_it, amount_micros=with_it.amount_micros - amount)
@@ -126,29 +131,43 @@ def compare(records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], d
     return Booking(tuple(added), tuple(disputed))
 
 
-def _excess(records: Sequence[AllocationRecord], booked: Sequence[LedgerLine]) -> dict[str, Micros]:
-    """Return how much too much was charged for instances that had ended when their hour began, by the charge's id."""
+def _excess(
+    records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], due: Sequence[LedgerLine]
+) -> dict[str, Micros]:
+    """Return how much too much was charged for instances that had ended by then, by the charge's id.
+
+    Where the price is another one now, the difference is no such excess.
+    """
     by_id = {record.allocation_id: record for record in records}
+    dues = {line.entry_id: line for line in due}
     found = {}
     for line in booked:
         record = by_id.get(line.allocation_id)
         if record is None or line.kind is not LedgerKind.CHARGE:
             continue
         alive = sum(life.count for life in record.lives if life.alive_at(line.at_s))
-        if alive < record.allocation.count and line.amount_micros > alive * line.price_micros:
-            found[line.entry_id] = line.amount_micros - alive * line.price_micros
+        owed = alive * line.price_micros if alive < record.allocation.count else line.amount_micros
+        if line.note == BY_SECOND and alive:
+            now = dues.get(line.entry_id, line)
+            owed = now.amount_micros if now.price_micros == line.price_micros else line.amount_micros
+        if line.amount_micros > owed:
+            found[line.entry_id] = line.amount_micros - owed
     return found
 
 
 def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: int) -> list[LedgerLine]:
-    """Return the lines of one allocation: for each hour what its instances are charged, and what of it comes back."""
+    """Return the lines of one allocation: for each hour what its instances are charged, and what of it comes back.
+
+    Each instance is charged by itself, so that it does not matter which of them end alike.
+    """
+    note = "on demand" if record.allocation.bid_micros is None else BY_SECOND if model.by_second else "spot"
     charged: dict[int, LedgerLine] = {}
     back: dict[int, tuple[Micros, int]] = {}
     for life in record.lives:
         known = not life.alive_at(now_s)
         charges = model.charges(
             trace,
-            life.count,
+            1,
             record.allocation.launched_at_s,
             life.ended_at_s if known else None,
             life.end_cause if known else None,
@@ -163,18 +182,21 @@ def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: i
                 at_s=charge.hour_start_s,
                 price_micros=charge.price_micros,
                 amount_micros=0,
-                note="on demand" if record.allocation.bid_micros is None else "spot",
+                note=note,
             )
-            charged[line.hour_index] = replace(line, amount_micros=line.amount_micros + charge.amount_micros)
+            amount = charge.amount_micros * life.count
+            charged[line.hour_index] = replace(line, amount_micros=line.amount_micros + amount)
             if charge.refunded:
                 assert life.ended_at_s is not None, "only an end brings a refund"
-                amount, at_s = back.get(line.hour_index, (0, 0))
-                back[line.hour_index] = (amount + charge.amount_micros, max(at_s, life.ended_at_s))
+                before, at_s = back.get(line.hour_index, (0, 0))
+                back[line.hour_index] = (before + amount, max(at_s, life.ended_at_s))
     all_gone = not any(life.alive_at(now_s) for life in record.lives)
     lines = []
     for hour, line in sorted(charged.items()):
-        lines.append(line)
-        if hour in back and (all_gone or line.at_s + HOUR_S <= now_s):
+        is_over = all_gone or line.at_s + HOUR_S <= now_s
+        if is_over or not model.by_second:
+            lines.append(line)
+        if hour in back and is_over:
             amount, at_s = back[hour]
             lines.append(_refund(line, at_s, amount, str(EndCause.EVICTED)))
     return lines

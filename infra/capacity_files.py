@@ -1,11 +1,12 @@
 """What is told of capacity: the advisor's bands, and availability traces. Each fault is one line."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bidding.evictions.capacity import Band, availability_trace
-from bidding.traces import Trace
+from bidding.model import Market
+from bidding.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.input_files import Source, read_text
 
@@ -72,6 +73,32 @@ def read_availability(source: Source, begins_s: int = 0) -> Trace:
         raise InputError(
             f'{source}: is no availability trace ({reason}); want {{"metadata": {{"gap_seconds": …}}, "data": […]}}'
         ) from None
+
+
+def read_availabilities(given: Sequence[str], begins_s: int = 0) -> TraceSet:
+    """Return availability traces by market, each given as ``FILE`` or ``TYPE/ZONE=FILE``.
+
+    A file without a name before it is of the market that it is called after, ``ZONE_TYPE.json``.
+
+    Raises
+    ------
+    InputError
+        If one cannot be used, or two are of one market.
+    """
+    traces: dict[Market, Trace] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals:
+            zone, _, kind = text.rsplit("/", 1)[-1].partition(".")[0].partition("_")
+            name, path = f"{kind}/{zone}", text
+        try:
+            market = Market.parse(name)
+        except ValueError as error:
+            raise InputError(f"--availability: {error}; write TYPE/ZONE=FILE") from None
+        if market in traces:
+            raise InputError(f"--availability {text}: {market} has a trace already; name the market, as TYPE/ZONE=FILE")
+        traces[market] = read_availability(path, begins_s)
+    return TraceSet(traces)
 
 
 def _json(source: Source) -> Any:

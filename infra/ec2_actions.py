@@ -256,7 +256,9 @@ class Ec2Actions:
         marked_at_s = self._market.marked_at_s(fact.instance_id)
         if fact.ended_at_s is not None:
             evicted = fact.end_cause is EndCause.EVICTED
-            code = "instance-terminated-by-price" if evicted else "instance-terminated-by-user"
+            lasts = self._market.has_capacity(fact.market, fact.ended_at_s)
+            why = "by-user" if not evicted else "by-price" if lasts else "no-capacity"
+            code = f"instance-terminated-{why}"
             since_s = fact.ended_at_s
         elif marked_at_s is not None:
             code, since_s = "marked-for-termination", marked_at_s

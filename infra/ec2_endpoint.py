@@ -26,13 +26,15 @@ from aiohttp import web
 
 from bidding.model import InstanceFact
 from bidding.ports import MarketError
+from bidding.traces import TraceSet
+from infra.capacity_files import read_availabilities
 from infra.clock import Clock, open_clock
 from infra.ec2_actions import Ec2Actions
 from infra.ec2_instances import Machines
 from infra.ec2_protocol import Ec2Error, Ec2Protocol
 from infra.errors import InputError, ProteusError
 from infra.faults import Fault, FaultKind
-from infra.market_state import file_digest, read_state, write_state
+from infra.market_state import file_digest, read_state, traces_digest, write_state
 from infra.metadata import Metadata
 from infra.simmarket import ChangeKind, NoticeMode, SimSpotMarket
 
@@ -190,6 +192,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--notice", type=NoticeMode, choices=list(NoticeMode), default=NoticeMode.LEAD)
     parser.add_argument("--boot-s", type=int, default=0, help="market seconds from launch to boot")
     parser.add_argument("--max-life-s", type=int, help="market seconds after which a spot instance is taken anyway")
+    parser.add_argument("--availability", action="append", default=[], metavar="[TYPE/ZONE=]FILE",
+                        help="availability trace: when spot machines can be had, whatever is bid")  # fmt: skip
+    parser.add_argument("--availability-from", type=int, default=0, help="market second at which these begin")
     parser.add_argument("--seed", default=None, help="makes the same instance ids again")
     parser.add_argument("--pass-env", action="append", default=[], metavar="NAME", help="variable for every machine")
     parser.add_argument("--parent-pid", type=int, help="end when this process does")
@@ -201,8 +206,9 @@ def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
     from infra.prices import read_catalog, read_prices
 
     day = datetime.fromtimestamp(clock.now_s(), UTC).date()
+    traces = read_prices(options.prices)
     return SimSpotMarket(
-        read_prices(options.prices),
+        traces,
         read_catalog(options.catalog).at(day),
         clock.now_s,
         notice_s=options.notice_s,
@@ -210,18 +216,32 @@ def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
         boot_s=options.boot_s,
         max_life_s=options.max_life_s,
         seed=options.seed if options.seed is not None else secrets.token_hex(8),
+        availability=_availability(options, traces),
     )
+
+
+def _availability(options: argparse.Namespace, traces: TraceSet) -> TraceSet:
+    found = read_availabilities(options.availability, options.availability_from)
+    for market in found:
+        if market not in traces:
+            raise InputError(f"--availability: {market} has no prices in {options.prices}; name one that has")
+    return found
 
 
 def _memory(market: SimSpotMarket, options: argparse.Namespace) -> Callable[[], None]:
     """Have the market go on from its file, if it has one; return what keeps that file up to date."""
     if options.state is None:
         return lambda: None
-    digest = file_digest(options.prices)
+    digest = file_digest(options.prices) + traces_digest(market.availability)
     before = read_state(options.state)
     if before is not None:
         if before.prices != digest:
-            raise InputError(f"--prices {options.prices}: is not the file that {options.state} goes on from; name that")
+            also = (
+                f" (or --availability {', '.join(options.availability)} not its traces)" if options.availability else ""
+            )
+            raise InputError(
+                f"--prices {options.prices}: is not the file that {options.state} goes on from{also}; name that"
+            )
         market.restore(before)
     return lambda: write_state(options.state, market.state(digest))
 

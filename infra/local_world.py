@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -85,6 +85,8 @@ class LocalWorld:
     scale : market seconds per real second.
     notice_s : warning before an eviction, in market seconds.
     endpoint_url : an endpoint that runs already; None starts one.
+    availability, availability_from_s : availability traces of the market, ``[TYPE/ZONE=]FILE`` each, and the market time at
+        which they begin.
     """
 
     def __init__(
@@ -96,6 +98,8 @@ class LocalWorld:
         scale: float,
         notice_s: int,
         endpoint_url: str | None = None,
+        availability: Sequence[str] = (),
+        availability_from_s: int = 0,
     ) -> None:
         self.directory = directory
         self._prices = prices
@@ -104,6 +108,8 @@ class LocalWorld:
         self._scale = scale
         self._notice_s = notice_s
         self.endpoint_url = endpoint_url
+        self._availability = tuple(availability)
+        self._availability_from_s = availability_from_s
         self._clock_file = clock_file(directory)
         self._endpoint: Child | None = None
         self.prefect = LocalPrefect(directory / "prefect", directory / "logs" / "prefect.log")
@@ -162,6 +168,9 @@ class LocalWorld:
         ]
         if self._catalog is not None:
             command += ["--catalog", str(self._catalog)]
+        for each in self._availability:
+            command += ["--availability", each]
+        command += ["--availability-from", str(self._availability_from_s)]
         self._endpoint = Child(command, self.directory / "logs" / "endpoint.log", {**os.environ, **LOCAL_AWS}).start()
         clock = SystemClock()
         deadline_s = clock.now_s() + 60

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bidding.model import EndCause, LaunchRequest, Market
+from bidding.traces import Trace
 from infra.errors import InputError
 
 SCHEMA = 1
@@ -31,7 +32,7 @@ class InstanceState:
 
 @dataclass(frozen=True, slots=True)
 class MarketState:
-    """What a market has sold, in order, at market time `now_s`; `prices` is the digest of the file it replays."""
+    """What a market has sold, in order, at market time `now_s`; `prices` is the digest of what it replays."""
 
     now_s: int
     seed: str
@@ -83,6 +84,15 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, as `MarketState.prices` holds it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def traces_digest(traces: Mapping[Market, Trace]) -> str:
+    """Return a digest of traces; nothing where there are none."""
+    sha = hashlib.sha256()
+    for market, trace in traces.items():
+        sha.update(f"{market} {len(trace)}".encode())
+        sha.update(trace.times_s.tobytes() + trace.prices_micros.tobytes())
+    return sha.hexdigest() if traces else ""
 
 
 def _instance(record: Mapping[str, Any]) -> InstanceState:

@@ -199,7 +199,8 @@ class LedgerKind(StrEnum):
 class LedgerLine:
     """Money for one billing hour of an allocation: a charge is positive, a refund negative. Never edited, only added.
 
-    `at_s` is when it fell due; `price_micros` the hourly price of one instance.
+    `at_s` is when it fell due, or where seconds are paid, when their hour began; `price_micros` the hourly price of one
+    instance.
     """
 
     job_id: str

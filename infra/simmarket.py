@@ -1,4 +1,7 @@
-"""A simulated spot market: the rules of the bid era over price traces, free of I/O, driven by whoever tells it the time.
+"""A simulated spot market: the rules of EC2 over price traces, free of I/O, driven by whoever tells it the time.
+
+Of the bid era: a price that passes the bid takes the machine. And of today's, where availability traces are given: what
+cannot be had any more is taken, whatever was bid, and nothing is sold until it can be had again.
 
 It is itself a `SpotMarket`, and the truth behind the EC2-compatible endpoint. Given the same traces, calls and times it
 does the same, to the second. Invariants: an instance that ended stays as it ended; nothing happens twice; changes come
@@ -17,11 +20,13 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from types import MappingProxyType
 
+from bidding.evictions.capacity import DOWN, UP
 from bidding.model import EndCause, InstanceFact, InstanceState, InstanceType, LaunchRequest, Market, PricePoint
 from bidding.money import Micros, to_dollars
 from bidding.ports import BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
-from bidding.traces import TraceSet
+from bidding.traces import Trace, TraceSet
 from infra.faults import Fault, FaultKind, FaultScript
 from infra.market_state import InstanceState as Remembered
 from infra.market_state import MarketState
@@ -30,10 +35,11 @@ _TOKEN_LENGTH = 64
 _USER_DATA_BYTES = 16384
 #: EC2 wants a bid of more than a tenth of a cent.
 _LEAST_BID: Micros = 1000
+_NO_TRACES: Mapping[Market, Trace] = MappingProxyType({})
 
 
 class NoticeMode(StrEnum):
-    """Whether an eviction by price is announced."""
+    """Whether an eviction is announced."""
 
     LEAD = "lead"
     NONE = "none"
@@ -90,9 +96,11 @@ class SimSpotMarket:
     Parameters
     ----------
     traces : prices; they also say which zones there are.
+    availability : whether spot machines can be had (`bidding.evictions.capacity`); always, in a market without such a
+        trace and outside of its time.
     catalog : the instance types there are, by name.
     now_s : tells market time, as `Clock.now_s` does; it is asked at every call and floored to whole seconds.
-    notice_s : an eviction by price is announced so long before it, or at launch if that is later.
+    notice_s : an eviction is announced so long before it, or at launch if that is later.
     notice : whether it is announced at all.
     boot_s : an instance is pending so long.
     max_life_s : a spot instance is taken (announced) at this age; None: at no age.
@@ -112,8 +120,10 @@ class SimSpotMarket:
         max_life_s: int | None = None,
         remember_s: int | None = None,
         seed: str = "",
+        availability: Mapping[Market, Trace] = _NO_TRACES,
     ) -> None:
         self.traces = traces
+        self.availability = availability
         self.catalog = catalog
         self.zones: tuple[str, ...] = tuple(sorted({market.zone for market in traces.markets}))
         self._clock = now_s
@@ -224,6 +234,11 @@ class SimSpotMarket:
         """Return one instance as it is by the market's time; `KeyError` if there is no such instance."""
         return self._fact(self._held[instance_id])
 
+    def has_capacity(self, market: Market, at_s: int) -> bool:
+        """Whether spot machines can be had in a market at a time."""
+        up = self.availability.get(market)
+        return up is None or up.price_at(at_s) != DOWN
+
     def marked_at_s(self, instance_id: str) -> int | None:
         """Return when the instance was marked for eviction; None if it is not."""
         held = self._held[instance_id]
@@ -318,7 +333,7 @@ class SimSpotMarket:
 
     def _check_bid(self, market: Market, bid_micros: Micros, now_s: int) -> None:
         price_micros = self.traces[market].price_at(now_s)
-        if price_micros is None:
+        if price_micros is None or not self.has_capacity(market, now_s):
             raise _no_capacity(market)
         if price_micros > bid_micros:
             raise LaunchRefused(
@@ -357,6 +372,9 @@ class SimSpotMarket:
         if request.bid_micros is None:
             return None
         ends = [self.traces[request.market].first_above(request.bid_micros, now_s)]
+        up = self.availability.get(request.market)
+        if up is not None:
+            ends.append(up.first_above(UP, now_s))
         if self._max_life_s is not None:
             ends.append(now_s + self._max_life_s)
         return min((end for end in ends if end is not None), default=None)

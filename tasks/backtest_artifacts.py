@@ -20,7 +20,9 @@ from infra.backtest_plots import by_zone, cost_and_time, png
 from infra.clock import SystemClock
 from infra.job_plot import can_draw
 from tasks.backtest_field import Field
+from tasks.backtest_interval import at_interval
 from tasks.backtest_page import bars, page
+from tasks.backtest_reliable import as_records, run_numbers, tiered
 from tasks.backtest_spec import BacktestSpec
 from tasks.backtest_tables import as_json, flat
 from tasks.backtests import DEFAULT_DIRECTORY, KeptCells, Ran, all_cores, open_field, plan, run_cells
@@ -45,14 +47,19 @@ def compare(spec: BacktestSpec) -> Compared:
     """Run the backtest of `spec`; what an earlier run of the same has kept before it died is taken."""
     clock, progress = SystemClock(), _Progress()
     began_s = clock.now_s()
-    kept = KeptCells(DEFAULT_DIRECTORY)
-    field = open_field(spec, progress.show)
+    kept, threads = KeptCells(DEFAULT_DIRECTORY), all_cores()
+    tiered(spec)  # says what cannot be weighed
+    field, spec = at_interval(open_field(spec, progress.show), spec)
     for note in field.notes:
         _log.warning("%s", note)
     planned = plan(field, spec)
-    runs = list(run_cells(planned, threads=all_cores(), kept=kept, resume=True, report=progress.show))
-    kept.forget([ran.key for ran in runs])
-    return Compared(field, spec, runs, as_json(field, spec, runs, clock.now_s() - began_s))
+    runs = list(run_cells(planned, threads=threads, kept=kept, resume=True, report=progress.show))
+    numbers = run_numbers(field, spec, runs, threads=threads, kept=kept, resume=True, report=progress.show)
+    kept.forget([ran.key for ran in (*runs, *(each for of in numbers for each in of.runs))])
+    result = as_json(field, spec, runs, clock.now_s() - began_s)
+    if spec.reliable_counts:
+        result["reliable"] = as_records(numbers)
+    return Compared(field, spec, runs, result)
 
 
 @touch("publish table")

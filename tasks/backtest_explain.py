@@ -1,122 +1,108 @@
-"""Why a simulated job bought what it bought: the live policy, asked again with what the job held and saw."""
+"""Why a simulated job did what it did: the reasons that the live engine wrote down, which goes through the same job."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as a_field
 
-from bidding.actions import Acquire, Lapse, Renew, Wait
-from bidding.backtest.by_engine import RELIABLE, job_model, run_by_engine
-from bidding.backtest.schemes import Rule
-from bidding.backtest.setting import Setting
-from bidding.decisions import Decision, MarketView
-from bidding.model import HOUR_S, Allocation, InstanceType, Market, Tier
-from bidding.policies import POLICIES, policy
+from bidding.actions import Acquire, Lapse, Order, Renew, Wait
+from bidding.backtest.by_engine import Told, run_by_engine
+from bidding.decisions import Decision
+from bidding.events import AllocationGranted, Event
+from bidding.model import HOUR_S, Market
+from bidding.money import Micros
 from tasks.backtest_field import Field
 from tasks.backtest_spec import BacktestSpec
 from tasks.backtest_story import Explainer, Life
 from tasks.backtests import Cell, setting_of
 
+#: What tells an allocation from all others: market, instances, bid, and the second of its grant.
+_Grant = tuple[Market, int, Micros, int]
+
 
 def explainer(field: Field, spec: BacktestSpec, cell: Cell, start_s: int) -> Explainer | None:
-    """Return what tells the reasons of a scheme that has a live policy of its name; None where it has none.
+    """Return what tells the reasons of a scheme whose rule a live policy decides as; None where none does.
 
     Notes
     -----
-    The view is rebuilt from what became of the allocations. What the job had decided for an hour that it did not see
-    (its end, or an eviction, came first) is not to be told from that: then each answer is tried, and a decision counts
-    only if it is what was done. So no reason is told that was not the reason.
+    A reason counts only where the engine held, and did, what the simulated job did. So no reason is told that was not
+    the reason.
     """
     scheme = spec.scheme(cell.scheme)
-    setting = setting_of(scheme, spec, field.reference, cell.hours)
-    if cell.scheme not in POLICIES or scheme.rule is Rule.NONE or setting.checkpoint_s:
+    if scheme.policy is None:
         return None
     (markets,) = field.zones([cell.zone]).values()
-    if scheme.rule is not Rule.PROTEUS:  # other policies see more than the view below shows
-        return _by_journal(field, cell.scheme, markets, setting, start_s)
-    decides = policy(cell.scheme)
-    job = job_model(setting)
-    reliable = InstanceType(RELIABLE.instance_type, setting.reliable_vcpus, 0.0, setting.reliable_micros)
-    types = {**field.types, reliable.name: reliable}
-
-    def view(at_s: int, held: Iterable[Life], lost: Iterable[Life], renewed: bool) -> MarketView:
-        footprint, paid_until_s = [], {}
-        if setting.reliable_count:
-            footprint.append(Allocation("reliable", RELIABLE, setting.reliable_count, start_s, Tier.RELIABLE))
-        for life in held:
-            until_s = _decided_until_s(life, at_s, setting.renewal_lead_s, renewed)
-            if until_s is not None:
-                name = f"#{life.number}"
-                footprint.append(
-                    Allocation(name, life.market, life.count, life.granted_s, Tier.TRANSIENT, life.bid_micros)
-                )
-                paid_until_s[name] = until_s
-        prices = {market: field.traces[market].price_at(at_s) for market in markets}
-        return MarketView(
-            now_s=at_s,
-            job=job,
-            prices={market: price for market, price in prices.items() if price is not None},
-            types=types,
-            footprint=tuple(footprint),
-            evictions=field.evictions,
-            cooling=frozenset(life.market for life in lost),
-            paid_until_s=paid_until_s,
-        )
-
-    def explain(at_s: int, bought: Life | None, held: tuple[Life, ...], lost: tuple[Life, ...]) -> Decision | None:
-        made = None if bought is None else (bought.market, bought.count, bought.bid_micros)
-        for renewed in (True, False):
-            decision = decides.acquisition(view(at_s, held, lost, renewed))
-            best = decision.chosen
-            if (None if best is None else (best.market, best.count, best.bid_micros)) == made:
-                return decision
-        return None
-
-    return explain
+    told = run_by_engine(
+        field.traces,
+        markets,
+        field.types,
+        field.evictions,
+        field.foresight,
+        scheme,
+        start_s,
+        field.reference,
+        setting_of(scheme, spec, field.reference, cell.hours),
+    )
+    return _Reasons(_lives(told, markets)).read(told.journal)
 
 
-def _by_journal(field: Field, name: str, markets: tuple[Market, ...], setting: Setting, start_s: int) -> Explainer:
-    """Return what looks reasons up in the journal of the live engine, which went through the same job.
-
-    A reason counts only where the engine held, and did, what the simulated job did.
-    """
-    told = run_by_engine(field.traces, markets, field.types, field.evictions, field.foresight, name, setting, start_s)
-    reasons: dict[tuple[int, Market | None, int, int], Decision] = {}
-    now_s = start_s
-    for item in told.journal:
-        match item:
-            case Acquire():
-                reasons[now_s, item.market, item.count, item.bid_micros] = item.decision
-            case Wait():
-                reasons.setdefault((now_s, None, 0, 0), item.decision)
-            case Renew() | Lapse():
-                pass
-            case _:
-                now_s = item.at_s
-
-    lives = [
-        (markets[market], count, bid, granted_s, ended_s)
+def _lives(told: Told, markets: Sequence[Market]) -> list[tuple[_Grant, int]]:
+    """Return each allocation that the engine held, with the second of its end."""
+    return [
+        ((markets[market], count, bid, granted_s), ended_s)
         for granted_s, market, count, bid, ended_s, _ in told.purchases.tolist()
     ]
 
-    def explain(at_s: int, bought: Life | None, held: tuple[Life, ...], lost: tuple[Life, ...]) -> Decision | None:
-        theirs = {life[:4] for life in lives if life[3] <= at_s < life[4]}
-        ours = {(life.market, life.count, life.bid_micros, life.granted_s) for life in held}
-        if bought is None:
-            return reasons.get((at_s, None, 0, 0)) if theirs == ours else None
-        made = (bought.market, bought.count, bought.bid_micros)
-        return reasons.get((at_s, *made)) if theirs == ours | {(*made, at_s)} else None
 
-    return explain
+@dataclass
+class _Reasons:
+    """An `Explainer` of one journal.
 
-
-def _decided_until_s(life: Life, at_s: int, lead_s: int, renewed: bool) -> int | None:
-    """Return the end of the last hour that was decided for at `at_s`, a decision point; None where it lapses.
-
-    `renewed` is what is taken for decided where nothing that came after it tells.
+    Attributes
+    ----------
+    lives : each allocation, with the second of its end.
+    waits, purchases : the decision by its second, and by the allocation that was bought.
+    hours : when an hour was decided, and how, by its allocation and beginning.
     """
-    end_s = life.granted_s + ((at_s - life.granted_s) // HOUR_S + 1) * HOUR_S
-    if at_s < end_s - lead_s:
-        return end_s
-    if life.ended_s > end_s:
-        return end_s + HOUR_S
-    if life.ended_s == end_s and not life.evicted:
-        return None
-    return end_s + HOUR_S if renewed else None
+
+    lives: Sequence[tuple[_Grant, int]]
+    waits: dict[int, Decision] = a_field(default_factory=dict)
+    purchases: dict[_Grant, Decision] = a_field(default_factory=dict)
+    hours: dict[tuple[_Grant, int], tuple[int, Decision]] = a_field(default_factory=dict)
+
+    def read(self, journal: Sequence[Event | Order]) -> "_Reasons":
+        """Take the reasons of a journal in; return itself."""
+        grants: dict[str, _Grant] = {}
+        now_s = 0
+        for item in journal:
+            match item:
+                case Acquire():
+                    self.purchases[item.market, item.count, item.bid_micros, now_s] = item.decision
+                case Wait():
+                    self.waits[now_s] = item.decision
+                case Renew() | Lapse():  # a lapse is ordered again at each tick: its first order decided
+                    grant = grants[item.allocation_id]
+                    begins_s = grant[3] + item.hour * HOUR_S
+                    self.hours.setdefault((grant, begins_s), (now_s, item.decision))
+                case _:
+                    now_s = item.at_s
+                    if isinstance(item, AllocationGranted):
+                        one = item.allocation
+                        grants[one.allocation_id] = (one.market, one.count, one.bid_micros or 0, one.launched_at_s)
+        return self
+
+    def choice(self, at_s: int, bought: Life | None, held: tuple[Life, ...]) -> Decision | None:
+        """Return what was weighed at a decision point."""
+        theirs = {grant for grant, ended_s in self.lives if grant[3] <= at_s < ended_s}
+        ours = {_grant(life) for life in held}
+        if bought is None:
+            return self.waits.get(at_s) if theirs == ours else None
+        made = _grant(bought)
+        return self.purchases.get(made) if theirs == ours | {made} else None
+
+    def hour(self, life: Life, begins_s: int) -> tuple[int, Decision] | None:
+        """Return when and how the hour was decided."""
+        return self.hours.get((_grant(life), begins_s))
+
+
+def _grant(life: Life) -> _Grant:
+    return life.market, life.count, life.bid_micros, life.granted_s

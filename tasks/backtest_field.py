@@ -18,8 +18,10 @@ from bidding.model import InstanceType, Market
 from bidding.traces import TraceSet
 from infra.catalogs import read_catalog
 from infra.errors import InputError
+from tasks.backtest_capacity import learnt_of, read_capacity, scarce
 from tasks.backtest_spec import ALL, EACH, BacktestSpec
-from tasks.backtest_windows import Windows, choose_windows
+from tasks.backtest_windows import Window, Windows, choose_windows
+from tasks.eviction_tables import given_table
 from tasks.local_world import BEGIN, TYPES, ZONES
 from tasks.traces import Report, open_traces
 
@@ -81,7 +83,11 @@ def open_field(spec: BacktestSpec, report: Report) -> Field:
     InputError
         If a file cannot be used, a window is none, or nothing can be compared.
     """
+    capacity = read_capacity(spec)
     source, traces, catalog = _prices(spec, report)
+    left: list[str] = []
+    if capacity:
+        traces, left = scarce(source, traces, capacity)
     windows = choose_windows(
         traces,
         fit_from=spec.fit_from,
@@ -96,29 +102,55 @@ def open_field(spec: BacktestSpec, report: Report) -> Field:
     if not traces:
         raise InputError(f"{source}: has only types that are left out; give other --leave-out, or another file")
     types = _on_sale(source, traces, catalog, windows.evaluation.from_s, spec)
-    report(0, 1, f"learning from {windows.fit}")
-    evictions = fit(traces, windows.fit.from_s, windows.fit.until_s)
-    if not evictions.rows:
-        raise InputError(f"--fit-from and --fit-to: no market has an hour of prices in {windows.fit}; let it be longer")
+    evictions, told = _evictions(source, traces, capacity, windows, spec, report)
     reference = _reference(source, traces, types, spec)
-    notes = list(windows.notes)
+    notes = [*windows.notes, *left, *told]
     if spec.prices is None:
         notes.insert(0, f"no --prices given: the prices are those of the {source}")
     if dropped := sorted({market.instance_type for market in every} & set(spec.left_out)):
         notes.append(f"left out: {', '.join(dropped)} (--leave-out)")
     if unseen := [str(market) for market in traces if market not in evictions.rows]:
-        notes.append(f"without prices in the fit window, hence not bid in: {', '.join(unseen)}")
+        why = "without prices in the fit window" if spec.evictions is None else f"not in {spec.evictions}"
+        notes.append(f"{why}, hence not bid in: {', '.join(unseen)}")
+    if not spec.has_bound:
+        notes.append(f"no clairvoyant bound: it knows hourly-refund alone, not {spec.billing}")
+    if spec.billing == "flat" and len({market.instance_type for market in traces}) > 1:
+        notes.append("a machine of any type costs the flat price; give --market TYPE/ZONE to compare one type's zones")
     return Field(
         source=source,
         traces=traces,
         types=types,
         markets=traces.markets,
         evictions=evictions,
-        foresight=_foresight(traces, types, windows, spec, report),
+        foresight=_foresight(traces, types, windows, spec, report) if evictions.bids_decide else None,
         reference=reference,
         windows=windows,
         notes=tuple(notes),
     )
+
+
+def _evictions(
+    source: str, traces: TraceSet, capacity: TraceSet, windows: Windows, spec: BacktestSpec, report: Report
+) -> tuple[EvictionTable, list[str]]:
+    """Return what is said of bids, by the model that was given or else by the fit window, and what is to be noted of it."""
+    if spec.evictions is None:
+        report(0, 1, f"learning from {windows.fit}")
+        learnt = learnt_of(capacity, windows) if capacity else fit(traces, windows.fit.from_s, windows.fit.until_s)
+        if not learnt.rows:
+            raise InputError(
+                f"--fit-from and --fit-to: no market has an hour of prices in {windows.fit}; let it be longer"
+            )
+        return learnt, []
+    report(0, 1, f"reading {spec.evictions}")
+    given, fitted = given_table(spec.evictions, traces.markets)
+    if not given.rows:
+        raise InputError(f"--evictions {spec.evictions}: knows no market of {source}; fit a model of these markets")
+    if fitted is None or not windows.evaluation.overlaps(seen := Window(fitted.from_s, fitted.until_s)):
+        return given, []
+    what = f"--evictions {spec.evictions} was fitted on {seen}, and has seen what is evaluated ({windows.evaluation})"
+    if not spec.allow_overlap:
+        raise InputError(f"{what}; evaluate later months by --from, or give --allow-overlap")
+    return given, [f"the result is not honest: {what} (--allow-overlap)"]
 
 
 def _foresight(

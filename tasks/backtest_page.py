@@ -22,6 +22,7 @@ from infra.backtest_plots import (
 from infra.errors import InputError
 from infra.job_plot import can_draw
 from infra.report_html import Figure, Table
+from tasks import backtest_reliable as reliable
 from tasks.backtest_field import Field
 from tasks.backtest_phases import dollars_for, phases
 from tasks.backtest_spec import ALL, CLAIRVOYANT, BacktestSpec, option
@@ -69,6 +70,7 @@ def page(field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str
                 tuple(tuple(cells(run)) for run in result["runs"]),
                 numeric=frozenset(range(NAMES, len(COLUMNS))),
             ),
+            *_reliable(result.get("reliable", [])),
             Table("settings", "Settings", ("option", "value"), tuple(_settings(spec))),
         ),
     )
@@ -221,6 +223,21 @@ def _notes(field: Field, rows: Sequence[dict[str, Any]]) -> list[str]:
         "Starts are alike for every scheme and zone, uniform over the evaluation less the longest time that a job is given.",
         "± is the standard error of the mean over the starts; starts that lie near one another see the same prices.",
         "Unfinished: given up after 3.5 times the reference hours and 2 h.",
+    ]
+
+
+def _reliable(records: Sequence[dict[str, Any]]) -> list[Table]:
+    if not records:
+        return []
+    figures = frozenset(range(reliable.NAMES, len(reliable.COLUMNS) - 1))
+    return [
+        Table(
+            "reliable",
+            "Reliable machines: the same jobs with each number of them",
+            reliable.COLUMNS,
+            tuple(reliable.rows(records)),
+            numeric=figures,
+        )
     ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from bidding.backtest.by_engine import job_model
+from bidding.backtest.setting import Setting
 from bidding.decisions import MarketView
 from bidding.model import HOUR_S
 from bidding.money import MICROS_PER_DOLLAR
@@ -54,7 +55,7 @@ def _blocks(field: Field, story: Story, at_s: int) -> Iterator[Block]:
         parts.append(part(0.0, HOUR_S, setting.reliable_micros, setting.reliable_count, working, left_s))
         names.append("reliable")
     for life in story.held_at(at_s):
-        parts.append(_held(field, life, at_s))
+        parts.append(_held(field, setting, life, at_s))
         names.append(f"#{life.number}")
     if not parts:
         return
@@ -65,12 +66,14 @@ def _blocks(field: Field, story: Story, at_s: int) -> Iterator[Block]:
             yield Block(name, float(of.cost_usd) / work, reliable=name == "reliable")
 
 
-def _held(field: Field, life: Life, at_s: int) -> Part:
+def _held(field: Field, setting: Setting, life: Life, at_s: int) -> Part:
     price = field.traces[life.market].price_at(at_s) or 0
     beta, median_s = field.evictions.of_bid(life.market, life.bid_micros - price)
     left_s = HOUR_S - (at_s - life.granted_s) % HOUR_S
     vcpu = field.types[life.market.instance_type].vcpu
-    return part(beta, median_s, price, life.count, vcpu, left_s)
+    job = job_model(setting)
+    refunded = job.is_refunded(first_hour=at_s < life.granted_s + HOUR_S)
+    return part(beta, median_s, job.hour_micros(price), life.count, vcpu, left_s, refunded=refunded)
 
 
 def dollars_for(micros: int, vcpus: int, of_vcpus: int) -> float:

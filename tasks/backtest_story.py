@@ -1,24 +1,28 @@
 """One simulated job told in order: what it bought, when and at what price, what was paid, refunded, renewed and let go."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
+from bidding.backtest.billed import model_of
 from bidding.backtest.driver import run_one
 from bidding.backtest.outcome import Outcome
 from bidding.backtest.reference import Reference
 from bidding.backtest.setting import Setting
-from bidding.decisions import Candidate, Decision
-from bidding.model import HOUR_S, Market
-from bidding.money import Micros, prorate, to_dollars, usd
-from bidding.traces import Int64s, TraceSet
+from bidding.billing import total_prorata_micros
+from bidding.billing.expected import BillingKind
+from bidding.decisions import Decision
+from bidding.model import HOUR_S, EndCause, Market
+from bidding.money import Micros, prorate, usd
+from bidding.traces import Int64s, Trace, TraceSet
 from infra.errors import InputError
+from tasks.backtest_capacity import why_taken
 from tasks.backtest_field import Field
 from tasks.backtest_spec import BacktestSpec
-from tasks.backtest_windows import iso, minute
+from tasks.backtest_windows import minute
 from tasks.backtests import Cell, setting_of
 
 
@@ -60,7 +64,7 @@ class Happening:
     price_micros : of one instance in that second; None where the market is not asked.
     amount_micros : what was charged (or, below 0, given back) in that second.
     held_vcpus : spot vCPUs after it.
-    decision : what was weighed, where somebody can tell (`Explainer`).
+    decision, decided_s : what was weighed, and when, where somebody can tell (`Explainer`).
     """
 
     at_s: int
@@ -70,11 +74,17 @@ class Happening:
     amount_micros: Micros
     held_vcpus: int
     decision: Decision | None = None
+    decided_s: int | None = None
 
 
-#: Tells what was weighed at a second, from (it, what was bought then, what was held besides, what was lost in that very
-#: second); None where that cannot be told.
-Explainer = Callable[[int, Life | None, tuple[Life, ...], tuple[Life, ...]], Decision | None]
+class Explainer(Protocol):
+    """Tells what was weighed; None where that cannot be told."""
+
+    def choice(self, at_s: int, bought: Life | None, held: tuple[Life, ...]) -> Decision | None:
+        """Return why `bought` (None: nothing) was bought at a second, beside what was held."""
+
+    def hour(self, life: Life, begins_s: int) -> tuple[int, Decision] | None:
+        """Return when and why the hour that begins then was renewed, or let go."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,7 @@ def tell(field: Field, spec: BacktestSpec, cell: Cell, start_s: int, explain: Ex
         for number, (granted_s, market, count, bid, ended_s, evicted) in enumerate(np.asarray(log).tolist(), start=1)
     )
     end_s = start_s + int(row[Outcome.RUNTIME_S])
-    spot = sum(amount for life in lives for *_, amount in _money(life, field.traces, end_s))
+    spot = sum(amount for life in lives for *_, amount in _money(life, field.traces, setting, end_s))
     hourly = setting.reliable_count * setting.reliable_micros
     whole, rest_s = divmod(int(row[Outcome.RUNTIME_S]), HOUR_S)
     vcpus = {name: kind.vcpu for name, kind in field.types.items()}
@@ -137,19 +147,22 @@ def tell(field: Field, spec: BacktestSpec, cell: Cell, start_s: int, explain: Ex
         setting,
         field.reference,
         lives,
-        tuple(_happenings(lives, field.traces, vcpus, range(start_s, end_s, setting.tick_s), end_s, explain)),
+        tuple(_happenings(lives, field.traces, vcpus, setting, range(start_s, end_s, setting.tick_s), end_s, explain)),
         row,
         spot,
         hourly * whole + prorate(hourly, rest_s, HOUR_S),
     )
 
 
-def _money(life: Life, traces: TraceSet, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
+def _money(life: Life, traces: TraceSet, setting: Setting, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
     """Return (second, what it was, amount) of each booking of an allocation.
 
     Source: the rules of `bidding.backtest.accounts`; the job's end gives back the rest of an hour that is not used.
     """
     trace = traces[life.market]
+    if setting.billing != BillingKind.HOURLY_REFUND:
+        yield from _by_second(life, trace, setting, end_s)
+        return
     for begin_s in life.hours():
         charge = (trace.price_at(begin_s) or 0) * life.count
         yield begin_s, Kind.BOUGHT if begin_s == life.granted_s else Kind.RENEWED, charge
@@ -159,6 +172,18 @@ def _money(life: Life, traces: TraceSet, end_s: int) -> Iterator[tuple[int, Kind
             yield life.ended_s, Kind.EVICTED if life.evicted else Kind.ENDED, kept - charge
         elif begin_s + HOUR_S == life.ended_s:
             yield life.ended_s, _end_of(life, end_s), 0
+
+
+def _by_second(life: Life, trace: Trace, setting: Setting, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
+    """Return the same where seconds are paid: what an hour has cost is told when it is over."""
+    cause = EndCause.EVICTED if life.evicted else EndCause.USER
+    until_s = life.ended_s + 1  # so that an eviction at the very end is one
+    charges = model_of(setting).charges(trace, life.count, life.granted_s, life.ended_s, cause, until_s)
+    yield life.granted_s, Kind.BOUGHT, 0
+    for charge in charges:
+        over_s = charge.hour_start_s + HOUR_S
+        amount = total_prorata_micros((charge,), life.ended_s)
+        yield (over_s, Kind.RENEWED, amount) if over_s < life.ended_s else (life.ended_s, _end_of(life, end_s), amount)
 
 
 def _end_of(life: Life, end_s: int) -> Kind:
@@ -175,13 +200,14 @@ def _happenings(
     lives: tuple[Life, ...],
     traces: TraceSet,
     vcpus: Mapping[str, int],
+    setting: Setting,
     ticks: range,
     end_s: int,
     explain: Explainer | None,
 ) -> Iterator[Happening]:
     """Tell what happened, and at the first tick without a purchase after something did, why nothing is bought."""
     points: list[tuple[int, Kind, Life | None, Micros]] = [
-        (at_s, kind, life, amount) for life in lives for at_s, kind, amount in _money(life, traces, end_s)
+        (at_s, kind, life, amount) for life in lives for at_s, kind, amount in _money(life, traces, setting, end_s)
     ]
     if explain is not None:
         bought_s = {life.granted_s for life in lives}
@@ -190,14 +216,14 @@ def _happenings(
     held: dict[int, Life] = {}
     changed = True
     for at_s, kind, life, amount in points:
-        decision = None
-        if explain is not None and kind in (Kind.BOUGHT, Kind.WAITED) and (changed or life is not None):
-            lost = tuple(each for each in lives if each.evicted and each.ended_s == at_s)
-            decision = explain(at_s, life, tuple(held.values()), lost)
+        told = None
+        if explain is not None and (changed or life is not None):
+            told = _decided(explain, at_s, kind, life, tuple(held.values()))
+        decided_s, decision = told or (None, None)
         if life is None:
             changed = False
             if decision is not None:
-                yield Happening(at_s, kind, None, None, 0, _vcpus(held.values(), vcpus), decision)
+                yield Happening(at_s, kind, None, None, 0, _vcpus(held.values(), vcpus), decision, decided_s)
             continue
         changed = True
         if kind is Kind.BOUGHT:
@@ -205,15 +231,22 @@ def _happenings(
         elif kind is not Kind.RENEWED:
             held.pop(life.number)
         price = traces[life.market].price_at(at_s)
-        yield Happening(at_s, kind, life, price, amount, _vcpus(held.values(), vcpus), decision)
+        yield Happening(at_s, kind, life, price, amount, _vcpus(held.values(), vcpus), decision, decided_s)
     yield Happening(end_s, Kind.DONE, None, None, 0, 0)
+
+
+def _decided(
+    explain: Explainer, at_s: int, kind: Kind, life: Life | None, held: tuple[Life, ...]
+) -> tuple[int, Decision] | None:
+    """Return when and why it was decided, where that can be told."""
+    if kind in (Kind.BOUGHT, Kind.WAITED):
+        choice = explain.choice(at_s, life, held)
+        return None if choice is None else (at_s, choice)
+    return explain.hour(life, at_s) if life is not None and kind in (Kind.RENEWED, Kind.LAPSED) else None
 
 
 def _vcpus(held: Iterable[Life], vcpus: Mapping[str, int]) -> int:
     return sum(life.count * vcpus[life.market.instance_type] for life in held)
-
-
-# How it reads
 
 
 def text_of(happening: Happening, story: Story) -> str:
@@ -227,6 +260,8 @@ def text_of(happening: Happening, story: Story) -> str:
         return f"given up: {story.setting.window_s / HOUR_S:g} h have passed and the work is not done"
     name = f"#{life.number} {life.count} x {life.market}"
     price = "" if happening.price_micros is None else f" at {usd(happening.price_micros)}"
+    if story.setting.billing != BillingKind.HOURLY_REFUND:
+        return _paid_by_second(happening, life, f"{name}{price}", name)
     match happening.kind:
         case Kind.BOUGHT:
             return f"buys {name}{price}, bid {usd(life.bid_micros)}: pays {usd(happening.amount_micros)} for the hour"
@@ -236,7 +271,7 @@ def text_of(happening: Happening, story: Story) -> str:
             back = (
                 f"{usd(-happening.amount_micros)} of the hour come back" if happening.amount_micros else "nothing back"
             )
-            return f"loses {name}: the price of {usd(happening.price_micros or 0)} has passed the bid; {back}"
+            return f"loses {name}: {why_taken(happening.price_micros or 0)}; {back}"
         case Kind.LAPSED:
             return f"lets {name} go as its hour ends"
         case _:
@@ -244,50 +279,19 @@ def text_of(happening: Happening, story: Story) -> str:
             return f"ends {name}{rest}"
 
 
-def story_json(story: Story) -> dict[str, Any]:
-    """Return the story for machines."""
-    row = {column.name.lower(): int(story.row[column]) for column in Outcome}
-    return {
-        "scheme": story.cell.scheme,
-        "zone": story.cell.zone,
-        "hours": story.cell.hours,
-        "start": iso(story.start_s),
-        "end": iso(story.end_s),
-        "relative_cost": row["cost_micros"] / story.reference.job_micros(story.cell.hours),
-        "relative_runtime": row["runtime_s"] / (story.cell.hours * HOUR_S),
-        "cost_usd": to_dollars(row["cost_micros"]),
-        "spot_usd": to_dollars(story.spot_micros),
-        "reliable_usd": to_dollars(story.reliable_micros),
-        "outcome": row,
-        "happenings": [_happening_json(each, story) for each in story.happenings],
-    }
-
-
-def _happening_json(happening: Happening, story: Story) -> dict[str, Any]:
-    life, decision = happening.life, happening.decision
-    return {
-        "at": iso(happening.at_s),
-        "kind": str(happening.kind),
-        "allocation": None if life is None else life.number,
-        "market": None if life is None else str(life.market),
-        "count": None if life is None else life.count,
-        "bid_usd": None if life is None else to_dollars(life.bid_micros),
-        "price_usd": None if happening.price_micros is None else to_dollars(happening.price_micros),
-        "amount_usd": to_dollars(happening.amount_micros),
-        "held_vcpus": happening.held_vcpus,
-        "text": text_of(happening, story),
-        "reason": None if decision is None else decision.reason,
-        "candidates": [] if decision is None else [_candidate_json(each) for each in decision.candidates],
-    }
-
-
-def _candidate_json(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "market": str(candidate.market),
-        "count": candidate.count,
-        "price_usd": to_dollars(candidate.price_micros),
-        "bid_usd": to_dollars(candidate.bid_micros),
-        "eviction_prob": candidate.eviction_prob,
-        "cost_per_work": candidate.cost_per_work,
-        "why_not": candidate.why_not,
-    }
+def _paid_by_second(happening: Happening, life: Life, priced: str, name: str) -> str:
+    """Return what happened in one line where an hour is paid when it is over."""
+    cost = f"its last hour cost {usd(happening.amount_micros)}"
+    match happening.kind:
+        case Kind.BOUGHT:
+            return f"buys {priced}, bid {usd(life.bid_micros)}, paid by the second"
+        case Kind.RENEWED:
+            return f"keeps {priced} for another hour: {cost}"
+        case Kind.EVICTED if (happening.price_micros or 0) > life.bid_micros:
+            return f"loses {name}: {why_taken(happening.price_micros or 0)}; {cost}"
+        case Kind.EVICTED:
+            return f"loses {name}, which has reached its longest life: {cost}"
+        case Kind.LAPSED:
+            return f"lets {name} go as its hour ends: {cost}"
+        case _:
+            return f"ends {name}: {cost}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bidding.backtest.billed import billing_settings
 from bidding.backtest.clairvoyant import run as run_bound
 from bidding.backtest.driver import Outcomes
 from bidding.backtest.driver import run as run_jobs
@@ -137,6 +138,7 @@ def _changes(scheme: Scheme, spec: BacktestSpec) -> dict[str, int]:
         "reliable_count": spec.reliable_count,
         "reliable_vcpus": spec.reliable_vcpus,
         "ceiling": int(spec.ceiling),
+        **billing_settings(spec.billing_model),
     }
     if scheme.rule is Rule.NONE:
         return {}

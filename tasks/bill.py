@@ -3,14 +3,15 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from bidding.billing import SPOT_BILLING, BillingModel, Charge, Repricing
+from bidding.billing import Charge
 from bidding.bills import Bill, SpotRequest
 from bidding.model import Market
 from bidding.money import MICROS_PER_DOLLAR, Micros
 from bidding.traces import TraceSet
 from infra.errors import InputError
 from infra.prices import read_prices
-from infra.spot_requests import OPTIONS, amount_micros, duration_s, parse_request, read_requests
+from infra.spot_requests import OPTIONS, parse_request, read_requests
+from tasks.billing import billing_model
 
 __all__ = [
     "as_json",
@@ -22,35 +23,6 @@ __all__ = [
     "read_prices",
     "the_request",
 ]
-
-
-def billing_model(
-    name: str, *, flat_price: str | None = None, max_life: str | None = None, reprice: str | None = None
-) -> BillingModel:
-    """Return the billing model `name` with its own options, as they are written on the command line.
-
-    Raises
-    ------
-    InputError
-        If there is no such model, an option is wrong, is of another model, or is missing.
-    """
-    if name not in SPOT_BILLING:
-        raise InputError(f"--billing {name}: is not known; there are {', '.join(SPOT_BILLING)}")
-    for option, value, owner in (
-        ("--flat-price", flat_price, "flat"),
-        ("--max-life", max_life, "flat"),
-        ("--reprice", reprice, "per-second-first-hour-free"),
-    ):
-        if value is not None and name != owner:
-            raise InputError(f"{option} {value}: is for --billing {owner}, not for {name}; leave it out")
-    if name == "flat":
-        if flat_price is None:
-            raise InputError("--billing flat: needs a price; give --flat-price USD, per instance-hour")
-        life_s = None if max_life is None else duration_s(OPTIONS, "max-life", max_life)
-        return SPOT_BILLING[name](price_micros=amount_micros(OPTIONS, "flat-price", flat_price), max_life_s=life_s)
-    if reprice is not None:
-        return SPOT_BILLING[name](repricing=Repricing(reprice))
-    return SPOT_BILLING[name]()
 
 
 def the_request(traces: TraceSet, prices: str, *, market: str, **fields: str) -> SpotRequest:

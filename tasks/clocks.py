@@ -3,6 +3,7 @@
 from prefect.runtime import deployment, flow_run
 
 from infra.clock import SystemClock
+from tasks.jobs import is_paid_by_hour
 from tasks.world import world
 
 
@@ -28,12 +29,17 @@ def next_tick_s() -> float:
 
 
 def next_hour_end_s(job_id: str) -> float | None:
-    """Return when the next hour of an allocation must be decided on, or None when the job holds nothing."""
+    """Return when the next hour of an allocation must be decided on, or None when the job holds nothing.
+
+    Where an ended job pays by the second, that is now.
+    """
     here = world()
     now_s = here.now_s()
     held = here.store.allocations(job_id, alive=True)
     lead_s = here.settings.renewal_lead_s
     ends = [record.allocation.hour_ends_at_s(now_s) - lead_s for record in held]
+    if ends and here.store.job(job_id).state.terminal and not is_paid_by_hour(job_id):
+        return now_s + 1
     return max(min(ends), now_s + 1) if ends else None
 
 

@@ -1,6 +1,5 @@
 """The ledger as its reader wants it: by job, market and use, adding up to what was charged."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +8,9 @@ from prefect.artifacts import create_table_artifact
 from bidding.model import HOUR_S, Tier
 from bidding.money import Micros, to_dollars
 from bidding.spending import MachineLife, Use, divide_hour
-from infra.records import AllocationRecord, Job, LedgerKind, LedgerLine
+from infra.billing import BY_SECOND
+from infra.charge_shares import by_hour, by_second
+from infra.records import AllocationRecord, Job, LedgerKind
 from infra.runtime import Runtime
 from tasks.training import NODES
 from tasks.world import touch, world
@@ -71,39 +72,19 @@ def _job_rows(here: Runtime, job: Job) -> list[CostRow]:
             continue
         record = records[line.allocation_id]
         key = (str(record.allocation.market), str(record.allocation.tier))
-        machines = _charged(record, line, refunds.get((line.allocation_id, line.hour_index)))
+        refund = refunds.get((line.allocation_id, line.hour_index))
         total = sums.setdefault(key, {})
-        hours[key] = hours.get(key, 0.0) + len(machines)
-        share, rest = divmod(line.amount_micros, max(len(machines), 1))
-        for place, (index, refunded) in enumerate(machines):
-            life = lives[line.allocation_id][index]
-            parts = divide_hour(share + (place < rest), line.at_s, refunded, life, lost)
-            for use, amount in parts.items():
+        hours.setdefault(key, 0.0)
+        for part in by_second(record, line, refund) if line.note == BY_SECOND else by_hour(record, line, refund):
+            hours[key] += part.paid_s / HOUR_S
+            life = lives[line.allocation_id][part.machine]
+            uses = divide_hour(part.amount, line.at_s, part.refunded, life, lost, part.paid_s)
+            for use, amount in uses.items():
                 total[use] = total.get(use, 0) + amount
     return [
         CostRow(job.job_id, market, tier, hours[market, tier], sum(uses.values()), uses)
         for (market, tier), uses in sorted(sums.items())
     ]
-
-
-def _charged(record: AllocationRecord, line: LedgerLine, refund: LedgerLine | None) -> list[tuple[int, bool]]:
-    """Return which machines of the allocation a charge is for, and whether what was charged for each came back.
-
-    The amounts say how many machines those are, their ends which: charged were those that lived when the hour began,
-    refunded is who was taken within it, or had ended before it began and was charged all the same.
-    """
-    machines = record.machines
-    if not line.price_micros:
-        return [(index, False) for index, life in enumerate(machines) if life.alive_at(line.at_s)]
-    longest = sorted(range(len(machines)), key=lambda index: -(machines[index].ended_at_s or math.inf))
-    charged = longest[: line.amount_micros // line.price_micros]
-    back = 0 if refund is None else round(-refund.amount_micros / line.price_micros)
-    until_s = line.at_s + HOUR_S
-    paid_for = sorted(
-        charged,
-        key=lambda index: machines[index].alive_at(line.at_s) and not machines[index].taken_within(line.at_s, until_s),
-    )
-    return [(index, place < back) for place, index in enumerate(paid_for)]
 
 
 def _lives(here: Runtime, job: Job, records: Mapping[str, AllocationRecord]) -> dict[str, list[MachineLife]]:

@@ -8,7 +8,7 @@ from bidding.evictions.capacity import Band
 from bidding.evictions.protocol import Window
 from bidding.model import HOUR_S, Market
 from bidding.traces import TraceSet
-from infra.capacity_files import read_advisor, read_availability
+from infra.capacity_files import read_advisor, read_availabilities
 from infra.errors import InputError
 from tasks.backtest_windows import minute, moment_s
 from tasks.traces import open_traces
@@ -43,7 +43,7 @@ def bands_of(sources: Sources, advisor: str) -> Mapping[Market, Band]:
     if sources.prices is not None:
         markets = prices_of(sources, sources.prices)[0].markets
     else:
-        markets = tuple(_market("--market", text) for text in sources.markets)
+        markets = tuple(_market(text) for text in sources.markets)
     if not markets:
         raise InputError("--advisor: say which markets, by --market TYPE/ZONE (repeat) or by --prices FILE")
     known = read_advisor(advisor)
@@ -62,27 +62,14 @@ def bands_of(sources: Sources, advisor: str) -> Mapping[Market, Band]:
 
 def availability(sources: Sources) -> TraceSet:
     """Return the availability traces, as prices; `InputError` where one cannot be used or two are of one market."""
-    begins_s = moment_s("--begins", sources.begins)
-    traces = {}
-    for text in sources.availability:
-        name, equals, path = text.partition("=")
-        if not equals:
-            # ZONE_TYPE.json, as such traces are called.
-            zone, _, kind = text.rsplit("/", 1)[-1].partition(".")[0].partition("_")
-            name, path = f"{kind}/{zone}", text
-        market = _market("--availability", name)
-        if market in traces:
-            raise InputError(f"--availability {text}: {market} has a trace already; name the market, as TYPE/ZONE=FILE")
-        traces[market] = read_availability(path, begins_s)
-    return TraceSet(traces)
+    return read_availabilities(sources.availability, moment_s("--begins", sources.begins))
 
 
-def _market(option: str, text: str) -> Market:
+def _market(text: str) -> Market:
     try:
         return Market.parse(text)
     except ValueError as error:
-        mend = "; write TYPE/ZONE=FILE" if option == "--availability" else ""
-        raise InputError(f"{option}: {error}{mend}") from None
+        raise InputError(f"--market: {error}") from None
 
 
 def prices_of(sources: Sources, prices: str) -> tuple[TraceSet, Catalog]:

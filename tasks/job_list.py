@@ -15,6 +15,7 @@ from infra.errors import InputError, ProteusError
 from infra.records import JobState
 from tasks.applications import absolute_code
 from tasks.data import absolute_data
+from tasks.eviction_tables import absolute_evictions
 from tasks.report import snapshot
 from tasks.spec import JobSpec
 from tasks.world import world
@@ -88,7 +89,8 @@ def read_job(path: Path) -> JobSpec:
         raise InputError(f"{path}: {where}: {first['msg']} (is {first['input']!r})") from None
     places = {"data": absolute_data(spec.training.data), "code": absolute_code(spec.training.code)}
     training = spec.training.model_copy(update=places)
-    return spec.model_copy(update={"training": training})
+    evictions = {"evictions": absolute_evictions(spec.transient.evictions)}
+    return spec.model_copy(update={"training": training, "transient": spec.transient.model_copy(update=evictions)})
 
 
 def submit(spec: JobSpec) -> dict[str, Any]:

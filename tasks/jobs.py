@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from bidding.billing import Flat
 from bidding.events import JobClosed, JobOpened
 from bidding.eviction import fit
 from bidding.foresight import Foresight, fit_foresight
@@ -16,6 +17,7 @@ from infra.errors import InputError, JobFailed
 from infra.pricestore import PriceStore
 from infra.records import Job, JobState
 from tasks.desk import enter, once, open_desk
+from tasks.eviction_tables import job_table
 from tasks.prices import days
 from tasks.spec import JobSpec
 from tasks.world import touch, world
@@ -38,6 +40,11 @@ def record_job(spec: JobSpec) -> Job:
 def job_spec(job_id: str) -> JobSpec:
     """Return what was asked for."""
     return JobSpec.model_validate(dict(world().store.job(job_id).spec))
+
+
+def is_paid_by_hour(job_id: str) -> bool:
+    """Return whether the job's spot machines are paid by the hour, not by the second."""
+    return not job_spec(job_id).transient.billing_model.by_second
 
 
 def types_on_sale(at_s: float) -> Mapping[str, InstanceType]:
@@ -81,6 +88,7 @@ def open_job(spec: JobSpec) -> int:
     markets = [Market.parse(text) for text in spec.transient.markets]
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     types = priced([*markets, reliable], now_s)
+    given = job_table(spec)
     from_s = int(now_s - here.settings.history_days * _DAY_S)
     stored = PriceStore(here.blobs)
     for market in markets:
@@ -89,6 +97,7 @@ def open_job(spec: JobSpec) -> int:
     missing = [market for market in markets if market not in traces]
     if missing:
         raise InputError(f"market {missing[0]}: has no price history before {datetime.fromtimestamp(now_s, UTC)}")
+    evictions = fit(traces, from_s, now_s) if given is None else given
     event = JobOpened(
         at_s=now_s,
         job_id=spec.job_id,
@@ -96,8 +105,8 @@ def open_job(spec: JobSpec) -> int:
         policy=spec.transient.policy,
         types=types,
         markets=tuple(sorted(markets)),
-        evictions=fit(traces, from_s, now_s),
-        foresight=_foresight(spec, traces, types, from_s, now_s),
+        evictions=evictions,
+        foresight=_foresight(spec, traces, types, from_s, now_s) if evictions.bids_decide else None,
     )
     enter(here, spec.job_id, once(JobOpened, event))
     return len(markets)
@@ -130,6 +139,7 @@ def _check_age(market: Market, observed_s: int | None, now_s: int, limit_s: int)
 def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
     """Return what the economics need to know of the job."""
     tier = spec.transient
+    billing = tier.billing_model
     return JobModel(
         scaling_efficiency=tier.scaling_efficiency,
         resize_overhead_s=tier.resize_overhead_s,
@@ -138,6 +148,8 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
         max_spot_vcpus=tier.max_vcpus,
         renewal_lead_s=renewal_lead_s,
         ceiling_on_demand=tier.ceiling_on_demand,
+        billing=tier.billing,
+        flat_micros=billing.price_micros if isinstance(billing, Flat) else 0,
     )
 
 

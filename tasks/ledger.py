@@ -2,11 +2,11 @@
 
 import logging
 
-from bidding.billing import HourlyRefund
 from bidding.money import usd
 from bidding.ports import MarketError
 from bidding.traces import TraceSet
 from infra.billing import book
+from tasks.jobs import job_spec
 from tasks.prices import history
 from tasks.world import touch, world
 
@@ -32,7 +32,8 @@ def book_ledger(job_id: str) -> int:
     traces = (
         history(sorted({a.market for a in spot}), min(a.launched_at_s for a in spot), now_s) if spot else TraceSet({})
     )
-    booking = book(here.store, job_id, traces, here.catalog, now_s, HourlyRefund())
+    billing = job_spec(job_id).transient.billing_model
+    booking = book(here.store, job_id, traces, here.catalog, now_s, billing)
     for booked, due in booking.disputed:
         _log.warning(
             "%s: booked as %s, and would be %s by the prices that are told now; the ledger keeps the first",

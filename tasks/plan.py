@@ -18,6 +18,7 @@ from tasks.backtest_spec import backtest_spec
 from tasks.backtests import all_cores
 from tasks.plan_figures import Outlook, Recommendation, outlook, rank, recommend
 from tasks.plan_job import PlannedJob, draw_starts, planned_job, scheme_of
+from tasks.plan_reliable import ReliableAdvice, advise, counts_to_try
 from tasks.plan_spec import PlanSpec
 from tasks.traces import Report
 
@@ -52,7 +53,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """The whole answer; `outlooks` in the order of the request, `candidates` best first."""
+    """The whole answer; `outlooks` in the order of the request, `candidates` best first.
+
+    `reliable` is what other numbers of reliable machines would make of the scheme that is recommended; None where it holds none.
+    """
 
     spec: PlanSpec
     job: PlannedJob
@@ -61,6 +65,7 @@ class JobPlan:
     outlooks: tuple[Outlook, ...]
     recommendation: Recommendation
     candidates: tuple[Candidate, ...]
+    reliable: ReliableAdvice | None = None
 
 
 def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
@@ -84,11 +89,13 @@ def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
     job = planned_job(spec, field)
     starts_s = draw_starts(np.random.default_rng(spec.seed), job, field, spec.starts)
     alone = _tried_alone(job, field)
-    steps = _Steps(report, len(starts_s) * (len(spec.schemes) + len(alone)))
+    steps = _Steps(report, len(starts_s) * (len(spec.schemes) + len(alone) + len(counts_to_try(job))))
     outlooks = tuple(
         outlook(name, _run(name, field.markets, spec, job, field, starts_s, steps), job) for name in spec.schemes
     )
     candidates = list(_candidates(alone, spec, job, field, starts_s, steps))
+    recommendation = recommend(outlooks, job)
+    reliable = _reliable(outlooks, recommendation.scheme, spec, job, field, starts_s, steps)
     report(steps.total, steps.total, "done")
     return JobPlan(
         spec=spec,
@@ -96,8 +103,9 @@ def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
         field=field,
         notes=(*spec.notes, *_notes(spec, job, field)),
         outlooks=outlooks,
-        recommendation=recommend(outlooks, job),
+        recommendation=recommendation,
         candidates=tuple(sorted(candidates, key=lambda each: (*rank(each.alone), each.market))),
+        reliable=reliable,
     )
 
 
@@ -122,6 +130,7 @@ def _open(spec: PlanSpec, report: Report) -> Field:
         markets=spec.markets,
         left_out=spec.left_out,
         evaluate_from=spec.evaluate_from,
+        evictions=spec.evictions,
         allow_gaps=spec.allow_gaps or spec.prices is None,  # a generated market is calm there, nothing is missing
         schemes=list({*spec.schemes, _ALONE}),
         reference_type=spec.instance_type,
@@ -131,7 +140,12 @@ def _open(spec: PlanSpec, report: Report) -> Field:
         return open_field(asked, report)
     except InputError as error:
         said = str(error)
-        for there, here in (("--reference", "--type"), ("--fit-from and --fit-to", "--from"), (" and --to", "")):
+        for there, here in (
+            ("--reference", "--type"),
+            ("--fit-from and --fit-to", "--from"),
+            (" and --to", ""),
+            (", or give --allow-overlap", ""),
+        ):
             said = said.replace(there, here)
         raise InputError(said) from None
 
@@ -198,6 +212,23 @@ def _candidates(
             *_free(lately, market),
             outlook(_ALONE, rows, job),
         )
+
+
+def _reliable(
+    outlooks: tuple[Outlook, ...],
+    name: str,
+    spec: PlanSpec,
+    job: PlannedJob,
+    field: Field,
+    starts_s: Int64s,
+    steps: _Steps,
+) -> ReliableAdvice | None:
+    def tried(changed: PlannedJob) -> Outlook:
+        what = f"{name}, {changed.reliable_count} reliable"
+        return outlook(name, _run(name, field.markets, spec, changed, field, starts_s, steps, what), changed)
+
+    own = next(each for each in outlooks if each.scheme == name)
+    return advise(name, spec, job, own, tried)
 
 
 def _free(lately: EvictionTable, market: Market) -> tuple[float | None, float | None]:

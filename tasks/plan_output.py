@@ -9,6 +9,7 @@ from infra.plan_plot import Curve, check_picture, draw_plan
 from tasks.backtest_windows import iso, minute
 from tasks.plan import JobPlan
 from tasks.plan_figures import ENOUGH, as_json
+from tasks.plan_reliable import as_json as reliable_json
 
 __all__ = ["check_picture", "draw", "plan_json"]
 
@@ -49,6 +50,7 @@ def plan_json(plan: JobPlan, elapsed_s: float) -> dict[str, Any]:
             "text": plan.recommendation.text,
         },
         "schemes": [{"scheme": each.scheme, **as_json(each)} for each in plan.outlooks],
+        "reliable_machines": None if plan.reliable is None else reliable_json(plan.reliable, job),
         "candidates": [
             {
                 "market": str(each.market),

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bidding.backtest.reference import TOO_SMALL
 from bidding.backtest.schemes.named import SCHEMES, scheme
+from bidding.reliable_tier import load_tier
 from infra.errors import InputError
 from tasks.spec import JobSpec
 
@@ -39,6 +40,7 @@ class PlanSpec(BaseModel):
     markets: list[_Name] = Field(default_factory=list)
     left_out: list[_Name] = Field(default_factory=lambda: list(TOO_SMALL))
     evaluate_from: str | None = None
+    evictions: str | None = None
     allow_gaps: bool = False
     vcpu_hours: _Positive | None = Field(None, le=_MOST_VCPU_HOURS)
     machines: int | None = Field(None, ge=1, le=100_000)
@@ -53,6 +55,7 @@ class PlanSpec(BaseModel):
     resize_overhead_s: int = Field(20, ge=0, le=86_400)
     scaling_efficiency: float = Field(1.0, gt=0, le=1)
     ceiling: bool = True
+    reliable_tier: dict[str, Any] = Field(default_factory=dict)
     schemes: list[_Name] = Field(default_factory=lambda: list(RECOMMENDABLE))
     starts: int = Field(500, ge=1, le=100_000)
     seed: int = Field(0, ge=0)
@@ -66,6 +69,12 @@ class PlanSpec(BaseModel):
         for name in names:
             scheme(name)  # says what there is
         return list(dict.fromkeys(names))
+
+    @field_validator("reliable_tier")
+    @classmethod
+    def _is_a_tier(cls, record: dict[str, Any]) -> dict[str, Any]:
+        load_tier(record, transient_vcpus=1, vcpus=1)
+        return record
 
     @field_validator("reliable")
     @classmethod
@@ -125,6 +134,8 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
         "scaling_efficiency": tier.scaling_efficiency,
         "ceiling": tier.ceiling_on_demand,
     }
+    if tier.evictions:
+        fields["evictions"] = tier.evictions
     if works:
         return fields
     if training.hours is None:

@@ -5,6 +5,7 @@ from bidding.policies import policy
 from infra.errors import InputError
 from tasks.applications import check_parameters
 from tasks.code import check_code
+from tasks.eviction_tables import job_table
 from tasks.jobs import is_known, priced
 from tasks.spec import JobSpec
 from tasks.world import touch, world
@@ -28,6 +29,7 @@ def check(spec: JobSpec) -> None:
     if not is_known(spec.job_id):  # what runs already goes on with the code that it began with
         check_code(spec)
         check_parameters(f"job {spec.job_id}: training.app_params", spec.training)
+        job_table(spec)
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     priced([*markets, reliable], here.clock.now_s())
     here.market.describe([("proteus:job", spec.job_id)])  # the market answers, and lets us in

@@ -2,9 +2,13 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from bidding.billing import BillingModel
 from bidding.policies import AT_ONCE
+from infra.errors import InputError
+from infra.spot_requests import Place
+from tasks.billing import billing_model
 
 #: Order ids are EC2 client tokens (at most 64 characters), and they begin with the job's id.
 JOB_ID_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
@@ -59,15 +63,54 @@ class TransientTier(BaseModel):
 
     markets: list[str] = Field(min_length=1, title="Markets", description="Where to bid: TYPE/ZONE each.")
     allocation_vcpus: int | None = Field(
-        None, ge=1, title="vCPUs an allocation", description="Empty: as the policy likes it; all for best, else 4."
+        None,
+        ge=1,
+        title="vCPUs an allocation",
+        description="Empty: as the policy likes it; all for best and standard, else 4.",
     )
     max_vcpus: int = Field(8, ge=0, title="Most vCPUs held at once")
-    policy: str = Field("proteus", title="Bidding policy")
-    billing: Literal["hourly-refund"] = Field("hourly-refund", title="Billing model")
+    policy: str = Field(
+        "best",
+        title="Bidding policy",
+        description="best, fixed-delta:USD, just-above, on-demand, proteus or standard.",
+    )
+    evictions: str = Field(
+        "",
+        title="Eviction model",
+        description="Path or URL of a model made by `proteus evictions fit`. Empty: the paper's table, of the price history.",
+    )
+    billing: Literal["hourly-refund", "per-second-first-hour-free", "flat"] = Field(
+        "hourly-refund", title="Billing model"
+    )
+    reprice: Literal["hour", "change"] | None = Field(
+        None, title="When a new price counts", description="Of per-second-first-hour-free. Empty: at the next hour."
+    )
+    flat_price: str | None = Field(
+        None,
+        coerce_numbers_to_str=True,
+        validate_default=True,
+        title="Flat price",
+        description="Of flat: dollars per instance-hour.",
+    )
     ceiling_on_demand: bool = Field(True, title="Never bid in a market that stands above its on-demand price")
     scaling_efficiency: float = Field(1.0, gt=0, le=1, title="φ: scaling efficiency")
     resize_overhead_s: float = Field(20.0, ge=0, title="σ: seconds lost to a change of the footprint")
     eviction_overhead_s: float = Field(60.0, ge=0, title="λ: seconds lost to an eviction")
+
+    @field_validator("flat_price")
+    @classmethod
+    def _is_charged_somehow(cls, flat_price: str | None, info: ValidationInfo) -> str | None:
+        if {"billing", "reprice"} <= info.data.keys():  # else those are wrong themselves
+            try:
+                billing_model(info.data["billing"], flat_price=flat_price, reprice=info.data["reprice"], place=Place())
+            except InputError as error:
+                raise ValueError(str(error)) from None
+        return flat_price
+
+    @property
+    def billing_model(self) -> BillingModel:
+        """How spot machines are charged."""
+        return billing_model(self.billing, flat_price=self.flat_price, reprice=self.reprice, place=Place())
 
     @property
     def vcpus_at_once(self) -> int:

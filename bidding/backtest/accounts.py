@@ -1,17 +1,19 @@
-"""The money and the machine time of what is held: `bidding.billing.HourlyRefund`, hour by hour."""
+"""The money and the machine time of what is held: the models of `bidding.billing`, hour by hour."""
 
 import numpy as np
 
 from bidding.backtest.compiled import part
-from bidding.backtest.markets import Records
+from bidding.backtest.markets import Markets, Records, price_seconds
 from bidding.backtest.outcome import Outcome
+from bidding.billing.expected import BillingKind, compiled_is_refunded
 from bidding.model import HOUR_S
 from bidding.traces import Int64s
 
 _COST, _PAID, _FREE = int(Outcome.COST_MICROS), int(Outcome.PAID_VCPU_S), int(Outcome.FREE_VCPU_S)
+_HOURLY_REFUND, _PER_SECOND = int(BillingKind.HOURLY_REFUND), int(BillingKind.PER_SECOND)
 
-#: What no scheme sees of an allocation: when the market will take it; start of the hour in progress, and what was
-#: charged for it; its row in the log of purchases, -1 where none is kept.
+#: What no scheme sees of an allocation: when the market will take it; start of the hour in progress, and what a whole
+#: one costs at its price; its row in the log of purchases, -1 where none is kept.
 ACCOUNT = np.dtype([(name, np.int64) for name in ("takes_s", "hour_s", "charge_micros", "row")], align=True)
 
 
@@ -24,14 +26,37 @@ def prorated(amount: int, part_s: int, whole_s: int) -> int:
 
 
 @part
-def end_hour(vcpus: int, account: Records, at_s: int, evicted: bool, out: Int64s) -> None:
+def end_hour(
+    setting: Records, markets: Markets, held: Records, account: Records, at_s: int, evicted: bool, out: Int64s
+) -> None:
     """Book what the hour in progress cost until `at_s`: all of it, its share where the job ends in it, or nothing.
 
-    Taken exactly at the hour's end is taken after it: the hour stays paid.
+    Taken exactly at the hour's end is taken after it: the hour stays paid. Machine time is free in an hour that is
+    refunded, else paid.
     """
     used_s = at_s - account.hour_s
-    if evicted and used_s < HOUR_S:
-        out[_FREE] += vcpus * used_s
-    else:
+    first_hour = account.hour_s == held.launched_s
+    if evicted and used_s < HOUR_S and compiled_is_refunded(setting.billing, first_hour):
+        out[_FREE] += held.vcpus * used_s
+        return
+    out[_PAID] += held.vcpus * used_s
+    if setting.billing == _HOURLY_REFUND:
         out[_COST] += prorated(account.charge_micros, used_s, HOUR_S)
-        out[_PAID] += vcpus * used_s
+    elif used_s > 0:
+        out[_COST] += _by_second(setting, markets, held, account, used_s, first_hour)
+
+
+@part
+def _by_second(
+    setting: Records, markets: Markets, held: Records, account: Records, used_s: int, first_hour: bool
+) -> int:
+    """Return what the seconds used of an hour cost; of a least charge, their share."""
+    if setting.billing != _PER_SECOND:
+        return prorated(account.charge_micros, used_s, HOUR_S)
+    paid_s = max(used_s, setting.minimum_s) if first_hour else used_s
+    if setting.reprices == 1:
+        seconds = price_seconds(markets, held.market, account.hour_s, account.hour_s + paid_s)
+        charge = prorated(seconds * held.count, 1, HOUR_S)
+    else:
+        charge = prorated(account.charge_micros, paid_s, HOUR_S)
+    return prorated(charge, used_s, paid_s)

@@ -1,24 +1,29 @@
 """One job through the live engine: the very events, orders and journal of a real job, on recorded prices.
 
 The second driver beside `simulate`. It is a thousand times slower, and shares no line with it: decisions are those of
-`BidEngine` and its policies, the bill is that of `HourlyRefund`. That both say the same is what makes a backtest's
-figures those of the system that will be run.
+`BidEngine` and its policies, the bill is that of `bidding.billing`. That both say the same, for every scheme, is what makes a
+backtest's figures those of the system that will be run.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidding.actions import Acquire, Lapse, Order
+from bidding.actions import Order
+from bidding.backtest.billed import billing_name, model_of
 from bidding.backtest.outcome import LOG_COLUMNS, Outcome
+from bidding.backtest.progress import Progress
+from bidding.backtest.recorded import RecordedMarket
+from bidding.backtest.reference import Reference
+from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes.named import Scheme
 from bidding.backtest.setting import PPM, Setting
-from bidding.billing import HourlyRefund, total_prorata_micros
-from bidding.engine import BidEngine
-from bidding.events import AllocationGone, AllocationGranted, AllocationRefused, Event, JobOpened, NoticeSeen, TickDue
+from bidding.billing import total_prorata_micros
+from bidding.events import AllocationGranted, Event, JobOpened
 from bidding.eviction import EvictionTable
 from bidding.foresight import Foresight
-from bidding.foresight.signals import Past, past_of, signal_at
+from bidding.foresight.signals import past_of
 from bidding.job import JobModel
 from bidding.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
 from bidding.money import prorate
@@ -28,16 +33,6 @@ from bidding.traces import Int64s, TraceSet
 #: Stands for the reliable tier among the markets.
 RELIABLE = Market("reliable", "reliable")
 _JOB = "backtest"
-
-
-@dataclass
-class _Life:
-    allocation: Allocation
-    vcpus: int
-    takes_s: int | None
-    lapses_s: int | None = None
-    ended_s: int | None = None
-    cause: EndCause | None = None
 
 
 @dataclass
@@ -56,152 +51,119 @@ class Told:
     journal: tuple[Event | Order, ...]
 
 
-@dataclass
-class _World:
-    """The recorded market, and what the engine is told of it."""
-
-    traces: TraceSet
-    markets: Sequence[Market]
-    types: Mapping[str, InstanceType]
-    window_ends_s: int
-    engine: BidEngine = field(default_factory=BidEngine)
-    journal: list[Event | Order] = field(default_factory=list)
-    lives: list[_Life] = field(default_factory=list)
-    pasts: Mapping[Market, Past] = field(default_factory=dict)
-
-    def tell(self, event: Event) -> tuple[Order, ...]:
-        orders = self.engine.handle(event)
-        self.journal += [event, *orders]
-        return orders
-
-    @property
-    def alive(self) -> list[_Life]:
-        return [life for life in self.lives if life.ended_s is None]
-
-    def tick(self, now_s: int) -> bool:
-        """Tell the engine the time and the prices, and do what it orders; return whether something was bought."""
-        known = {market: self.traces[market].price_at(now_s) for market in self.markets}
-        prices = {market: price for market, price in known.items() if price is not None}
-        signals = {market: signal for market in self.pasts if (signal := signal_at(self.pasts[market], now_s))}
-        bought = False
-        for order in self.tell(TickDue(now_s, prices, signals=signals)):
-            match order:
-                case Lapse():
-                    self._life(order.allocation_id).lapses_s = order.before_s
-                case Acquire() if prices[order.market] <= order.bid_micros:
-                    self._grant(order, now_s)
-                    bought = True
-                case Acquire():
-                    self.tell(AllocationRefused(now_s, order.order_id, "bid-too-low", "the price is above the bid"))
-        return bought
-
-    def _grant(self, order: Acquire, now_s: int) -> None:
-        bought = Allocation(order.order_id, order.market, order.count, now_s, Tier.TRANSIENT, order.bid_micros)
-        takes_s = self.traces[order.market].first_above(order.bid_micros, now_s)
-        takes_s = None if takes_s is None or takes_s >= self.window_ends_s else takes_s
-        self.lives.append(_Life(bought, order.count * self.types[order.market.instance_type].vcpu, takes_s))
-        self.tell(AllocationGranted(now_s, order.order_id, bought))
-
-    def _life(self, allocation_id: str) -> _Life:
-        return next(life for life in self.lives if life.allocation.allocation_id == allocation_id)
-
-    def end(self, life: _Life, now_s: int, cause: EndCause) -> None:
-        """End an allocation; one that the market takes was noticed in the same second."""
-        life.ended_s, life.cause = now_s, cause
-        name = life.allocation.allocation_id
-        if cause is EndCause.EVICTED:
-            self.tell(NoticeSeen(now_s, name, now_s))
-        self.tell(AllocationGone(now_s, name, cause))
-
-
 def run_by_engine(
     traces: TraceSet,
     markets: Sequence[Market],
     types: Mapping[str, InstanceType],
     evictions: EvictionTable,
     foresight: Foresight | None,
-    policy: str,
-    setting: Setting,
+    scheme: Scheme,
     start_s: int,
+    reference: Reference,
+    setting: Setting,
 ) -> Told:
-    """Return what becomes of the job that starts at `start_s` under the live policy of that name.
+    """Return what becomes of the scheme's job that starts at `start_s`, under the live policy that decides as its rule.
 
     Raises
     ------
     ValueError
-        If there is no such policy, or the job bears its losses by checkpoints, which no live policy knows.
+        If no live policy does: none knows the prices to come, none but `best` is patient, and `best` is for jobs that
+        lose nothing.
     """
-    if setting.checkpoint_s:
-        raise ValueError("the engine's jobs lose nothing: a setting with checkpoints is not for them")
+    name = _policy_name(scheme, setting)
     tier = InstanceType(RELIABLE.instance_type, setting.reliable_vcpus, 0.0, setting.reliable_micros)
-    world = _World(traces, markets, {**types, tier.name: tier}, start_s + setting.window_s)
-    if policy in FORESEEING:
+    window_ends_s, max_life_s = start_s + setting.window_s, model_of(setting).max_life_s
+    world = RecordedMarket(traces, markets, {**types, tier.name: tier}, window_ends_s, max_life_s)
+    if name in FORESEEING:
         world.pasts = {market: past_of(traces[market]) for market in markets}
-    opened = JobOpened(start_s, _JOB, job_model(setting), policy, world.types, tuple(markets), evictions, foresight)
-    world.tell(opened)
+    job = job_model(setting, scheme.vcpus_at_once(reference))
+    world.tell(JobOpened(start_s, _JOB, job, name, world.types, tuple(markets), evictions, foresight))
     if setting.reliable_count:
         machines = Allocation("reliable", RELIABLE, setting.reliable_count, start_s, Tier.RELIABLE)
         world.tell(AllocationGranted(start_s, "reliable", machines))
     ends_s, finished = _walk(world, setting, start_s)
-    for life in world.alive:  # let go, unless the market takes it in this very second
-        world.end(life, ends_s, EndCause.EVICTED if life.takes_s == ends_s else EndCause.USER)
+    world.close(ends_s)
     return Told(_row(world, setting, start_s, ends_s, finished), _purchases(world), tuple(world.journal))
 
 
-def job_model(setting: Setting) -> JobModel:
-    """Return what a live policy is told of a simulated job."""
-    return JobModel(
+def _policy_name(scheme: Scheme, setting: Setting) -> str:
+    """Return the name of the live policy; `ValueError` where it would not decide as the scheme's rule does."""
+    if scheme.policy is None:
+        raise ValueError(f"no live policy decides as the rule {scheme.rule.name}")
+    best = scheme.rule is Rule.BEST
+    if bool(setting.patient) is not best:
+        raise ValueError(f"patient is {setting.patient}: the live policy {scheme.policy} is otherwise")
+    if best and setting.checkpoint_s:
+        raise ValueError("the live policy best is for jobs that lose nothing: a setting with checkpoints is not for it")
+    return scheme.policy
+
+
+def job_model(setting: Setting, at_once_vcpus: int | None = None) -> JobModel:
+    """Return what a live policy is told of a simulated job.
+
+    Parameters
+    ----------
+    at_once_vcpus : the size of the one allocation that is ever held, in place of the setting's sizes.
+
+    Notes
+    -----
+    With checkpoints λ is the restart and half an interval, as `schemes.proteus.eviction_overhead_s` has it.
+    """
+    lost_s = float(setting.eviction_overhead_s)
+    if setting.checkpoint_s:
+        lost_s = max(setting.eviction_overhead_s, setting.restart_s) + setting.checkpoint_s / 2
+    job = JobModel(
         scaling_efficiency=setting.efficiency_ppm / PPM,
         resize_overhead_s=setting.resize_overhead_s,
-        eviction_overhead_s=setting.eviction_overhead_s,
+        eviction_overhead_s=lost_s,
         allocation_vcpus=setting.allocation_vcpus,
         max_spot_vcpus=setting.max_spot_vcpus,
         renewal_lead_s=setting.renewal_lead_s,
         ceiling_on_demand=bool(setting.ceiling),
         reliable_works=bool(setting.reliable_works),
+        billing=billing_name(setting),
+        flat_micros=setting.flat_micros,
     )
+    if at_once_vcpus is None:
+        return job
+    return replace(job, allocation_vcpus=at_once_vcpus, max_spot_vcpus=at_once_vcpus)
 
 
-def _walk(world: _World, setting: Setting, start_s: int) -> tuple[int, bool]:
+def _walk(world: RecordedMarket, setting: Setting, start_s: int) -> tuple[int, bool]:
     """Go from one moment in which something happens to the next; return the job's end, and whether its work is done."""
-    now_s = stalled_s = tick_s = start_s
+    now_s = tick_s = start_s
     wake_s = start_s - 1  # after an eviction: when a purchase would no longer stand still
-    work, target = 0, setting.work_vcpu_s * PPM
+    progress = Progress(setting, start_s)
     tier = setting.reliable_count * setting.reliable_vcpus * setting.reliable_works
     while True:
-        moments = [tick_s, world.window_ends_s, *([wake_s] if wake_s > now_s else [])]
-        for life in world.alive:
-            moments += [moment for moment in (life.takes_s, life.lapses_s) if moment is not None]
-        next_s = min(moments)
-        rate = (tier + sum(life.vcpus for life in world.alive)) * setting.efficiency_ppm
-        from_s = max(now_s, stalled_s)
-        if rate and from_s + -(-(target - work) // rate) <= next_s:
-            return from_s + -(-(target - work) // rate), True
-        work += rate * max(next_s - from_s, 0)
+        soon = [moment for moment in (wake_s, progress.checkpoint_s) if moment is not None and moment > now_s]
+        next_s = min([tick_s, world.window_ends_s, *soon, *world.moments])
+        vcpus = tier + world.vcpus
+        done_s = progress.done_s(vcpus, now_s)
+        if done_s is not None and done_s <= next_s:
+            return done_s, True
+        progress.advance(vcpus, now_s, next_s)
         now_s = next_s
         if now_s == world.window_ends_s:
             return now_s, False
-        taken = [life for life in world.alive if life.takes_s == now_s]
-        for life in taken:
-            world.end(life, now_s, EndCause.EVICTED)
+        taken = world.take(now_s)
         if taken:
-            stalled_s = max(stalled_s, now_s + setting.eviction_overhead_s)
-            if setting.patient:
-                wake_s = stalled_s - setting.resize_overhead_s
-        left = [life for life in world.alive if life.lapses_s == now_s]
-        for life in left:
-            world.end(life, now_s, EndCause.USER)
+            progress.evicted(now_s, machines_left=bool(world.alive))
+        left = world.let_go(now_s)
         if left:
-            stalled_s = max(stalled_s, now_s + setting.resize_overhead_s)
+            progress.resized(now_s)
+        if taken and setting.patient:
+            wake_s = progress.stalled_s - setting.resize_overhead_s
         if now_s == tick_s:
             tick_s += setting.tick_s
         elif not (taken or left or now_s == wake_s):
             continue
+        nothing_held = not world.alive
         if world.tick(now_s):
-            stalled_s = max(stalled_s, now_s + setting.resize_overhead_s)
+            progress.bought(now_s, first=nothing_held)
 
 
-def _row(world: _World, setting: Setting, start_s: int, ends_s: int, finished: bool) -> Int64s:
+def _row(world: RecordedMarket, setting: Setting, start_s: int, ends_s: int, finished: bool) -> Int64s:
     row = np.zeros(len(Outcome), dtype=np.int64)
     runtime_s = ends_s - start_s
     hourly = setting.reliable_count * setting.reliable_micros
@@ -214,7 +176,7 @@ def _row(world: _World, setting: Setting, start_s: int, ends_s: int, finished: b
         one = life.allocation
         assert life.ended_s is not None
         until_s = life.ended_s + 1  # so that an eviction at the very end is one
-        charges = HourlyRefund().charges(
+        charges = model_of(setting).charges(
             world.traces[one.market], one.count, one.launched_at_s, life.ended_s, life.cause, until_s
         )
         row[Outcome.COST_MICROS] += total_prorata_micros(charges, life.ended_s)
@@ -225,7 +187,7 @@ def _row(world: _World, setting: Setting, start_s: int, ends_s: int, finished: b
     return row
 
 
-def _purchases(world: _World) -> Int64s:
+def _purchases(world: RecordedMarket) -> Int64s:
     place = {market: index for index, market in enumerate(world.markets)}
     rows = [
         (

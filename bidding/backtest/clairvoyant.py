@@ -41,7 +41,7 @@ from bidding.backtest.reference import Reference
 from bidding.backtest.schemes import Rule
 from bidding.backtest.schemes.named import SCHEMES, Scheme
 from bidding.backtest.setting import PPM, Setting
-from bidding.backtest.view import MOST_HELD
+from bidding.backtest.simulate import most_held
 from bidding.model import HOUR_S
 from bidding.traces import Int64s
 
@@ -60,9 +60,6 @@ _TRIES, _TOLERANCE = 48, 1e-6
 #: So many times its highest price is work worth at the first μ, so that hardly anything but work counts.
 _DEAR = 1e5
 
-#: What all last charges together may have been rounded down by: half a micro-dollar each.
-_ROUNDED_MICROS = (MOST_HELD + 2) // 2
-
 _COST, _RUNTIME, _ON_DEMAND = int(Outcome.COST_MICROS), int(Outcome.RUNTIME_S), int(Outcome.ON_DEMAND_VCPU_S)
 _PAID, _FREE_VCPU_S, _FINISHED = int(Outcome.PAID_VCPU_S), int(Outcome.FREE_VCPU_S), int(Outcome.FINISHED)
 _EVICTIONS = int(Outcome.EVICTIONS)
@@ -77,6 +74,7 @@ class _Terms(NamedTuple):
     work_vcpu_s : work, at the efficiency that the elasticity leaves.
     cap : vCPUs of spot.
     reliable_vcpus, reliable_rate, reliable_micros : of all reliable machines; those that compute; price a second.
+    rounded_micros : what all last charges together may have been rounded down by: half a micro-dollar each.
     """
 
     window_s: int
@@ -85,6 +83,7 @@ class _Terms(NamedTuple):
     reliable_vcpus: int
     reliable_rate: int
     reliable_micros: float
+    rounded_micros: int
 
 
 def run(
@@ -137,6 +136,7 @@ def bounds(markets: Markets, starts_s: Int64s, setting: Setting, *, threads: int
         reliable_vcpus,
         reliable_vcpus * setting.reliable_works,
         setting.reliable_count * setting.reliable_micros / HOUR_S,
+        (most_held(markets, setting) + 2) // 2,
     )
 
     def some(first: int) -> None:
@@ -218,7 +218,7 @@ def _bound(seen: Offers, terms: _Terms, start_s: int, room: Room, tried: Floats,
     else:
         out[_FINISHED] = 1
         out[_RUNTIME] = min(end * seen.grid_s - late_s, terms.window_s)
-        out[_COST] = int(best[end]) - _ROUNDED_MICROS
+        out[_COST] = int(best[end]) - terms.rounded_micros
         share = 0.0 if high < 0 else 1.0
         if high >= 0 and low_slope > high_slope:
             share = low_slope / (low_slope - high_slope)

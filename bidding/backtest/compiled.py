@@ -27,7 +27,7 @@ _HERE = Path(__file__).parent
 def version(*folders: Path) -> int:
     """Return a number that is another one when a source file of the simulator has another name or content."""
     sha = hashlib.sha256()
-    for folder in folders or (_HERE, _HERE.parent / "foresight"):
+    for folder in folders or (_HERE, _HERE.parent / "foresight", _HERE.parent / "billing"):
         for path in sorted(folder.rglob("*.py")):
             text = path.read_bytes()
             sha.update(f"{path.relative_to(folder).as_posix()} {len(text)}\n".encode())

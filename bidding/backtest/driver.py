@@ -90,7 +90,7 @@ def run(
     Raises
     ------
     ValueError
-        If the scheme weighs signals, and `table` has no foresight.
+        If the scheme weighs signals, and `table` has no foresight though bids decide.
     """
     starts_s = np.ascontiguousarray(starts_s, dtype=np.int64)
     setting = scheme.setting(reference, hours, **changes)
@@ -132,14 +132,12 @@ def _run(
     rows: Int64s,
     log: Int64s,
 ) -> None:
-    if scheme.rule is Rule.BEST and not len(table.foresight.shares):
+    if scheme.rule is Rule.BEST and table.bids_decide and not len(table.foresight.shares):
         raise ValueError("a scheme that weighs signals needs a foresight: see pack_table")
-    parameters = (float(reference.vcpus),) if scheme.parameters is None else scheme.parameters
-    space = room(len(markets.facts), len(table.deltas_micros))
+    space = room(markets, len(table.deltas_micros), setting)
     settings = setting.record()
-    _loop(
-        int(scheme.rule), np.array(parameters, dtype=np.float64), settings, markets, table, starts_s, space, rows, log
-    )
+    values = np.array(scheme.values(reference), dtype=np.float64)
+    _loop(int(scheme.rule), values, settings, markets, table, starts_s, space, rows, log)
 
 
 def _compile(of_version: int) -> Callable[..., int]:

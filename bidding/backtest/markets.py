@@ -104,3 +104,16 @@ def passed_at(markets: Markets, market: int, event: int, bid_micros: int, before
             return int(at_s)
         event += 1
     return NEVER_S
+
+
+@part
+def price_seconds(markets: Markets, market: int, from_s: int, until_s: int) -> int:
+    """Return the sum of the market's prices of each second in [from_s, until_s); one must be known at `from_s`."""
+    return _area(markets, market, until_s) - _area(markets, market, from_s)
+
+
+@part
+def _area(markets: Markets, market: int, at_s: int) -> int:
+    event = event_at(markets, market, at_s)
+    last = markets.events[event]
+    return int(markets.areas[event] + last.micros * (at_s - last.at_s))

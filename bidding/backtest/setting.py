@@ -5,6 +5,7 @@ from dataclasses import astuple, dataclass, fields
 import numpy as np
 
 from bidding.backtest.markets import Records
+from bidding.billing.expected import BillingKind
 from bidding.model import HOUR_S
 
 #: Progress is counted in millionths of a vCPU-second, so that it is a whole number.
@@ -29,6 +30,9 @@ class Setting:
     restart_s : with checkpoints, seconds without progress after a loss.
     patient : 1 if nothing is bought after an eviction that would only stand still: the next purchase comes λ - σ later.
     ceiling : 1 if no bid is made in a market that stands above its own on-demand price, 0 if one may be.
+    billing : how spot machines are charged, a `BillingKind`; the next four are those of `bidding.billing`'s models.
+    reprices, minimum_s : of PER_SECOND: 1 if each second is paid at its own price; least seconds of the first hour.
+    flat_micros, max_life_s : of FLAT: what an instance-hour costs; when every machine is taken, 0: never.
     """
 
     work_vcpu_s: int
@@ -48,6 +52,11 @@ class Setting:
     restart_s: int = 0
     patient: int = 0
     ceiling: int = 1
+    billing: int = int(BillingKind.HOURLY_REFUND)
+    reprices: int = 0
+    minimum_s: int = 60
+    flat_micros: int = 0
+    max_life_s: int = 0
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0:
@@ -58,6 +67,9 @@ class Setting:
             raise ValueError(f"efficiency_ppm is {self.efficiency_ppm}: it must be in (0, {PPM}]")
         if not 0 < self.renewal_lead_s < HOUR_S:
             raise ValueError(f"renewal_lead_s is {self.renewal_lead_s}: it must lie within the hour")
+        if self.minimum_s > HOUR_S:
+            raise ValueError(f"minimum_s is {self.minimum_s}: it must be at most {HOUR_S}")
+        BillingKind(self.billing)
 
     def record(self) -> Records:
         """Return the settings as the record that the compiled loop reads."""

@@ -10,9 +10,10 @@ from bidding.backtest.compiled import part
 from bidding.backtest.markets import NEVER_S, Markets, Records, event_at, passed_at
 from bidding.backtest.outcome import Outcome
 from bidding.backtest.schemes import acquire, renews
-from bidding.backtest.setting import PPM
+from bidding.backtest.setting import PPM, Setting
 from bidding.backtest.tables import Table
-from bidding.backtest.view import FOLLOWED, HELD, MOST_HELD, View, price_at
+from bidding.backtest.view import FOLLOWED, HELD, View, price_at
+from bidding.billing.expected import compiled_hour_micros
 from bidding.model import HOUR_S
 from bidding.traces import Int64s
 
@@ -25,7 +26,7 @@ class Room(NamedTuple):
 
     Attributes
     ----------
-    held, accounts : records of HELD and ACCOUNT, shape (MOST_HELD,) each.
+    held, accounts : records of HELD and ACCOUNT, one for each allocation that may be alive at a time.
     followed : records of FOLLOWED, shape (markets,).
     scratch : shape (8, columns), the scheme's.
     """
@@ -36,14 +37,24 @@ class Room(NamedTuple):
     scratch: NDArray[np.float64]
 
 
-def room(markets: int, deltas: int) -> Room:
-    """Return room for jobs on so many markets, with an eviction table of so many bid deltas."""
+def room(markets: Markets, deltas: int, setting: Setting) -> Room:
+    """Return room for a job on `markets`, with an eviction table of so many bid deltas."""
+    most = most_held(markets, setting)
     return Room(
-        np.zeros(MOST_HELD, dtype=HELD),
-        np.zeros(MOST_HELD, dtype=ACCOUNT),
-        np.zeros(markets, dtype=FOLLOWED),
-        np.zeros((8, max(MOST_HELD + 2, deltas))),
+        np.zeros(most, dtype=HELD),
+        np.zeros(most, dtype=ACCOUNT),
+        np.zeros(len(markets.facts), dtype=FOLLOWED),
+        np.zeros((8, max(most + 2, deltas))),
     )
+
+
+def most_held(markets: Markets, setting: Setting) -> int:
+    """Return how many allocations can be alive at a time: single machines up to the cap, and as many that lapse.
+
+    What takes the place of one that lapses cannot lapse itself before that is gone.
+    """
+    smallest = int(markets.facts["vcpus"].min()) if len(markets.facts) else 1
+    return 2 * (setting.max_spot_vcpus // smallest) + 1
 
 
 @part
@@ -120,7 +131,7 @@ def simulate(
             if accounts[slot].takes_s == now_s:
                 lost = True
                 followed[held[slot].market].cool_s = now_s + 1
-                holds = _end(held, accounts, slot, holds, now_s, True, out, log)
+                holds = _end(setting, markets, held, accounts, slot, holds, now_s, True, out, log)
             else:
                 slot += 1
         if lost:
@@ -137,15 +148,15 @@ def simulate(
             if accounts[slot].hour_s + HOUR_S == now_s:
                 if held[slot].lapsing:
                     left = True
-                    holds = _end(held, accounts, slot, holds, now_s, False, out, log)
+                    holds = _end(setting, markets, held, accounts, slot, holds, now_s, False, out, log)
                     stalled_s = max(stalled_s, now_s + setting.resize_overhead_s)
                     if saves:
                         saved = work
                         checkpoint_s = stalled_s + setting.checkpoint_s
                     continue
-                end_hour(held[slot].vcpus, accounts[slot], now_s, False, out)
+                end_hour(setting, markets, held[slot], accounts[slot], now_s, False, out)
                 price = price_at(markets, followed, held[slot].market, now_s)
-                _begin_hour(held[slot], accounts[slot], now_s, price)
+                _begin_hour(setting, held[slot], accounts[slot], now_s, price)
             slot += 1
         # decisions
         if now_s == tick_s:
@@ -161,7 +172,7 @@ def simulate(
                     held[slot].paid_until_s += HOUR_S
                 else:
                     held[slot].lapsing = 1
-        if holds == MOST_HELD or now_s < wake_s:
+        if holds == len(held) or now_s < wake_s:
             continue
         view = View(now_s, start_s, holds, held, settings, markets, table, followed, parameters, room.scratch)
         market, count, bid = acquire(rule, view)
@@ -180,7 +191,9 @@ def simulate(
         bought.vcpus, bought.launched_s = count * markets.facts[market].vcpus, now_s
         bought.paid_until_s, bought.lapsing = now_s, 0
         account.takes_s = passed_at(markets, market, followed[market].event, bid, end_s)
-        _begin_hour(bought, account, now_s, price)
+        if setting.max_life_s > 0 and now_s + setting.max_life_s < end_s:
+            account.takes_s = min(account.takes_s, now_s + setting.max_life_s)
+        _begin_hour(setting, bought, account, now_s, price)
         row = out[_PURCHASES]
         account.row = row if row < len(log) else -1
         if row < len(log):
@@ -194,7 +207,7 @@ def simulate(
     # the end: what is held is let go, unless it is taken in this very second
     while holds > 0:
         taken = accounts[holds - 1].takes_s == now_s
-        holds = _end(held, accounts, holds - 1, holds, now_s, taken, out, log)
+        holds = _end(setting, markets, held, accounts, holds - 1, holds, now_s, taken, out, log)
     runtime_s = now_s - start_s
     out[_RUNTIME] = runtime_s
     out[_ON_DEMAND] = setting.reliable_count * setting.reliable_vcpus * runtime_s
@@ -203,19 +216,28 @@ def simulate(
 
 
 @part
-def _begin_hour(held: Records, account: Records, at_s: int, price_micros: int) -> None:
+def _begin_hour(setting: Records, held: Records, account: Records, at_s: int, price_micros: int) -> None:
     account.hour_s = at_s
-    account.charge_micros = price_micros * held.count
+    account.charge_micros = compiled_hour_micros(setting.billing, setting.flat_micros, price_micros) * held.count
     if held.paid_until_s <= at_s:  # bought now; or nobody decided in time, so it is paid for
         held.paid_until_s = at_s + HOUR_S
 
 
 @part
 def _end(
-    held: Records, accounts: Records, slot: int, holds: int, at_s: int, evicted: bool, out: Int64s, log: Int64s
+    setting: Records,
+    markets: Markets,
+    held: Records,
+    accounts: Records,
+    slot: int,
+    holds: int,
+    at_s: int,
+    evicted: bool,
+    out: Int64s,
+    log: Int64s,
 ) -> int:
     """End the allocation in `slot` and close the gap, in the order of the grants; return how many are left."""
-    end_hour(held[slot].vcpus, accounts[slot], at_s, evicted, out)
+    end_hour(setting, markets, held[slot], accounts[slot], at_s, evicted, out)
     row = accounts[slot].row
     if row >= 0:
         log[row, 4], log[row, 5] = at_s, 1 if evicted else 0

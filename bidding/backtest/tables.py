@@ -26,12 +26,14 @@ class Table(NamedTuple):
     cells : shape (3, markets, deltas); see BETA, MEDIAN_S, USEFUL_S and `EvictionTable`.
     known : shape (markets,); 0 where the market has no history, and nothing is bought.
     foresight : what signals say of bids; without weights where it was not learnt.
+    bids_decide : 0 where machines are taken whatever was bid, and a rule that looks at signals goes by the cells instead.
     """
 
     deltas_micros: Int64s
     cells: NDArray[np.float64]
     known: Int64s
     foresight: Weights
+    bids_decide: int
 
 
 def pack_table(table: EvictionTable, markets: Sequence[Market], foresight: Foresight | None = None) -> Table:
@@ -44,7 +46,7 @@ def pack_table(table: EvictionTable, markets: Sequence[Market], foresight: Fores
         cells[BETA, rows], cells[MEDIAN_S, rows] = table.grid([markets[int(row)] for row in rows])
     cells[USEFUL_S] = useful_time_s(cells[BETA], cells[MEDIAN_S], HOUR_S)
     weights = BLIND if foresight is None else foresight.arrays
-    return Table(np.array(table.deltas_micros, dtype=np.int64), cells, known, weights)
+    return Table(np.array(table.deltas_micros, dtype=np.int64), cells, known, weights, int(table.bids_decide))
 
 
 @part

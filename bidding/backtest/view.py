@@ -8,9 +8,7 @@ from numpy.typing import NDArray
 from bidding.backtest.compiled import part
 from bidding.backtest.markets import Markets, Records
 from bidding.backtest.tables import Table
-
-#: Allocations that can be held at one time.
-MOST_HELD = 64
+from bidding.billing.expected import compiled_hour_micros
 
 #: A scheme's answer that buys nothing: (market, instances, bid).
 NOTHING = (-1, 0, 0)
@@ -33,13 +31,13 @@ class View(NamedTuple):
     ----------
     now_s, started_s : the present, and the job's start.
     holds : how many allocations are held.
-    held : records of HELD, shape (MOST_HELD,)
+    held : records of HELD, of which `holds` count
         In the order of the grants.
     setting : one record of SETTING, shape (1,).
     followed : records of FOLLOWED, shape (markets,)
     parameters : the scheme's own.
     scratch : shape (rows, columns)
-        The scheme's to write to, at least 8 rows of MOST_HELD and of as many columns as there are deltas; what it
+        The scheme's to write to, at least 8 rows of as many columns as there can be allocations, with two more, and as there are deltas; what it
         holds does not last.
     """
 
@@ -84,6 +82,13 @@ def on_sale(view: View, market: int) -> int:
         return -1
     now = price(view, market)
     return now if view.setting[0].ceiling == 0 or now <= view.markets.facts[market].on_demand_micros else -1
+
+
+@part
+def hour_micros(view: View, price_micros: int) -> int:
+    """Return what an instance-hour costs that begins at this price of its market."""
+    setting = view.setting[0]
+    return int(compiled_hour_micros(setting.billing, setting.flat_micros, price_micros))
 
 
 @part

@@ -20,6 +20,7 @@ class HourlyRefund:
     *Source*: Proteus (EuroSys 2017), section 2.2.
     """
 
+    by_second: ClassVar[bool] = False
     max_life_s: ClassVar[int | None] = None
 
     def charges(
@@ -54,6 +55,7 @@ class OnDemandHourly:
 
     price_micros: Micros
 
+    by_second: ClassVar[bool] = False
     max_life_s: ClassVar[int | None] = None
 
     def charges(

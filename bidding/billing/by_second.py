@@ -46,6 +46,7 @@ class PerSecondFirstHourFree:
     repricing: Repricing = Repricing.HOUR
     minimum_s: int = 60
 
+    by_second: ClassVar[bool] = True
     max_life_s: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
@@ -97,6 +98,8 @@ class Flat:
 
     price_micros: Micros
     max_life_s: int | None = None
+
+    by_second: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.price_micros < 0:

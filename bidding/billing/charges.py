@@ -40,6 +40,11 @@ class BillingModel(Protocol):
     """How the hours of an allocation are charged. Pure: the same life costs the same."""
 
     @property
+    def by_second(self) -> bool:
+        """Whether the charge of an hour in progress grows: it is final when the hour is over, or the life."""
+        ...
+
+    @property
     def max_life_s(self) -> int | None:
         """After how long whoever sells under this model takes every machine, whatever its bid; None is never."""
         ...

@@ -12,17 +12,20 @@ from typing import Any
 import numpy as np
 
 from bidding.evictions.curves import HORIZONS_S, Curves, Float64s
-from bidding.evictions.model import CurveModel
+from bidding.evictions.model import BY_CAPACITY, CurveModel
 from bidding.evictions.price import fit_survival
 from bidding.evictions.protocol import Window
 from bidding.evictions.states import one_state
 from bidding.model import Market
-from bidding.traces import Trace, TraceSet
+from bidding.money import Micros
+from bidding.traces import Int64s, Trace, TraceSet
 
 #: What an advisor looks back on.
 MONTH_S = 30 * 86_400
 #: "Prices" of an availability trace: a bid of 0 lives while the machine can be had.
 UP, DOWN = 0, 1
+#: The hourly price of a market without capacity in `with_capacity`: $10,000, so that no bid reaches it.
+NO_CAPACITY_MICROS: Micros = 10**10
 #: What is taken of a band without an upper end, `>20%`.
 OPEN_BAND = 0.3
 
@@ -86,6 +89,31 @@ def availability_trace(up: Sequence[int], gap_s: int, begins_s: int = 0) -> Trac
     return Trace(begins_s + gap_s * np.arange(len(state), dtype=np.int64), state)
 
 
+def with_capacity(prices: Trace, availability: Trace) -> Trace:
+    """Return the prices of a market whose machines cannot be had at all times, for what knows prices alone.
+
+    Parameters
+    ----------
+    availability : of `availability_trace`. The result is of the time that both tell of, to the last step of this one.
+
+    Notes
+    -----
+    Without capacity the price is one that no bid reaches. So nothing is bought then, what is held is taken as the
+    capacity ends, and no hour is ever charged at that price.
+    """
+    begins_s, ends_s = max(prices.times_s[0], availability.times_s[0]), availability.times_s[-1]
+    times = np.union1d(prices.times_s, availability.times_s)
+    times = np.union1d(times[(times >= begins_s) & (times <= ends_s)], [begins_s] if begins_s <= ends_s else [])
+
+    def at(trace: Trace) -> Int64s:
+        return trace.prices_micros[np.searchsorted(trace.times_s, times, side="right") - 1]
+
+    now = np.where(at(availability) == UP, at(prices), NO_CAPACITY_MICROS)
+    told = np.append(True, now[1:] != now[:-1])
+    told[-1:] = True  # so that it is seen how far it tells
+    return Trace(times[told[: len(times)]], now[told[: len(times)]])
+
+
 def fit_availability(traces: TraceSet, window: Window) -> CurveModel:
     """Return the share of machines that lived for each horizon, of those that could be had at a minute of `window`.
 
@@ -112,4 +140,4 @@ def _model(
 ) -> CurveModel:
     known = np.ones(len(markets), dtype=np.int64)
     curves = Curves(np.zeros(1, np.int64), np.array(HORIZONS_S, dtype=np.int64), lived, known)
-    return CurveModel("capacity", markets, fitted, curves, one_state(len(markets)), grants, notes)
+    return CurveModel(BY_CAPACITY, markets, fitted, curves, one_state(len(markets)), grants, notes)

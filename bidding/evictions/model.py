@@ -20,6 +20,8 @@ from bidding.traces import Int64s, Trace
 
 #: Of the record; another number is another meaning.
 SCHEMA = 1
+#: The name of the model for markets where bids decide nothing.
+BY_CAPACITY = "capacity"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,11 @@ class CurveModel:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def bids_decide(self) -> bool:
+        """Whether what was bid has a say in what is taken."""
+        return self.name != BY_CAPACITY
 
     @property
     def n_states(self) -> int:

@@ -1,17 +1,19 @@
 """What every eviction model answers, and what follows from it: β, the median time to an eviction, the paper's table."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bidding.eviction import EvictionTable
+from bidding.eviction import DELTAS_MICROS, EvictionTable
 from bidding.evictions.curves import Float64s
 from bidding.model import HOUR_S, Market
 from bidding.money import Micros
 from bidding.traces import Int64s, Trace
+
+_MINUTE_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,10 @@ class EvictionModel(Protocol):
         """The time that it was fitted on; None where it comes from elsewhere than from a history."""
 
     @property
+    def bids_decide(self) -> bool:
+        """Whether what was bid has a say in what is taken; not so by capacity."""
+
+    @property
     def n_states(self) -> int:
         """How many states a market is seen in; 1 for a model that does not look at the present."""
 
@@ -85,23 +91,39 @@ def median_s(
     model: EvictionModel, market: Market, delta_micros: Micros, state: int | None = None, within_s: int = HOUR_S
 ) -> float:
     """Return the median time to an eviction, given that it comes within `within_s`; `within_s` where none ever does."""
-    seconds = np.arange(within_s + 1)
-    taken = 1 - model.survival(market, delta_micros, seconds, state)
+    minutes = np.unique(np.append(np.arange(0, within_s, _MINUTE_S), within_s))
+    taken = 1 - model.survival(market, delta_micros, minutes, state)
     if taken[-1] <= 0:
         return float(within_s)
-    after = int((taken >= taken[-1] / 2).argmax())
-    if after == 0:  # a bid below the price is being taken
+    half = taken[-1] / 2
+    until = int((taken >= half).argmax())
+    if until == 0:  # a bid below the price is being taken
         return 0.0
+    seconds = np.arange(minutes[until - 1], minutes[until] + 1)
+    taken = 1 - model.survival(market, delta_micros, seconds, state)
+    after = int((taken >= half).argmax())
     low, high = taken[after - 1], taken[after]
-    return after - 1 + float((taken[-1] / 2 - low) / (high - low))
+    return float(seconds[after - 1] + (half - low) / (high - low))
 
 
-def as_table(model: EvictionModel, deltas_micros: Sequence[Micros]) -> EvictionTable:
-    """Return the paper's table as this model sees it, the mean over its states, for what takes no other."""
+def as_table(
+    model: EvictionModel, deltas_micros: Sequence[Micros] | None = None, markets: Collection[Market] | None = None
+) -> EvictionTable:
+    """Return the paper's table as this model sees it, the mean over its states, for what takes no other.
+
+    Parameters
+    ----------
+    deltas_micros : rising; None: the paper's. Where bids decide nothing these are all alike, so that the highest stands
+        for all: a price that creeps upwards takes nothing that was bid by it.
+    markets : of the model's, these alone; None: all.
+    """
+    if deltas_micros is None:
+        deltas_micros = DELTAS_MICROS if model.bids_decide else DELTAS_MICROS[-1:]
     deltas = np.array(deltas_micros, dtype=np.int64)
     rows = {}
     for market in model.markets:
-        betas = np.clip(beta(model, market, deltas), 0, 1)
-        medians = [median_s(model, market, delta) for delta in deltas_micros]
-        rows[market] = tuple(zip(betas.tolist(), medians, strict=True))
-    return EvictionTable(tuple(deltas_micros), rows)
+        if markets is None or market in markets:
+            betas = np.clip(beta(model, market, deltas), 0, 1)
+            medians = [median_s(model, market, delta) for delta in deltas_micros]
+            rows[market] = tuple(zip(betas.tolist(), medians, strict=True))
+    return EvictionTable(tuple(deltas_micros), rows, model.bids_decide)

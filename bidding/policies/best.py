@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidding.decisions import Candidate, Decision, MarketView, Verdict
-from bidding.foresight import Foresight
 from bidding.foresight.worth import cost_and_work, cost_per_work
+from bidding.hours import useful_time_s
 from bidding.model import HOUR_S, Allocation, Market, Tier
 from bidding.money import MICROS_PER_DOLLAR
 from bidding.policies.footprint import price_text, usd_per_vcpu_h
@@ -27,6 +27,10 @@ class BestPolicy:
     A refunded hour is free, so what counts is the price times the chance that the hour must be paid, by the work that can
     be expected of it. Without a foresight, or without the signal of a market, it buys nothing.
 
+    Where bids decide nothing (`EvictionTable.bids_decide`) a foresight of price rises tells nothing either: there the
+    chances are the eviction table's, the same at all times, and what is bid is the on-demand price, which no price of such
+    a market passes.
+
     Notes
     -----
     Source: Proteus (EuroSys 2017), equations (1)-(4), of one purchase.
@@ -37,14 +41,13 @@ class BestPolicy:
 
     def acquisition(self, view: MarketView) -> Decision:
         """Return the purchase with the cheapest work, else WAIT."""
-        foresight = view.foresight
-        if foresight is None:
+        if view.foresight is None and view.evictions.bids_decide:
             return _wait("nothing can be bought: no foresight was learnt for this job")
         idle_until_s = _idle_until_s(view)
         if view.now_s < idle_until_s:
             seconds = idle_until_s - view.now_s
             return _wait(f"what is bought now would only stand still for {seconds:g} s: the job bears an eviction")
-        offers, refusals = _offers(view, foresight, _alive_vcpus(view))
+        offers, refusals = _offers(view, _alive_vcpus(view))
         # the best bid delta of each market; ties go to the lower delta, then to the market's order
         offers.sort(key=lambda offer: offer.each)
         if not offers:
@@ -62,15 +65,16 @@ class BestPolicy:
         return Decision(Verdict.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
-        """Return whether the allocation is kept: at its very bid, where its work costs no more than the best fresh one's.
+        """Return whether the allocation is kept: where its work costs no more than the best fresh one's.
 
-        Under a price that has fallen since, a fresh bid is the better one: an old one will hardly be passed any more. What
-        stands under its price is kept: the market is taking it, and refunds the hour to who stays. What nothing can be
-        compared with, for lack of a price, a signal or a foresight, is kept.
+        Under a price that has fallen since, a fresh bid is the better one: an old one will hardly be passed any more (where
+        bids decide nothing, or no later hour is refunded, a high one is as good or better). What stands under its price is kept: the market is taking it, and
+        refunds the hour to who stays. What nothing can be compared with, for lack of a price, a signal or a foresight, is
+        kept.
         """
         market, bid = allocation.market, allocation.bid_micros
-        price, foresight = view.prices.get(market), view.foresight
-        if price is None or bid is None or foresight is None or market not in view.signals:
+        price = view.prices.get(market)
+        if price is None or bid is None or not _is_foreseen(view, market):
             unknown = (
                 f"{market}: its price or its recent past is not known, so it is kept; nothing could take its place"
             )
@@ -79,7 +83,8 @@ class BestPolicy:
         if price > bid:
             taken = f"{here} has passed the bid of {price_text(bid)}: the market takes it, and refunds the hour to who stays"
             return Decision(Verdict.RENEW, taken, float("inf"))
-        if price < bid:
+        refunded = view.job.is_refunded(first_hour=False)
+        if price < bid and refunded and view.evictions.bids_decide:
             fallen = (
                 f"{here} has fallen below the bid of {price_text(bid)}, so a refund is unlikely: a fresh bid is better"
             )
@@ -88,15 +93,18 @@ class BestPolicy:
         if view.job.ceiling_on_demand and price > kind.on_demand_micros:
             return Decision(Verdict.LAPSE, f"{here} stands above its on-demand price", float("inf"))
         others = _alive_vcpus(view) - view.vcpus_of(allocation)
-        features = view.signals[market].features(kind.on_demand_micros)
-        beta, useful_s = foresight.outlook(features, 0)
-        hour = (float(price * allocation.count), float(view.vcpus_of(allocation)), beta, useful_s, 0.0)
-        stays = float(cost_per_work(*hour, *_surroundings(view, others)))
-        fresh = min((offer.each for offer in _offers(view, foresight, others)[0]), default=float("inf"))
+        beta, useful_s = _chances_of(view, market, bid)
+        micros = float(view.job.hour_micros(price) * allocation.count)
+        hour = (micros, float(view.vcpus_of(allocation)), beta, useful_s, 0.0)
+        stays = float(cost_per_work(*hour, *_surroundings(view, others), refunded))
+        fresh = min((offer.each for offer in _offers(view, others)[0]), default=float("inf"))
         verdict = Verdict.RENEW if stays <= fresh and np.isfinite(stays) else Verdict.LAPSE
         let_go = fresh * _TO_USD_PER_VCPU_H
+        bid_here = "its very bid" if price == bid else f"bid {price_text(bid)}"
+        if not view.evictions.bids_decide:
+            bid_here = "where bids decide nothing"
         reason = (
-            f"{here}, its very bid: its next hour of work costs {usd_per_vcpu_h(stays * _TO_USD_PER_VCPU_H)}, "
+            f"{here}, {bid_here}: its next hour of work costs {usd_per_vcpu_h(stays * _TO_USD_PER_VCPU_H)}, "
             f"the best fresh purchase's {usd_per_vcpu_h(let_go)}"
         )
         return Decision(verdict, reason, let_go)
@@ -136,29 +144,54 @@ class _Offer:
         )
 
 
-def _offers(view: MarketView, foresight: Foresight, others: int) -> tuple[list[_Offer], dict[Market, str]]:
+def _offers(view: MarketView, others: int) -> tuple[list[_Offer], dict[Market, str]]:
     """Return what the markets offer beside `others` vCPUs that are alive, in the markets' order, and who is refused why."""
     counts, refusals = counts_of(view, view.job.max_spot_vcpus - others)
     offers = []
     for market, count in counts.items():
-        if count and market not in view.signals:
+        if count and not _is_foreseen(view, market):
             refusals[market] = "nothing is known of the recent past of a market"
         elif count:
-            offers.append(min(_bids(view, foresight, market, count, others), key=lambda offer: offer.each))
+            offers.append(min(_bids(view, market, count, others), key=lambda offer: offer.each))
     return offers, refusals
 
 
-def _bids(view: MarketView, foresight: Foresight, market: Market, count: int, others: int) -> Iterator[_Offer]:
+def _is_foreseen(view: MarketView, market: Market) -> bool:
+    """Return whether anything can be said of what is to come in a market."""
+    return not view.evictions.bids_decide or (view.foresight is not None and market in view.signals)
+
+
+def _chances(view: MarketView, market: Market) -> Iterator[tuple[int, float, float]]:
+    """Return (bid delta, β, ω in seconds) of each bid that is weighed in a foreseen market, the lowest first."""
+    kind, price = view.types[market.instance_type], view.prices[market]
+    if not view.evictions.bids_decide:
+        beta, median_s = view.evictions.of_bid(market, 0)
+        yield max(kind.on_demand_micros - price, 0), beta, float(useful_time_s(beta, median_s, HOUR_S))
+        return
+    assert view.foresight is not None, "see _is_foreseen"
+    features = view.signals[market].features(kind.on_demand_micros)
+    for delta, share in enumerate(view.foresight.arrays.shares.tolist()):
+        yield int(share * price), *view.foresight.outlook(features, delta)
+
+
+def _chances_of(view: MarketView, market: Market, bid: int) -> tuple[float, float]:
+    """Return (β, ω in seconds) of a bid that is held: those of the largest bid delta that it has at the present price."""
+    weighed = list(_chances(view, market))
+    held = (chances for delta, *chances in reversed(weighed) if view.prices[market] + delta <= bid)
+    beta, useful_s = next(held, weighed[0][1:])
+    return beta, useful_s
+
+
+def _bids(view: MarketView, market: Market, count: int, others: int) -> Iterator[_Offer]:
     """Return the purchase of `count` instances under each bid delta, the lowest first."""
     kind, price = view.types[market.instance_type], view.prices[market]
-    features = view.signals[market].features(kind.on_demand_micros)
-    surroundings = _surroundings(view, others)
-    for delta, share in enumerate(foresight.arrays.shares.tolist()):
-        beta, useful_s = foresight.outlook(features, delta)
-        hour = (float(price * count), float(count * kind.vcpu), beta, useful_s, float(view.job.resize_overhead_s))
+    surroundings = (*_surroundings(view, others), view.job.is_refunded(first_hour=True))
+    for delta_micros, beta, useful_s in _chances(view, market):
+        micros = float(view.job.hour_micros(price) * count)
+        hour = (micros, float(count * kind.vcpu), beta, useful_s, float(view.job.resize_overhead_s))
         cost, work = cost_and_work(*hour, *surroundings)
         each = float(cost_per_work(*hour, *surroundings))
-        yield _Offer(market, count, price, int(share * price), beta, float(cost), float(work), each)
+        yield _Offer(market, count, price, delta_micros, beta, float(cost), float(work), each)
 
 
 def _surroundings(view: MarketView, others: int) -> tuple[float, float, float, float]:

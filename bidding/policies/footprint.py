@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bidding.billing.expected import paid_share
 from bidding.cost import cost_per_work, expected_cost_usd
 from bidding.decisions import MarketView
 from bidding.hours import time_left_s, useful_time_s
@@ -35,14 +36,25 @@ class Part:
 
 
 def part(
-    beta: ArrayLike, median_s: ArrayLike, price: ArrayLike, count: ArrayLike, vcpu: ArrayLike, left_s: ArrayLike
+    beta: ArrayLike,
+    median_s: ArrayLike,
+    price: ArrayLike,
+    count: ArrayLike,
+    vcpu: ArrayLike,
+    left_s: int,
+    *,
+    refunded: bool = True,
 ) -> Part:
-    """Return the part that `count` instances of `vcpu` at `price` (micro-dollars an hour) are for `left_s`."""
+    """Return the part that `count` instances of `vcpu` at `price` (micro-dollars an hour) are for `left_s`.
+
+    `refunded` says whether an eviction brings back what the hour has cost; if not, its seconds are paid.
+    """
     beta = np.asarray(beta, dtype=np.float64)
+    useful_s = useful_time_s(beta, median_s, left_s)
     return Part(
         beta=beta,
-        cost_usd=expected_cost_usd(beta, price, count, left_s),
-        useful_s=useful_time_s(beta, median_s, left_s),
+        cost_usd=expected_cost_usd(beta, price, count, left_s, paid_share(refunded, beta, useful_s, left_s)),
+        useful_s=useful_s,
         rate=np.asarray(count, dtype=np.float64) * np.asarray(vcpu),
     )
 
@@ -64,7 +76,9 @@ def held_part(view: MarketView, allocation: Allocation, left_s: int | None = Non
     if price is None:
         price = min(view.last_prices.get(allocation.market, allocation.bid_micros), allocation.bid_micros)
     beta, median = view.evictions.of_bid(allocation.market, allocation.bid_micros - price)
-    return part(beta, median, price, allocation.count, kind.vcpu, left_s)
+    refunded = view.job.is_refunded(first_hour=view.now_s + left_s <= allocation.launched_at_s + HOUR_S)
+    hourly = view.job.hour_micros(price)
+    return part(beta, median, hourly, allocation.count, kind.vcpu, left_s, refunded=refunded)
 
 
 def per_work(parts: Sequence[Part], view: MarketView, *, resized: bool) -> tuple[Floats, Floats, Floats]:

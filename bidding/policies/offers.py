@@ -59,7 +59,11 @@ def explained(candidates: list[Candidate], now: float, *, bought: bool) -> tuple
             why = "no work is to be expected of it"
         elif candidate.cost_per_work >= now:
             why = f"would not lower the cost of work ({usd_per_vcpu_h(now)} now)"
+        elif candidate.cost_per_work <= best:
+            why = "as cheap as the best, but later in the order"
         else:
-            why = f"{candidate.cost_per_work / best - 1:.1%} dearer than the best" if best > 0 else "later in the order"
+            why = (
+                f"{candidate.cost_per_work / best - 1:.1%} dearer than the best" if best > 0 else "dearer than the best"
+            )
         shown.append(replace(candidate, why_not=why))
     return tuple(shown)

@@ -28,10 +28,11 @@ class ProteusPolicy:
         offers = part(
             beta,
             median,
-            np.array([[view.prices[market]] for market in markets]),
+            np.array([[view.job.hour_micros(view.prices[market])] for market in markets]),
             np.array([[counts[market]] for market in markets]),
             np.array([[kind.vcpu] for kind in kinds]),
             HOUR_S,
+            refunded=view.job.is_refunded(first_hour=True),
         )
         each, cost, work = per_work([*held, offers], view, resized=True)
         candidates = []

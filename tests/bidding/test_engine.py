@@ -323,6 +323,18 @@ def test_after_the_end_nothing_is_bought_and_spot_stays_to_its_hours_end():
     assert math.isinf(lapse.decision.cost_per_work)
 
 
+def test_after_the_end_who_pays_by_the_second_leaves_at_once():
+    for billing in ("per-second-first-hour-free", "flat"):
+        engine = BidEngine()
+        engine.handle(opened(JobModel(billing=billing, flat_micros=12_000)))
+        engine.handle(granted(spot()))
+        engine.handle(JobClosed(START_S + 100))
+        (lapse,) = engine.handle(tick(START_S + 120, PRICES))
+        assert (type(lapse), lapse.hour, lapse.before_s) == (Lapse, 1, START_S + 120)
+        assert "every further second would cost" in lapse.decision.reason
+        assert engine.handle(tick(START_S + 240, PRICES)) == (lapse,)
+
+
 def test_an_hour_that_began_after_the_end_is_paid_for_but_no_renewal_and_the_next_lapses():
     engine = engine_of(spot())
     engine.handle(JobClosed(START_S + 100))

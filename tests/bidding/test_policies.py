@@ -381,7 +381,7 @@ def test_ties_go_to_the_first_market_and_the_lowest_delta():
         decision = PROTEUS.acquisition(view(RED, prices=prices))
         assert [c.market for c in decision.candidates] == [XLARGE, XLARGE_B]
         assert {c.delta_micros for c in decision.candidates} == {DELTAS[0]}
-        assert "0.0% dearer" in decision.candidates[1].why_not
+        assert "as cheap as the best" in decision.candidates[1].why_not
 
 
 def test_ties_of_many_markets_keep_their_order():
@@ -410,6 +410,8 @@ def test_on_demand_never_holds_spot_machines(here):
 
 
 def test_an_unknown_policy_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match=r"unknown policy 'prot'; there are best, on-demand, proteus"):
+    with pytest.raises(
+        ValueError, match=r"unknown policy 'prot'; there are best, fixed-delta:USD, just-above, on-demand, "
+    ):
         policy("prot")
     assert all(policy(name) is not policy(name) for name in POLICIES)

@@ -36,6 +36,16 @@ def test_a_refunded_hour_is_refunded_whatever_was_done_in_it():
     assert divide_hour(500, START, True, life(ready=0)) == {Use.REFUNDED: 500}
 
 
+def test_where_seconds_are_paid_nothing_is_idle_after_them():
+    machine = life(ready=600, leaving=1500, ended=1800)
+    assert divide_hour(1800, START, False, machine, paid_s=1800) == {
+        Use.USEFUL: 900,
+        Use.HAND_OVER: 300,
+        Use.LOST: 0,
+        Use.IDLE: 600,
+    }
+
+
 def test_work_that_was_done_again_is_lost():
     assert divide_hour(3600, START, False, life(ready=0), lost_share=0.25)[Use.LOST] == 900
 
@@ -43,8 +53,8 @@ def test_work_that_was_done_again_is_lost():
 moments = st.none() | st.integers(-HOUR_S, 2 * HOUR_S)
 
 
-@given(st.integers(0, 10**7), moments, moments, moments, moments, st.floats(0, 1))
-def test_the_parts_add_up_to_the_charge_and_none_is_negative(amount, ready, leaving, ended, done, lost):
-    parts = divide_hour(amount, START, False, life(ready, leaving, ended, done), lost)
+@given(st.integers(0, 10**7), moments, moments, moments, moments, st.floats(0, 1), st.integers(1, HOUR_S))
+def test_the_parts_add_up_to_the_charge_and_none_is_negative(amount, ready, leaving, ended, done, lost, paid_s):
+    parts = divide_hour(amount, START, False, life(ready, leaving, ended, done), lost, paid_s)
     assert sum(parts.values()) == amount
     assert min(parts.values()) >= 0

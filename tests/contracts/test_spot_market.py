@@ -1,10 +1,14 @@
-"""What holds for every `SpotMarket`: the simulated one itself, and boto3 over the wire to the endpoint that it stands behind."""
+"""What holds for every `SpotMarket`: the simulated one itself, and boto3 over the wire to the endpoint that it stands behind.
+
+The same holds where capacity is scarce as long as there is some, and more where there is none.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 
+from bidding.evictions.capacity import availability_trace
 from bidding.model import EndCause, InstanceState, Market
 from bidding.money import to_micros
 from bidding.ports import BadRequest, LaunchRefused, MarketUnreachable, SpotMarket, TokenMismatch
@@ -28,10 +32,29 @@ class World:
         return fact
 
 
-@pytest.fixture(params=["simulated", "boto3"])
+#: Seconds after T0 at which spot machines of A cannot be had.
+DOWN_AT = range(60_000, 60_600)
+SCARCE = {A: availability_trace([1] * 100 + [0] + [1] * 100, 600, T0)}
+
+
+@pytest.fixture(params=["simulated", "boto3", "scarce"])
 def world(request, tmp_path, monkeypatch):
     clock = ManualClock(T0 + 10)
-    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s, notice_s=120)
+    scarce = SCARCE if request.param == "scarce" else {}
+    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s, notice_s=120, availability=scarce)
+    if request.param != "boto3":
+        yield World(sim, sim, clock)
+        return
+    credentials(monkeypatch)
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        yield World(client(endpoint.url, attempts=2), sim, clock)
+
+
+@pytest.fixture(params=["simulated", "boto3"])
+def scarce(request, tmp_path, monkeypatch):
+    """A world in which spot machines of A cannot be had for ten minutes, whatever is bid; it is a while before that."""
+    clock = ManualClock(T0 + DOWN_AT.start - 1000)
+    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s, notice_s=120, availability=SCARCE)
     if request.param == "simulated":
         yield World(sim, sim, clock)
         return
@@ -243,6 +266,53 @@ def test_the_notice_comes_its_time_before(world):
     world.at(880)
     assert world.only().notice_at_s == T0 + 1000
     assert world.only().alive
+
+
+# Capacity
+
+
+@pytest.mark.parametrize("bid", ["0.02", "0.03", "50"])
+def test_where_the_capacity_ends_every_bid_is_taken_in_that_second_and_noticed_before(scarce, bid):
+    scarce.market.launch(request("t", bid=bid))
+    scarce.at(DOWN_AT.start - 120.1)
+    assert scarce.only().notice_at_s is None
+    scarce.at(DOWN_AT.start - 120)
+    assert scarce.only().notice_at_s == T0 + DOWN_AT.start
+    scarce.at(DOWN_AT.start - 0.1)
+    assert scarce.only().alive
+    scarce.at(DOWN_AT.start)
+    assert (scarce.only().ended_at_s, scarce.only().end_cause) == (T0 + DOWN_AT.start, EndCause.EVICTED)
+
+
+def test_without_capacity_nothing_is_sold_under_any_bid_until_there_is_some(scarce):
+    for second in (DOWN_AT.start, DOWN_AT.stop - 0.1):
+        scarce.at(second)
+        with pytest.raises(LaunchRefused) as refused:
+            scarce.market.launch(request("t", bid="50"))
+        assert refused.value.code == "InsufficientInstanceCapacity"
+    assert scarce.market.describe() == []
+    scarce.at(DOWN_AT.stop)
+    assert len(scarce.market.launch(request("t", bid="0.02"))) == 1
+
+
+def test_scarce_capacity_is_that_of_one_market_and_of_spot_machines(scarce):
+    scarce.market.launch(request("b", market=B))
+    scarce.market.launch(request("on-demand", bid=None))
+    scarce.at(DOWN_AT.start + 10)
+    scarce.market.launch(request("more", bid=None))
+    scarce.market.launch(request("b-more", market=B))
+    scarce.at(DOWN_AT.stop + 100_000)
+    assert all(fact.alive for fact in scarce.market.describe())
+
+
+def test_with_capacity_a_price_that_passes_the_bid_still_takes(scarce):
+    scarce.clock.at_s = T0 + 60_700  # after it
+    scarce.market.launch(request("t", bid="0.02"))
+    scarce.at(200_000)
+    assert scarce.only().alive, "at the price, with capacity"
+    with pytest.raises(LaunchRefused) as refused:
+        scarce.market.launch(request("below", bid="0.019999"))
+    assert refused.value.code == "SpotMaxPriceTooLow"
 
 
 # Prices

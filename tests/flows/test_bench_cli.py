@@ -1,13 +1,19 @@
 """`proteus bench`: figures beside a peer or a limit, for people and for machines."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.__main__ import NAMES
+from benchmarks.asked import whole_table
+from benchmarks.backtest import FILES, midnight_s, real
 from flows.cli import cli
+from tasks.backtest_field import open_field
+from tasks.backtest_spec import backtest_spec
+from tests.support.backtests import quiet, small_file
 
 
 def test_help_names_the_benchmarks() -> None:
@@ -31,3 +37,26 @@ def test_each_figure_has_its_peer_and_the_ratio(tmp_path: Path, monkeypatch: pyt
     assert figure["benchmark"] == "prices"
     assert figure["ratio"] == pytest.approx(figure["ours"] / figure["beside"])
     assert "pyarrow's bare read_csv" in outcome.output
+
+
+def test_the_whole_table_is_measured_once_beside_what_is_asked(tmp_path: Path) -> None:
+    prices = str(small_file(tmp_path / "small.csv"))
+    told = whole_table("small", prices=prices, schemes=["on-demand", "proteus"], hours=[1], starts=3)
+    assert told.what == "the paper's whole table, 6 cells of 3 jobs, 2 threads"
+    assert (told.beside, told.beside_is, told.note) == (180, "the most asked for", "small; run once")
+    assert told.ours_spread == (told.ours, told.ours)
+    assert told.ours > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("PROTEUS_TRACES" not in os.environ, reason="PROTEUS_TRACES names no folder of real price files")
+def test_the_whole_table_is_of_the_same_months_as_the_script() -> None:
+    months, folder = FILES[1], Path(os.environ["PROTEUS_TRACES"])
+    script = real(folder, months)
+    verb = open_field(backtest_spec(schemes=["proteus"], **months.asked(folder)), quiet)
+    evaluation = verb.windows.evaluation
+    assert (evaluation.from_s, evaluation.until_s) == (script.from_s, script.until_s)
+    assert (verb.windows.fit.from_s, verb.windows.fit.until_s) == tuple(
+        map(midnight_s, (months.fit_from, months.fit_until))
+    )
+    assert (verb.markets, verb.reference) == (script.markets, script.reference)

@@ -78,7 +78,24 @@ BAD: Mapping[str, Bad] = {
     "nobody reliable": Bad("run --reliable 0", r"--reliable 0: a job needs a machine that lasts; give at least 1"),
     "too many reliable": Bad("run --reliable 65", r"reliable\.count: .*64 \(is 65\); mend the option"),
     "machines too large": Bad("run --max-vcpus 1", r"--max-vcpus 1: the smallest machine .* has 2; give"),
-    "unknown policy": Bad("run --policy greedy", r"--policy: unknown policy 'greedy'; there are best, on-demand, "),
+    "unknown policy": Bad(
+        "run --policy greedy", r"--policy: unknown policy 'greedy'; there are best, fixed-delta:USD, "
+    ),
+    "no bid delta": Bad("run --policy fixed-delta:little", r"--policy: 'fixed-delta:little': not an amount of money"),
+    "no eviction model": Bad("run --evictions {here}/none.npz", r"none\.npz: there is no such file; check the path"),
+    "a model of something else": Bad(
+        "run --evictions {here}/noise.csv", r"noise\.csv: is no eviction model .*evictions fit"
+    ),
+    "capacity of no market": Bad(
+        "run --availability {here}/up.json", r"--availability: not a market: .*write TYPE/ZONE=FILE"
+    ),
+    "capacity of another market": Bad(
+        "run --availability c4.large/us-east-1f={here}/up.json", r"c4\.large/us-east-1f is no market of this run; write"
+    ),
+    "capacity of a market that runs already": Bad(
+        "run --endpoint http://127.0.0.1:9 --availability c4.large/us-east-1a={here}/up.json",
+        r"has its own capacity; give one",
+    ),
     "unknown application": Bad("run --app mlp", r"app 'mlp': is not known; use one of .*, or module:Class"),
     "no code": Bad("run --app mine:App --code {here}/mine.py", r"code \S+/mine\.py: cannot be read: No such file"),
     "code that is nowhere": Bad("run --app mine:App", r"--app mine:App: there is no mine\.py here, .*give --code FILE"),
@@ -141,6 +158,7 @@ def _inputs(here: Path) -> None:
         f"{catalog}\nc4.large,us-east-1,2,3.75,0.105,\nm4.large,us-east-1,2,8,0.12,2016-12-01\n"
     )
     (here / "catalog.csv").write_text(f"{catalog}\nc4.large,us-east-1,two,3.75,0.105,\n")
+    (here / "up.json").write_text('{"metadata": {"gap_seconds": 600}, "data": [1, 0, 1]}')
     (here / "values.csv").write_text("".join(f"{row},{row + 0.5}\n" for row in range(40)))
     (here / "few.csv").write_text("".join(f"{row},{row % 2}\n" for row in range(6)))
     with sqlite3.connect(here / "other.db") as other:

@@ -1,6 +1,7 @@
 """`proteus traces`: what it prints, what it writes for machines, and how it refuses."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from matplotlib.image import imread
 
+from bidding.trace_statistics import TraceStatistics
 from flows.traces_cli import traces
 from tasks.failures import InputError
 
@@ -32,9 +34,11 @@ def test_a_file_is_described_as_a_table_and_as_a_picture(market: Path) -> None:
     done = run("describe", market, "--plot", picture)
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
-    (row,) = (line.split() for line in lines if line.startswith("c4.xlarge/us-east-1b"))
+    row, likeness = (line.split() for line in lines if line.startswith("c4.xlarge/us-east-1b"))
     assert len(row) == 12, row
     assert row[7] == "0.2090"
+    assert len(likeness) == 13, likeness
+    assert "changes/h" in done.stdout
     assert imread(picture).std() > 0.05
 
 
@@ -45,6 +49,8 @@ def test_figures_for_machines_go_alone_to_standard_output(market: Path) -> None:
     (held,) = found["files"][0]["markets"]
     assert held["market"] == "m4.large/us-east-1a"
     assert held["min_usd"] <= held["mean_usd"] <= held["max_usd"]
+    assert set(held["statistics"]) == {field.name for field in fields(TraceStatistics)}
+    assert 0 < held["statistics"]["level"] < 1
 
 
 def test_every_form_is_converted_and_described_the_same(market: Path) -> None:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from botocore.exceptions import ClientError
 
+from bidding.evictions.capacity import availability_trace
 from bidding.model import EndCause, Market
 from bidding.traces import Trace, TraceSet
 from infra import ec2_instances
@@ -333,6 +334,14 @@ def test_run_instances_by_hand(ec2):
     bad = {"MarketType": "spot", "SpotOptions": {"MaxPrice": "much"}}
     assert code_of(ec2.run_instances, **RUN, InstanceMarketOptions=bad) == "InvalidParameterValue"
     assert code_of(ec2.create_vpc, CidrBlock="10.0.0.0/16") == "InvalidAction"
+
+
+def test_what_ec2_says_of_an_end_for_want_of_capacity(ec2, sim, clock):
+    sim.availability = {A: availability_trace([1, 0], 900, T0)}
+    ec2.run_instances(**RUN, InstanceMarketOptions=SPOT)
+    clock.at_s = T0 + 900
+    (asked,) = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
+    assert (asked["State"], asked["Status"]["Code"]) == ("closed", "instance-terminated-no-capacity")
 
 
 def test_what_ec2_says_of_an_end(ec2, clock):

@@ -13,7 +13,7 @@ from bidding.evictions.model import CurveModel
 from bidding.evictions.price import fit_survival, fit_table
 from bidding.evictions.protocol import Window
 from bidding.traces import TraceSet
-from infra.capacity_files import read_advisor, read_availability
+from infra.capacity_files import read_advisor, read_availabilities, read_availability
 from infra.errors import InputError
 from infra.eviction_files import read_model, write_model
 from tests.bidding.evictions.naive import MARKET, OTHER, trace
@@ -112,3 +112,19 @@ def test_what_is_no_availability_trace_is_told(tmp_path: Path, content: str, say
     (tmp_path / "u.json").write_text(content)
     with pytest.raises(InputError, match=f"u.json: is no availability trace .*{says}"):
         read_availability(tmp_path / "u.json")
+
+
+def test_availability_traces_are_of_the_markets_that_they_are_named_after(tmp_path: Path) -> None:
+    text = json.dumps({"metadata": {"gap_seconds": 60}, "data": [1, 0]})
+    for name in ("us-west-2a_v100_1.json", "u.json"):
+        (tmp_path / name).write_text(text)
+    mine = f"c4.large/us-east-1a={tmp_path}/u.json"
+    found = read_availabilities([f"{tmp_path}/us-west-2a_v100_1.json", mine], 600)
+    assert [str(market) for market in found] == ["c4.large/us-east-1a", "v100_1/us-west-2a"]
+    assert {int(trace.times_s[0]) for trace in found.values()} == {600}
+    for given, says in (
+        ([f"{tmp_path}/u.json"], r"^--availability: not a market: .*; write TYPE/ZONE=FILE$"),
+        ([mine, mine], r"c4\.large/us-east-1a has a trace already; name the market"),
+    ):
+        with pytest.raises(InputError, match=says):
+            read_availabilities(given)

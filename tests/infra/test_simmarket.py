@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bidding.evictions.capacity import availability_trace
 from bidding.model import EndCause, Market
 from bidding.ports import LaunchRefused, MarketUnreachable
 from bidding.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.faults import Fault, FaultKind
-from infra.market_state import read_state, write_state
+from infra.market_state import read_state, traces_digest, write_state
 from infra.simmarket import ChangeKind, NoticeMode, SimSpotMarket
 from tests.support.endpoint import CATALOG, T0, TRACES, A, B, ManualClock, request
 
@@ -290,3 +291,18 @@ def test_a_file_that_is_no_state_of_a_market_is_named(tmp_path, text):
     path.write_text(text)
     with pytest.raises(InputError, match=r"market\.json: is no state of a market .*; name another directory"):
         read_state(path)
+
+
+def test_a_market_of_scarce_capacity_goes_on_too_and_is_told_from_others():
+    scarce = TraceSet({A: availability_trace([1, 1, 0, 1], 300, T0)})
+    clock = ManualClock(T0 + 10)
+    before = market(clock, seed="s", availability=scarce)
+    before.launch(request("t"))
+    after = market(clock, availability=scarce)
+    after.restore(before.state("digest"))
+    clock.at_s = T0 + 1000
+    assert before.log() == after.log()
+    assert [(fact.ended_at_s, fact.end_cause) for fact in after.log()] == [(T0 + 600, EndCause.EVICTED)]
+    assert traces_digest(TraceSet({})) == ""
+    others = (availability_trace([1, 0, 0, 1], 300, T0), availability_trace([1, 1, 0, 1], 300, T0 + 1))
+    assert len({traces_digest(TraceSet({A: trace})) for trace in (scarce[A], *others)}) == 3

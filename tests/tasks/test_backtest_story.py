@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from bidding.backtest.outcome import Outcome
 from bidding.decisions import Verdict
 from infra.errors import InputError
-from tasks.backtest_explain import _decided_until_s, explainer
+from tasks.backtest_explain import explainer
 from tasks.backtest_field import Field, open_field
 from tasks.backtest_phases import phases
 from tasks.backtest_spec import SCHEMES, BacktestSpec
-from tasks.backtest_story import Kind, Life, Story, story_json, tell, text_of
+from tasks.backtest_story import Kind, Life, Story, tell, text_of
+from tasks.backtest_story_json import story_json
 from tasks.backtests import Cell, plan
 from tests.support.backtests import MARKETS, T0, quiet, small_file, small_spec
 
@@ -105,61 +107,65 @@ def test_a_start_outside_the_evaluation_is_refused(field: Field, spec: BacktestS
 # Why
 
 
-def explained(field: Field, spec: BacktestSpec, hours: int = 2) -> list[Story]:
+def explained(field: Field, spec: BacktestSpec, scheme: str = "proteus", hours: int = 2, jobs: int = 12) -> list[Story]:
     found = []
-    for start_s in plan(field, spec).starts_s[2]:
-        cell = Cell("proteus", "all", hours)
+    for start_s in plan(field, spec).starts_s[2][:jobs]:
+        cell = Cell(scheme, "all", hours)
         found.append(tell(field, spec, cell, int(start_s), explainer(field, spec, cell, int(start_s))))
     return found
 
 
-def test_the_live_policy_gives_the_reason_of_every_purchase(field: Field, spec: BacktestSpec) -> None:
-    told = [each for story in explained(field, spec, hours=4) for each in story.happenings]
-    bought = [each for each in told if each.kind is Kind.BOUGHT]
-    known = [each for each in bought if each.decision is not None]
-    assert len(bought) > 40
-    assert len(known) == len(bought)
-    for each in known:
-        assert each.decision is not None
-        assert each.life is not None
+@pytest.mark.parametrize("scheme", [*SCHEMES, "fixed-delta:0.01"])
+def test_every_decision_of_every_scheme_has_the_reason_of_its_live_policy(
+    field: Field, spec: BacktestSpec, scheme: str
+) -> None:
+    told = [each for story in explained(field, spec, scheme, hours=4, jobs=4) for each in story.happenings]
+    verdicts = {Kind.BOUGHT: Verdict.ACQUIRE, Kind.WAITED: Verdict.WAIT, Kind.RENEWED: Verdict.RENEW}
+    verdicts |= {Kind.LAPSED: Verdict.LAPSE}
+    seen = Counter(each.kind for each in told)
+    assert seen[Kind.WAITED]
+    assert scheme == "on-demand" or (seen[Kind.BOUGHT] and seen[Kind.RENEWED] + seen[Kind.LAPSED])
+    for each in told:
+        if each.kind not in verdicts:
+            assert each.decision is None
+            continue
+        assert each.decision is not None, each
+        assert each.decision.verdict is verdicts[each.kind]
+        assert each.decided_s is not None
         chosen = each.decision.chosen
-        assert chosen is not None
-        assert (chosen.market, chosen.count, chosen.bid_micros) == (
-            each.life.market,
-            each.life.count,
-            each.life.bid_micros,
-        )
-        assert all(candidate.why_not for candidate in each.decision.candidates[1:])
-    waited = [each.decision for each in told if each.kind is Kind.WAITED]
-    assert waited
-    assert all(decision is not None and decision.verdict is Verdict.WAIT for decision in waited)
+        if chosen is not None:
+            assert each.life is not None
+            made = (each.life.market, each.life.count, each.life.bid_micros)
+            assert (chosen.market, chosen.count, chosen.bid_micros) == made
+            assert all(candidate.why_not for candidate in each.decision.candidates[1:])
+        lead_s = each.at_s - each.decided_s
+        assert lead_s == 0 if each.kind in (Kind.BOUGHT, Kind.WAITED) else 120 < lead_s <= 240
 
 
-def test_the_live_engine_gives_the_reasons_of_what_sees_more(field: Field, spec: BacktestSpec) -> None:
-    cell = Cell("best", "all", 2)
-    for start_s in plan(field, spec).starts_s[2][:3]:
-        story = tell(field, spec, cell, int(start_s), explainer(field, spec, cell, int(start_s)))
-        first = next(each for each in story.happenings if each.kind is Kind.BOUGHT)
-        assert first.decision is not None
-        assert first.decision.chosen is not None
-        assert first.life is not None
-        assert first.decision.chosen.market == first.life.market
+def test_a_renewal_is_told_with_its_hour_and_when_it_was_decided(field: Field, spec: BacktestSpec) -> None:
+    records = [story_json(story)["happenings"] for story in explained(field, spec, "proteus", hours=4, jobs=6)]
+    told = [each for record in records for each in record if each["kind"] in ("renewed", "lapsed")]
+    assert {each["kind"] for each in told} == {"renewed", "lapsed"}
+    for each in told:
+        assert each["decided"] < each["at"]
+        assert "without it" in each["reason"]
 
 
-@pytest.mark.parametrize(
-    ("ended_s", "evicted", "at_s", "until_s"),
-    [
-        (9000, False, 3000, 3600),  # too early to decide
-        (9000, False, 3360, 7200),  # 240 s before the hour ends: renewed, for it went on
-        (3600, False, 3360, None),  # lapsing, for it did not
-        (3600, True, 3360, 7200),  # taken just as the hour ended: nobody knows; renewed is tried first
-        (3500, True, 3400, 7200),
-        (9000, False, 3600, 7200),
-    ],
-)
-def test_what_had_been_decided_of_an_hour(ended_s: int, evicted: bool, at_s: int, until_s: int | None) -> None:
-    life = Life(1, MARKETS[0], 1, 1, 0, ended_s, evicted)
-    assert _decided_until_s(life, at_s, 240, renewed=True) == until_s
+def test_what_the_engine_did_not_do_has_no_reason(field: Field, spec: BacktestSpec) -> None:
+    cell, start_s = Cell("proteus", "all", 2), int(plan(field, spec).starts_s[2][0])
+    reasons = explainer(field, spec, cell, start_s)
+    assert reasons is not None
+    story = tell(field, spec, cell, start_s, reasons)
+    first = story.lives[0]
+    waited = next(each for each in story.happenings if each.kind is Kind.WAITED)
+    assert reasons.choice(waited.at_s, None, ()) is None
+    assert reasons.choice(waited.at_s, None, story.held_at(waited.at_s)) is waited.decision
+    assert reasons.choice(start_s, first, ()) is not None
+    assert reasons.choice(start_s, None, ()) is None
+    assert reasons.choice(start_s, replace(first, bid_micros=first.bid_micros + 1), ()) is None
+    assert reasons.choice(start_s, first, (replace(first, number=2, count=1),)) is None
+    assert reasons.hour(first, first.granted_s) is None  # decided by buying it
+    assert reasons.hour(replace(first, count=1), first.granted_s + HOUR_S) is None
 
 
 def test_reasons_change_nothing_of_what_is_told(field: Field, spec: BacktestSpec) -> None:
@@ -168,9 +174,8 @@ def test_reasons_change_nothing_of_what_is_told(field: Field, spec: BacktestSpec
         assert [text_of(each, plain) for each in plain.happenings] == [text_of(each, reasoned) for each in kept]
 
 
-def test_schemes_without_a_live_policy_have_no_reasons(field: Field, spec: BacktestSpec) -> None:
-    for scheme in ("standard+agileml", "on-demand"):
-        assert explainer(field, spec, Cell(scheme, "all", 2), T0 + 7 * 86_400) is None
+def test_who_knows_what_comes_has_no_reasons(field: Field, spec: BacktestSpec) -> None:
+    assert explainer(field, spec, Cell("oracle", "all", 2), T0 + 7 * 86_400) is None
 
 
 def test_for_machines(field: Field, spec: BacktestSpec) -> None:

@@ -228,7 +228,20 @@ def test_the_json_has_the_fields_that_were_promised(result: dict[str, Any], runs
     assert result["elapsed_s"] == 1.25
     assert result["fit"]["until"] == "2016-06-07T00:00:00Z"
     assert len(result["runs"]) == len(runs)
+    assert set(result) >= {"fit", "runs", "elapsed_s"}
+    promised = {
+        "scheme",
+        "zone",
+        "hours",
+        "starts",
+        "relative_cost",
+        "relative_runtime",
+        "machine_hours",
+        "evictions_per_job",
+    }
     for run, source in zip(result["runs"], runs, strict=True):
+        assert set(run) >= promised
+        assert run["evictions_per_job"] == source.outcomes.evictions.mean()
         assert (run["scheme"], run["zone"], run["hours"], run["starts"]) == (
             source.cell.scheme, source.cell.zone, source.cell.hours, 12,
         )  # fmt: skip

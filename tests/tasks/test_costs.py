@@ -1,12 +1,15 @@
 """The ledger by use: it adds up to the ledger."""
 
+import pytest
+
+from bidding.billing import total_micros
 from bidding.model import EndCause
 from bidding.spending import Use
 from tasks.costs import cost_rows
 from tasks.jobs import close_job
 from tasks.ledger import book_ledger
 from tasks.training import NODES
-from tests.support.tasks import TaskWorld, plain, spec
+from tests.support.tasks import MARKET, OTHER, TaskWorld, plain, spec
 
 
 def _names(here: TaskWorld, allocation_id: str) -> tuple[str, ...]:
@@ -40,6 +43,49 @@ def test_what_the_market_took_is_refunded(taking: TaskWorld) -> None:
     rows = cost_rows()
     assert sum(row.spent for row in rows) == taking.store.spent("job")
     assert sum(row.uses.get(Use.REFUNDED, 0) for row in rows if row.tier == "transient") > 0
+
+
+BILLINGS = [
+    {"billing": "hourly-refund"},
+    {"billing": "per-second-first-hour-free"},
+    {"billing": "per-second-first-hour-free", "reprice": "change"},
+    {"billing": "flat", "flat_price": "0.0301"},
+]
+
+
+@pytest.mark.parametrize("billing", BILLINGS, ids=lambda fields: " ".join(fields.values()))
+def test_under_every_billing_model_rows_ledger_and_the_markets_bill_are_the_same(
+    taking: TaskWorld, billing: dict[str, str]
+) -> None:
+    asked = spec(markets=[str(MARKET), str(OTHER)], **billing)
+    taking.begin(asked)
+    for seconds in (0, 1600, 2400, 4000):
+        taking.clock.at_s += seconds
+        taking.tick(asked)
+    plain(close_job)("job", {"clocks": 3})
+    closed_s = taking.clock.at_s
+    while any(record.allocation.bid_micros is not None for record in taking.store.allocations("job", alive=True)):
+        taking.clock.at_s += 120
+        taking.tick(asked)
+    assert (taking.clock.at_s - closed_s > 600) == (billing["billing"] == "hourly-refund"), "seconds are not waited out"
+    taking.tick(asked)
+    records = [r for r in taking.store.allocations("job") if r.allocation.bid_micros is not None]
+    assert {record.end_cause for record in records} >= {EndCause.EVICTED, EndCause.USER}
+    assert not any(record.alive for record in records)
+    model, now_s = asked.transient.billing_model, taking.clock.at_s
+    owed = sum(
+        total_micros(
+            model.charges(taking.market.traces[r.allocation.market], 1, r.allocation.launched_at_s, *end, now_s)
+        )
+        for r in records
+        for end in ((life.ended_at_s, life.end_cause) for life in r.machines)
+    )
+    names = {record.allocation_id for record in records}
+    booked = [line for line in taking.store.ledger("job") if line.allocation_id in names]
+    assert sum(line.amount_micros for line in booked) == owed > 0
+    rows = cost_rows()
+    assert sum(row.spent for row in rows) == taking.store.spent("job")
+    assert sum(row.spent for row in rows if row.tier == "transient") == owed
 
 
 def test_a_job_without_a_ledger_has_no_rows(here: TaskWorld) -> None:

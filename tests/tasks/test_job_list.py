@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
 from infra.errors import InputError, ProteusError
 from infra.records import UnknownRecord
 from tasks.job_list import job_lines, read_job, stop
-from tasks.jobs import close_job
+from tasks.jobs import close_job, job_model
 from tests.support.tasks import TaskWorld, plain, spec
 
 GOOD = """
@@ -74,3 +75,39 @@ def test_stopping(here: TaskWorld) -> None:
         stop("job", "because")
     plain(close_job)("job", {"clocks": 3})
     assert "ended before: finished" in stop("job", "because")
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        (
+            "billing: free",
+            r"transient\.billing: Input should be 'hourly-refund', 'per-second-first-hour-free' or 'flat'",
+        ),
+        (
+            "billing: flat",
+            r"transient\.flat_price: .*billing flat: needs a price; give flat_price USD, per instance-hour",
+        ),
+        ("billing: flat, flat_price: dear", r"transient\.flat_price: .*flat_price dear: is not a number"),
+        ("flat_price: 0.03", r"flat_price 0\.03: is for billing flat, not for hourly-refund; leave it out"),
+        ("billing: flat, flat_price: 1, reprice: hour", r"reprice hour: is for billing per-second-first-hour-free"),
+    ],
+)
+def test_a_billing_model_that_is_none_is_refused_in_one_line(tmp_path: Path, fields: str, complaint: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(GOOD.replace("us-east-1a]", f"us-east-1a], {fields}"))
+    with pytest.raises(InputError, match=complaint) as caught:
+        read_job(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_job_file_says_how_machines_are_charged_and_its_rules_go_by_it(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(GOOD.replace("us-east-1a]", "us-east-1a], billing: flat, flat_price: 0.0301"))
+    asked = read_job(path)
+    assert asked.transient.billing_model == Flat(30_100)
+    assert job_model(asked, 240).hour_micros(99) == 30_100
+    path.write_text(GOOD.replace("us-east-1a]", "us-east-1a], billing: per-second-first-hour-free, reprice: change"))
+    asked = read_job(path)
+    assert asked.transient.billing_model == PerSecondFirstHourFree(Repricing.CHANGE)
+    assert job_model(asked, 240).billing == "per-second-first-hour-free"

@@ -151,6 +151,8 @@ def test_a_decision_is_journalled_with_its_signals_and_can_be_made_again(here: T
         ({"policy": "best", "max_vcpus": 64}, 64),
         ({"policy": "best", "max_vcpus": 64, "allocation_vcpus": 8}, 8),
         ({"policy": "best", "max_vcpus": 0}, 1),
+        ({"policy": "standard", "max_vcpus": 64}, 64),
+        ({"policy": "just-above", "max_vcpus": 64}, 4),
         ({"policy": "proteus", "max_vcpus": 64}, 4),
         ({"policy": "proteus", "max_vcpus": 64, "allocation_vcpus": 8}, 8),
     ],

@@ -51,6 +51,22 @@ def test_the_figures_are_those_of_a_market_worked_by_hand() -> None:
     assert (second.mean_usd, second.largest_gap_s) == (pytest.approx(0.01), 6 * HOUR_S)
 
 
+def test_what_the_prices_do_is_told_beside_the_on_demand_price_at_the_end() -> None:
+    """Up and down every half hour for a day: the level is a share of the last on-demand price, 0.2, not of the first."""
+    prices = trace(*((half / 2, 20 + 10 * (half % 2)) for half in range(49)))
+    known = catalog(("c4.large", 100, None), ("c4.large", 200, date(2016, 4, 2)))
+    held = describe("p", TraceSet({A: prices, B: prices}), known).as_json()["markets"]
+    assert held[0]["statistics"]["changes_per_hour"] == pytest.approx(2.0)
+    assert held[0]["statistics"]["level"] in (pytest.approx(0.1), pytest.approx(0.125), pytest.approx(0.15))
+    assert held[0]["statistics"]["soon_if_old"] is None, "no price stands for an hour, and NaN is no JSON"
+    assert held[1]["statistics"] is None, "nothing is known of what it costs on demand"
+
+
+def test_a_market_in_which_too_little_happens_has_no_such_figures() -> None:
+    found = describe("p", TraceSet({A: trace((0, 20), (48, 20))}), catalog(("c4.large", 100, None)))
+    assert found.markets[0].statistics is None
+
+
 def test_the_on_demand_price_of_each_day_counts() -> None:
     known = catalog(("c4.large", 100, date(2016, 4, 2)), ("c4.large", 50, date(2016, 4, 3)))
     held = describe("p", TraceSet({A: trace((0, 80), (96, 80))}), known).markets[0]
@@ -133,7 +149,7 @@ def test_a_file_is_the_generators_market_of_the_seed(tmp_path: Path) -> None:
         ({"types": ["z9.huge"]}, "--types z9.huge: is not on sale on 2016-04-01"),
         ({"types": []}, "--types and --zones"),
         ({"zones": ["a/b"]}, "--zones 'a/b'"),
-        ({"climate": "polar"}, "--climate polar: want typical or lively"),
+        ({"climate": "polar"}, "--climate polar: want one of typical, lively, rush-hours"),
         ({"begin": date(1999, 1, 1)}, "is not on sale on 1999-01-01"),
     ],
     ids=str,

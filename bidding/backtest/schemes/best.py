@@ -8,14 +8,17 @@ will hardly pass it any more.
 Source: BidBrain's cost per work (Proteus, EuroSys 2017, section 4.2), of one purchase instead of the whole footprint.
 Differs: chances are those of the market's present signal (`bidding.foresight`), not of its history at large; one large
 allocation, since equation (2) charges λ and σ to the whole footprint for every part; what is held is renewed only if
-that costs no more than the best fresh purchase.
+that costs no more than the best fresh purchase. Where bids decide nothing, chances are those of the eviction table, and
+the bid is the on-demand price.
 """
 
 import numpy as np
 
 from bidding.backtest.compiled import part
 from bidding.backtest.setting import PPM
-from bidding.backtest.view import NOTHING, View, on_sale, price
+from bidding.backtest.tables import BETA, USEFUL_S
+from bidding.backtest.view import NOTHING, View, hour_micros, on_sale, price
+from bidding.billing.expected import compiled_is_refunded
 from bidding.foresight.model import bins_of, outlook
 from bidding.foresight.signals import FEATURES, features, signal
 from bidding.foresight.worth import cost_per_work
@@ -30,21 +33,27 @@ def acquire(view: View) -> tuple[int, int, int]:
 
 @part
 def renews(view: View, slot: int) -> bool:
-    """Return whether the allocation is kept: at its very bid, if its work costs no more than the best fresh purchase's.
+    """Return whether the allocation is kept: if its work costs no more than the best fresh purchase's.
 
-    Under a price that has fallen since, a fresh bid is the better one. What stands under its price is kept: the market
+    Where its next hour may be refunded, a fresh bid is the better one under a price that has fallen since. What stands under its price is kept: the market
     is taking it, and refunds the hour to who stays.
     """
     held = view.held[slot]
     now = price(view, held.market)
-    if now != held.bid_micros:
-        return bool(now > held.bid_micros)
+    if now > held.bid_micros:
+        return True
+    refunded = compiled_is_refunded(view.setting[0].billing, False)
+    if now < held.bid_micros and refunded and view.table.bids_decide == 1:
+        return False
     if view.setting[0].ceiling == 1 and now > view.markets.facts[held.market].on_demand_micros:
         return False
     bins = np.empty(FEATURES, dtype=np.int64)
-    _read(view, held.market, bins)
-    beta, useful_s = outlook(view.table.foresight, 0, bins)
-    stays = _cost_per_work(view, now * held.count, held.vcpus, beta, useful_s, 0, _working(view, slot))
+    beta, useful_s = _chances(view, held.market, 0, bins)
+    delta = _delta_of(view, now, held.bid_micros)
+    if delta > 0:
+        beta, useful_s = _chances(view, held.market, delta, bins)
+    micros = hour_micros(view, now) * held.count
+    stays = _cost_per_work(view, micros, held.vcpus, beta, useful_s, 0, _working(view, slot), refunded)
     return bool(stays <= _best(view, slot)[3] and stays < np.inf)
 
 
@@ -54,29 +63,54 @@ def _best(view: View, without: int) -> tuple[int, int, int, float]:
     setting = view.setting[0]
     others = _working(view, without)
     left = min(setting.allocation_vcpus, setting.max_spot_vcpus - others)
+    refunded = compiled_is_refunded(setting.billing, True)
     best, best_each = NOTHING, np.inf
     bins = np.empty(FEATURES, dtype=np.int64)
     shares = view.table.foresight.shares
+    bids = len(shares) if view.table.bids_decide == 1 else 1
     for market in range(len(view.markets.facts)):
         vcpu = view.markets.facts[market].vcpus
         count = left // vcpu
         now = on_sale(view, market) if count > 0 else -1
         if now < 0:
             continue
-        _read(view, market, bins)
-        for delta in range(len(shares)):
-            beta, useful_s = outlook(view.table.foresight, delta, bins)
+        for delta in range(bids):
+            beta, useful_s = _chances(view, market, delta, bins)
             sigma = setting.resize_overhead_s
-            each = _cost_per_work(view, now * count, count * vcpu, beta, useful_s, sigma, others)
+            micros = hour_micros(view, now) * count
+            each = _cost_per_work(view, micros, count * vcpu, beta, useful_s, sigma, others, refunded)
             if each < best_each:
                 best_each = each
-                best = (market, count, now + int(shares[delta] * now))
+                bid = view.markets.facts[market].on_demand_micros
+                if view.table.bids_decide == 1:
+                    bid = now + int(shares[delta] * now)
+                best = (market, count, max(bid, now))
     return best[0], best[1], best[2], best_each
 
 
 @part
+def _chances(view: View, market: int, delta: int, bins: np.ndarray) -> tuple[float, float]:
+    """Return (β, ω) of a bid; a market's signal is read with its first delta, and lies in `bins` for the others."""
+    if view.table.bids_decide == 0:
+        return view.table.cells[BETA, market, 0], view.table.cells[USEFUL_S, market, 0]
+    if delta == 0:
+        _read(view, market, bins)
+    beta, useful_s = outlook(view.table.foresight, delta, bins)
+    return beta, useful_s
+
+
+@part
+def _delta_of(view: View, price_micros: int, bid_micros: int) -> int:
+    """Return the index of the largest bid delta that such a bid has at this price, which is not above it."""
+    shares, index = view.table.foresight.shares, 0
+    while index + 1 < len(shares) and price_micros + int(shares[index + 1] * price_micros) <= bid_micros:
+        index += 1
+    return index
+
+
+@part
 def _cost_per_work(
-    view: View, micros: int, vcpus: int, beta: float, useful_s: float, resize_s: int, others: int
+    view: View, micros: int, vcpus: int, beta: float, useful_s: float, resize_s: int, others: int, refunded: bool
 ) -> float:
     setting = view.setting[0]
     each: float = cost_per_work(
@@ -89,6 +123,7 @@ def _cost_per_work(
         setting.efficiency_ppm / PPM,
         float(others),
         float(setting.reliable_count * setting.reliable_micros),
+        refunded,
     )
     return each
 

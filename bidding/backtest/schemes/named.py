@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from decimal import Decimal
 from types import MappingProxyType
 
 from bidding.backtest.reference import Reference
@@ -11,10 +10,12 @@ from bidding.backtest.setting import Setting, window_s
 from bidding.elasticity import AgileML, Checkpointing
 from bidding.eviction import DELTAS_MICROS
 from bidding.model import HOUR_S
-from bidding.money import MICROS_PER_DOLLAR, to_micros
+from bidding.policies.fixed_delta import PATTERN, delta_of, name_of
 
-#: The highest bid delta that a scheme is given by name: more than any market ever cost.
-_MOST_DELTA_MICROS = 1_000 * MICROS_PER_DOLLAR
+#: The live policies that decide as a rule does, but for those whose name has the bid delta in it.
+_POLICIES: Mapping[Rule, str] = MappingProxyType(
+    {Rule.NONE: "on-demand", Rule.STANDARD: "standard", Rule.PROTEUS: "proteus", Rule.BEST: "best"}
+)
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,21 @@ class Scheme:
             return setting
         return replace(setting, reliable_micros=reference.micros(setting.reliable_vcpus))
 
+    @property
+    def policy(self) -> str | None:
+        """The name of the live policy that decides as the rule does; None where there is none."""
+        if self.rule is Rule.ABOVE and self.parameters:
+            return name_of(int(self.parameters[0]))
+        return _POLICIES.get(self.rule)
 
-#: The fixed bid delta's name, which a number of dollars follows.
-FIXED_DELTA = "fixed-delta"
+    def values(self, reference: Reference) -> tuple[float, ...]:
+        """Return the rule's parameters."""
+        return (float(reference.vcpus),) if self.parameters is None else self.parameters
+
+    def vcpus_at_once(self, reference: Reference) -> int | None:
+        """Return how large the one allocation of a rule is that holds one, whatever the cap; None for other rules."""
+        return int(self.values(reference)[0]) if self.rule is Rule.STANDARD else None
+
 
 #: vCPUs of an allocation that takes all that the cap leaves.
 _AT_ONCE = 1 << 20
@@ -105,17 +118,7 @@ def scheme(name: str, among: Mapping[str, Scheme] = SCHEMES) -> Scheme:
         return known
     if name == ORACLE:
         return replace(among["proteus"], rule=Rule.ORACLE, parameters=(_FREE_AT_LEAST_S,))
-    word, colon, dollars = name.partition(":")
-    if word != FIXED_DELTA:
-        raise ValueError(f"there is no scheme {name!r}; there are {', '.join(among)}, {FIXED_DELTA}:USD")
-    if not (colon and dollars):
-        raise ValueError(f"{name!r}: the bid delta is missing, as in {FIXED_DELTA}:0.01")
-    try:
-        micros = to_micros(dollars)
-    except ValueError as error:
-        raise ValueError(f"{name!r}: {error}") from None
-    if Decimal(dollars) * MICROS_PER_DOLLAR != micros:
-        raise ValueError(f"{name!r}: a bid delta cannot be finer than a micro-dollar")
-    if not 0 <= micros <= _MOST_DELTA_MICROS:
-        raise ValueError(f"{name!r}: a bid delta must be from 0 to {_MOST_DELTA_MICROS // MICROS_PER_DOLLAR} dollars")
-    return replace(among["just-above"], parameters=(float(micros),))
+    delta_micros = delta_of(name)
+    if delta_micros is None:
+        raise ValueError(f"there is no scheme {name!r}; there are {', '.join(among)}, {PATTERN}")
+    return replace(among["just-above"], parameters=(float(delta_micros),))

@@ -10,7 +10,8 @@ from bidding.backtest.compiled import part
 from bidding.backtest.markets import Records
 from bidding.backtest.setting import PPM
 from bidding.backtest.tables import BETA, USEFUL_S, of_bid
-from bidding.backtest.view import NOTHING, View, footprint_vcpus, on_sale, price
+from bidding.backtest.view import NOTHING, View, footprint_vcpus, hour_micros, on_sale, price
+from bidding.billing.expected import compiled_is_refunded, compiled_paid_share
 from bidding.model import HOUR_S
 from bidding.money import MICROS_PER_DOLLAR
 
@@ -30,6 +31,7 @@ def acquire(view: View) -> tuple[int, int, int]:
     best_each = _cost_per_work(view, members, False)
     phi = (setting.efficiency_ppm / PPM) / HOUR_S
     lost_s = eviction_overhead_s(setting)
+    refunded = compiled_is_refunded(setting.billing, True)
     deltas = len(view.table.deltas_micros)
     overhead, work = view.scratch[_OVERHEAD, :deltas], view.scratch[_WORK, :deltas]
     best = NOTHING
@@ -49,11 +51,12 @@ def acquire(view: View) -> tuple[int, int, int]:
             for delta in range(deltas):
                 work[delta] += rate * max(useful - overhead[delta], 0.0)
         rate = float(count) * vcpu
-        dollars = now / MICROS_PER_DOLLAR
+        dollars = hour_micros(view, now) / MICROS_PER_DOLLAR
         for delta in range(deltas):
             done = (work[delta] + rate * max(usefuls[delta] - overhead[delta], 0.0)) * phi
             if done > 0.0:
-                each = (cost + (1.0 - betas[delta]) * dollars * count) / done
+                paid = compiled_paid_share(refunded, betas[delta], usefuls[delta], HOUR_S)
+                each = (cost + paid * dollars * count) / done
                 if each < best_each:
                     best_each = each
                     best = (market, count, now + view.table.deltas_micros[delta])
@@ -106,13 +109,17 @@ def _members(view: View, without: int) -> int:
 
 @part
 def _hold(view: View, member: int, slot: int, left_s: int) -> None:
-    """Write β, C (1), ω and k ν of a held allocation for `left_s` seconds."""
+    """Write β, C (1), ω and k ν of a held allocation for `left_s` seconds; as `bidding.policies.footprint.held_part`."""
     held, scratch = view.held[slot], view.scratch
     now = price(view, held.market)
     beta, median_s = of_bid(view.table, held.market, held.bid_micros - now)
+    useful_s = (1.0 - beta) * left_s + beta * min(median_s, float(left_s))
+    first_hour = view.now_s + left_s <= held.launched_s + HOUR_S
+    refunded = compiled_is_refunded(view.setting[0].billing, first_hour)
+    paid = compiled_paid_share(refunded, beta, useful_s, left_s)
     scratch[_BETA, member] = beta
-    scratch[_COST, member] = (1.0 - beta) * (now / MICROS_PER_DOLLAR) * held.count * (left_s / HOUR_S)
-    scratch[_USEFUL, member] = (1.0 - beta) * left_s + beta * min(median_s, float(left_s))
+    scratch[_COST, member] = paid * (hour_micros(view, now) / MICROS_PER_DOLLAR) * held.count * (left_s / HOUR_S)
+    scratch[_USEFUL, member] = useful_s
     scratch[_RATE, member] = held.vcpus
 
 

@@ -93,10 +93,10 @@ class Case:
             allocation_vcpus=s.allocation_vcpus,
             max_spot_vcpus=s.max_spot_vcpus,
             renewal_lead_s=s.renewal_lead_s,
-            reliable_works=False,
+            reliable_works=bool(s.reliable_works),
         )
         told = Naive(
-            prices=self.prices,
+            prices={} if self.rule is Rule.NONE else self.prices,
             types=TYPES | {RELIABLE.instance_type: InstanceType("reliable", s.reliable_vcpus, 1.0, s.reliable_micros)},
             evictions=self.evictions,
             job=job,

@@ -169,7 +169,8 @@ class Naive:
                     if self.checkpoint_s and self.job.resize_overhead_s:  # it stops for them, and saves its state
                         saved, checkpoint_s = work, stalled_s + self.checkpoint_s
             if t >= stalled_s:
-                work += sum(life.vcpus for life in held) * self.efficiency
+                vcpus = self.reliable_count * self.reliable_vcpus * self.job.reliable_works
+                work += (vcpus + sum(life.vcpus for life in held)) * self.efficiency
             t += 1
         told.finished = work >= self.work_vcpu_s
         told.runtime_s = t - start_s

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bidding.backtest.schemes import Rule
-from tests.bidding.backtest.cases import Case
+from tests.bidding.backtest.cases import TYPES, Case
 from tests.bidding.backtest.test_simulate import cases, check, events
 from tests.support.foresights import foresights
 from tests.support.markets import PROPERTY
@@ -36,3 +36,12 @@ def foreseeing(draw: st.DrawFn) -> Case:
 def test_a_job_that_foresees_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
     """The live policy decides in the walk: at all times as the compiled rule does, to the last bit."""
     check(case)
+
+
+@settings(PROPERTY, max_examples=20)  # long walks
+@given(case=foreseeing())
+def test_where_bids_decide_nothing_both_go_by_the_table_whatever_was_foreseen(case: Case) -> None:
+    there = replace(case, evictions=replace(case.evictions, bids_decide=False))
+    check(there)
+    told = there.compiled()
+    assert all(bid == max(TYPES[market.instance_type].on_demand_micros, bid) for market, _, _, bid, _, _ in told.lives)

@@ -8,6 +8,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bidding.decisions import MarketView, Verdict
+from bidding.eviction import EvictionTable
 from bidding.foresight import Foresight, Signal
 from bidding.job import JobModel
 from bidding.model import Allocation
@@ -175,6 +176,57 @@ def test_what_nothing_can_be_compared_with_is_kept(unknown: dict[str, Any]):
     decision = BEST.renewal(shown(HELD, **unknown), HELD)
     assert decision.verdict is Verdict.RENEW
     assert "not known" in decision.reason
+
+
+# -- where bids decide nothing ----------------------------------------------------------------------------------------
+
+#: A twentieth is taken within the hour in one zone, a fifth in the other, half of those in the first half hour.
+BY_CAPACITY = EvictionTable((400_000,), {XLARGE: ((0.2, 1800.0),), XLARGE_B: ((0.05, 1800.0),)}, bids_decide=False)
+OFTEN_S, SELDOM_S = 0.8 * 3600 + 0.2 * 1800, 0.95 * 3600 + 0.05 * 1800
+
+
+def today(*footprint: Allocation, **more: Any) -> MarketView:
+    """Return the view of two markets in which bids decide nothing; what a foresight would say is not to be asked."""
+    return shown(*footprint, **{"foresight": None, "signals": {}, "evictions": BY_CAPACITY} | more)
+
+
+def test_by_capacity_the_table_says_what_is_worth_most_and_the_on_demand_price_is_bid():
+    prices = {XLARGE: "0.05", XLARGE_B: "0.05"}
+    free = BEST.acquisition(today(prices=prices)).chosen
+    assert free is not None
+    assert (free.market, free.bid_micros) == (XLARGE, 200_000), "an hour that is taken is not paid"
+    cost, work = 0.8 * 0.05 * 16, 64 * (OFTEN_S - 20 - 0.2 * 60) / 3600
+    assert (free.eviction_prob, free.cost_usd, free.work) == pytest.approx((0.2, cost, work))
+    dear = BEST.acquisition(today(prices=prices, job=replace(JOB, eviction_overhead_s=6000))).chosen
+    assert dear is not None
+    assert (dear.market, dear.eviction_prob) == (XLARGE_B, 0.05), "where evictions cost much, the quiet zone"
+
+
+def test_by_capacity_a_foresight_of_price_rises_is_not_asked():
+    plain, foreseen = today(), today(foresight=CALM, signals=dict.fromkeys(MARKETS, FLAT))
+    assert BEST.acquisition(plain) == BEST.acquisition(foreseen)
+    held = spot("held", XLARGE, 16, "0.2")
+    assert BEST.renewal(today(held), held) == BEST.renewal(replace(foreseen, footprint=(held,)), held)
+
+
+def test_by_capacity_above_on_demand_only_the_price_itself_can_be_bid():
+    above = {XLARGE: "0.25"}
+    assert "on-demand price" in BEST.acquisition(today(prices=above)).reason
+    best = BEST.acquisition(today(prices=above, job=replace(JOB, ceiling_on_demand=False))).chosen
+    assert best is not None
+    assert best.bid_micros == 250_000
+
+
+def test_by_capacity_a_price_below_the_bid_is_no_reason_to_leave():
+    held = spot("held", XLARGE, 16, "0.2")
+    stays = 0.8 * 0.05 * 16 / (64 * (OFTEN_S - 0.2 * 60) / 3600)
+    turn = stays * (64 * (SELDOM_S - 20 - 0.05 * 60) / 3600) / (0.95 * 16)
+    for twin, verdict in ((turn + 0.00001, Verdict.RENEW), (turn - 0.00001, Verdict.LAPSE)):
+        decision = BEST.renewal(today(held, prices={XLARGE: "0.05", XLARGE_B: f"{twin:.6f}"}), held)
+        assert decision.verdict is verdict
+        assert f"where bids decide nothing: its next hour of work costs ${stays:.5f}/vCPU-h" in decision.reason
+    taken = BEST.renewal(today(held, prices={XLARGE: "0.2001"}), held)
+    assert (taken.verdict, "passed the bid" in taken.reason) == (Verdict.RENEW, True)
 
 
 # -- properties -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,78 @@
+"""What of an hour is expected to be paid: equation (1), and what takes its place where machines are not paid by the hour.
+
+`BillingModel` says what a life did cost; here is what a bid weighs before that is known.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bidding.money import Micros
+
+Figures = TypeVar("Figures", float, NDArray[np.float64])
+
+
+class BillingKind(IntEnum):
+    """How the hours of a spot machine are charged, as a number for compiled callers."""
+
+    HOURLY_REFUND = 0
+    PER_SECOND = 1  # the first hour is free if it is broken off
+    FLAT = 2
+
+
+#: The kinds by the names of `bidding.billing.SPOT_BILLING`.
+KINDS: Mapping[str, BillingKind] = MappingProxyType(
+    {
+        "hourly-refund": BillingKind.HOURLY_REFUND,
+        "per-second-first-hour-free": BillingKind.PER_SECOND,
+        "flat": BillingKind.FLAT,
+    }
+)
+
+_HOURLY_REFUND, _PER_SECOND, _FLAT = map(int, BillingKind)
+
+
+def _is_refunded(kind: int, first_hour: bool) -> bool:
+    """Return whether an eviction brings back what its hour has cost.
+
+    Parameters
+    ----------
+    kind : a `BillingKind`.
+    first_hour : whether it is the hour that begins with the launch.
+    """
+    return kind == _HOURLY_REFUND or (kind == _PER_SECOND and first_hour)
+
+
+def _paid_share(refunded: bool, beta: Figures, useful_s: Figures, left_s: float) -> Figures:
+    """Return which part of the time left in an hour is expected to be paid, in [0, 1].
+
+    Parameters
+    ----------
+    refunded : whether an eviction brings back what the hour has cost; see `is_refunded`.
+    beta, useful_s : β, and ω in seconds: the expected time until the eviction or the hour's end. Of one shape.
+    left_s : t_r, seconds left in the hour; above 0.
+
+    Notes
+    -----
+    Source: Proteus (EuroSys 2017), section 4.1, equation (1): 1 - β where the hour is refunded.
+    Differs: where it is not, the seconds until the eviction are paid, ω / t_r. A least charge of some seconds is left out.
+    """
+    return 1.0 - beta if refunded else useful_s / left_s
+
+
+def _hour_micros(kind: int, flat_micros: Micros, price_micros: Micros) -> Micros:
+    """Return what an instance-hour costs that begins at the market's `price_micros`; `flat_micros` is that of FLAT."""
+    return flat_micros if kind == _FLAT else price_micros
+
+
+#: For Python callers, with figures or arrays of them.
+is_refunded, paid_share, hour_micros = _is_refunded, _paid_share, _hour_micros
+#: The same, compiled, for compiled callers.
+compiled_is_refunded = cast(Any, njit(cache=True)(_is_refunded))
+compiled_paid_share = cast(Any, njit(cache=True)(_paid_share))
+compiled_hour_micros = cast(Any, njit(cache=True)(_hour_micros))

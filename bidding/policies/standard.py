@@ -1,0 +1,30 @@
+"""The standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken."""
+
+from bidding.decisions import Decision, MarketView, Verdict
+from bidding.model import Allocation, Market
+from bidding.money import Micros
+from bidding.policies.cheapest import cheapest, kept
+
+
+class StandardPolicy:
+    """One allocation in the market that costs least per vCPU, as large as an allocation and the cap may be.
+
+    Nothing is bought beside it. What the market has said that it will take is replaced at once.
+
+    Source: Proteus (EuroSys 2017), section 6.3, the standard strategy.
+    """
+
+    def acquisition(self, view: MarketView) -> Decision:
+        """Return the purchase of the cheapest market where nothing is held, else WAIT."""
+        if view.spot_vcpus:
+            reason = f"{view.spot_vcpus} spot vCPUs are held: nothing is bought until the market takes them"
+            return Decision(Verdict.WAIT, reason, float("inf"))
+        return cheapest(view, view.job.max_spot_vcpus, _on_demand)
+
+    def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
+        """Return RENEW."""
+        return kept(view, allocation)
+
+
+def _on_demand(view: MarketView, market: Market) -> Micros:
+    return view.types[market.instance_type].on_demand_micros
