@@ -154,7 +154,7 @@ class Checkpointing:
         ValueError
             If a checkpoint takes as long as that, or longer.
         """
-        return replace(self, interval_s=interval_s, overhead=self.overhead)
+        return replace(self, interval_s=interval_s, overhead=self.write_s / interval_s)
 
     def for_mean_time(self, mean_s: float) -> "Checkpointing":
         """Return the same with the interval that loses least where an eviction comes every `mean_s` seconds.

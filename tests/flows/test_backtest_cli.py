@@ -89,6 +89,15 @@ def test_one_job_is_told(here: Path) -> None:
     assert re.search(r"06-08 12:00:00 \(\+0:00:00\) +\d+ vCPU  buys #1 .*\n +why: .* brings work from", done.stdout)
 
 
+def test_checkpoints_as_often_as_the_fit_advises(here: Path) -> None:
+    asked = ("--prices", "small.csv", "--scheme", "standard+checkpoint", "--zones", "all", "--json", "-")
+    table = run(*asked, *SMALL, "--checkpoint-interval", "mean-time")
+    story = run(*asked, "--explain", "2016-06-08T12:00", "--checkpoint-interval", "mean-time")
+    for told in (table, story):
+        assert re.search(r"a checkpoint every \d+ min, .* for a bid at the on-demand price lived", told.stderr)
+    assert json.loads(table.stdout)["runs"] != json.loads(run(*asked, *SMALL).stdout)["runs"]
+
+
 def test_a_window_that_overlaps_where_it_may_is_told(here: Path) -> None:
     options = ("--fit-to", "2016-06-07", "--from", "2016-06-06", "--allow-overlap", "--scheme", "on-demand")
     done = run("--prices", "small.csv", *SMALL, *options, "--json", "out.json")

@@ -66,6 +66,14 @@ def test_the_table_has_a_row_for_each_run(shown: Shown, compared: Compared) -> N
     assert rows[0]["relative_cost_mean"] == 1.0
 
 
+def test_the_interval_of_checkpoints_is_that_of_the_fit(shown: Shown, spec: BacktestSpec) -> None:
+    asked = spec.model_copy(update={"checkpoint_interval": "mean-time", "schemes": ["standard+checkpoint"]})
+    found: Compared = plain(compare)(asked)
+    assert "a checkpoint every" in found.field.notes[-1]
+    (record,) = found.result["settings"]["elasticity"]
+    assert record["interval_s"] == found.spec.elasticities[1].interval_s != 1800
+
+
 def test_the_pictures_and_where_the_report_is(here: TaskWorld, shown: Shown, compared: Compared) -> None:
     pytest.importorskip("matplotlib", reason="no matplotlib here: install proteus[local]")
     plain(publish_pictures)(compared)
