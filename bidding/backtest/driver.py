@@ -141,7 +141,7 @@ def _run(
 
 
 def _compile(of_version: int) -> Callable[..., int]:
-    @njit(nogil=True, cache=True)  # type: ignore[misc,unused-ignore]  # numba has no types
+    @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[misc,unused-ignore]  # numba has no types
     def loop(
         rule: int,
         parameters: Floats,

@@ -12,7 +12,7 @@ from bidding.backtest.outcome import Outcome
 from bidding.backtest.schemes import acquire, renews
 from bidding.backtest.setting import PPM, Setting
 from bidding.backtest.tables import Table
-from bidding.backtest.view import FOLLOWED, HELD, View, price_at
+from bidding.backtest.view import FOLLOWED, HELD, MOMENT, View, price_at
 from bidding.billing.expected import compiled_hour_micros
 from bidding.model import HOUR_S
 from bidding.traces import Int64s
@@ -26,11 +26,13 @@ class Room(NamedTuple):
 
     Attributes
     ----------
+    moment : one record of MOMENT, shape (1,).
     held, accounts : records of HELD and ACCOUNT, one for each allocation that may be alive at a time.
     followed : records of FOLLOWED, shape (markets,).
     scratch : shape (8, columns), the scheme's.
     """
 
+    moment: Records
     held: Records
     accounts: Records
     followed: Records
@@ -41,6 +43,7 @@ def room(markets: Markets, deltas: int, setting: Setting) -> Room:
     """Return room for a job on `markets`, with an eviction table of so many bid deltas."""
     most = most_held(markets, setting)
     return Room(
+        np.zeros(1, dtype=MOMENT),
         np.zeros(most, dtype=HELD),
         np.zeros(most, dtype=ACCOUNT),
         np.zeros(len(markets.facts), dtype=FOLLOWED),
@@ -86,6 +89,9 @@ def simulate(
     for market in range(len(followed)):
         followed[market].event = event_at(markets, market, start_s)
         followed[market].cool_s = start_s
+    moment = room.moment
+    moment[0].started_s = start_s
+    view = View(moment, held, settings, markets, table, followed, parameters, room.scratch)
     out[:] = 0
     holds = 0
     now_s = start_s
@@ -165,16 +171,15 @@ def simulate(
             continue
         if lost and setting.patient == 1:
             wake_s = stalled_s - setting.resize_overhead_s
+        moment[0].now_s, moment[0].holds = now_s, holds
         for slot in range(holds):
             if held[slot].lapsing == 0 and held[slot].paid_until_s - now_s <= setting.renewal_lead_s:
-                view = View(now_s, start_s, holds, held, settings, markets, table, followed, parameters, room.scratch)
                 if renews(rule, view, slot):
                     held[slot].paid_until_s += HOUR_S
                 else:
                     held[slot].lapsing = 1
         if holds == len(held) or now_s < wake_s:
             continue
-        view = View(now_s, start_s, holds, held, settings, markets, table, followed, parameters, room.scratch)
         market, count, bid = acquire(rule, view)
         if market < 0 or count < 1:
             continue

@@ -23,15 +23,18 @@ HELD = np.dtype(
 #: One market as the job has followed it: its last event; until when it is left alone, because it takes what it sold.
 FOLLOWED = np.dtype([("event", np.int64), ("cool_s", np.int64)], align=True)
 
+#: The present, the job's start, and how many allocations are held.
+MOMENT = np.dtype([(name, np.int64) for name in ("now_s", "started_s", "holds")], align=True)
+
 
 class View(NamedTuple):
     """Everything that a decision may depend on.
 
     Attributes
     ----------
-    now_s, started_s : the present, and the job's start.
-    holds : how many allocations are held.
-    held : records of HELD, of which `holds` count
+    moment : one record of MOMENT, shape (1,)
+        An array, so that one view serves a whole job.
+    held : records of HELD, of which `moment[0].holds` count
         In the order of the grants.
     setting : one record of SETTING, shape (1,).
     followed : records of FOLLOWED, shape (markets,)
@@ -41,9 +44,7 @@ class View(NamedTuple):
         holds does not last.
     """
 
-    now_s: int
-    started_s: int
-    holds: int
+    moment: Records
     held: Records
     setting: Records
     markets: Markets
@@ -68,7 +69,7 @@ def price_at(markets: Markets, followed: Records, market: int, now_s: int) -> in
 @part
 def price(view: View, market: int) -> int:
     """Return the market's price now, or -1 where none is known."""
-    return price_at(view.markets, view.followed, market, view.now_s)
+    return price_at(view.markets, view.followed, market, view.moment[0].now_s)
 
 
 @part
@@ -78,7 +79,7 @@ def on_sale(view: View, market: int) -> int:
     None may be in a market without history, in one that is just taking what it sold, or (with the setting's `ceiling`)
     above its on-demand price.
     """
-    if view.table.known[market] == 0 or view.followed[market].cool_s > view.now_s:
+    if view.table.known[market] == 0 or view.followed[market].cool_s > view.moment[0].now_s:
         return -1
     now = price(view, market)
     return now if view.setting[0].ceiling == 0 or now <= view.markets.facts[market].on_demand_micros else -1
@@ -95,7 +96,7 @@ def hour_micros(view: View, price_micros: int) -> int:
 def footprint_vcpus(view: View) -> int:
     """Return the vCPUs of what is held and goes on working."""
     total = 0
-    for slot in range(view.holds):
+    for slot in range(view.moment[0].holds):
         if view.held[slot].lapsing == 0:
             total += view.held[slot].vcpus
     return total

@@ -72,7 +72,8 @@ def _hour_micros(kind: int, flat_micros: Micros, price_micros: Micros) -> Micros
 
 #: For Python callers, with figures or arrays of them.
 is_refunded, paid_share, hour_micros = _is_refunded, _paid_share, _hour_micros
-#: The same, compiled, for compiled callers.
-compiled_is_refunded = cast(Any, njit(cache=True)(_is_refunded))
-compiled_paid_share = cast(Any, njit(cache=True)(_paid_share))
-compiled_hour_micros = cast(Any, njit(cache=True)(_hour_micros))
+#: The same, compiled, for compiled callers. Without a cache of their own: from there they could not be put inline, which a
+#: third of the simulator's speed hangs on.
+compiled_is_refunded = cast(Any, njit(nogil=True)(_is_refunded))
+compiled_paid_share = cast(Any, njit(nogil=True)(_paid_share))
+compiled_hour_micros = cast(Any, njit(nogil=True)(_hour_micros))

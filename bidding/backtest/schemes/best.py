@@ -132,7 +132,7 @@ def _cost_per_work(
 def _working(view: View, without: int) -> int:
     """Return the vCPUs of what is alive: what lapses works to the end of its hour, and counts in the cap until then."""
     total = 0
-    for slot in range(view.holds):
+    for slot in range(view.moment[0].holds):
         if slot != without:
             total += view.held[slot].vcpus
     return total
@@ -145,7 +145,14 @@ def _read(view: View, market: int, bins: np.ndarray) -> None:
     markets = view.markets
     first, event = markets.facts[market].first, view.followed[market].event
     signal(
-        markets.events["at_s"], markets.events["micros"], markets.areas, markets.rises, first, event, view.now_s, fields
+        markets.events["at_s"],
+        markets.events["micros"],
+        markets.areas,
+        markets.rises,
+        first,
+        event,
+        view.moment[0].now_s,
+        fields,
     )
     features(fields, markets.facts[market].on_demand_micros, values)
     bins_of(view.table.foresight, values, bins)

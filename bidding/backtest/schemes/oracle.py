@@ -25,9 +25,9 @@ def acquire(view: View) -> tuple[int, int, int]:
         if highest < 0:
             continue
         event = view.followed[market].event + 1
-        while event < facts.end and events[event].at_s < view.now_s + HOUR_S:
+        while event < facts.end and events[event].at_s < view.moment[0].now_s + HOUR_S:
             if events[event].micros > highest:
-                free_s = events[event].at_s - view.now_s
+                free_s = events[event].at_s - view.moment[0].now_s
                 if free_s > longest_s:
                     longest_s, best = free_s, (market, left // facts.vcpus, highest)
                 highest = events[event].micros

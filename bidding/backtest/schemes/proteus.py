@@ -93,16 +93,16 @@ def _members(view: View, without: int) -> int:
     setting = view.setting[0]
     members = 0
     if setting.reliable_count > 0:
-        left_s = HOUR_S - (view.now_s - view.started_s) % HOUR_S
+        left_s = HOUR_S - (view.moment[0].now_s - view.moment[0].started_s) % HOUR_S
         dollars = setting.reliable_micros / MICROS_PER_DOLLAR
         view.scratch[_BETA, 0] = 0.0
         view.scratch[_COST, 0] = dollars * setting.reliable_count * (left_s / HOUR_S)
         view.scratch[_USEFUL, 0] = left_s
         view.scratch[_RATE, 0] = setting.reliable_count * setting.reliable_vcpus * setting.reliable_works
         members = 1
-    for slot in range(view.holds):
+    for slot in range(view.moment[0].holds):
         if view.held[slot].lapsing == 0 and slot != without:
-            _hold(view, members, slot, view.held[slot].paid_until_s - view.now_s)
+            _hold(view, members, slot, view.held[slot].paid_until_s - view.moment[0].now_s)
             members += 1
     return members
 
@@ -114,7 +114,7 @@ def _hold(view: View, member: int, slot: int, left_s: int) -> None:
     now = price(view, held.market)
     beta, median_s = of_bid(view.table, held.market, held.bid_micros - now)
     useful_s = (1.0 - beta) * left_s + beta * min(median_s, float(left_s))
-    first_hour = view.now_s + left_s <= held.launched_s + HOUR_S
+    first_hour = view.moment[0].now_s + left_s <= held.launched_s + HOUR_S
     refunded = compiled_is_refunded(view.setting[0].billing, first_hour)
     paid = compiled_paid_share(refunded, beta, useful_s, left_s)
     scratch[_BETA, member] = beta

@@ -8,7 +8,7 @@ from bidding.backtest.view import NOTHING, View
 @part
 def acquire(view: View) -> tuple[int, int, int]:
     """Return (market, instances, bid) of `parameters[0]` vCPUs of the cheapest market, where nothing is held."""
-    if view.holds > 0:
+    if view.moment[0].holds > 0:
         return NOTHING
     wanted = int(view.parameters[0])
     market = cheapest_market(view, wanted)
