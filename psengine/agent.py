@@ -123,13 +123,13 @@ class NodeAgent:
     async def _open(self, order: OpenShards) -> None:
         config, app, sharding = self._adopt(order.config)
         if order.checkpoint is None:
-            self.server.open(app, sharding, config.seed, order.shards, order.epoch)
+            self.server.open(app, sharding, config.n_partitions, config.seed, order.shards, order.epoch)
         else:
             kept = order.checkpoint
             for shard in order.shards:
                 arrays = await self._read(f"shard {shard} of {kept.name}", self._shard_loader, kept.name, shard)
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-                self.server.restore(shard, order.epoch, rows, kept.clock, kept.clock * config.n_partitions)
+                self.server.restore(shard, order.epoch, rows, config.n_partitions, kept.clock)
         await self._report(ShardsOpened(self.node, self.address, order.shards, 0.0))
 
     async def _load(self, order: LoadPartitions) -> None:
@@ -223,6 +223,7 @@ class NodeAgent:
         )
         for task, (work, _) in zip(order.tasks, pairs, strict=True):
             self.client.log(task.partition, task.attempt, work.updates)
+        await loop.run_in_executor(self._kernels, self.client.sum_up, config.n_partitions)
         await self.client.flush(sharding, order.clock)
         return BatchDone(self.node, self.address, order.clock, tuple(stats for _, stats in pairs), 0.0)
 

@@ -4,19 +4,20 @@ A cached value fetched under parent clock c serves any micro-task with a parent 
 clock, because there a read is of exactly one state. Updates are flushed before completions are reported.
 
 Source: Litz (2017), 3.1 and 5.
-Differs: updates stay apart by partition on their way, where Litz sums them: only then is the sum on the server the same
-bit for bit wherever partitions were worked on, and can the effect of one lost micro-task be replaced.
+Differs: updates are summed by blocks of partitions (see `sums`), where Litz sums all: only then is the sum on the server
+the same bit for bit wherever partitions were worked on, and can the effects of lost micro-tasks be replaced.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from psengine.instructions import ShardOwner
 from psengine.servers import ShardServer, shard_arrays
 from psengine.sharding import Arrays, Sharding
+from psengine.sums import Block, Delta, blocks, tree_sum
 from psengine.transport import Transport, Unreachable
 
 _DEADLINE_S = 10.0
@@ -46,6 +47,8 @@ class ParameterClient:
         self._sequence: dict[str, int] = {}
         #: {(partition, attempt): whole-table updates} of the batch under way
         self._log: dict[tuple[int, int], Arrays] = {}
+        #: (first partition, attempts, sum of the updates) of each of its blocks
+        self._sums: list[tuple[int, tuple[int, ...], Delta]] = []
 
     def use_map(self, version: int, owners: Sequence[ShardOwner]) -> None:
         """Route by this map from now on, if it is newer."""
@@ -82,20 +85,33 @@ class ParameterClient:
         """Keep the updates of a micro-task until `flush`."""
         self._log[partition, attempt] = updates
 
+    def sum_up(self, n_partitions: int) -> None:
+        """Add up what was logged, as far as it may be; to be called before `flush`, on any thread."""
+        log = self._log
+        of = {partition: key for key in log for partition, _ in [key]}
+        self._sums = [
+            (
+                low,
+                tuple(of[p][1] for p in range(low, high)),
+                _sum((low, high), {p: log[of[p]] for p in range(low, high)}),
+            )
+            for low, high in blocks(of, n_partitions)
+        ]
+        self._log = {}
+
     async def flush(self, sharding: Sharding, clock: int) -> None:
-        """Send the log, one message a server, and return when every server has taken its message.
+        """Send the sums, one message a server, and return when every server has taken its message.
 
         Raises
         ------
         SupersededError, Unreachable
             What was logged is dropped; servers that took their message keep it, under its attempt.
         """
-        log, self._log = self._log, {}
-        tasks = sorted(log)
+        sums, self._sums = self._sums, []
         messages = []
         for address, epochs in self._by_server().items():
             self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
-            updates = {shard: [sharding.cut(log[task], shard) for task in tasks] for shard in epochs}
+            updates = {shard: [sharding.cut(total, shard) for *_, total in sums] for shard in epochs}
             messages.append(
                 self._ask(
                     address,
@@ -104,7 +120,7 @@ class ParameterClient:
                     sequence=sequence,
                     clock=clock,
                     epochs=epochs,
-                    tasks=tasks,
+                    blocks=[(first, attempts) for first, attempts, _ in sums],
                     updates=updates,
                 )
             )
@@ -112,7 +128,7 @@ class ParameterClient:
 
     def discard(self) -> None:
         """Forget what was logged and not flushed."""
-        self._log = {}
+        self._log, self._sums = {}, []
 
     def _by_server(self) -> dict[str, dict[int, int]]:
         servers: dict[str, dict[int, int]] = {}
@@ -129,6 +145,10 @@ class ParameterClient:
         if answer["status"] != "ok":
             raise SupersededError(answer["error"])
         return answer
+
+
+def _sum(block: Block, updates: Mapping[int, Delta]) -> Delta:
+    return tree_sum(block, lambda part: updates[part[0]] if part[1] - part[0] == 1 else None) or {}
 
 
 async def _retried(call: Callable[[], Awaitable[Any]]) -> Any:

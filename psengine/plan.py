@@ -88,7 +88,9 @@ def balance(owners: Owners, seats: Sequence[Seat]) -> Owners:
                 continue
             open_seats = [s for s in seats if room[s.node] > 0 and (not wants_held or partition in s.holds)]
             if open_seats:
-                chosen = max(open_seats, key=lambda s: (room[s.node] / s.threads, -seats.index(s)))
+                before = target[partition - 1] if partition else None
+                # Runs of partitions: what a node has of one run, it adds up before it sends it.
+                chosen = max(open_seats, key=lambda s: (s.node == before, room[s.node] / s.threads, -seats.index(s)))
                 room[chosen.node] -= 1
                 target[partition] = chosen.node
     return tuple(target)

@@ -14,7 +14,8 @@ from typing import Any
 
 from psengine.apps.base import App, initial_arrays
 from psengine.sharding import Arrays, Sharding
-from psengine.store import Delta, ShardStore, StaleReadError
+from psengine.store import ShardStore, StaleReadError
+from psengine.sums import Delta
 
 _WINDOW = 1024
 
@@ -46,18 +47,20 @@ class ShardServer:
         self.dropped: dict[str, int] = {"message": 0, "repeated": 0, "superseded": 0}
         self._windows: dict[str, SequenceWindow] = {}
 
-    def open(self, app: App, sharding: Sharding, seed: int, shards: Sequence[int], epoch: int) -> None:
+    def open(
+        self, app: App, sharding: Sharding, n_partitions: int, seed: int, shards: Sequence[int], epoch: int
+    ) -> None:
         """Serve `shards` from their initial values; those already open under this epoch stay as they are."""
         for shard in shards:
             if shard in self.stores and self.stores[shard].epoch >= epoch:
                 continue
             rows = {table.name: sharding.rows(shard, table) for table in sharding.tables}
-            self.stores[shard] = ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows))
+            self.stores[shard] = ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows), n_partitions)
 
-    def restore(self, shard: int, epoch: int, arrays: Arrays, clock: int, folded: int) -> None:
+    def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int) -> None:
         """Serve `shard` from the state of a checkpoint at `clock`; one that is open under this epoch stays as it is."""
         if shard not in self.stores or self.stores[shard].epoch < epoch:
-            self.stores[shard] = ShardStore(shard, epoch, arrays, clock, folded)
+            self.stores[shard] = ShardStore(shard, epoch, arrays, n_partitions, clock, clock * n_partitions)
 
     def push(
         self,
@@ -65,7 +68,7 @@ class ShardServer:
         sequence: int,
         clock: int,
         epochs: Mapping[int, int],
-        tasks: Sequence[Sequence[int]],
+        blocks: Sequence[tuple[int, Sequence[int]]],
         updates: Mapping[int, Sequence[Delta]],
     ) -> dict[str, Any]:
         """Take the updates of a batch for all the shards of this server.
@@ -77,8 +80,8 @@ class ShardServer:
         sequence : int
             Numbers this sender's messages to this server, from 1; a repeated one is ignored.
         epochs : mapping of shard to epoch
-        tasks : sequence of (partition, attempt)
-        updates : mapping of shard to one update a task; an update may be empty, and still counts as an effect.
+        blocks : sequence of (first partition, attempt of each of the block's partitions)
+        updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as effects.
 
         Returns
         -------
@@ -93,10 +96,10 @@ class ShardServer:
             self.dropped["message"] += 1
             return {"status": "ok"}
         window.note(sequence)
-        for shard, per_task in updates.items():
+        for shard, per_block in updates.items():
             store = self.stores[shard]
-            for (partition, attempt), update in zip(tasks, per_task, strict=True):
-                answer = store.push(clock, partition, attempt, update)
+            for (first, attempts), update in zip(blocks, per_block, strict=True):
+                answer = store.push(clock, first, attempts, update)
                 if answer != "accepted":
                     self.dropped[answer] += 1
         return {"status": "ok"}

@@ -1,8 +1,8 @@
 """The parameters of one shard: what is committed, and what came after it. Pure and single-threaded.
 
-`committed` is the state at a common clock. Updates of later clocks wait in `pending` by clock and partition until the
-controller says that their clock is complete; then they are folded in partition order, so that the sum has the same bits
-wherever and in whatever order they were computed. A role can roll back by itself: it drops `pending`.
+`committed` is the state at a common clock. Updates of later clocks wait in `pending` by clock and block of partitions until
+the controller says that their clock is complete; then they are added up in the order of `sums`, so that the sum has the
+same bits wherever and in whatever groups they were computed. A role can roll back by itself: it drops `pending`.
 
 Invariants: an effect (clock, partition) is folded at most once, and it is that of the highest attempt that arrived
 before its clock was committed; arrays handed out are never written again.
@@ -10,20 +10,46 @@ before its clock was committed; arrays handed out are never written again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from psengine.sharding import Arrays
+from psengine.sums import Block, Delta, tree_sum
 
-Delta = Mapping[str, NDArray[np.generic]]
 Answer = Literal["accepted", "repeated", "superseded"]
 
 
 class StaleReadError(Exception):
     """A read of a committed clock that is no longer there: its reader was superseded."""
+
+
+class _Effects:
+    """The updates of one clock: those of the highest attempts that have come, by block."""
+
+    def __init__(self) -> None:
+        self.attempts: dict[int, int] = {}
+        self.by_block: dict[Block, Delta] = {}
+
+    def take(self, first: int, attempts: Sequence[int], update: Delta) -> Answer:
+        known = [self.attempts.get(partition, 0) for partition in range(first, first + len(attempts))]
+        if any(attempt < there for attempt, there in zip(attempts, known, strict=True)):
+            return "superseded"
+        if list(attempts) == known:
+            return "repeated"
+        end = first + len(attempts)
+        # An older block that shares a partition is of no use as a whole: the rest of it is done again, too.
+        self.by_block = {block: of for block, of in self.by_block.items() if block[1] <= first or end <= block[0]}
+        self.by_block[first, end] = update
+        self.attempts.update(zip(range(first, end), attempts, strict=True))
+        return "accepted"
+
+    def __len__(self) -> int:
+        return sum(high - low for low, high in self.by_block)
+
+    def sum(self, n_partitions: int) -> Delta:
+        return tree_sum((0, n_partitions), self.by_block.get) or {}
 
 
 class ShardStore:
@@ -33,48 +59,56 @@ class ShardStore:
     ----------
     arrays : mapping
         Its rows of every table at `clock`; they belong to the store from now on.
+    n_partitions : int
+        Of the job's input.
     clock, folded : int
         The clock that they are of, and how many effects they hold; 0 at the beginning of a job.
     """
 
-    def __init__(self, shard: int, epoch: int, arrays: Arrays, clock: int = 0, folded: int = 0) -> None:
+    def __init__(
+        self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int = 0, folded: int = 0
+    ) -> None:
         self.shard = shard
         self.epoch = epoch
         self.committed: Arrays = arrays
         self.committed_clock = clock
-        #: {clock: {partition: (attempt, update)}}, clocks above `committed_clock` only
-        self.pending: dict[int, dict[int, tuple[int, Delta]]] = {}
+        #: effects of clocks above `committed_clock` only
+        self.pending: dict[int, _Effects] = {}
         #: distinct effects (clock, partition) in `committed`
         self.folded = folded
+        self._n_partitions = n_partitions
         self._live: Arrays | None = None
 
-    def push(self, clock: int, partition: int, attempt: int, update: Delta) -> Answer:
-        """Take the update of one micro-task; tables that it leaves out are not changed by it.
+    def push(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> Answer:
+        """Take the sum of the updates of a block of partitions; tables that it leaves out are not changed by it.
+
+        Parameters
+        ----------
+        first, attempts : int and sequence of int
+            The block's first partition, and the attempt of each of its partitions.
 
         Returns
         -------
         {"accepted", "repeated", "superseded"}
-            Repeated: this very attempt is there, or its clock is committed. Superseded: a higher attempt is there.
+            Repeated: these very attempts came before, or their clock is committed. Superseded: a higher attempt did.
         """
         if clock <= self.committed_clock:
             return "repeated"
-        there = self.pending.setdefault(clock, {}).get(partition)
-        if there is not None and there[0] >= attempt:
-            return "repeated" if there[0] == attempt else "superseded"
-        self.pending[clock][partition] = (attempt, update)
-        self._live = None
-        return "accepted"
+        answer = self.pending.setdefault(clock, _Effects()).take(first, attempts, update)
+        if answer == "accepted":
+            self._live = None
+        return answer
 
     def fold(self, through: int) -> None:
         """Make every pending effect of the clocks up to `through` part of the committed state."""
         if through <= self.committed_clock:
             return
-        state = {name: array.copy() for name, array in self.committed.items()}
         for clock in range(self.committed_clock + 1, through + 1):
-            effects = self.pending.pop(clock, {})
-            _add(state, effects)
-            self.folded += len(effects)
-        self.committed, self.committed_clock, self._live = state, through, None
+            effects = self.pending.pop(clock, None)
+            if effects is not None:
+                self.committed = _added(self.committed, effects.sum(self._n_partitions))
+                self.folded += len(effects)
+        self.committed_clock, self._live = through, None
 
     def read(self, committed: int, exact: bool) -> Arrays:
         """Return the rows; what came after `committed` is left out when `exact` (BSP) and added when not (SSP).
@@ -93,14 +127,14 @@ class ShardStore:
             return self.committed
         if self._live is None:
             self._live = self.committed
-            if self.pending:
-                self._live = {name: array.copy() for name, array in self.committed.items()}
-                for clock in sorted(self.pending):
-                    _add(self._live, self.pending[clock])
+            for clock in sorted(self.pending):
+                self._live = _added(self._live, self.pending[clock].sum(self._n_partitions))
         return self._live
 
 
-def _add(state: Arrays, effects: Mapping[int, tuple[int, Delta]]) -> None:
-    for partition in sorted(effects):
-        for name, delta in effects[partition][1].items():
-            np.add(state[name], delta, out=state[name])
+def _added(state: Arrays, update: Delta) -> Arrays:
+    """Return new arrays where `update` changes a table; they keep the state's type."""
+    return {
+        name: np.add(array, update[name], dtype=array.dtype, casting="same_kind") if name in update else array
+        for name, array in state.items()
+    }

@@ -106,7 +106,7 @@ class Nodes:
             case OpenShards():
                 app = resolve(order.config.app, order.config.app_params)
                 sharding = Sharding(app.tables(), order.config.n_shards)
-                self.server.open(app, sharding, 0, order.shards, order.epoch)
+                self.server.open(app, sharding, order.config.n_partitions, 0, order.shards, order.epoch)
                 self.opened_at = None if order.checkpoint is None else order.checkpoint.name
                 await self.shell.event(ShardsOpened(node, address, order.shards, 0.0))
             case LoadPartitions():
@@ -121,7 +121,7 @@ class Nodes:
                         1,
                         order.clock,
                         {0: 1},
-                        [(task.partition, task.attempt)],
+                        [(task.partition, [task.attempt])],
                         {0: [{"w": np.ones((4, 1))}]},
                     )
                 stats = tuple(TaskStats(t.partition, t.attempt, 1.0, 1, 0.0) for t in order.tasks)

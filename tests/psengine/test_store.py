@@ -7,48 +7,84 @@ from psengine.model import TableSpec
 from psengine.servers import SequenceWindow, ShardServer
 from psengine.sharding import Sharding
 from psengine.store import ShardStore, StaleReadError
+from psengine.sums import blocks, tree_sum
+
+N = 20
 
 
-def store(width: int = 3) -> ShardStore:
-    return ShardStore(0, 1, {"w": np.zeros((1, width), np.float32)})
+def store(width: int = 3, n_partitions: int = N) -> ShardStore:
+    return ShardStore(0, 1, {"w": np.zeros((1, width), np.float32)}, n_partitions)
 
 
-def test_updates_are_summed_in_partition_order_whatever_order_they_came_in() -> None:
+def test_updates_are_summed_as_a_tree_whatever_order_and_blocks_they_came_in() -> None:
     rng = np.random.default_rng(3)
-    updates = (10.0 ** rng.integers(-6, 6, (20, 1, 50)) * rng.standard_normal((20, 1, 50))).astype(np.float32)
-    expected = np.zeros((1, 50), np.float32)
-    for update in updates:
-        expected += update
-    backwards = sum(updates[::-1], np.zeros((1, 50), np.float32))
-    assert backwards.tobytes() != expected.tobytes()  # the order does matter for these numbers
-    for seed in range(3):
-        shard = store(50)
-        for partition in np.random.default_rng(seed).permutation(20):
-            shard.push(1, int(partition), 1, {"w": updates[partition]})
+    updates = (10.0 ** rng.integers(-6, 6, (N, 1, 50)) * rng.standard_normal((N, 1, 50))).astype(np.float32)
+
+    def tree(low: int, high: int) -> np.ndarray:
+        middle = (low + high) // 2
+        return updates[low] if high - low == 1 else tree(low, middle) + tree(middle, high)
+
+    expected = np.zeros((1, 50), np.float32) + tree(0, N)
+    assert sum(updates, np.zeros((1, 50), np.float32)).tobytes() != expected.tobytes()  # the order does matter
+    for seed in range(6):
+        nodes = np.random.default_rng(seed).integers(0, seed + 1, N)
+        shard, parts = store(50), [np.flatnonzero(nodes == node).tolist() for node in range(seed + 1)]
+        for mine in np.random.default_rng(seed).permutation(np.array(parts, dtype=object)) if seed else parts:
+            for low, high in blocks(mine, N):
+                total = tree_sum((low, high), lambda b: {"w": updates[b[0]]} if b[1] - b[0] == 1 else None)
+                assert total is not None
+                assert shard.push(1, low, [1] * (high - low), total) == "accepted"
         assert shard.read(1, exact=True)["w"].tobytes() == expected.tobytes()
+        assert shard.folded == N
 
 
 @given(st.permutations([1, 1, 2, 2, 3]))
 def test_the_highest_attempt_counts_once_in_any_order(attempts: list[int]) -> None:
     shard, highest = store(1), 0
     for attempt in attempts:
-        answer = shard.push(1, 0, attempt, {"w": np.full((1, 1), 10.0**attempt, np.float32)})
+        answer = shard.push(1, 0, [attempt], {"w": np.full((1, 1), 10.0**attempt, np.float32)})
         assert answer == ("accepted" if attempt > highest else "repeated" if attempt == highest else "superseded")
         highest = max(highest, attempt)
     assert shard.read(1, exact=True)["w"].item() == 1000.0
     assert shard.folded == 1
-    assert shard.push(1, 0, 4, {"w": np.ones((1, 1), np.float32)}) == "repeated"  # its clock is committed
+    assert shard.push(1, 0, [4], {"w": np.ones((1, 1), np.float32)}) == "repeated"  # its clock is committed
     assert shard.read(1, exact=True)["w"].item() == 1000.0
+
+
+def test_a_block_that_was_done_again_in_parts_counts_no_more() -> None:
+    """A node sent the sum of four and was lost; two others do two each again, and what it sent comes late once more."""
+    shard = store(1, n_partitions=4)
+
+    def push(first: int, attempts: list[int], value: float) -> str:
+        return shard.push(1, first, attempts, {"w": np.full((1, 1), value, np.float32)})
+
+    assert push(0, [1, 1, 1, 1], 1000.0) == "accepted"
+    assert push(0, [2, 2], 1.0) == "accepted"
+    assert push(0, [1, 1, 1, 1], 1000.0) == "superseded"
+    assert shard.read(0, exact=False)["w"].item() == 1.0
+    assert push(2, [2, 2], 10.0) == "accepted"
+    assert push(2, [2, 2], 10.0) == "repeated"
+    assert shard.read(1, exact=True)["w"].item() == 11.0
+    assert shard.folded == 4
+
+
+def test_what_a_message_brought_is_not_written_to() -> None:
+    shard = store(1, n_partitions=3)
+    updates = [np.full((1, 1), value, np.float32) for value in (1.0, 10.0, 100.0)]
+    for partition, update in enumerate(updates):
+        update.flags.writeable = False
+        shard.push(1, partition, [1], {"w": update})
+    assert shard.read(0, exact=False)["w"].item() == shard.read(1, exact=True)["w"].item() == 111.0
 
 
 def test_exact_reads_leave_later_clocks_out_and_stale_reads_take_them_in() -> None:
     shard = store(1)
     one = {"w": np.ones((1, 1), np.float32)}
-    shard.push(1, 0, 1, one)
-    shard.push(2, 0, 1, one)
+    shard.push(1, 0, [1], one)
+    shard.push(2, 0, [1], one)
     assert shard.read(0, exact=True)["w"].item() == 0
     assert shard.read(0, exact=False)["w"].item() == 2
-    shard.push(2, 1, 1, one)
+    shard.push(2, 1, [1], one)
     assert shard.read(0, exact=False)["w"].item() == 3
     held = shard.read(1, exact=True)["w"]
     assert held.item() == 1
@@ -81,7 +117,7 @@ class Zeros:
 def server() -> tuple[ShardServer, Sharding]:
     app, serving = Zeros(), ShardServer()
     sharding = Sharding(app.tables(), 2)
-    serving.open(app, sharding, 7, [0, 1], 1)  # type: ignore[arg-type]
+    serving.open(app, sharding, 1, 7, [0, 1], 1)  # type: ignore[arg-type]
     return serving, sharding
 
 
@@ -89,7 +125,7 @@ def test_a_message_is_applied_whole_or_not_at_all() -> None:
     serving, sharding = server()
     before = serving.pull({0: 1, 1: 1}, 0, exact=False)["shards"]
     updates = {s: [{"w": np.ones_like(before[s]["w"])}] for s in (0, 1)}
-    push = {"sender": "n@1", "sequence": 1, "clock": 1, "tasks": [(0, 1)], "updates": updates}
+    push = {"sender": "n@1", "sequence": 1, "clock": 1, "blocks": [(0, [1])], "updates": updates}
     refused = serving.push(epochs={0: 1, 1: 2}, **push)
     assert refused == {"status": "stale-epoch", "error": "shard 1: epoch 2 asked, 1 served"}
     assert serving.pull({0: 1}, 0, exact=False)["shards"][0]["w"] is not None

@@ -15,6 +15,7 @@ from psengine.events import BatchDone, CheckpointFailed, CheckpointSaved, Event,
 from psengine.instructions import Dispatch, GatherModel, LoadPartitions, OpenShards, SaveCheckpoint
 from psengine.model import JobConfig, TaskStats
 from psengine.store import ShardStore
+from psengine.sums import blocks
 
 SHARDS = 2
 
@@ -125,10 +126,12 @@ class World:
 
     def push(self, order: Dispatch, shards: tuple[int, ...]) -> None:
         """Bring the effects of a batch to some of the shards."""
+        attempts = {task.partition: task.attempt for task in order.tasks}
         for shard in shards:
-            for task in order.tasks:
-                delta = np.full((1, 1), 1.0 + task.partition + 100 * order.clock)
-                self.stores[shard].push(order.clock, task.partition, task.attempt, {"w": delta})
+            for low, high in blocks(attempts, self.config.n_partitions):
+                total = sum(1.0 + partition + 100 * order.clock for partition in range(low, high))
+                tries = [attempts[partition] for partition in range(low, high)]
+                self.stores[shard].push(order.clock, low, tries, {"w": np.full((1, 1), total)})
 
     def pull(self, order: Dispatch) -> None:
         """Read what the batch must see of every shard."""
@@ -165,12 +168,16 @@ class World:
             assert opened.checkpoint == (None if self.restored is None else self.restored[0])
             for shard in opened.shards:
                 if opened.checkpoint is None:
-                    self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.zeros((1, 1))})
+                    self.stores[shard] = ShardStore(
+                        shard, opened.epoch, {"w": np.zeros((1, 1))}, self.config.n_partitions
+                    )
                 else:
                     assert self.restored is not None
                     clock, value = opened.checkpoint.clock, self.restored[1][shard]
                     folded = clock * self.config.n_partitions
-                    self.stores[shard] = ShardStore(shard, opened.epoch, {"w": np.full((1, 1), value)}, clock, folded)
+                    self.stores[shard] = ShardStore(
+                        shard, opened.epoch, {"w": np.full((1, 1), value)}, self.config.n_partitions, clock, folded
+                    )
             self.feed(ShardsOpened(node.name, node.address, opened.shards, self.now_s))
 
     def give_up(self, orders: list[Dispatch]) -> None:
