@@ -33,7 +33,7 @@ lint: $(STAMP) ## style, types and the import rule
 	$(BIN)/lint-imports
 
 test: lint ## lint, then every test but the long storms
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 storms: $(STAMP) ## the long storms of faults (about half an hour)
 	$(BIN)/python -m pytest -q -s -m storm tests

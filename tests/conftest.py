@@ -14,17 +14,8 @@ settings.register_profile("default", derandomize=True, deadline=None, print_blob
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-#: Much of the time goes into waiting for processes, so one file more than there are cores is run at a time.
-_MOST_WORKERS = 4
-
 #: Real seconds that a child which was told to end has to be gone.
 _ENDS_S = 5.0
-
-
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return how many files are run at a time, for `-n auto`."""
-    del config
-    return min((os.cpu_count() or 1) + 1, _MOST_WORKERS)
 
 
 class NetworkUsed(RuntimeError):

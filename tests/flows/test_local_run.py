@@ -131,6 +131,8 @@ def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path
     )
     options = ("--prices", str(prices), "--hours", "1.6", "--job", "eventful", "--dir", str(here / "run"))
     options += ("--policy", "proteus")  # it bids above the small rise
+    options += ("--app", "paced:PacedMlr", "--code", PACED[-1])
+    options += ("--param", "features=1024", "--param", "gamma=0.1", "--param", "step=4.0")
     outcome = proteus("run", *options, *FAST, "--json", "out.json", cwd=here, home=home, timeout_s=150, **CALM)
     return here, prices, outcome
 
@@ -334,6 +336,7 @@ def test_broken_off_again_and_again_it_goes_on_from_where_it_was(tmp_path: Path,
     assert states["CRASHED"] >= 1
 
 
+@pytest.mark.storm  # most of a minute
 def test_broken_off_while_the_last_hours_run_out(tmp_path: Path, home: Path, flat: Path) -> None:
     options = ("--prices", str(flat), "--hours", "5", "--clocks", "20", "--job", "begun", *PACED, *FAST)
     with running(tmp_path / "run", *options, **CALM) as run:

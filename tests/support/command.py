@@ -1,13 +1,15 @@
 """The command `proteus` as a user starts it, in an empty home, and what it leaves behind."""
 
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.support.endpoint import wait_for
 from tests.support.patience import PATIENCE
@@ -52,6 +55,27 @@ def proteus(*arguments: str, cwd: Path, home: Path, timeout_s: float = 100, **va
         check=False,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def inside(*arguments: str, cwd: Path, home: Path, **variables: str) -> Outcome:
+    """Run the command to its end in this process: for what ends before it has begun anything, and what is many."""
+    from flows.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(cwd)
+        patch.setattr(os, "environ", os.environ.copy())
+        os.environ.clear()
+        os.environ.update(environment(home) | variables)
+        patch.setattr(tempfile, "tempdir", None)
+        patch.setattr(sys, "argv", ["proteus", *arguments])
+        patch.setattr(os, "_exit", sys.exit)
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code or 0
+    return Outcome(code, out.getvalue(), err.getvalue())
 
 
 class Running:

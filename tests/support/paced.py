@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from psengine.apps.base import Work
+from psengine.apps.mlr import MlrData, MultinomialLogisticRegression
 from psengine.model import TableSpec
 
 HURRY = "hurry"
@@ -51,6 +52,15 @@ class Slow(Paced):
     """Takes so long that a job of some hundred clocks is under way for as long as a test needs it."""
 
     kernel_s = 0.15
+
+
+class PacedMlr(MultinomialLogisticRegression):
+    """It learns the digits, and leaves the machine most of its time."""
+
+    def run(self, data: MlrData, params: Mapping[str, Any], clock: int) -> Work:
+        """Take its time, and a step."""
+        time.sleep(Paced.kernel_s)
+        return super().run(data, params, clock)
 
 
 def _hurried() -> bool:
