@@ -17,8 +17,18 @@ from numpy.typing import NDArray
 
 from psengine.apps.base import App, Work, resolve
 from psengine.client import ParameterClient, SupersededError
-from psengine.events import BatchDone, BatchFailed, Event, NodeFailed, NodeReady, NodeUnfit, ShardsOpened
-from psengine.instructions import Dispatch, LoadPartitions, NodeInstruction, OpenShards, UpdateShardMap
+from psengine.events import (
+    BatchDone,
+    BatchFailed,
+    Event,
+    NodeFailed,
+    NodeReady,
+    NodeUnfit,
+    ShardsNotTaken,
+    ShardsOpened,
+    ShardsTaken,
+)
+from psengine.instructions import Dispatch, LoadPartitions, NodeInstruction, OpenShards, TakeShards, UpdateShardMap
 from psengine.model import JobConfig, JobError, TaskKey, TaskStats
 from psengine.servers import ShardServer
 from psengine.sharding import Sharding
@@ -34,6 +44,7 @@ Loader = Callable[[str, int], Arrays]
 ShardLoader = Callable[[str, int], Arrays]
 
 _REPORT_DEADLINE_S = 10.0
+_HAND_OVER_DEADLINE_S = 60.0
 _RETRY_S = 0.2
 #: seconds between the tries at reading one partition; after the last one the node says that it cannot
 _READ_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
@@ -107,8 +118,12 @@ class NodeAgent:
         match order:
             case OpenShards():
                 self._spawn(self._guarded(self._open(order)))
+            case TakeShards():
+                self.server.expect(order.shards, order.epoch)
+                self._spawn(self._guarded(self._take(order)))
             case UpdateShardMap():
                 self.client.use_map(order.version, order.owners)
+                self.server.forget([owner for owner in order.owners if owner.address != self.address])
             case LoadPartitions():
                 if order.request > self._request:
                     self._request = order.request
@@ -131,6 +146,25 @@ class NodeAgent:
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 self.server.restore(shard, order.epoch, rows, config.n_partitions, kept.clock)
         await self._report(ShardsOpened(self.node, self.address, order.shards, 0.0))
+
+    async def _take(self, order: TakeShards) -> None:
+        config, _, _ = self._adopt(order.config)
+        epochs = dict(zip(order.shards, order.served_under, strict=True))
+        to = {"to_node": self.node, "to_address": self.address, "epoch": order.epoch}
+        try:
+            answer = await self.transport.call(
+                order.from_address, "proteus_hand_over", _HAND_OVER_DEADLINE_S, epochs=epochs, **to
+            )
+            error = answer.get("error", "")
+        except Unreachable as unreachable:
+            error = str(unreachable)
+        if error:
+            self.server.expect_no_more(order.shards, order.epoch)
+            await self._report(ShardsNotTaken(self.node, self.address, order.shards, order.epoch, error, 0.0))
+            return
+        states = {int(shard): state for shard, state in answer["states"].items()}
+        self.server.take(config.n_partitions, states, order.epoch)
+        await self._report(ShardsTaken(self.node, self.address, order.shards, order.epoch, 0.0))
 
     async def _load(self, order: LoadPartitions) -> None:
         try:
@@ -201,7 +235,7 @@ class NodeAgent:
             await self._report(report)
 
     async def _run(self, order: Dispatch) -> BatchDone:
-        if self._job is None or order.map_version != self.client.map_version:
+        if self._job is None or order.map_version > self.client.map_version:
             raise SupersededError(f"map {order.map_version} wanted, {self.client.map_version} here")
         config, app, sharding = self._job
         data = [await self._partition(task.partition) for task in order.tasks]

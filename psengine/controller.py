@@ -9,11 +9,13 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | NodeJoined | its share of partitions to load, in the background; nobody stops; one with other code than the job's is set aside |
 | NodeReady | from the next dispatch on it owns what it holds of its share |
 | ShardsOpened | when all are open: the map to everybody, the first dispatch |
+| ShardsTaken | the map, which says so, to everybody; who had them may go |
+| ShardsNotTaken | moved again at the next tick |
 | BatchDone | the clock may have become common: the next dispatch, or the end |
 | BatchFailed | dispatched again at the next tick; a fatal one fails the job |
 | NodeFailed | the job fails: its application is wrong |
 | NodeUnfit | the node is set aside, its partitions go elsewhere; the job fails when no node that is there can load |
-| NoticeReceived, DrainRequested | no new work; its partitions to their previous owners; drained when nothing runs |
+| NoticeReceived, DrainRequested | no new work; its partitions to their previous owners, its shards to other reliable nodes; drained when nothing runs and nothing is served |
 | NodeLost | what it ran is dispatched again at once under the next attempt |
 | TickDue | deadlines: start, notices, `max_seconds` |
 | HoldRequested | no clock beyond the one that it names is begun; nothing ends |
@@ -35,6 +37,7 @@ Differs: stage 1 only (ParamServs on reliable nodes, workers on all); `stages.st
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 from psengine import events, invariants
@@ -102,6 +105,11 @@ class Controller:
                 return self._on_ready(event)
             case events.ShardsOpened():
                 return self._on_shards_opened(event)
+            case events.ShardsTaken():
+                return self._on_shards_taken(event)
+            case events.ShardsNotTaken():
+                self.shards.not_taken(event.shards, event.epoch)
+                return []
             case events.BatchDone():
                 return self._on_batch_done(event)
             case events.BatchFailed():
@@ -203,9 +211,18 @@ class Controller:
         self._begun = True
         self.progress.begin(event.now_s)
         self.checkpoints.begin(event.now_s)
-        there = self.members.in_state("joining", "ready", "unfit")
-        maps: list[Instruction] = [self.shards.update_for(node) for node in there]
-        return maps + self.members.replan(self._begun) + self._dispatch(event.now_s)
+        return self._maps() + self.members.replan(self._begun) + self._dispatch(event.now_s)
+
+    def _on_shards_taken(self, event: events.ShardsTaken) -> list[Instruction]:
+        if self.members.process(event.node, event.address) is None or not self.shards.taken(event.shards, event.epoch):
+            return []
+        self.members.settle(self._busy)
+        return self._maps() + self._clear() + self._dispatch(event.now_s)
+
+    def _maps(self) -> list[Instruction]:
+        """Return the orders that tell everybody the map."""
+        there = [node for node in self.members.nodes.values() if not node.gone]
+        return [self.shards.update_for(node) for node in there]
 
     def _on_stop(self, reason: str, now_s: float) -> list[Instruction]:
         if self._saving is not None:
@@ -308,6 +325,18 @@ class Controller:
         self.members.settle(self._busy)
         return self._go_on(now_s)
 
+    def may_leave(self, names: Collection[str]) -> bool:
+        """Return whether these nodes can go: what they serve, somebody else can."""
+        others = [node for node in self.members.able_to_serve if node.name not in names]
+        return bool(others) or not any(self.shards.serves(name) for name in names)
+
+    def _clear(self) -> list[Instruction]:
+        """Move the shards of those who are to go, if somebody can take them; not while the model is gathered."""
+        if not self._begun or self._saving is not None or self.config is None:
+            return []
+        leaving = {node.name for node in self.members.in_state("draining")}
+        return [*self.shards.clear(self.config, leaving, self.members.able_to_serve)]
+
     def _busy(self, name: str) -> bool:
         return self.shards.serves(name) or (self.book is not None and self.book.running_on(name) > 0)
 
@@ -329,7 +358,7 @@ class Controller:
 
     def _go_on(self, now_s: float) -> list[Instruction]:
         """Return what follows from a change of the nodes."""
-        return self.members.replan(self._begun) + self._begin(now_s) + self._dispatch(now_s)
+        return self.members.replan(self._begun) + self._begin(now_s) + self._clear() + self._dispatch(now_s)
 
     # -- work -----------------------------------------------------------------------------------------------------
 
@@ -343,7 +372,7 @@ class Controller:
         if limits.stop_reason is not None and not working:
             limits.end_at(book.common)  # nobody is left to complete the clock under way
         if limits.last_clock is not None and book.common >= limits.last_clock:
-            return self._gather(now_s)
+            return [] if self.shards.moving else self._gather(now_s)
         self.state = "running" if working else "waiting"
         aside = self.members.set_aside
         self.reason = "" if working else f"no node is left to work{aside and f' ({aside})'}; goes on when one joins"
@@ -394,4 +423,4 @@ class Controller:
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.limits.ending:
             self.limits.end_at(max(book.common, book.last_dispatched))
-        return self._begin(event.now_s) + self._dispatch(event.now_s)
+        return self._begin(event.now_s) + self._clear() + self._dispatch(event.now_s)

@@ -56,6 +56,29 @@ class ShardsOpened:
 
 
 @dataclass(frozen=True)
+class ShardsTaken:
+    """The node has taken `shards` over, and serves them under `epoch`; whoever had them sends what is late to it."""
+
+    node: str
+    address: str
+    shards: tuple[int, ...]
+    epoch: int
+    now_s: float
+
+
+@dataclass(frozen=True)
+class ShardsNotTaken:
+    """The node could not take `shards` over under `epoch`: the server that has them did not answer, or refused."""
+
+    node: str
+    address: str
+    shards: tuple[int, ...]
+    epoch: int
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
 class BatchDone:
     """Micro-tasks of one clock completed on a node, their updates flushed to every server before this was sent."""
 
@@ -220,6 +243,8 @@ Event = (
     | NodeJoined
     | NodeReady
     | ShardsOpened
+    | ShardsTaken
+    | ShardsNotTaken
     | BatchDone
     | BatchFailed
     | NodeFailed

@@ -24,6 +24,22 @@ class OpenShards:
 
 
 @dataclass(frozen=True)
+class TakeShards:
+    """Take these shards over from the server that has them, and serve them under `epoch` from then on.
+
+    `served_under` is, for each of them, the epoch under which the server at `from_address` has it.
+    """
+
+    node: str
+    address: str
+    config: JobConfig
+    from_address: str
+    shards: tuple[int, ...]
+    served_under: tuple[int, ...]
+    epoch: int
+
+
+@dataclass(frozen=True)
 class ShardOwner:
     """Who serves a shard, and under which ownership number."""
 
@@ -95,5 +111,5 @@ class SaveCheckpoint:
     summary: dict[str, object]
 
 
-Instruction = OpenShards | UpdateShardMap | LoadPartitions | Dispatch | GatherModel | SaveCheckpoint
-NodeInstruction = OpenShards | UpdateShardMap | LoadPartitions | Dispatch
+Instruction = OpenShards | TakeShards | UpdateShardMap | LoadPartitions | Dispatch | GatherModel | SaveCheckpoint
+NodeInstruction = OpenShards | TakeShards | UpdateShardMap | LoadPartitions | Dispatch

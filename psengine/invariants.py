@@ -23,3 +23,4 @@ def check(controller: Controller) -> None:
         assert running.node in alive, f"partition {partition} runs on {running.node}, which is gone"
         assert running.clock <= book.common + 1 + config.staleness
         assert last_clock is None or running.clock <= last_clock
+    assert [owner.shard for owner in controller.shards.owners] == list(range(config.n_shards)), "one owner each"

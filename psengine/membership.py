@@ -89,11 +89,16 @@ class Membership:
         patient : bool
             Whether nodes that still load are waited for.
         """
-        servers = [node for node in self.in_state("ready", "unfit") if self._serves(node)]
+        servers = self.able_to_serve
         few = self._config is None or len(servers) < self._config.n_reliable
         if few or (patient and self.in_state("joining")) or not self.in_state("ready"):
             return []  # the unfit could serve, but not work
         return servers
+
+    @property
+    def able_to_serve(self) -> list[NodeRecord]:
+        """The nodes that shards may be opened on, or moved to."""
+        return [node for node in self.in_state("ready", "unfit") if self._serves(node)]
 
     def _serves(self, node: NodeRecord) -> bool:
         """Whether shards can be opened on a node: for want of a disk it may be unfit, for want of the code not."""

@@ -56,13 +56,18 @@ class AgentPlugin(WorkerPlugin):
         async def push(**message: Any) -> Any:
             message["epochs"] = _by_shard(message["epochs"])
             message["updates"] = _by_shard(message["updates"])
-            return agent.server.push(**message)
+            await agent.server.arrived(message["epochs"])
+            return pack(agent.server.push(**message))
 
         async def pull(epochs: dict[int, int], committed: int, exact: bool) -> Any:
+            await agent.server.arrived(_by_shard(epochs))
             return pack(agent.server.pull(_by_shard(epochs), committed, exact))
 
         async def gather(epochs: dict[int, int], committed: int) -> Any:
             return pack(agent.server.gather(_by_shard(epochs), committed))
+
+        async def hand_over(epochs: dict[int, int], to_node: str, to_address: str, epoch: int) -> Any:
+            return pack(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch))
 
         async def close() -> str:
             self.told_to_close = True
@@ -74,6 +79,7 @@ class AgentPlugin(WorkerPlugin):
             proteus_push=push,
             proteus_pull=pull,
             proteus_gather=gather,
+            proteus_hand_over=hand_over,
             proteus_close=close,
         )
 

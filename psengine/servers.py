@@ -4,17 +4,24 @@ Why not Dask actors submitted by a client: the scheduler releases an actor when 
 so servers would live exactly as long as some flow run or controller; and an actor's proxy does not survive a loss. A
 plain object in the worker's process lives as long as the node and is reached by (address, operation).
 
-All methods run on one event loop and do not await: each message is applied whole or not at all.
+All methods run on one event loop, and all that change or read a shard do not await: each message is applied whole or not
+at all.
+
+A shard moves in one step of the server that has it: `hand_over` returns the state with all that has come, and from then on
+sends whoever comes for the shard to its new owner, where he waits until the state is there (`arrived`). What the old owner
+had committed it still tells those who are to read just that: under BSP nobody waits who has yet to begin the clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from psengine.apps.base import App, initial_arrays
+from psengine.instructions import ShardOwner
 from psengine.sharding import Arrays, Sharding
-from psengine.store import ShardStore, StaleReadError
+from psengine.store import ShardState, ShardStore, StaleReadError
 from psengine.sums import Delta
 
 _WINDOW = 1024
@@ -46,6 +53,10 @@ class ShardServer:
         self.stores: dict[int, ShardStore] = {}
         self.dropped: dict[str, int] = {"message": 0, "repeated": 0, "superseded": 0}
         self._windows: dict[str, SequenceWindow] = {}
+        #: {shard: who has it now} of those that were handed over; their stores are frozen
+        self._moved: dict[int, ShardOwner] = {}
+        #: {shard: (epoch, set when it is here, or will not come)} of those that are on their way
+        self._arriving: dict[int, tuple[int, asyncio.Event]] = {}
 
     def open(
         self, app: App, sharding: Sharding, n_partitions: int, seed: int, shards: Sequence[int], epoch: int
@@ -61,6 +72,62 @@ class ShardServer:
         """Serve `shard` from the state of a checkpoint at `clock`; one that is open under this epoch stays as it is."""
         if shard not in self.stores or self.stores[shard].epoch < epoch:
             self.stores[shard] = ShardStore(shard, epoch, arrays, n_partitions, clock, clock * n_partitions)
+
+    # -- shards that move -----------------------------------------------------------------------------------------
+
+    def hand_over(self, epochs: Mapping[int, int], to_node: str, to_address: str, epoch: int) -> dict[str, Any]:
+        """Return the state of the shards named in `epochs`, for the server at `to_address`, which has them from now on.
+
+        Asked again, for the same or for a later owner, the answer is the same: nothing was taken in between.
+
+        Returns
+        -------
+        dict
+            `status` "ok" with `states` by shard, or "stale-epoch"; with the latter, nothing has changed.
+        """
+        for shard, served in epochs.items():
+            store = self.stores.get(shard)
+            after = self._moved.get(shard)
+            if store is None or store.epoch != served or (after is not None and after.epoch > epoch):
+                return {"status": "stale-epoch", "error": f"shard {shard}: epoch {served} is not served here"}
+        for shard in epochs:
+            self._moved[shard] = ShardOwner(shard, to_node, to_address, epoch)
+        return {"status": "ok", "states": {shard: self.stores[shard].state() for shard in epochs}}
+
+    def expect(self, shards: Collection[int], epoch: int) -> None:
+        """Have those who come for `shards` wait: they are on their way here."""
+        for shard in shards:
+            before = self._arriving.get(shard)
+            self._arriving[shard] = (epoch, asyncio.Event() if before is None else before[1])
+
+    def take(self, n_partitions: int, states: Mapping[int, ShardState], epoch: int) -> None:
+        """Serve shards from the state that their server has handed over; nothing where a later move was begun."""
+        for shard, state in states.items():
+            if self._arriving.get(shard, (0,))[0] == epoch:
+                self.stores[shard] = ShardStore.of(shard, epoch, n_partitions, state)
+                self._moved.pop(shard, None)
+                self._arriving.pop(shard)[1].set()
+
+    def expect_no_more(self, shards: Collection[int], epoch: int) -> None:
+        """Let go those who wait for shards that do not come after all; they find that nobody serves them here."""
+        for shard in shards:
+            if self._arriving.get(shard, (0,))[0] == epoch:
+                self._arriving.pop(shard)[1].set()
+
+    async def arrived(self, shards: Collection[int]) -> None:
+        """Return when none of `shards` is on its way here."""
+        while waits := [self._arriving[shard][1].wait() for shard in shards if shard in self._arriving]:
+            await asyncio.gather(*waits)
+
+    def forget(self, owners: Sequence[ShardOwner]) -> None:
+        """Drop the stores of shards that others serve by a map, as it says who does."""
+        for owner in owners:
+            after = self._moved.get(owner.shard)
+            if after is not None and after.epoch <= owner.epoch:
+                self._moved[owner.shard] = owner
+                self.stores.pop(owner.shard, None)
+
+    # -- what clients ask -----------------------------------------------------------------------------------------
 
     def push(
         self,
@@ -86,9 +153,9 @@ class ShardServer:
         Returns
         -------
         dict
-            `status` "ok" or "stale-epoch"; with the latter, nothing was applied.
+            `status` "ok", "stale-epoch", or "moved" with the `owners` now; but for the first, nothing was applied.
         """
-        refused = self._stale(epochs)
+        refused = self._elsewhere(epochs) or self._stale(epochs)
         if refused:
             return refused
         window = self._windows.setdefault(sender, SequenceWindow())
@@ -107,9 +174,15 @@ class ShardServer:
     def pull(self, epochs: Mapping[int, int], committed: int, exact: bool) -> dict[str, Any]:
         """Return the rows of the shards named in `epochs`, folded through `committed`.
 
-        `status` is "ok" (with `shards`), "stale-epoch" or "stale-read".
+        `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the `owners` now. A shard that was
+        handed over is still read here where that needs nothing that has come since.
         """
-        refused = self._stale(epochs)
+        gone = {
+            shard: epoch
+            for shard, epoch in epochs.items()
+            if not (exact and shard in self.stores and self.stores[shard].committed_clock == committed)
+        }
+        refused = self._elsewhere(gone) or self._stale(epochs)
         if refused:
             return refused
         try:
@@ -123,6 +196,12 @@ class ShardServer:
         if answer["status"] == "ok":
             answer["folded"] = {shard: self.stores[shard].folded for shard in epochs}
         return answer
+
+    def _elsewhere(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
+        moved = {shard: self._moved[shard] for shard in epochs if shard in self._moved}
+        if not moved:
+            return None
+        return {"status": "moved", "owners": tuple(moved.values()), "error": f"shards {sorted(moved)} have moved"}
 
     def _stale(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
         for shard, epoch in epochs.items():

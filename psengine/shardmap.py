@@ -1,14 +1,19 @@
-"""Who serves which shard: opened once on the reliable nodes, under an epoch. Pure.
+"""Who serves which shard, under which epoch: opened on the reliable nodes, and moved where a server is told to go. Pure.
 
-Differs: servers do not move in this version (AgileML's stage 1), so the map changes only while it is being made.
+A move gives the shard a new epoch; it is made when the new owner says that it has the state. Until then the map names the
+old owner, who sends on whoever comes to it. One that failed is begun again, under a further epoch.
+
+Invariants: a shard has one owner; epochs only rise.
+
+Differs: shards stay on reliable nodes in this version (AgileML's stage 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from psengine.checkpointing import Checkpoint
-from psengine.instructions import OpenShards, ShardOwner, UpdateShardMap
+from psengine.instructions import OpenShards, ShardOwner, TakeShards, UpdateShardMap
 from psengine.model import JobConfig
 from psengine.nodes import NodeRecord
 
@@ -21,15 +26,22 @@ class ShardMap:
         self.version = 0
         self._unopened: set[int] = set()
         self._epoch = 0
+        #: {shard: its owner to be}
+        self._moves: dict[int, ShardOwner] = {}
 
     @property
     def opening(self) -> bool:
         """Whether shards are waited for."""
         return bool(self._unopened)
 
+    @property
+    def moving(self) -> bool:
+        """Whether shards are on their way."""
+        return bool(self._moves)
+
     def serves(self, node: str) -> bool:
         """Return whether `node` serves a shard, or was told to."""
-        return any(owner.node == node for owner in self.owners)
+        return any(owner.node == node for owner in (*self.owners, *self._moves.values()))
 
     def open(
         self, config: JobConfig, nodes: Sequence[NodeRecord], checkpoint: Checkpoint | None = None
@@ -59,6 +71,51 @@ class ShardMap:
             return False
         self.version += 1
         return True
+
+    def clear(self, config: JobConfig, leaving: Collection[str], heirs: Sequence[NodeRecord]) -> list[TakeShards]:
+        """Return the orders that move what the nodes `leaving` serve to `heirs`, the least laden first.
+
+        What is on its way already stays so. Without an heir nothing moves.
+        """
+        laden = {node.name: sum(owner.node == node.name for owner in self._final()) for node in heirs}
+        if not laden:
+            return []
+        groups: dict[tuple[str, str], list[ShardOwner]] = {}
+        for owner in self.owners:
+            if owner.node in leaving and owner.shard not in self._moves:
+                heir = min(laden, key=lambda name: laden[name])
+                laden[heir] += 1
+                groups.setdefault((owner.address, heir), []).append(owner)
+        by_name = {node.name: node for node in heirs}
+        orders = []
+        for (from_address, heir), moved in groups.items():
+            self._epoch += 1
+            node, shards = by_name[heir], tuple(owner.shard for owner in moved)
+            for shard in shards:
+                self._moves[shard] = ShardOwner(shard, node.name, node.address, self._epoch)
+            under = tuple(owner.epoch for owner in moved)
+            orders.append(TakeShards(node.name, node.address, config, from_address, shards, under, self._epoch))
+        return orders
+
+    def taken(self, shards: Sequence[int], epoch: int) -> bool:
+        """Note that shards have come to their new owner under `epoch`; return whether the map is another one now."""
+        made = [
+            move for shard in shards for move in [self._moves.get(shard)] if move is not None and move.epoch == epoch
+        ]
+        for move in made:
+            del self._moves[move.shard]
+        after = {move.shard: move for move in made}
+        self.owners = tuple(after.get(owner.shard, owner) for owner in self.owners)
+        self.version += bool(made)
+        return bool(made)
+
+    def not_taken(self, shards: Sequence[int], epoch: int) -> None:
+        """Forget a move that came to nothing."""
+        self._moves = {shard: move for shard, move in self._moves.items() if shard not in shards or move.epoch != epoch}
+
+    def _final(self) -> list[ShardOwner]:
+        """Return who serves what once everything has moved."""
+        return [self._moves.get(owner.shard, owner) for owner in self.owners]
 
     def abandon(self) -> None:
         """Forget a map that was being made: one of its nodes is gone."""

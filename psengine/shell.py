@@ -191,11 +191,12 @@ class ControllerShell:
     async def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
         """Begin a planned departure within `deadline_s`.
 
-        Answers which names are `draining`, and which were `refused`: they are not known, or serve shards and so cannot
-        leave. That is no status; ask for one to see when a node is drained.
+        Answers which names are `draining`, and which were `refused`: they are not known, or serve shards that nobody else
+        could. That is no status; ask for one to see when a node is drained.
         """
         serves, known = self.controller.shards.serves, self.controller.members.nodes
-        refused = [name for name in nodes if serves(name) or name not in known]
+        held = not self.controller.may_leave(nodes)
+        refused = [name for name in nodes if name not in known or (held and serves(name))]
         allowed = tuple(name for name in nodes if name not in refused)
         self._feed(DrainRequested(allowed, deadline_s, _now()))
         return {"draining": list(allowed), "refused": refused}

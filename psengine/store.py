@@ -11,6 +11,7 @@ before its clock was committed; arrays handed out are never written again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,22 @@ from psengine.sharding import Arrays
 from psengine.sums import Block, Delta, tree_sum
 
 Answer = Literal["accepted", "repeated", "superseded"]
+
+
+@dataclass(frozen=True)
+class ShardState:
+    """All of a shard at one moment, as it moves to another server. What it holds is not written to.
+
+    Attributes
+    ----------
+    arrays, clock, folded : its rows of every table at a common clock, and how many effects they hold.
+    later : (clock, first partition, attempts, update) of each block of effects that came after it.
+    """
+
+    arrays: Arrays
+    clock: int
+    folded: int
+    later: tuple[tuple[int, int, tuple[int, ...], Delta], ...] = ()
 
 
 class StaleReadError(Exception):
@@ -78,6 +95,23 @@ class ShardStore:
         self.folded = folded
         self._n_partitions = n_partitions
         self._live: Arrays | None = None
+
+    @classmethod
+    def of(cls, shard: int, epoch: int, n_partitions: int, state: ShardState) -> ShardStore:
+        """Return a store that goes on from `state`."""
+        made = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded)
+        for clock, first, attempts, update in state.later:
+            made.push(clock, first, attempts, update)
+        return made
+
+    def state(self) -> ShardState:
+        """Return all of it, as it is now."""
+        later = tuple(
+            (clock, low, tuple(effects.attempts[p] for p in range(low, high)), update)
+            for clock, effects in sorted(self.pending.items())
+            for (low, high), update in sorted(effects.by_block.items(), key=lambda item: item[0])
+        )
+        return ShardState(self.committed, self.committed_clock, self.folded, later)
 
     def push(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> Answer:
         """Take the sum of the updates of a block of partitions; tables that it leaves out are not changed by it.

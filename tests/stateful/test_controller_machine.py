@@ -95,6 +95,11 @@ class ControllerMachine(World, RuleBasedStateMachine):
         """A node finishes what it was told to load or open; doubled reports are thrown in."""
         self.answer(data.draw(st.sampled_from(self.waiting())), times)
 
+    @precondition(lambda self: self.taking())
+    @rule(data=st.data(), comes=st.sampled_from([True, True, False]))
+    def shards_move(self, data: st.DataObject, comes: bool) -> None:
+        self.take(data.draw(st.sampled_from(self.taking())), comes)
+
     @precondition(lambda self: self.busy())
     @rule(data=st.data(), target=late)
     def batch_done(self, data: st.DataObject) -> object:
@@ -124,8 +129,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
     @rule(data=st.data(), target=late, pushed=st.sampled_from([(), (0,), (1,), (0, 1)]), done=st.booleans())
     def lose(self, data: st.DataObject, pushed: tuple[int, ...], done: bool) -> object:
         """A node that serves nothing is killed in the middle of its work; what it had sent may arrive now or later."""
-        serving = {owner.node for owner in self.controller.shards.owners}
-        victims = [node for node in self.alive() if node.name not in serving]
+        victims = [node for node in self.alive() if not self.controller.shards.serves(node.name)]
         if not victims:
             return multiple()
         node = data.draw(st.sampled_from(victims))
@@ -235,6 +239,12 @@ class ControllerMachine(World, RuleBasedStateMachine):
         assert all((owner in ready) if ready else owner is None for owner in self.controller.members.placement.owner)
 
     @invariant()
+    def who_serves_is_not_drained(self) -> None:
+        if getattr(self, "controller", None) is not None:
+            drained = {node.name for node in self.controller.members.in_state("drained")}
+            assert not any(self.controller.shards.serves(name) for name in drained)
+
+    @invariant()
     def what_is_done_is_what_the_model_says(self) -> None:
         if getattr(self, "controller", None) is not None and self.controller.book is not None:
             done = [max((c for c, q in self.completed if q == p), default=0) for p in range(self.config.n_partitions)]
@@ -254,6 +264,8 @@ class ControllerMachine(World, RuleBasedStateMachine):
             for node in self.alive():
                 while node.loads or node.opens:
                     self.answer(node)
+                while node.takes:
+                    self.take(node)
                 while node.batches:
                     self.work(node)
             self.tick(4.0)

@@ -11,8 +11,17 @@ import numpy as np
 
 from psengine.checkpointing import Checkpoint
 from psengine.controller import Controller
-from psengine.events import BatchDone, CheckpointFailed, CheckpointSaved, Event, NodeReady, ShardsOpened
-from psengine.instructions import Dispatch, GatherModel, LoadPartitions, OpenShards, SaveCheckpoint
+from psengine.events import (
+    BatchDone,
+    CheckpointFailed,
+    CheckpointSaved,
+    Event,
+    NodeReady,
+    ShardsNotTaken,
+    ShardsOpened,
+    ShardsTaken,
+)
+from psengine.instructions import Dispatch, GatherModel, LoadPartitions, OpenShards, SaveCheckpoint, TakeShards
 from psengine.model import JobConfig, TaskStats
 from psengine.store import ShardStore
 from psengine.sums import blocks
@@ -33,6 +42,7 @@ class ModelNode:
     stranger: bool = False
     loads: list[LoadPartitions] = field(default_factory=list)
     opens: list[OpenShards] = field(default_factory=list)
+    takes: list[TakeShards] = field(default_factory=list)
     batches: list[Dispatch] = field(default_factory=list)
     until_s: float = float("inf")
 
@@ -82,6 +92,9 @@ class World:
                     node.loads.append(order)
                 case OpenShards():
                     node.opens.append(order)
+                case TakeShards():
+                    assert not node.noticed, "shards for a node that was told to go"
+                    node.takes.append(order)
         self.controller.validate()
 
     def common(self) -> int:
@@ -180,6 +193,17 @@ class World:
                     )
             self.feed(ShardsOpened(node.name, node.address, opened.shards, self.now_s))
 
+    def take(self, node: ModelNode, comes: bool = True) -> None:
+        """The shards that a node was told to take come to it, or do not; here they are in one place all the time."""
+        order = node.takes.pop(0)
+        if not comes:
+            self.feed(ShardsNotTaken(node.name, node.address, order.shards, order.epoch, "away", self.now_s))
+            return
+        for shard, under in zip(order.shards, order.served_under, strict=True):
+            assert self.stores[shard].epoch == under < order.epoch
+            self.stores[shard] = ShardStore.of(shard, order.epoch, self.config.n_partitions, self.stores[shard].state())
+        self.feed(ShardsTaken(node.name, node.address, order.shards, order.epoch, self.now_s))
+
     def give_up(self, orders: list[Dispatch]) -> None:
         """Note that the attempts of these may no longer count."""
         self.given_up |= {(o.clock, task.partition, task.attempt) for o in orders for task in o.tasks}
@@ -191,6 +215,10 @@ class World:
     def waiting(self) -> list[ModelNode]:
         """Those that have something to load or to open."""
         return [node for node in self.alive() if node.loads or node.opens]
+
+    def taking(self) -> list[ModelNode]:
+        """Those to whom shards are on their way."""
+        return [node for node in self.alive() if node.takes]
 
     def busy(self) -> list[ModelNode]:
         """Those that have work."""
