@@ -48,7 +48,8 @@ SPEC: dict[str, Any] = {
         "hours": 1.0,
     },
     "reliable": {"count": 1, "instance_type": "c4.large", "zone": "us-east-1a"},
-    "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2},
+    # `best` would wait some seconds after an eviction, and a tick here is to buy at once
+    "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2, "policy": "proteus"},
 }
 
 
