@@ -19,7 +19,7 @@ from tests.support.engine import LocalCluster, digits_job
 
 pytestmark = [pytest.mark.e2e]
 
-CLOCKS = 90
+CLOCKS = 180
 FEATURES = 4000
 
 
