@@ -86,15 +86,11 @@ class ParameterClient:
 
     def sum_up(self, n_partitions: int) -> None:
         """Add up what was logged, as far as it may be; to be called before `flush`, on any thread."""
-        log = self._log
-        of = {partition: key for key in log for partition, _ in [key]}
+        attempts = dict(self._log.keys())
+        updates = {partition: update for (partition, _), update in self._log.items()}
         self._sums = [
-            (
-                low,
-                tuple(of[p][1] for p in range(low, high)),
-                _sum((low, high), {p: log[of[p]] for p in range(low, high)}),
-            )
-            for low, high in blocks(of, n_partitions)
+            (low, tuple(attempts[partition] for partition in range(low, high)), _sum((low, high), updates))
+            for low, high in blocks(attempts, n_partitions)
         ]
         self._log = {}
 

@@ -144,7 +144,7 @@ def silent_port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-#: Of the bad inputs those that are given to a process of its own as well: one of every sixth.
+#: Of the bad inputs those that are given to a process of its own as well: every sixth.
 APART = frozenset(sorted(BAD)[::6])
 
 
