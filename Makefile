@@ -35,7 +35,7 @@ lint: $(STAMP) ## style, types and the import rule
 test: lint ## lint, then every test but the long storms
 	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-storms: $(STAMP) ## the long storms of faults (about twenty minutes)
+storms: $(STAMP) ## the long storms of faults (about two hours)
 	$(BIN)/python -m pytest -q -s -m storm tests
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit

@@ -14,7 +14,22 @@ from rich.table import Table
 
 from benchmarks.figure import Figure
 
-NAMES = ("prices", "tick", "backtest", "endpoint", "engine")
+NAMES = (
+    "prices",
+    "tick",
+    "backtest",
+    "endpoint",
+    "engine",
+    "data-plane",
+    "train",
+    "train-mf",
+    "train-lda",
+    "tiering",
+    "elasticity",
+    "scaling",
+)
+#: Those whose number of nodes can be chosen, and that draw a picture.
+OF_MANY_NODES = ("tiering", "elasticity", "scaling")
 #: Columns, where there is no terminal that says how many.
 _WIDTH = 132
 
@@ -42,14 +57,26 @@ def _table(figures: list[Figure]) -> Table:
     return table
 
 
-def measure(names: Sequence[str], *, quiet: bool = False) -> list[Figure]:
-    """Run the benchmarks of these names, each in a scratch folder of its own."""
+def measure(
+    names: Sequence[str], *, quiet: bool = False, nodes: Sequence[int] = (), pictures: Path | None = None
+) -> list[Figure]:
+    """Run the benchmarks of these names, each in a scratch folder of its own.
+
+    Parameters
+    ----------
+    nodes : for those of many nodes; none: as few as each finds enough.
+    pictures : folder that takes a picture of each of these, named after it.
+    """
     if not quiet:
         _console().print(f"benchmarks: {', '.join(names)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     figures: list[Figure] = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="proteus-bench-") as scratch:
-            figures += importlib.import_module(f"benchmarks.{name}").run(Path(scratch))
+            options: dict[str, Any] = {}
+            if name in OF_MANY_NODES:
+                options = {"nodes": tuple(nodes)} if nodes else {}
+                options["picture"] = None if pictures is None else pictures / f"{name}.png"
+            figures += importlib.import_module(f"benchmarks.{name.replace('-', '_')}").run(Path(scratch), **options)
     return figures
 
 

@@ -1,119 +1,77 @@
 """The engine beside its own kernel: `mlr` on the digits, bulk synchronous, on two nodes of one thread each.
 
 What stands beside it is the same kernel over the same partitions in a bare loop, in two processes of one thread each
-that never speak to one another: nobody who trains on two cores can be faster with this kernel.
+that never speak to one another, and the sums of a clock's updates as nodes make them: nobody who trains on two cores
+can be faster with this kernel. What a clock costs besides does not grow with its examples, so that there are two sizes: the
+digits, whose clocks are short, and ten times as many.
 """
 
 import multiprocessing
 import os
-import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.figure import Figure, figure
-from infra.blobs import Blobs
-from infra.clock import SystemClock
-from infra.cluster import ControllerClient, wait_rendezvous
-from infra.datasets import part_name, prepare
-from infra.processes import Child
-from psengine.model import JobConfig
+import numpy as np
 
-CLOCKS = 60
+from benchmarks.figure import Figure, figure
+from benchmarks.through_engine import Arrays, through_engine
+from infra.blobs import Blobs
+from infra.datasets import HELD_OUT, part_name, prepare
+
 #: As in `proteus run`.
 FEATURES, PARTITIONS, SHARDS = 8192, 16, 4
-_JOB = "bench"
+#: How often the digits are there, and clocks.
+LOADS = ((1, 60), (10, 15))
 _ROUNDS = 3
 _PATIENCE_S = 60.0
 _ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
-def run(scratch: Path) -> list[Figure]:
+def run(scratch: Path, loads: tuple[tuple[int, int], ...] = LOADS) -> list[Figure]:
     """Measure; engine and bare loop take turns."""
+    return [of_load for times, clocks in loads for of_load in _of(scratch / f"times-{times}", times, clocks)]
+
+
+def _of(scratch: Path, times: int, clocks: int) -> list[Figure]:
+    blobs = Blobs((scratch / "digits").as_uri())
+    data = prepare(blobs, "digits", "digits", PARTITIONS, 0)
+    source = Blobs(data.data_url)
+    parts = [_repeated(source.read_npz(part_name(part)), times) for part in range(PARTITIONS)]
+    n_examples = sum(len(part["y"]) for part in parts)
+    params = {**data.sizes, "n_examples": n_examples, "features": FEATURES, "gamma": 0.1, "step": 4.0}
     ours, bare, outside = [], [], []
     for number in range(_ROUNDS):
-        result, config = _engine(scratch / f"round-{number}")
-        ours.append(1e3 * result["seconds"] / CLOCKS)
-        outside.append(1e3 * (result["seconds"] - result["kernel_seconds"]) / CLOCKS)
-        bare.append(1e3 * _bare(config) / CLOCKS)
-    what = f"a clock of mlr, {PARTITIONS} partitions, {FEATURES} features"
+        place = scratch / f"round-{number}"
+        result, _ = through_engine(place, "mlr", params, parts, source.read_npz(HELD_OUT), clocks, SHARDS)
+        ours.append(1e3 * result["seconds"] / clocks)
+        outside.append(1e3 * (result["seconds"] - result["kernel_seconds"]) / clocks)
+        bare.append(1e3 * _bare(params, parts, clocks) / clocks)
+    what = f"a clock of mlr, {n_examples:,} examples, {PARTITIONS} partitions, {FEATURES} features"
     nodes = "1 reliable and 1 transient node"
     told = "the clock less the kernels of the node that had the most"
     return [
         figure("engine", what, "ms", ours, bare, "the bare kernel in 2 processes", nodes),
-        figure("engine", "overhead of a clock", "ms", outside, ours, "the clock", told),
+        figure("engine", f"overhead of a clock, {n_examples:,} examples", "ms", outside, ours, "the clock", told),
     ]
 
 
-def _engine(path: Path) -> tuple[dict[str, Any], JobConfig]:
-    """Return what the engine says of one job, and the job."""
-    blobs = Blobs((path / "blobs").as_uri())
-    data = prepare(blobs, _JOB, "digits", PARTITIONS, 0)
-    params = {
-        "n_inputs": data.features,
-        "n_classes": data.classes,
-        "n_examples": data.rows,
-        "features": FEATURES,
-        "gamma": 0.1,
-        "step": 4.0,
-    }
-    config = JobConfig(
-        job_id=_JOB,
-        app="mlr",
-        app_params=params,
-        data_url=data.data_url,
-        n_partitions=PARTITIONS,
-        n_shards=SHARDS,
-        clocks=CLOCKS,
-    )
-    children: list[Child] = []
-    try:
-        children.append(_node(path, blobs.url, "controller", "reliable", "--controller"))
-        client = ControllerClient(wait_rendezvous(blobs.url, _JOB, _PATIENCE_S))
-        children.append(_node(path, blobs.url, "r1", "reliable"))
-        children.append(_node(path, blobs.url, "t1", "transient", "--no-notices"))
-        _until(client, children, lambda status: len(status["nodes"]) == 2)
-        client.start(config.to_dict())
-        status = _until(client, children, lambda status: status["state"] in ("finished", "failed"))
-    finally:
-        for child in children:
-            child.stop()
-    if status["state"] == "failed":
-        raise RuntimeError(status["reason"])
-    return status["result"], config
+def _repeated(part: Arrays, times: int) -> Arrays:
+    return {name: np.concatenate([part[name]] * times) for name in ("x", "y")}
 
 
-def _node(path: Path, blob_url: str, name: str, tier: str, *more: str) -> Child:
-    command = [sys.executable, "-m", "infra.node", "--job", _JOB, "--blob", blob_url, "--name", name, "--tier", tier]
-    return Child([*command, "--host", "127.0.0.1", *more], path / f"{name}.log", {**os.environ, **_ONE_THREAD}).start()
-
-
-def _until(client: ControllerClient, children: list[Child], done: Any) -> dict[str, Any]:
-    clock = SystemClock()
-    deadline_s = clock.now_s() + _PATIENCE_S
-    while True:
-        status = client.status(since_clock=CLOCKS)
-        if done(status):
-            return status
-        for child in children:
-            child.check()
-        if clock.now_s() > deadline_s:
-            raise TimeoutError(f"the engine did not get there: {status}")
-        clock.wait_until(clock.now_s() + 0.2)  # seldom: the nodes have both cores
-
-
-def _bare(config: JobConfig) -> float:
+def _bare(params: dict[str, Any], parts: list[Arrays], clocks: int) -> float:
     """Return the seconds that two processes take for all clocks, each over its half of the partitions."""
     context = multiprocessing.get_context("spawn")  # BLAS reads its thread count when it is loaded
-    halves = [range(side, config.n_partitions, 2) for side in (0, 1)]
+    middle = len(parts) // 2
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(_ONE_THREAD)
     try:
-        pipes = [context.Pipe() for _ in halves]
+        pipes = [context.Pipe() for _ in range(2)]
         workers = [
-            context.Process(target=_loop, args=(config, list(half), pipe[1]), daemon=True)
-            for half, pipe in zip(halves, pipes, strict=True)
+            context.Process(target=_loop, args=(params, half, clocks, pipe[1]), daemon=True)
+            for half, pipe in zip((parts[:middle], parts[middle:]), pipes, strict=True)
         ]
         for worker in workers:
             worker.start()
@@ -135,21 +93,22 @@ def _bare(config: JobConfig) -> float:
             worker.kill()
 
 
-def _loop(config: JobConfig, partitions: list[int], far: Connection) -> None:
-    import numpy as np
-
+def _loop(params: dict[str, Any], raw: list[Arrays], clocks: int, far: Connection) -> None:
+    from infra.memory import keep_freed
     from psengine.apps.base import resolve
+    from psengine.rows import added
+    from psengine.sums import tree_sum
 
-    app = resolve(config.app, config.app_params)
-    blobs = Blobs(config.data_url)
-    parts = [app.prepare(blobs.read_npz(part_name(p))) for p in partitions]
+    keep_freed()  # as nodes do
+    app = resolve("mlr", params)
+    parts = [app.prepare(dict(part)) for part in raw]
     (table,) = app.tables()
     weights: Any = np.zeros((table.n_rows, table.n_cols), np.float32)
     app.run(parts[0], {"weights": weights}, 1)
     far.send("ready")
     far.recv()
-    for clock in range(1, CLOCKS + 1):
-        steps = [app.run(part, {"weights": weights}, clock).updates["weights"] for part in parts]
-        for step in steps:
-            weights = weights + step
+    for clock in range(1, clocks + 1):
+        steps = [app.run(part, {"weights": weights}, clock).updates for part in parts]
+        total = tree_sum((0, len(steps)), lambda block, of=steps: of[block[0]] if block[1] - block[0] == 1 else None)
+        weights = added(weights, (total or {})["weights"])
     far.send("done")

@@ -1,5 +1,6 @@
 """The verb `proteus bench`."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,28 @@ class _NamesItsBenchmarks(click.Command):
         from benchmarks.__main__ import NAMES
 
         with formatter.section("Benchmarks"):
-            formatter.write_text(", ".join(NAMES))
+            for line in textwrap.wrap(", ".join(NAMES), formatter.width - 2, break_on_hyphens=False):
+                formatter.write_text(line)
+
+
+def _numbers(ctx: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...]:
+    """Return the numbers of nodes; those that the layouts are made for."""
+    del ctx, option
+    told = [] if value is None else value.split(",")
+    for one in told:
+        if one.strip() not in ("16", "32", "64"):
+            raise click.BadParameter(f"{one!r}: give 16, 32 or 64, or several with commas between them")
+    return tuple(map(int, told))
 
 
 @click.command(cls=_NamesItsBenchmarks, short_help="Figures of ours beside a peer or a limit.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output.")
-def bench(names: tuple[str, ...], json_target: str | None) -> None:
+@click.option(
+    "--nodes", metavar="N,…", callback=_numbers, help="For tiering, elasticity and scaling: 16, 32 or 64 nodes; 16."
+)
+@click.option("--pictures", metavar="DIR", type=click.Path(path_type=Path), help="Draw what these three measure.")
+def bench(names: tuple[str, ...], json_target: str | None, nodes: tuple[int, ...], pictures: Path | None) -> None:
     """Measure ours and a peer or a limit in one run, and print the ratio; all benchmarks, or those that are named.
 
     Run it on a machine that does nothing else: figures of a busy one mean nothing, and the first line says the load.
@@ -34,7 +50,7 @@ def bench(names: tuple[str, ...], json_target: str | None) -> None:
         raise click.UsageError(f"{unknown[0]}: is no benchmark; there are {', '.join(NAMES)}")
     if json_target not in (None, "-"):
         check_file_target("--json", Path(json_target))
-    figures = measure(names or NAMES, quiet=json_target == "-")
+    figures = measure(names or NAMES, quiet=json_target == "-", nodes=nodes, pictures=pictures)
     result: dict[str, Any] = as_json(figures)
     write_json(json_target, result)
     if json_target != "-":

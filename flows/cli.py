@@ -22,6 +22,7 @@ from flows.jobs_cli import cost, jobs, stop, submit
 from flows.logs_cli import logs
 from flows.output import write_json
 from flows.plan_cli import plan
+from flows.predict_cli import predict
 from flows.report_cli import report
 from flows.traces_cli import traces
 from flows.train_cli import train
@@ -42,7 +43,12 @@ def cli() -> None:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of market and training.")
 @click.option("--hours", type=click.FloatRange(min=0.05), default=2.0, show_default=True, help="Market hours to train.")
 @click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many clocks, if that comes first.")
-@click.option("--scale", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Market seconds a second.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=1),
+    show_default="60, or less where ticks are kept only so",
+    help="Market seconds a second.",
+)
 @click.option("--prices", type=click.Path(path_type=Path), help="Price file to replay. Default: a generated market.")
 @click.option("--catalog", type=click.Path(path_type=Path), help="CSV of instance types. Default: the shipped one.")
 @click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
@@ -59,10 +65,8 @@ def cli() -> None:
 @app_options
 @click.option(
     "--data",
-    default="digits",
-    show_default=True,
     metavar="NAME|FILE",
-    help="Built-in set, or path or URL of a .csv, .tsv, .svm (svmlight) or .npz file, packed or not.",
+    help="Built-in set, or path or URL of a data file, packed or not. Default: digits; for mf: ratings.",
 )
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where state goes. Default: runs/JOB.")
 @click.option("--database", metavar="URL", help="State database. Default: a SQLite file in --dir.")
@@ -84,7 +88,7 @@ def run(json_target: str | None, **options: Any) -> None:
         write_json(json_target, result)
 
 
-for verb in (train, traces, backtest, plan, bill, evictions, report, logs, jobs, cost, submit, stop, bench):
+for verb in (train, predict, traces, backtest, plan, bill, evictions, report, logs, jobs, cost, submit, stop, bench):
     cli.add_command(verb)
 
 

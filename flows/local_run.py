@@ -23,7 +23,7 @@ from flows.local_job import LocalJob, call_flow, in_thread
 from flows.training_options import application, default_params
 from tasks.applications import check_application
 from tasks.billing import billing_model
-from tasks.data import absolute_data, check_data
+from tasks.data import absolute_data, check_data, default_data
 from tasks.eviction_tables import absolute_evictions, job_table
 from tasks.failures import InputError, ProteusError
 from tasks.local_checks import (
@@ -33,6 +33,7 @@ from tasks.local_checks import (
     check_directory,
     check_endpoint,
     check_settings,
+    kept_scale,
 )
 from tasks.local_world import (
     LocalWorld,
@@ -55,6 +56,8 @@ from tasks.spec import JobSpec
 FLOW_LATENCY_S = 1.0
 #: A tick takes about this many times what a flow with one touch of the market does, which is measured at the start.
 _TOUCHES = 3
+#: Market seconds a second, unless told otherwise; less where the machine is too slow to keep ticks at that.
+_SCALE = 60.0
 _HISTORY_DAYS = 14.0
 _ALLOCATION_VCPUS = 4
 #: Real seconds that a run which is broken off has to keep its model, let machines go and close its books.
@@ -69,7 +72,7 @@ class RunOptions:
     seed: int
     hours: float
     clocks: int | None
-    scale: float
+    scale: float | None
     prices: Path | None
     catalog: Path | None
     markets: tuple[str, ...]
@@ -81,7 +84,7 @@ class RunOptions:
     app: str
     code: str | None
     params: tuple[str, ...]
-    data: str
+    data: str | None
     directory: Path | None
     database: str | None
     endpoint: str | None
@@ -109,7 +112,8 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     spec = job_spec(options, job_id, market)
     variables = _variables(options, directory)
     url = variables["PROTEUS_DATABASE_URL"]
-    check_settings(variables, options.scale, FLOW_LATENCY_S)
+    scale = options.scale or kept_scale(variables, _SCALE, FLOW_LATENCY_S)
+    check_settings(variables, scale, FLOW_LATENCY_S)
     check_directory("--dir", directory)
     if options.endpoint is not None:
         check_endpoint(options.endpoint)
@@ -127,7 +131,10 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             start_s: float = market.start_s
             verb = "starting"
             if begun is Begun.PAUSED:
-                start_s = goes_on_at(directory, url, job_id, options.scale, market_stays=options.endpoint is None)
+                start_s, before = goes_on_at(
+                    directory, url, job_id, options.scale, market_stays=options.endpoint is None
+                )
+                scale = before or scale
                 if options.database is None:
                     forget_claims(url)
                 verb = f"goes on after {clock_time(start_s - market.start_s)} of market time; starting"
@@ -140,7 +147,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
                 market.path,
                 options.catalog,
                 start_s,
-                options.scale,
+                scale,
                 120,
                 options.endpoint,
                 options.availability,
@@ -149,8 +156,16 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             progress.say(f"job {job_id}: {verb} a Prefect API and a market on this machine; state in {directory}")
             with local_world(world, variables) as clock:
                 progress.say(f"Prefect UI at {world.prefect.ui_url}")
+                tick_takes_s = _TOUCHES * _measured_latency_s()
+                if options.scale is None and begun is Begun.NEW:
+                    fastest, scale = scale, kept_scale(variables, scale, tick_takes_s)
+                    if scale < fastest:
+                        clock.run_at(scale)
+                        progress.say(
+                            f"at a scale of {scale:g}, not {fastest:g}: a tick takes {tick_takes_s:.2f} s here"
+                        )
                 try:
-                    check_settings(variables, options.scale, _TOUCHES * _measured_latency_s())
+                    check_settings(variables, scale, tick_takes_s)
                 except InputError as error:
                     if begun is Begun.NEW:
                         raise
@@ -172,7 +187,7 @@ def _report(job_id: str, directory: Path, url: str) -> Path:
 
 def _check_numbers(options: RunOptions) -> None:
     for name, value in (("--hours", options.hours), ("--scale", options.scale)):
-        if not math.isfinite(value):
+        if value is not None and not math.isfinite(value):
             raise InputError(f"{name} {value}: is no number of use; give a finite one")
     if options.reliable < 1:
         raise InputError(f"--reliable {options.reliable}: a job needs a machine that lasts; give at least 1")
@@ -188,7 +203,7 @@ def _variables(options: RunOptions, directory: Path) -> dict[str, str]:
     variables = {
         "PROTEUS_DATABASE_URL": options.database or f"sqlite:///{directory / 'state.db'}",
         "PROTEUS_BLOB_URL": (directory / "blobs").as_uri(),
-        "PROTEUS_POLL_S": str(max(5.0, 0.2 * options.scale)),
+        "PROTEUS_POLL_S": str(max(5.0, 0.2 * (options.scale or _SCALE))),
         "PROTEUS_NOTICE_S": "120",
     }
     if options.catalog is not None:
@@ -226,14 +241,15 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
 
     reliable = min(market.markets)
     chosen = application("--app", options.app, options.code, options.params)
-    defaults = default_params(chosen.app, options.data, options.seed)
+    data = options.data or default_data(chosen.app)
+    defaults = default_params(chosen.app, data, options.seed)
     record = {
         "job_id": job_id,
         "training": {
             "app": chosen.app,
             "code": chosen.code,
             "app_params": {**defaults, **chosen.params},
-            "data": absolute_data(options.data),
+            "data": absolute_data(data),
             "partitions": 16,
             "shards": 4,
             "staleness": options.staleness,

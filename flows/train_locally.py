@@ -1,28 +1,31 @@
 """The engine alone on this machine: one job on local nodes, from its options to its figures."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from flows.console import Display
 from flows.interrupts import Interrupted, Interrupts
-from flows.train_console import Moment, closing_table, display
+from flows.train_console import Moment, closing_table, display, story_table
 from flows.training_options import application, default_params
 from tasks.applications import check_application
-from tasks.data import absolute_data
+from tasks.data import absolute_data, default_data
+from tasks.explain import subject
 from tasks.failures import InputError, JobFailed, ProteusError
 from tasks.local_books import Books
-from tasks.local_checks import check_directory
+from tasks.local_checks import check_can_draw, check_dashboard, check_directory
 from tasks.local_script import Script, read_script_file
 from tasks.local_training import LocalJob, LocalTraining, figures_of, open_store
 from tasks.local_world import SystemClock, own_directory
 from tasks.spec import Training
+from tasks.training_report import write_training_report
 
 #: A job that is given no other end.
 CLOCKS = 50
@@ -30,6 +33,7 @@ _HOUR_S = 3600
 _MINUTE_S = 60
 _TIERS = {"r": "reliable", "t": "transient"}
 _MOST_NODES = 64
+_STAGES: Mapping[str, Literal[1, 2, 3] | None] = MappingProxyType({"auto": None, "1": 1, "2": 2, "3": 3})
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,10 @@ class TrainOptions:
     app: str
     code: str | None
     params: tuple[str, ...]
-    data: str
+    data: str | None
     nodes: str
+    stage: str
+    stage_above: str
     threads: int
     staleness: int
     clocks: int | None
@@ -52,7 +58,11 @@ class TrainOptions:
     directory: Path | None
     checkpoint: str | None
     checkpoint_every: float
+    evaluate_every: int | None
     events: Path | None
+    report: Path | None
+    explain: tuple[str, ...]
+    dashboard: bool
 
 
 def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
@@ -69,6 +79,10 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     job = LocalJob(job_id, _training(options), _tiers(options.nodes), options.threads)
     directory = (options.directory or Path("runs") / job_id).absolute()
     events = read_script_file(options.events, job.tiers, job.training.clocks)
+    if options.dashboard:
+        check_dashboard()
+    if options.report is not None:
+        check_can_draw("--report")
     check_application(job.training, code=False)  # its file is looked at when it is shipped
     check_directory("--dir", directory)
     url = _url(options.checkpoint or str(directory / "blobs"))
@@ -78,17 +92,21 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
         books = Books(blobs, job_id)
         wanted = _defining(job, options)
         begun = books.check(wanted)
+        names = (*job.tiers, *(event.node for event in events))
+        subjects = [subject(blobs, job_id, text, names, job.training.shards) for text in options.explain]
         if begun and (result := books.trained()) is not None:
             show.say(f"job {job_id} was trained to its end before; these are its figures")
             figures = books.figures() or figures_of(job_id, blobs, result, [], books.happened())
         else:
             script = Script(events, books.happened_of(events))
-            training = LocalTraining(directory, blobs, job, books, script)
+            training = LocalTraining(directory, blobs, job, books, script, options.dashboard)
             with training, _pausing(training, books, job, directory, interrupts):
                 show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")
                 training.prepare()
                 with books.beginning(wanted):
                     clock = training.start()
+                if training.dashboard:
+                    show.say(f"dashboard: {training.dashboard}")
                 if clock:
                     show.say(f"goes on from clock {clock}")
                 figures = _follow(training, job_id, show, interrupts)
@@ -97,6 +115,11 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
                     f"--events {options.events}: {event.at} never came, so {event.action} {event.node} was left out"
                 )
     show.console.print(closing_table(figures))
+    for told in subjects:
+        show.console.print(story_table(told.title, told.lines(blobs, job_id)))
+    if options.report is not None:
+        write_training_report(figures, options.report)
+        show.say(f"report: {options.report}")
     show.say(f"model: {figures['model']}")
     return figures
 
@@ -154,17 +177,22 @@ def _again(job: LocalJob, directory: Path) -> str:
 def _training(options: TrainOptions) -> Training:
     """Return what is to be trained; `InputError` names the option that cannot be."""
     chosen = application("APP", options.app, options.code, options.params)
+    data = options.data or default_data(chosen.app)
     clocks = CLOCKS if options.clocks is None and options.seconds is None else options.clocks
     try:
         return Training(
             app=chosen.app,
             code=chosen.code,
-            app_params={**default_params(chosen.app, options.data, options.seed), **chosen.params},
-            data=absolute_data(options.data),
+            app_params={**default_params(chosen.app, data, options.seed), **chosen.params},
+            data=absolute_data(data),
             partitions=options.partitions,
             shards=options.shards,
             staleness=options.staleness,
+            stage=_STAGES[options.stage],
+            stage_2_above=_ratios(options.stage_above)[0],
+            stage_3_above=_ratios(options.stage_above)[1],
             clocks=clocks,
+            evaluate_every=_evaluate_every(options.evaluate_every, clocks),
             hours=None if options.seconds is None else options.seconds / _HOUR_S,
             checkpoint_minutes=options.checkpoint_every / _MINUTE_S,
             seed=options.seed,
@@ -173,6 +201,16 @@ def _training(options: TrainOptions) -> Training:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]).replace("app_params", "param")
         raise InputError(f"--{where}: {first['msg']} (is {first['input']!r}); mend the option") from None
+
+
+def _evaluate_every(asked: int | None, clocks: int | None) -> int | None:
+    """Return how many clocks are between two evaluations; about ten in all, unless told otherwise.
+
+    A job that ends by time alone has no number of clocks that ten could be a part of: it is evaluated when asked for.
+    """
+    if asked is None:
+        return None if clocks is None else max(1, clocks // 10)
+    return asked or None
 
 
 def _tiers(text: str) -> dict[str, str]:
@@ -190,6 +228,17 @@ def _tiers(text: str) -> dict[str, str]:
     if "reliable" not in tiers.values():
         raise InputError(f"--nodes {text}: the model is served by reliable nodes; give at least r=1")
     return tiers
+
+
+def _ratios(text: str) -> tuple[float, float]:
+    """Return the two ratios of `1,15`."""
+    try:
+        second, third = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--stage-above {text}: want two numbers, as in 1,15") from None
+    if not 0 <= second <= third < float("inf"):
+        raise InputError(f"--stage-above {text}: want ratios from 0 on, the second no less than the first")
+    return second, third
 
 
 def _url(place: str) -> str:

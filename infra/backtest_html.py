@@ -1,4 +1,4 @@
-"""The HTML report of a backtest: what it shows, as values, and the one file that they become.
+"""The HTML report of a backtest, or of a training on this machine: what it shows, as values, and the one file that they become.
 
 The file needs no network and no script: pictures are SVG in it, style stands in it, and its content policy allows
 nothing else. All text is escaped. The same values give the same bytes.
@@ -43,6 +43,7 @@ class BacktestPage:
     warnings : what makes the figures worth less; shown first.
     notes : what else their reader must know.
     figures : of the cards at the top.
+    kind : what it is a report of.
     """
 
     title: str
@@ -52,6 +53,7 @@ class BacktestPage:
     figures: tuple[Figure, ...]
     pictures: tuple[Picture, ...]
     tables: tuple[Table, ...]
+    kind: str = "backtest"
 
 
 def render(page: BacktestPage) -> str:

@@ -267,6 +267,8 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
 def npz_arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file; `BlobError` naming `where` if it is none, or holds Python objects."""
     try:
+        if data.startswith(b"\x93NUMPY"):
+            raise ValueError("it is a single array; save it under its name")
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as error:

@@ -17,8 +17,8 @@ _SAME = ("app", "app_params", "n_partitions", "n_shards", "staleness", "seed")
 
 def save_checkpoint(
     blobs: Blobs, config: JobConfig, clock: int, shards: Mapping[int, Arrays], summary: Mapping[str, Any]
-) -> None:
-    """Write the state of `clock`, read it back, and drop the older checkpoints.
+) -> Checkpoint:
+    """Write the state of `clock`, read it back, drop the older checkpoints, and return the new one.
 
     Raises
     ------
@@ -32,6 +32,7 @@ def save_checkpoint(
     for name in _names(blobs, config.job_id):
         if name != prefix:
             blobs.remove_set(name)
+    return Checkpoint(clock, prefix, summary)
 
 
 def find_checkpoint(blobs: Blobs, config: JobConfig) -> Checkpoint | None:

@@ -104,6 +104,10 @@ class ScaledClock:
                 return True
         return wake.is_set()
 
+    def run_at(self, scale: float) -> None:
+        """Have every reader of this clock go on at another scale, from the market time that it is."""
+        self._write(_Anchor(time.time(), self.now_s(), scale))
+
     def jump_to(self, at_s: float) -> None:
         """Move every reader of this clock to market time `at_s`; never backwards."""
         if at_s > self.now_s():

@@ -93,23 +93,34 @@ def fetch_code(blobs: Blobs, job_id: str, directory: Path) -> str:
         return ""
     ((name, record),) = manifest.files.items()
     data = blobs.read_checked(prefix, name, manifest)
-    place = directory / record.sha256
+    place_code(CodeFile(name, data, record.sha256), directory, f"{blobs.url_of(prefix)}/{name}")
+    return record.sha256
+
+
+def place_code(file: CodeFile, directory: Path, where: str) -> None:
+    """Put code under `directory`, a wheel unpacked, and before anything else on `sys.path`; `where` names it in errors.
+
+    Raises
+    ------
+    DamagedSet
+        Where it is a wheel that cannot be unpacked.
+    """
+    place = directory / file.sha256
     place.mkdir(parents=True, exist_ok=True)
-    if name.endswith(".whl"):
+    if file.name.endswith(".whl"):
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
                 for member, path in wheel_members(archive).items():
                     entry = archive.getinfo(member)
                     entry.filename = path
                     archive.extract(entry, place)
         except zipfile.BadZipFile as error:
-            raise DamagedSet(f"{blobs.url_of(prefix)}/{name}: cannot be unpacked: {error}") from None
+            raise DamagedSet(f"{where}: cannot be unpacked: {error}") from None
     else:
-        (place / name).write_bytes(data)
+        (place / file.name).write_bytes(file.data)
     sys.path.insert(0, str(place))
     importlib.invalidate_caches()
-    logger.info("code %s (%s) is at %s", record.sha256[:12], name, place)
-    return record.sha256
+    logger.info("code %s (%s) is at %s", file.sha256[:12], file.name, place)
 
 
 class JobCode:

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from infra.csv_lines import BYTE_ORDER_MARK, breaks, cells, is_number, line_from, line_number, shown
 from infra.errors import InputError
 from infra.examples import Table
 
 #: A column of such a name holds the label.
 LABEL_NAMES = ("label", "y", "target", "class")
-_MARK = b"\xef\xbb\xbf"
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 #: Bytes that Arrow reads at once: so many a column, so that a block has rows enough, within these bounds.
 _COLUMN_BLOCK, _LEAST_BLOCK, _LARGE_BLOCK = 1 << 13, 1 << 20, 1 << 26
@@ -23,10 +23,9 @@ _MOST_BLOCK = 2**31 - 2
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the rows begin (byte, and lines before it), how many columns there are, which is the label, and its kind."""
+    """Where the rows begin (byte), how many columns there are, which is the label, and its kind."""
 
     start: int
-    lines: int
     width: int
     label: int
     text: bool
@@ -43,11 +42,11 @@ def read_csv(source: str, data: bytes, delimiter: str) -> Table:
     InputError
         One line with the file and the line in it, counted from 1.
     """
-    data = data.removeprefix(_MARK)
+    data = data.removeprefix(BYTE_ORDER_MARK)
     layout = _layout(source, data, delimiter)
 
     def place(row: int) -> str:
-        return f"line {_line_number(data, layout, row)}"
+        return f"line {line_number(data, layout.start, row)}"
 
     try:
         table = _parse(data, layout, delimiter, serial=False)
@@ -66,7 +65,7 @@ def read_csv(source: str, data: bytes, delimiter: str) -> Table:
     if not layout.text:
         return Table(x, label.to_numpy(), place)
     texts, codes = _coded(label)
-    numbers = [code for code, text in enumerate(texts) if _is_number(text) or not text]
+    numbers = [code for code, text in enumerate(texts) if is_number(text) or not text]
     if (fault := np.isin(codes, numbers)).any():
         row = int(fault.argmax())
         raise InputError(
@@ -77,64 +76,40 @@ def read_csv(source: str, data: bytes, delimiter: str) -> Table:
 
 
 def _layout(source: str, data: bytes, delimiter: str) -> _Layout:
-    first = _line_from(data, 0)
+    first = line_from(data, 0)
     if first is None:
         raise InputError(f"{source}: is empty; give a file with one example a line")
-    second = _line_from(data, first[1])
+    second = line_from(data, first[1])
     try:
-        top = _cells(data[slice(*first)], delimiter)
-        below = _cells(data[slice(*second)], delimiter) if second else []
+        top = cells(data[slice(*first)], delimiter)
+        below = cells(data[slice(*second)], delimiter) if second else []
     except csv.Error as error:
         raise InputError(f"{source}: the first rows: {error}; give a text file of numbers") from None
-    place = f"line {_breaks(data[: first[0]]) + 1}"
+    place = f"line {breaks(data[: first[0]]) + 1}"
     if len(top) < 2:
         name = {",": "commas", "\t": "tabs"}[delimiter]
         raise InputError(f"{source}: {place}: has one column; want features and a label, with {name} between them")
     marks = [index for index, name in enumerate(top) if name.lower() in LABEL_NAMES]
     if not marks and not _is_header(source, place, top, below):
-        return _Layout(first[0], _breaks(data[: first[0]]), len(top), len(top) - 1, not _is_number(top[-1]))
+        return _Layout(first[0], len(top), len(top) - 1, not is_number(top[-1]))
     if not below:
         raise InputError(f"{source}: has a header and no rows; give at least two examples")
     label = marks[0] if len(marks) == 1 else len(top) - 1
-    text = len(below) > label and bool(below[label]) and not _is_number(below[label])
-    return _Layout(first[1], _breaks(data[: first[1]]), len(top), label, text)
-
-
-def _line_from(data: bytes, begin: int) -> tuple[int, int] | None:
-    """Return where the first line at or after `begin` that is not blank begins and ends, its break included."""
-    filled = re.compile(rb"\S").search(data, begin)
-    if filled is None:
-        return None
-    at = filled.start()
-    stop = re.compile(rb"\r\n|\r|\n").search(data, at)
-    start = max(begin, data.rfind(b"\n", begin, at) + 1, data.rfind(b"\r", begin, at) + 1)
-    return start, stop.end() if stop else len(data)
+    text = len(below) > label and bool(below[label]) and not is_number(below[label])
+    return _Layout(first[1], len(top), label, text)
 
 
 def _is_header(source: str, place: str, top: list[str], below: list[str]) -> bool:
     """Return whether the first row names the columns; refuse one that may be either."""
-    numbers = [_is_number(cell) for cell in top]
+    numbers = [is_number(cell) for cell in top]
     if not any(numbers):
         return True
     if all(numbers[:-1]):  # a text in the last column alone: a label if the row below has one too
-        return not numbers[-1] and len(below) == len(top) and _is_number(below[-1])
+        return not numbers[-1] and len(below) == len(top) and is_number(below[-1])
     odd = top[numbers.index(False)]
     raise InputError(
-        f"{source}: {place}: {_shown(odd)} is no number, beside numbers; mend the value, or write a header without numbers"
+        f"{source}: {place}: {shown(odd)} is no number, beside numbers; mend the value, or write a header without numbers"
     )
-
-
-def _cells(line: bytes, delimiter: str) -> list[str]:
-    text = line.decode(errors="replace").strip("\r\n").replace("\0", "�")
-    return [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter), [])]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _parse(data: bytes, layout: _Layout, delimiter: str, *, serial: bool) -> pa.Table:
@@ -163,31 +138,16 @@ def _coded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
     return ordered, np.array([rank[text] for text in texts])[codes]
 
 
-def _breaks(data: bytes) -> int:
-    return len((data + b".").splitlines()) - 1
-
-
-def _line_number(data: bytes, layout: _Layout, row: int) -> int:
-    """Return the line, counted from 1 as an editor does, of a row, counted from 0; empty lines are no rows."""
-    lines = data[layout.start :].splitlines()
-    filled = np.flatnonzero(np.fromiter(map(len, lines), np.int64, len(lines)))
-    return layout.lines + (int(filled[row]) if row < len(filled) else len(lines)) + 1
-
-
 def _fault(data: bytes, layout: _Layout, message: str) -> str:
     """Return what the CSV reader says, in one line of ours."""
     message = " ".join(message.split())
     row = re.search(r"Row #(\d+)", message)
-    place = f"line {_line_number(data, layout, int(row[1]) - 1)}: " if row else ""
+    place = f"line {line_number(data, layout.start, int(row[1]) - 1)}: " if row else ""
     if width := re.search(r"Expected (\d+) columns, got (\d+)", message):
         return f"{place}has {width[2]} columns and the first row {width[1]}; mend the row"
     if "UTF8" in message:
         return f"{place}the label is not UTF-8 text; mend it"
     if value := re.search(r"CSV column #(\d+).*invalid value '(.*)'", message):
         what = "the label" if int(value[1]) == layout.label else f"column {int(value[1]) + 1}"
-        return f"{place}{what} is {_shown(value[2])}; write a number"
+        return f"{place}{what} is {shown(value[2])}; write a number"
     return f"{place}{message[:200]}; mend the file"
-
-
-def _shown(text: str) -> str:
-    return repr(text[:40]) if text.strip() else "empty"

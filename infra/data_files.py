@@ -4,8 +4,7 @@ The form is said by the name's ending; whether the content is compressed, by the
 """
 
 import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -13,13 +12,14 @@ import pyarrow as pa
 
 from infra.blobs import BlobError, npz_arrays
 from infra.data_csv import read_csv
+from infra.data_idx import IDX_ENDINGS, labels_beside, read_idx
 from infra.data_svmlight import read_svmlight
 from infra.errors import InputError
 from infra.examples import Table
-from infra.input_files import read_whole
+from infra.input_files import is_there, read_whole
 
 #: Endings of a data file's name, each also followed by one of `PACKED_ENDINGS`.
-DATA_ENDINGS = (".npz", ".csv", ".tsv", ".svm", ".svmlight", ".libsvm", ".txt")
+DATA_ENDINGS = (".npz", ".csv", ".tsv", ".svm", ".svmlight", ".libsvm", ".txt", *IDX_ENDINGS)
 PACKED_ENDINGS = (".gz", ".bz2", ".zst")
 
 #: How a compressed content begins; each group is Arrow's name of its codec.
@@ -39,21 +39,18 @@ def _digits() -> Table:
 BUILT_IN: Mapping[str, Callable[[], Table]] = MappingProxyType({"digits": _digits})
 
 
-def form_of(source: str) -> str | None:
-    """Return the ending that says the form of `source`, None where it has none that is known."""
-    name = source.lower()
-    for packed in PACKED_ENDINGS:
-        name = name.removesuffix(packed)
-    return next((ending for ending in DATA_ENDINGS if name.endswith(ending)), None)
+def form_of(source: str, endings: Sequence[str] = DATA_ENDINGS) -> str | None:
+    """Return which of `endings` says the form of `source`, None where it has none of them."""
+    name = _plain(source.lower())
+    return next((ending for ending in endings if name.endswith(ending)), None)
 
 
-def absolute(source: str) -> str:
-    """Return a path as an absolute one, as whoever works elsewhere wants it; a URL or a name as it is."""
-    return source if source in BUILT_IN or "://" in source else str(Path(source).absolute())
-
-
-def read_data(source: str) -> Table:
+def read_data(source: str, first_index: int | None = None) -> Table:
     """Return what a built-in set or a data file holds; `infra.examples.examples` checks it.
+
+    Parameters
+    ----------
+    first_index : from where an svmlight file counts its features; None where the file is to say it.
 
     Raises
     ------
@@ -63,19 +60,34 @@ def read_data(source: str) -> Table:
     if source in BUILT_IN:
         return BUILT_IN[source]()
     form = form_of(source)
-    if form is None:
-        raise InputError(
-            f"data {source!r}: unknown; known are {', '.join(sorted(BUILT_IN))}, and path or URL of a file that ends in "
-            f"{', '.join(DATA_ENDINGS)}, each also with {', '.join(PACKED_ENDINGS)}"
-        )
-    data = _unpacked(source, read_whole(source))
+    if form in IDX_ENDINGS:
+        return _read_idx(source)
+    data = read_content(source, DATA_ENDINGS, BUILT_IN)
     if form == ".npz":
         return _read_npz(source, data)
-    if b"\0" in data[:4096]:
-        raise InputError(f"{source}: is a binary file, not the text that its ending {form} promises")
     if form in (".csv", ".tsv"):
         return read_csv(source, data, "," if form == ".csv" else "\t")
-    return read_svmlight(source, data)
+    return read_svmlight(source, data, first_index)
+
+
+def read_content(source: str, endings: Sequence[str], names: Iterable[str]) -> bytes:
+    """Return what is in a data file of a form that is wanted, unpacked.
+
+    Parameters
+    ----------
+    endings : those of the forms that are wanted; all but `.npz` are texts.
+    names : the built-in sets that a user may have meant.
+    """
+    form = form_of(source, endings)
+    if form is None:
+        raise InputError(
+            f"data {source!r}: unknown; known are {', '.join(sorted(names))}, and path or URL of a file that ends in "
+            f"{', '.join(endings)}, each also with {', '.join(PACKED_ENDINGS)}"
+        )
+    data = _unpacked(source, read_whole(source))
+    if form != ".npz" and b"\0" in data[:4096]:
+        raise InputError(f"{source}: is a binary file, not the text that its ending {form} promises")
+    return data
 
 
 def _unpacked(source: str, data: bytes) -> bytes:
@@ -88,6 +100,24 @@ def _unpacked(source: str, data: bytes) -> bytes:
             return bytes(stream.read())
     except OSError:
         raise InputError(f"{source}: the {codec} stream is damaged or cut short; fetch the file again") from None
+
+
+def _read_idx(source: str) -> Table:
+    """Return images with the labels beside them; the one file may be packed and the other not, as after `gunzip`."""
+    beside = labels_beside(source)
+    data = _unpacked(source, read_whole(source))
+    plain = _plain(beside)
+    names = [beside, plain, *(plain + packed for packed in PACKED_ENDINGS)]
+    labels = next((name for name in names if is_there(name)), None)
+    if labels is None:
+        raise InputError(f"{source}: its labels are not there; put {plain.rpartition('/')[2]} beside it, packed or not")
+    return read_idx(source, data, labels, _unpacked(labels, read_whole(labels)))
+
+
+def _plain(name: str) -> str:
+    """Return a name without the ending of a packed file."""
+    packed = next((ending for ending in PACKED_ENDINGS if name.lower().endswith(ending)), "")
+    return name[: len(name) - len(packed)]
 
 
 def _read_npz(source: str, data: bytes) -> Table:

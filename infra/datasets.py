@@ -4,27 +4,22 @@ Every node reads the partitions it is given, never the whole. What is written de
 second preparation of the same job finds its set and keeps it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-
-import numpy as np
 
 from infra.blobs import Blobs, JobPaths, Manifest, npz_bytes
-from infra.data_files import read_data
+from infra.data_examples import check_classes
+from infra.data_kinds import KINDS, Prepared, kind_for
 from infra.errors import InputError
-from infra.examples import Examples, examples, hold_out
 
 HELD_OUT = "heldout.npz"
-#: Application -> how many classes it needs to learn anything; one that is not here takes any data.
-_LEAST_CLASSES: Mapping[str, int] = MappingProxyType({"mlr": 2})
 
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """What was prepared. `rows` and `heldout_rows` count examples; `data_url` is where nodes find the parts.
+    """What was prepared. `rows` and `heldout_rows` count examples or ratings; `data_url` is where nodes find the parts.
 
-    `classes` is 0 where the labels are numbers and no classes.
+    `sizes` are what applications are told of the set (`psengine.apps.base.SIZES`).
     """
 
     source: str
@@ -32,8 +27,7 @@ class DataSummary:
     n_partitions: int
     rows: int
     heldout_rows: int
-    features: int
-    classes: int
+    sizes: Mapping[str, float]
 
 
 def part_name(partition: int) -> str:
@@ -41,22 +35,32 @@ def part_name(partition: int) -> str:
     return f"part-{partition:05d}.npz"
 
 
+#: Refuses a set by its sizes: raises `InputError`.
+SizesCheck = Callable[[Mapping[str, float]], None]
+
+
 def prepare(
-    blobs: Blobs, job_id: str, name_or_url: str, n_partitions: int, seed: int, app: str | None = None
+    blobs: Blobs,
+    job_id: str,
+    name_or_url: str,
+    n_partitions: int,
+    seed: int,
+    app: str | None = None,
+    check_sizes: SizesCheck | None = None,
 ) -> DataSummary:
     """Write the partitions of a data set for a job, or find them written.
 
-    Each partition is ``part-00000.npz`` and so on with `x` (float32, rows x features), `y` (int32 classes from 0, or
-    float32) and `ids` (int64, the row in the source); ``heldout.npz`` likewise. In place of `x`, sparse inputs have
-    `x_data`, `x_indices`, `x_indptr` and `x_cols` (`psengine.apps.sparse.Csr`). A fifth of each class is held out, the
-    same for every seed. Nothing is written before all is read and checked.
+    Each partition is ``part-00000.npz`` and so on, and ``heldout.npz`` is what is held out, the same for every seed;
+    their arrays are those of the kind of data (`infra.data_kinds`) that `app` learns from. Nothing is written before
+    all is read and checked.
 
     Parameters
     ----------
     name_or_url : a built-in set (`digits`), or path or fsspec URL of a data file (`infra.data_files`).
-    n_partitions : how many parts; their sizes differ by at most one row.
+    n_partitions : how many parts, of about equal size.
     seed : deals the rows to the parts.
-    app : what will be trained; data that it cannot learn from are refused.
+    app : what will be trained; it says the kind of data, and those that it cannot learn from are refused.
+    check_sizes : asked whether the set will do, before anything is written.
 
     Raises
     ------
@@ -67,7 +71,8 @@ def prepare(
     paths = JobPaths(job_id)
     if n_partitions < 1:
         raise InputError(f"data of {job_id}: {n_partitions} partitions; want at least 1")
-    wanted = {"source": name_or_url, "n_partitions": n_partitions, "seed": seed}
+    kind = kind_for(app)
+    wanted = {"source": name_or_url, "kind": kind, "n_partitions": n_partitions, "seed": seed}
     manifest = blobs.manifest(paths.data)
     if manifest is not None:
         found = {name: manifest.about.get(name) for name in wanted}
@@ -77,34 +82,30 @@ def prepare(
                 "use another job id, or remove it"
             )
         if _whole(blobs, paths.data, manifest):
-            _check_classes(name_or_url, manifest.about["classes"], app)
+            if kind == "examples":
+                check_classes(name_or_url, manifest.about["sizes"]["n_classes"], app)
             return _summary(blobs, paths, manifest)
-    train, heldout = _halves(name_or_url, n_partitions, app)
-    about = wanted | {
-        "rows": len(train),
-        "heldout_rows": len(heldout),
-        "features": train.x.shape[1],
-        "classes": len(train.labels),
-        "labels": list(train.labels),
-    }
-    manifest = blobs.write_set(paths.data, _files(train, heldout, n_partitions, seed), about)
+    data = KINDS[kind](name_or_url, n_partitions, app)
+    if check_sizes is not None:
+        check_sizes(data.sizes)
+    about = wanted | {"rows": data.rows, "heldout_rows": data.heldout_rows, "sizes": dict(data.sizes), **data.about}
+    manifest = blobs.write_set(paths.data, _files(data, seed), about)
     return _summary(blobs, paths, manifest)
 
 
-def check_data(name_or_url: str, n_partitions: int, app: str | None = None) -> None:
+def check_data(
+    name_or_url: str, n_partitions: int, app: str | None = None, check_sizes: SizesCheck | None = None
+) -> None:
     """Raise what `prepare` would raise of this source; nothing is written."""
-    _halves(name_or_url, n_partitions, app)
+    data = KINDS[kind_for(app)](name_or_url, n_partitions, app)
+    if check_sizes is not None:
+        check_sizes(data.sizes)
 
 
-def deal(n_rows: int, n_partitions: int, seed: int) -> list[np.ndarray]:
-    """Return the rows of each partition: a seeded permutation cut into runs whose lengths differ by at most one."""
-    return np.array_split(np.random.default_rng(seed).permutation(n_rows), n_partitions)
-
-
-def _files(train: Examples, heldout: Examples, n_partitions: int, seed: int) -> Iterator[tuple[str, bytes]]:
-    for partition, rows in enumerate(deal(len(train), n_partitions, seed)):
-        yield part_name(partition), npz_bytes(train.take(rows).arrays())
-    yield HELD_OUT, npz_bytes(heldout.arrays())
+def _files(data: Prepared, seed: int) -> Iterator[tuple[str, bytes]]:
+    for partition, arrays in enumerate(data.parts(seed)):
+        yield part_name(partition), npz_bytes(arrays)
+    yield HELD_OUT, npz_bytes(data.heldout())
 
 
 def _whole(blobs: Blobs, prefix: str, manifest: Manifest) -> bool:
@@ -120,26 +121,5 @@ def _summary(blobs: Blobs, paths: JobPaths, manifest: Manifest) -> DataSummary:
         n_partitions=about["n_partitions"],
         rows=about["rows"],
         heldout_rows=about["heldout_rows"],
-        features=about["features"],
-        classes=about["classes"],
+        sizes=about["sizes"],
     )
-
-
-def _halves(source: str, n_partitions: int, app: str | None) -> tuple[Examples, Examples]:
-    """Return what a source has to train on and what is held out, all of it checked."""
-    table = read_data(source)
-    whole = examples(source, table)
-    _check_classes(source, len(whole.labels), app)
-    train, heldout = hold_out(source, table, whole)
-    if n_partitions > len(train):
-        raise InputError(
-            f"data {source}: has {len(train)} rows to train on, too few for {n_partitions} parts; want one a part"
-        )
-    return train, heldout
-
-
-def _check_classes(source: str, classes: int, app: str | None) -> None:
-    least = _LEAST_CLASSES.get(app or "", 0)
-    if classes < least:
-        what = "all rows have one label" if classes else "the labels are numbers with fractions, which are no classes"
-        raise InputError(f"data {source}: {what}; {app} wants at least {least} classes")

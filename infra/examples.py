@@ -29,12 +29,15 @@ class Table:
         Names the place of a row, counted from 0, in the words of the form.
     texts : tuple of str
         The labels, sorted, where they are texts.
+    first_index : 0 or 1, or None
+        From where the file counts its features, where the form leaves that open.
     """
 
     x: NDArray[np.float32] | Csr
     y: NDArray[Any]
     place: Callable[[int], str]
     texts: tuple[str, ...] = ()
+    first_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

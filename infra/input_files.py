@@ -33,6 +33,15 @@ def read_whole(source: Source) -> bytes:
         return bytes(filesystem.cat_file(path))
 
 
+def is_there(source: Source) -> bool:
+    """Return whether there is such a file; `InputError` where that cannot be told."""
+    with _told(source, "read"):
+        if not _is_url(source):
+            return Path(source).is_file()
+        filesystem, path = fsspec.core.url_to_fs(str(source))
+        return bool(filesystem.isfile(path))
+
+
 def read_text(source: Source) -> str:
     """Return the content of `source` as text, unpacked where it is gzipped; `InputError` where it is no text."""
     data = unpacked(source, read_whole(source))

@@ -38,10 +38,18 @@ class LocalNodes:
     ----------
     directory : takes one log a node, ``logs/NAME.log``, and while it lasts the processes' temporary files.
     blobs : where they meet, read their input and keep their state.
+    with_dashboard : whether the controller serves Dask's dashboard.
+
+    Attributes
+    ----------
+    dashboard : str or None
+        Where it does, once it was met.
     """
 
-    def __init__(self, directory: Path, job_id: str, blobs: Blobs) -> None:
+    def __init__(self, directory: Path, job_id: str, blobs: Blobs, with_dashboard: bool = False) -> None:
         self._directory, self._job_id, self._blobs = directory, job_id, blobs
+        self._with_dashboard = with_dashboard
+        self.dashboard: str | None = None
         self._scratch = directory / "tmp"
         self._children: dict[str, Child] = {}
         self._leaving: dict[str, Child] = {}
@@ -58,16 +66,19 @@ class LocalNodes:
         """
         self._check_alone()
         self._blobs.remove(JobPaths(self._job_id).rendezvous)  # nodes would look for whoever was there before
-        self._spawn(CONTROLLER, "reliable", "--controller")
+        self._spawn(CONTROLLER, "reliable", "--controller", *(["--dashboard"] if self._with_dashboard else []))
         clock = SystemClock()
         until_s = clock.now_s() + _STARTS_S
         while True:
             try:
-                return ControllerClient(wait_rendezvous(self._blobs.url, self._job_id, _MEET_S), _CALL_S)
+                client = ControllerClient(wait_rendezvous(self._blobs.url, self._job_id, _MEET_S), _CALL_S)
             except ControllerUnreachable:
                 self._children[CONTROLLER].check()
                 if clock.now_s() > until_s:
                     raise
+            else:
+                self.dashboard = self._blobs.read_json(JobPaths(self._job_id).rendezvous).get("dashboard")
+                return client
 
     def start(self, name: str, tier: str, threads: int) -> None:
         """Start a node; one of this name that is leaving is ended first."""

@@ -25,6 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from psengine.cancelling import cancel_all
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from infra.blobs import Blobs
     from infra.code import JobCode
     from infra.notices import NoticePoller
-    from psengine.model import JobConfig
     from psengine.plugins import AgentPlugin
     from psengine.shell import ControllerShell, World
     from psengine.transport import Transport
@@ -54,7 +55,8 @@ DASK_CONFIG: dict[str, Any] = {
     "distributed.comm.timeouts.connect": "2s",  # a dead address is told in 2 s, not 30
     "distributed.comm.offload": False,
     "distributed.comm.compression": False,
-    "distributed.scheduler.worker-ttl": "10s",  # a stopped process; a killed one is seen at once
+    "distributed.comm.shard": "64GiB",  # an array is one frame: the parts of one that was cut are copied together
+    "distributed.scheduler.worker-ttl": None,  # who is silent is seen by psengine.heartbeats, a slow one is given time
     "distributed.scheduler.allowed-failures": 1000000,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.http.routes": [],
@@ -64,8 +66,15 @@ DASK_CONFIG: dict[str, Any] = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
     "distributed.admin.tick.limit": "30s",
+    "distributed.admin.tick.interval": "1s",  # what only watches costs the kernels no more than it must
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.scheduler.active-memory-manager.start": False,  # nothing of ours is in Dask's memory
     "logging": {"distributed": "warning"},
 }
+
+
+#: what Dask's pages link to, where they are asked for
+DASHBOARD_ROUTES = ["distributed.http.scheduler.info", "distributed.http.health", "distributed.http.statics"]
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -77,6 +86,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tier", choices=("reliable", "transient"), required=True)
     parser.add_argument("--threads", type=int, default=1, help="micro-tasks that run at one time")
     parser.add_argument("--controller", action="store_true", help="be the controller, and no node")
+    parser.add_argument("--dashboard", action="store_true", help="the controller serves Dask's dashboard (wants bokeh)")
     parser.add_argument("--host", default=os.environ.get("PROTEUS_NODE_HOST"), help="address to listen on")
     parser.add_argument("--poll-s", type=float, default=5.0, help="real seconds between looks for a notice")
     parser.add_argument("--no-notices", action="store_true", help="do not ask the metadata service")
@@ -102,8 +112,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     dask.config.set(DASK_CONFIG)
     from infra.errors import ProteusError
+    from infra.memory import keep_freed
     from infra.node_logs import kept_logs
 
+    keep_freed()
     role = "controller" if options.controller else "node"
     with kept_logs(options.job, options.name, role, lambda: _open(options.blob)):
         try:
@@ -148,16 +160,30 @@ async def _controller(
 
     from psengine.shell import ControllerShell
 
-    async with Scheduler(host=options.host, port=0, dashboard=False, dashboard_address=":0") as scheduler:
-        shell = ControllerShell(scheduler, _world(blobs, code))
+    if options.dashboard:
+        import dask
+
+        dask.config.set({"distributed.scheduler.http.routes": DASHBOARD_ROUTES})
+    # Dask's pages are as open as its port is; on a machine of one's own they are for this machine alone.
+    pages = f"{options.host or ''}:0"
+    async with Scheduler(host=options.host, port=0, dashboard=options.dashboard, dashboard_address=pages) as scheduler:
+        shell = ControllerShell(scheduler, _world(blobs, code, options.job))
         shell.open()
         meeting = {"address": scheduler.address, "job_id": options.job, "name": options.name, "pid": os.getpid()}
+        if options.dashboard:
+            meeting["dashboard"] = _dashboard_url(scheduler)
         await asyncio.to_thread(blobs.write_json, rendezvous, meeting)
         logger.info("controller of job %s at %s", options.job, scheduler.address)
         await _first(stop.wait(), shell.closing.wait(), _show_life(shell))
         await shell.close()
         await asyncio.to_thread(_withdraw, blobs, rendezvous, meeting)
     return 0
+
+
+def _dashboard_url(scheduler: Any) -> str:
+    """Return the address of the pages of Dask's dashboard."""
+    host = scheduler.address.rpartition("://")[2].rpartition(":")[0]
+    return f"http://{host}:{scheduler.http_server.port}/status"
 
 
 async def _show_life(shell: ControllerShell) -> None:
@@ -185,22 +211,16 @@ def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
         blobs.remove(rendezvous)
 
 
-def _world(blobs: Blobs, code: JobCode) -> World:
-    from infra.blobs import JobPaths, npz_bytes
+def _world(blobs: Blobs, code: JobCode, job_id: str) -> World:
     from infra.checkpoints import find_checkpoint, save_checkpoint
     from infra.clock import SystemClock
     from infra.datasets import HELD_OUT
+    from infra.models import find_result, save_model
+    from infra.stories import keep_page
     from psengine.shell import World
 
     def read_heldout(data_url: str) -> Mapping[str, NDArray[np.generic]]:
         return _open(data_url).read_npz(HELD_OUT)
-
-    def save(config: JobConfig, arrays: Mapping[str, NDArray[np.generic]], result: dict[str, Any]) -> None:
-        blobs.write_set(JobPaths(config.job_id).model, {"model.npz": npz_bytes(arrays)}, result)
-
-    def find_finished(config: JobConfig) -> dict[str, Any] | None:
-        manifest = blobs.manifest(JobPaths(config.job_id).model)
-        return None if manifest is None else dict(manifest.about)
 
     def report_notice(about: Mapping[str, Any]) -> None:
         from infra.notices import report_notice
@@ -212,13 +232,14 @@ def _world(blobs: Blobs, code: JobCode) -> World:
 
     return World(
         read_heldout,
-        save,
-        find_finished,
+        partial(save_model, blobs),
+        partial(find_result, blobs),
         SystemClock().now_s,
         report_notice,
         partial(save_checkpoint, blobs),
         partial(find_checkpoint, blobs),
         code.load,
+        partial(keep_page, blobs, job_id, SystemClock().now_s()),
     )
 
 
@@ -269,8 +290,7 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
             logger.info("node %s joined %s as %s", options.name, address, worker.address)
             polling = asyncio.create_task(_watch_notices(options, plugin, address))
             await _first(stop.wait(), worker.finished())  # type: ignore[no-untyped-call]
-            polling.cancel()
-            await asyncio.gather(polling, return_exceptions=True)  # what went wrong was logged when it did
+            await cancel_all([polling])  # what went wrong was logged when it did
             await worker.close(executor_wait=False)
         if plugin.told_to_close:
             logger.info("told to close")
@@ -371,9 +391,7 @@ async def _first(*waits: Any) -> None:
     """Return when one of `waits` is over; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await cancel_all(tasks)
 
 
 if __name__ == "__main__":

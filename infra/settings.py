@@ -64,6 +64,10 @@ class Settings(BaseSettings):
         place = f"{url.scheme.partition('+')[0]}://{url.hostname or ''}:{url.port or ''}{url.path}"
         return "db-" + sha256(place.encode()).hexdigest()[:16]
 
+    def fastest_scale(self, flow_latency_s: float) -> float:
+        """Return the market seconds a second at which flows of `flow_latency_s` real seconds just keep their periods."""
+        return min(self.tick_s, self.renewal_lead_s) / flow_latency_s
+
     def check_cadence(self, scale: float, flow_latency_s: float) -> None:
         """Refuse periods that flows of `flow_latency_s` real seconds cannot keep at `scale` market seconds a second.
 

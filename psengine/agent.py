@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,24 +16,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import App, Work, resolve
+from psengine.apps.base import resolve
+from psengine.batches import BatchRunner, Job
+from psengine.cancelling import cancel_all
 from psengine.client import ParameterClient, SupersededError
+from psengine.copies import Copies
 from psengine.events import (
+    BackedUp,
     BatchDone,
     BatchFailed,
     Event,
     NodeFailed,
     NodeReady,
     NodeUnfit,
+    NotBackedUp,
+    ShardsNotOpened,
     ShardsNotTaken,
     ShardsOpened,
     ShardsTaken,
 )
-from psengine.instructions import Dispatch, LoadPartitions, NodeInstruction, OpenShards, TakeShards, UpdateShardMap
-from psengine.model import JobConfig, JobError, TaskKey, TaskStats
+from psengine.instructions import (
+    BackUp,
+    Dispatch,
+    Kept,
+    LoadPartitions,
+    NodeInstruction,
+    OpenShards,
+    TakeShards,
+    UpdateShardMap,
+)
+from psengine.model import JobConfig, JobError
 from psengine.servers import ShardServer
 from psengine.sharding import Sharding
-from psengine.transport import Transport, Unreachable
+from psengine.store import ShardState, StaleReadError
+from psengine.traffic import arrays_bytes, state_bytes
+from psengine.transport import Transport, Unreachable, call_again
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +63,7 @@ ShardLoader = Callable[[str, int], Arrays]
 
 _REPORT_DEADLINE_S = 10.0
 _HAND_OVER_DEADLINE_S = 60.0
+_COPY_DEADLINE_S = 60.0
 _RETRY_S = 0.2
 #: seconds between the tries at reading one partition; after the last one the node says that it cannot
 _READ_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
@@ -86,17 +105,24 @@ class NodeAgent:
         self.transport, self._loader, self._shard_loader = transport, loader, shard_loader
         self._read_again_s = tuple(read_again_s)
         self.server = ShardServer()
+        self.copies = Copies()
         self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
         #: {partition: what the application prepared}
         self.data: dict[int, Any] = {}
-        self._job: tuple[JobConfig, App, Sharding] | None = None
+        self._job: Job | None = None
         self._loading: dict[int, asyncio.Task[Any]] = {}
         self._seen_batches: set[int] = set()
         self._request = 0
+        self._last_order = 0
         self._batches: asyncio.Queue[Dispatch] = asyncio.Queue()
-        self._kernels = ThreadPoolExecutor(threads, thread_name_prefix="kernel")
+        #: the batch under way
+        self._running: asyncio.Task[BatchDone] | None = None
+        self._runner = BatchRunner(self.client, threads, self._partition)
         self._readers = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+        #: bytes moved by kind, since the beginning; what the client moves it counts itself (see `traffic`)
+        self.moved: Counter[str] = Counter()
 
     def start(self) -> None:
         """Begin to work off batches; needs a running event loop."""
@@ -104,26 +130,31 @@ class NodeAgent:
 
     async def close(self) -> None:
         """End background work; a kernel that runs is let run out, its result is dropped."""
-        tasks = [*self._tasks, *self._loading.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._kernels.shutdown(wait=False, cancel_futures=True)
+        self._closing = True
+        self._runner.drop_ahead()
+        await cancel_all([*self._tasks, *self._loading.values()])
+        self._runner.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def instruct(self, order: NodeInstruction) -> None:
-        """Take an order; repeated ones are ignored, and one for another process of this name is, too."""
-        if order.address != self.address:
+    def instruct(self, order: NodeInstruction, number: int | None = None) -> None:
+        """Take an order; repeated ones are ignored, and one for another process of this name is, too.
+
+        Orders are numbered, and each is sent when the one before was taken: one that comes with a number that is not
+        above the last is a copy that was under way for long, and what it wanted was done, and maybe undone, since.
+        """
+        if order.address != self.address or (number is not None and number <= self._last_order):
             return
+        self._last_order = self._last_order if number is None else number
         match order:
             case OpenShards():
                 self._spawn(self._guarded(self._open(order)))
             case TakeShards():
                 self.server.expect(order.shards, order.epoch)
                 self._spawn(self._guarded(self._take(order)))
+            case BackUp():
+                self._spawn(self._guarded(self._back_up(order)))
             case UpdateShardMap():
-                self.client.use_map(order.version, order.owners)
-                self.server.forget([owner for owner in order.owners if owner.address != self.address])
+                self._use_map(order)
             case LoadPartitions():
                 if order.request > self._request:
                     self._request = order.request
@@ -137,24 +168,91 @@ class NodeAgent:
 
     async def _open(self, order: OpenShards) -> None:
         config, app, sharding = self._adopt(order.config)
-        if order.checkpoint is None:
+        if order.kept is not None:
+            try:
+                states = await self._kept(order.shards, order.kept)
+            except (Unreachable, KeyError) as error:
+                reason = _line(error)
+                await self._report(ShardsNotOpened(self.node, self.address, order.shards, order.epoch, reason, 0.0))
+                return
+            self.server.go_on_from(states, order.epoch, config.n_partitions)
+        elif order.checkpoint is None:
             self.server.open(app, sharding, config.n_partitions, config.seed, order.shards, order.epoch)
         else:
-            kept = order.checkpoint
+            saved = order.checkpoint
             for shard in order.shards:
-                arrays = await self._read(f"shard {shard} of {kept.name}", self._shard_loader, kept.name, shard)
+                arrays = await self._read(f"shard {shard} of {saved.name}", self._shard_loader, saved.name, shard)
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-                self.server.restore(shard, order.epoch, rows, config.n_partitions, kept.clock)
-        await self._report(ShardsOpened(self.node, self.address, order.shards, 0.0))
+                self.moved["restore"] += arrays_bytes([rows])
+                self.server.restore(shard, order.epoch, rows, config.n_partitions, saved.clock)
+        await self._report(ShardsOpened(self.node, self.address, order.shards, order.epoch, 0.0))
+
+    async def _kept(self, shards: Sequence[int], kept: Kept) -> dict[int, ShardState]:
+        """Return copies of shards: our own, and where there is none, those of their keepers."""
+        states = self.copies.get(shards, kept.number)
+        places = dict(kept.at)
+        wanted: dict[str, list[int]] = {}
+        for shard in shards:
+            if shard not in states:
+                wanted.setdefault(places[shard], []).append(shard)
+        for address, of in wanted.items():
+            answer = await call_again(
+                self.transport, address, "proteus_kept", _COPY_DEADLINE_S, shards=of, number=kept.number
+            )
+            sent = {int(shard): state for shard, state in answer["states"].items()}
+            self.moved["restore"] += state_bytes(sent.values())
+            states |= sent
+        if missing := [shard for shard in shards if shard not in states]:
+            raise KeyError(f"nobody has round {kept.number} of shards {missing}")
+        return states
+
+    async def _back_up(self, order: BackUp) -> None:
+        """Copy what we serve to its keepers; the arrays are never written again, so nobody waits for it."""
+        try:
+            states = self.server.copy(dict(zip(order.shards, order.epochs, strict=True)), order.clock)
+            self.copies.put(order.number, order.whole, states, keeper=False)
+            by_keeper: dict[str, dict[int, ShardState]] = {}
+            for shard, keeper in zip(order.shards, order.keepers, strict=True):
+                if keeper:
+                    by_keeper.setdefault(keeper, {})[shard] = states[shard]
+            await asyncio.gather(*(self._give(order, keeper, of) for keeper, of in by_keeper.items()))
+        except (StaleReadError, Unreachable) as error:
+            await self._report(NotBackedUp(self.node, self.address, order.number, _line(error), 0.0))
+        else:
+            await self._report(BackedUp(self.node, self.address, order.number, order.shards, 0.0))
+
+    async def _give(self, order: BackUp, keeper: str, states: dict[int, ShardState]) -> None:
+        if keeper == self.address:
+            self.copies.put(order.number, order.whole, states, keeper=True)
+        else:
+            await self.transport.call(
+                keeper, "proteus_keep", _COPY_DEADLINE_S, number=order.number, whole=order.whole, states=states
+            )
+            self.moved["copy"] += state_bytes(states.values())
+
+    def _use_map(self, order: UpdateShardMap) -> None:
+        before = self.client.generation
+        self.client.use_map(order.version, order.owners, order.generation)
+        elsewhere = [owner for owner in order.owners if owner.address != self.address]
+        self.server.forget(elsewhere, order.generation)
+        self.copies.forget([owner.shard for owner in elsewhere])
+        if self.client.generation != before:
+            if self._running is not None:
+                self._running.cancel()  # it waits, maybe, for a server that is gone
+            self._runner.drop_ahead()
 
     async def _take(self, order: TakeShards) -> None:
         config, _, _ = self._adopt(order.config)
         epochs = dict(zip(order.shards, order.served_under, strict=True))
-        to = {"to_node": self.node, "to_address": self.address, "epoch": order.epoch}
+        to: dict[str, Any] = {"to_node": self.node, "to_address": self.address, "epoch": order.epoch}
+        to["committed"] = order.committed
         try:
-            answer = await self.transport.call(
-                order.from_address, "proteus_hand_over", _HAND_OVER_DEADLINE_S, epochs=epochs, **to
-            )
+            if order.from_address == self.address:  # taken back: it may be that somebody else was to have them
+                answer = self.server.hand_over(epochs, **to)
+            else:
+                answer = await self.transport.call(
+                    order.from_address, "proteus_hand_over", _HAND_OVER_DEADLINE_S, epochs=epochs, **to
+                )
             error = answer.get("error", "")
         except Unreachable as unreachable:
             error = str(unreachable)
@@ -163,6 +261,7 @@ class NodeAgent:
             await self._report(ShardsNotTaken(self.node, self.address, order.shards, order.epoch, error, 0.0))
             return
         states = {int(shard): state for shard, state in answer["states"].items()}
+        self.moved["hand_over"] += state_bytes(states.values())
         self.server.take(config.n_partitions, states, order.epoch)
         await self._report(ShardsTaken(self.node, self.address, order.shards, order.epoch, 0.0))
 
@@ -201,6 +300,7 @@ class NodeAgent:
         assert self._job is not None
         config, app, _ = self._job
         arrays = await self._read(f"partition {partition}", self._loader, config.data_url, partition)
+        self.moved["input"] += arrays_bytes([arrays])
         return await asyncio.get_running_loop().run_in_executor(self._readers, app.prepare, arrays)
 
     async def _read(self, what: str, read: Callable[..., Arrays], *arguments: Any) -> Arrays:
@@ -220,9 +320,16 @@ class NodeAgent:
         while True:
             order = await self._batches.get()
             report: Event
+            self._running = asyncio.get_running_loop().create_task(self._run(order))
             try:
-                report = await self._run(order)
+                report = await self._running
+            except asyncio.CancelledError:
+                if asyncio.current_task().cancelling():  # type: ignore[union-attr] # we are a task
+                    self._running.cancel()
+                    raise
+                report = self._failed(order, SupersededError("all have gone back"), fatal=False)
             except (Unreachable, SupersededError) as error:
+                logger.info("clock %d is given up: %s", order.clock, error)
                 report = self._failed(order, error, fatal=False)
             except Unreadable as error:
                 # First this, so that nothing is dispatched here again.
@@ -231,53 +338,44 @@ class NodeAgent:
             except Exception as error:
                 logger.exception("clock %d failed", order.clock)
                 report = self._failed(order, error, fatal=True)
-            self.client.discard()
+            if self._closing:
+                return  # what a kernel raised at this moment has taken the place of our cancellation
             await self._report(report)
 
     async def _run(self, order: Dispatch) -> BatchDone:
         if self._job is None or order.map_version > self.client.map_version:
             raise SupersededError(f"map {order.map_version} wanted, {self.client.map_version} here")
-        config, app, sharding = self._job
-        data = [await self._partition(task.partition) for task in order.tasks]
-        exact = config.staleness == 0
-        params = await self.client.read(sharding, order.parent_clock, order.committed, exact)
-        loop = asyncio.get_running_loop()
-
-        def kernel(task: TaskKey, prepared: Any) -> tuple[Work, TaskStats]:
-            began = loop.time()
-            work = app.run(prepared, params, order.clock)
-            took = loop.time() - began
-            return work, TaskStats(task.partition, task.attempt, work.loss_sum, work.examples, took)
-
-        pairs = await asyncio.gather(
-            *(
-                loop.run_in_executor(self._kernels, kernel, task, part)
-                for task, part in zip(order.tasks, data, strict=True)
-            )
-        )
-        for task, (work, _) in zip(order.tasks, pairs, strict=True):
-            self.client.log(task.partition, task.attempt, work.updates)
-        await loop.run_in_executor(self._kernels, self.client.sum_up, config.n_partitions)
-        await self.client.flush(sharding, order.clock)
-        return BatchDone(self.node, self.address, order.clock, tuple(stats for _, stats in pairs), 0.0)
+        self.client.begin(order.generation)
+        stats = await self._runner.run(self._job, order)
+        return BatchDone(self.node, self.address, order.clock, stats, 0.0)
 
     # -- small things ---------------------------------------------------------------------------------------------
 
-    def _adopt(self, config: JobConfig) -> tuple[JobConfig, App, Sharding]:
+    def _adopt(self, config: JobConfig) -> Job:
         if self._job is None:
             app = resolve(config.app, config.app_params)
             self._job = (config, app, Sharding(app.tables(), config.n_shards))
+            self.server.mark_every = config.evaluate_every
         return self._job
 
     def _failed(self, order: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
         tasks = tuple((task.partition, task.attempt) for task in order.tasks)
-        return BatchFailed(self.node, self.address, order.clock, tasks, _line(error), fatal, 0.0)
+        at = error.address if isinstance(error, Unreachable) else ""
+        return BatchFailed(self.node, self.address, order.clock, tasks, _line(error), fatal, 0.0, at)
 
     async def _report(self, event: Event) -> None:
         """Deliver `event`, however long it takes: a controller that stays away ends this process by other ways."""
-        while True:
+        while not self._closing:
             try:
-                await self.transport.call(self._controller, "proteus_event", _REPORT_DEADLINE_S, event=event)
+                moved = dict(self.moved + Counter(self.client.moved))
+                await self.transport.call(
+                    self._controller,
+                    "proteus_event",
+                    _REPORT_DEADLINE_S,
+                    event=event,
+                    process=self.address,
+                    moved=moved,
+                )
             except Unreachable as error:
                 logger.warning("report not delivered: %s", error)
                 await asyncio.sleep(_RETRY_S)

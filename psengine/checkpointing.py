@@ -35,17 +35,27 @@ class Checkpointing:
     ----------
     every_s : float or None
         Seconds between two checkpoints; None: only when asked for.
-    clock : int
-        Clock of the checkpoint that the job goes on from; 0 where it begins anew.
+    newest : Checkpoint or None
+        The one that the job goes on from; None where it begins anew.
     """
 
-    def __init__(self, every_s: float | None, clock: int) -> None:
+    def __init__(self, every_s: float | None, newest: Checkpoint | None) -> None:
         self._every_s = every_s
-        #: clock of the newest whole checkpoint
-        self.clock = clock
+        #: the newest whole one
+        self.newest = newest
         self.under_way: int | None = None
         self._due_s: float | None = None
         self._wanted = False
+
+    @property
+    def clock(self) -> int:
+        """Clock of the newest whole checkpoint, 0 where there is none."""
+        return 0 if self.newest is None else self.newest.clock
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody has asked for one and waits."""
+        return self._wanted
 
     def begin(self, now_s: float) -> None:
         """Note that the training goes on from here."""
@@ -66,9 +76,10 @@ class Checkpointing:
         self.under_way = common
         return True
 
-    def saved(self, clock: int, now_s: float) -> None:
+    def saved(self, checkpoint: Checkpoint, now_s: float) -> None:
         """Note that a checkpoint is whole."""
-        self.clock = max(clock, self.clock)
+        if checkpoint.clock >= self.clock:
+            self.newest = checkpoint
         self.under_way, self._wanted = None, False
         self._put_off(now_s, self._every_s)
 

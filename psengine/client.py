@@ -1,7 +1,8 @@
 """The process-wide client of a node: one cache, one update log, one message a server.
 
 A cached value fetched under parent clock c serves any micro-task with a parent clock <= c; under BSP only that very
-clock, because there a read is of exactly one state. Updates are flushed before completions are reported.
+clock, because there a read is of exactly one state. Updates are flushed before completions are reported. Of a table of
+which a batch wants some rows only, their union is read; rows that belong to one partition each are kept (`own`).
 
 Source: Litz (2017), 3.1 and 5.
 Differs: updates are summed by blocks of partitions (see `sums`), where Litz sums all: only then is the sum on the server
@@ -11,10 +12,17 @@ the same bit for bit wherever partitions were worked on, and can the effects of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from psengine.apps.base import RowSet
 from psengine.instructions import ShardOwner
+from psengine.model import TableSpec, TaskKey
+from psengine.own import Left, OwnRows
+from psengine.rows import Array, RowBlock, RowDelta, count, cut, cut_delta, named_bytes, read_only, smaller
 from psengine.servers import ShardServer, shard_arrays
 from psengine.sharding import Arrays, Sharding
 from psengine.sums import Block, Delta, blocks, tree_sum
@@ -22,9 +30,19 @@ from psengine.transport import Transport, Unreachable
 
 #: (first partition, attempts, sum of the updates) of a block
 BlockSum = tuple[int, tuple[int, ...], Delta]
+#: rows that are to be read, by table; None for all of a table
+Wanted = Mapping[str, RowSet | None]
 
+#: Seconds that a server has to answer, besides the time that the parameters may take.
 _DEADLINE_S = 10.0
+#: Bytes a second, the slowest that they may come: a link of 25 Mbit/s to a server that sixty-four nodes read from at once.
+#: That a server or the way to it is gone is told by the connection, or by a new generation, not by this.
+_SLOWEST = 50_000
 _TRIES = 3
+#: seconds that a map may be under way which says who serves what a server that is gone has handed over
+_MAP_S = 5.0
+#: how often a server is asked anew for what is not there yet, when it is read ahead
+_PATIENT_TRIES = 30
 
 
 class SupersededError(Exception):
@@ -40,27 +58,77 @@ class ParameterClient:
         Unique to this process.
     address : str
         Of this process: servers at this address are called as objects, without the network.
+
+    Attributes
+    ----------
+    moved : dict
+        Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` did not have to
+        be read because they were kept.
     """
 
     def __init__(self, sender: str, address: str, transport: Transport, own: ShardServer) -> None:
         self._sender, self._address, self._transport, self._own = sender, address, transport, own
         self._owners: tuple[ShardOwner, ...] = ()
         self.map_version = 0
-        self._cache: tuple[int, Arrays] | None = None
+        #: set when there is another map
+        self._remapped = asyncio.Event()
+        #: of the map; what was begun in an earlier one is not gone on with
+        self.generation = 0
+        #: the generation in which the batch under way was ordered
+        self._ordered_in = 0
+        self.moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
+        #: parent clock, and what was read under it
+        self._cache: tuple[int, dict[str, RowBlock]] | None = None
+        self._own_rows = OwnRows()
+        #: its generation when the batch under way looked for what is kept
+        self._begun = 0
         self._sequence: dict[str, int] = {}
-        #: {(partition, attempt): whole-table updates} of the batch under way
-        self._log: dict[tuple[int, int], Arrays] = {}
-        #: its blocks
-        self._sums: list[BlockSum] = []
 
-    def use_map(self, version: int, owners: Sequence[ShardOwner]) -> None:
+    def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
         """Route by this map from now on, if it is newer; a shard that has moved on since stays where it is known to be."""
         if version > self.map_version:
+            self.generation = generation
             later = {owner.shard: owner for owner in self._owners}
             self._owners = tuple(
                 max(owner, later.get(owner.shard, owner), key=lambda known: known.epoch) for owner in owners
             )
             self.map_version, self._cache = version, None
+            self.forget_own()
+            self._remapped.set()
+            self._remapped = asyncio.Event()
+
+    def forget_own(self) -> None:
+        """Forget the rows that were kept: the next micro-tasks read them from the servers."""
+        self._own_rows.forget()
+
+    @property
+    def own_bytes(self) -> int:
+        """How much is kept of rows that belong to one partition each."""
+        return self._own_rows.nbytes
+
+    def kept(self, task: TaskKey, clock: int, own: Mapping[str, RowSet]) -> dict[str, Array]:
+        """Return by table the rows of its own that a micro-task need not read; they are not to be written to."""
+        self._begun = self._own_rows.generation
+        found = self._own_rows.find(task, clock, own)
+        self.count_own([found])
+        return found
+
+    def begin(self, generation: int) -> None:
+        """Begin a batch that was ordered in `generation`; nothing of it is sent once another one has begun.
+
+        Raises
+        ------
+        SupersededError
+            When it has already.
+        """
+        self._ordered_in = generation
+        self._check_generation()
+
+    def _check_generation(self) -> None:
+        if self._ordered_in != self.generation:
+            raise SupersededError(
+                f"of generation {self._ordered_in}, and all have gone back to begin {self.generation}"
+            )
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
         """Return whole tables that show every effect up to `parent_clock`; they are not to be written to.
@@ -69,75 +137,162 @@ class ParameterClient:
         ------
         SupersededError, Unreachable
         """
-        if self._cache is not None:
-            tag, tables = self._cache
-            if tag == parent_clock or (tag > parent_clock and not exact):
-                return tables
-        shards = await self._pull(range(sharding.n_shards), committed, exact)
-        tables = sharding.join([shards[shard] for shard in range(sharding.n_shards)])
-        for table in tables.values():
-            table.flags.writeable = False
-        self._cache = (parent_clock, tables)
-        return tables
+        whole: dict[str, RowSet | None] = {table.name: None for table in sharding.tables}
+        blocks_read = await self.read_rows(sharding, whole, parent_clock, committed, exact)
+        return {name: block.values for name, block in blocks_read.items()}
 
-    def log(self, partition: int, attempt: int, updates: Arrays) -> None:
-        """Keep the updates of a micro-task until `flush`."""
-        self._log[partition, attempt] = updates
+    async def read_rows(
+        self, sharding: Sharding, wanted: Wanted, parent_clock: int, committed: int, exact: bool
+    ) -> dict[str, RowBlock]:
+        """Return tables, or rows of them, that show every effect up to `parent_clock`; they are not to be written to.
 
-    def sum_up(self, n_partitions: int) -> None:
-        """Add up what was logged, as far as it may be; to be called before `flush`, on any thread."""
-        attempts = dict(self._log.keys())
-        updates = {partition: update for (partition, _), update in self._log.items()}
-        self._sums = [
-            (low, tuple(attempts[partition] for partition in range(low, high)), _sum((low, high), updates))
-            for low, high in blocks(attempts, n_partitions)
-        ]
-        self._log = {}
-
-    async def flush(self, sharding: Sharding, clock: int) -> None:
-        """Send the sums, one message a server, and return when every server has taken its message.
+        What was read under this clock already is not read again. The first read under a clock asks every server, also
+        for nothing: so they learn what they may fold.
 
         Raises
         ------
         SupersededError, Unreachable
-            What was logged is dropped; servers that took their message keep it, under its attempt.
         """
-        sums, self._sums = self._sums, []
-        await self._push(range(sharding.n_shards), sharding, clock, sums)
+        found: dict[str, RowBlock] = {}
+        first = True
+        if self._cache is not None:
+            tag, before = self._cache
+            if tag == parent_clock or (tag > parent_clock and not exact):
+                parent_clock, found, first = tag, before, False
+        missing = {name: rows for name, rows in wanted.items() if name not in found or not found[name].has(rows)}
+        if first or missing:
+            shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact)
+            self._check_generation()
+            fresh = _blocks(sharding, missing, shards)
+            # Rows of their own are read once, and kept elsewhere.
+            own = {table.name for table in sharding.tables if table.own and missing.get(table.name) is not None}
+            self._cache = parent_clock, found | {name: block for name, block in fresh.items() if name not in own}
+            found = found | fresh
+        return {name: found[name] for name in wanted}
 
-    def discard(self) -> None:
-        """Forget what was logged and not flushed."""
-        self._log, self._sums = {}, []
+    async def read_ahead(self, sharding: Sharding, wanted: Wanted, clock: int) -> tuple[dict[str, RowBlock], int]:
+        """Return what `read_rows` will at the committed clock `clock`, as soon as the servers have all effects of it.
 
-    async def _pull(self, shards: Iterable[int], committed: int, exact: bool) -> dict[int, Arrays]:
-        """Return the rows of `shards`, from wherever they are served."""
+        Returns
+        -------
+        read : dict
+        attempt : int
+            It is worth something only if the controller counts the completions of `clock` under this attempt.
+
+        Raises
+        ------
+        SupersededError, Unreachable
+            Nothing is to be had ahead; when the controller orders `clock` + 1, `read_rows` is the way.
+        """
+        whole = _all_of(sharding, wanted)
+
+        async def of(address: str, epochs: dict[int, int]) -> tuple[dict[int, Arrays], int]:
+            some: dict[str, Any] = {}
+            if not whole:
+                some["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
+            for _ in range(_PATIENT_TRIES):
+                most = sum(sharding.nbytes(shard) for shard in epochs)
+                answer = await self._ask(
+                    address, "proteus_pull_ahead", most, tries=1, epochs=epochs, clock=clock, **some
+                )
+                if answer["status"] == "ok":
+                    self._count_read(address, answer["shards"], some)
+                    return shard_arrays(answer["shards"]), answer["attempt"]
+                if answer["status"] == "moved":
+                    break  # the map that says so is on its way
+            raise SupersededError(answer["error"])
+
+        found = await asyncio.gather(*(of(*server) for server in self._by_server(range(sharding.n_shards)).items()))
+        attempts = {attempt for _, attempt in found}
+        if len(attempts) > 1:
+            raise SupersededError(f"the effects of clock {clock} are of several attempts")
+        shards = {shard: rows for some, _ in found for shard, rows in some.items()}
+        return _blocks(sharding, wanted, shards), attempts.pop()
+
+    async def flush(self, sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int = 0) -> None:
+        """Send the sums of a batch, one message a server, and return when every server has taken its message.
+
+        The servers learn that they may fold the clocks up to `committed`.
+
+        Raises
+        ------
+        SupersededError, Unreachable
+            The batch is to be given up; servers that took their message keep it, under its attempts.
+        """
+        await self._push(range(sharding.n_shards), sharding, clock, sums, committed)
+
+    def count_own(self, kept: Iterable[Mapping[str, Array]]) -> None:
+        """Count rows of their own that were not read because they were here."""
+        self.moved["own"] += sum(values.nbytes for found in kept for values in found.values())
+
+    def keep(self, clock: int, committed: int, left: Iterable[tuple[TaskKey, Left]]) -> None:
+        """Keep what micro-tasks of `clock` left of the rows of their own, after `flush`; drop what is older than `committed`."""
+        if self._begun == self._own_rows.generation:
+            for task, rows in left:
+                self._own_rows.keep(task, clock, rows)
+        self._own_rows.drop_before(committed)
+
+    async def _pull(
+        self, shards: Iterable[int], sharding: Sharding, wanted: Wanted, committed: int, exact: bool
+    ) -> dict[int, Arrays]:
+        """Return what is wanted of `shards`, from wherever they are served."""
+        whole = _all_of(sharding, wanted)
 
         async def of(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
-            answer = await self._ask(address, "proteus_pull", epochs=epochs, committed=committed, exact=exact)
+            some: dict[str, Any] = {}
+            if not whole:
+                some["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
+            most = sum(sharding.nbytes(shard) for shard in epochs)
+            try:
+                answer = await self._ask(
+                    address, "proteus_pull", most, epochs=epochs, committed=committed, exact=exact, **some
+                )
+            except Unreachable as gone:
+                return await self._pull(await self._remap(epochs, address, gone), sharding, wanted, committed, exact)
             if answer["status"] == "moved":
-                return await self._pull(self._rerouted(epochs, answer), committed, exact)
+                return await self._pull(self._rerouted(epochs, answer), sharding, wanted, committed, exact)
+            self._count_read(address, answer["shards"], some)
             return shard_arrays(answer["shards"])
 
         found = await asyncio.gather(*(of(*server) for server in self._by_server(shards).items()))
         return {shard: rows for some in found for shard, rows in some.items()}
 
-    async def _push(self, shards: Iterable[int], sharding: Sharding, clock: int, sums: Sequence[BlockSum]) -> None:
+    def _count_read(self, address: str, shards: Mapping[int, Arrays], asked: Mapping[str, Any]) -> None:
+        if address != self._address:
+            self.moved["read"] += sum(array.nbytes for arrays in shards.values() for array in arrays.values())
+            named = (rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values())
+            self.moved["read"] += sum(named_bytes(rows) for rows in named)
+
+    async def _push(
+        self, shards: Iterable[int], sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int
+    ) -> None:
         """Bring the updates of `shards` to wherever they are served."""
 
         async def to(address: str, epochs: dict[int, int]) -> None:
             self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
-            answer = await self._ask(
-                address,
-                "proteus_push",
-                sender=self._sender,
-                sequence=sequence,
-                clock=clock,
-                epochs=epochs,
-                blocks=[(first, attempts) for first, attempts, _ in sums],
-                updates={shard: [sharding.cut(total, shard) for *_, total in sums] for shard in epochs},
-            )
+            updates = {shard: [_cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs}
+            some = (of for per_block in updates.values() for update in per_block for of in update.values())
+            n_bytes = sum(of.nbytes for of in some)
+            if address != self._address:
+                self.moved["push"] += n_bytes
+            try:
+                answer = await self._ask(
+                    address,
+                    "proteus_push",
+                    n_bytes,
+                    sender=self._sender,
+                    sequence=sequence,
+                    clock=clock,
+                    epochs=epochs,
+                    blocks=[(first, attempts) for first, attempts, _ in sums],
+                    updates=updates,
+                    committed=committed,
+                )
+            except Unreachable as gone:
+                await self._push(await self._remap(epochs, address, gone), sharding, clock, sums, committed)
+                return
             if answer["status"] == "moved":
-                await self._push(self._rerouted(epochs, answer), sharding, clock, sums)
+                await self._push(self._rerouted(epochs, answer), sharding, clock, sums, committed)
 
         await asyncio.gather(*(to(*server) for server in self._by_server(shards).items()))
 
@@ -149,6 +304,32 @@ class ParameterClient:
                 servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
         return servers
 
+    async def _remap(self, shards: Iterable[int], address: str, gone: Unreachable) -> list[int]:
+        """Return `shards` once the map says that none of them is served at `address`, which is `gone`.
+
+        A server that has handed everything over goes, maybe before the map that says so has come here. What it took it
+        has handed over, so that what is sent anew counts once.
+
+        Raises
+        ------
+        Unreachable
+            When no such map comes in a while.
+        SupersededError
+            When all go back.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _MAP_S
+        wanted = list(shards)
+        while any(owner.address == address for owner in self._owners if owner.shard in wanted):
+            self._check_generation()
+            left_s = until_s - loop.time()
+            if left_s <= 0:
+                raise gone
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._remapped.wait(), left_s)
+        self._check_generation()
+        return wanted
+
     def _rerouted(self, epochs: dict[int, int], answer: Mapping[str, Any]) -> list[int]:
         """Note who serves what a server no longer does; return the shards that are to be asked for again, all of them."""
         moved = {owner.shard: owner for owner in answer["owners"]}
@@ -157,24 +338,91 @@ class ParameterClient:
         self._owners = tuple(moved.get(owner.shard, owner) for owner in self._owners)
         return list(epochs)
 
-    async def _ask(self, address: str, op: str, **message: Any) -> Any:
-        if address == self._address:
+    async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
+        """Return a server's answer; `n_bytes` of parameters may travel, at the most."""
+        self._check_generation()
+        if address != self._address:
+            deadline_s = _DEADLINE_S + n_bytes / _SLOWEST
+            answer = await _retried(lambda: self._transport.call(address, op, deadline_s, **message), tries)
+        elif op == "proteus_pull_ahead":
+            answer = await self._own.pull_ahead(**message)
+        else:
             await self._own.arrived(message["epochs"])
+            self._check_generation()
             local: dict[str, Callable[..., Any]] = {"proteus_pull": self._own.pull, "proteus_push": self._own.push}
             answer = local[op](**message)
-        else:
-            answer = await _retried(lambda: self._transport.call(address, op, _DEADLINE_S, **message))
-        if answer["status"] not in ("ok", "moved"):
+        if answer["status"] not in ("ok", "moved", "not-yet"):
             raise SupersededError(answer["error"])
         return answer
 
 
-def _sum(block: Block, updates: Mapping[int, Delta]) -> Delta:
-    return tree_sum(block, lambda part: updates[part[0]] if part[1] - part[0] == 1 else None) or {}
+def sum_up(log: Mapping[tuple[int, int], Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[BlockSum]:
+    """Return the updates of a batch, by (partition, attempt), added up as far as they may be, in the smaller form."""
+    sizes = {table.name: table.n_rows for table in tables}
+    attempts = dict(log.keys())
+    updates = {partition: update for (partition, _), update in log.items()}
+    return [
+        (low, tuple(attempts[partition] for partition in range(low, high)), _sum((low, high), updates, sizes))
+        for low, high in blocks(attempts, n_partitions)
+    ]
 
 
-async def _retried(call: Callable[[], Awaitable[Any]]) -> Any:
-    for left in reversed(range(_TRIES)):
+def _sum(block: Block, updates: Mapping[int, Delta], sizes: Mapping[str, int]) -> Delta:
+    total = tree_sum(block, lambda part: updates[part[0]] if part[1] - part[0] == 1 else None) or {}
+    return {name: smaller(of, sizes[name]) for name, of in total.items()}
+
+
+def _all_of(sharding: Sharding, wanted: Wanted) -> bool:
+    return len(wanted) == len(sharding.tables) and all(rows is None for rows in wanted.values())
+
+
+def _blocks(sharding: Sharding, wanted: Wanted, shards: Mapping[int, Arrays]) -> dict[str, RowBlock]:
+    """Return what was read of all shards, by table."""
+    return {
+        table.name: RowBlock(wanted[table.name], _joined(table, sharding, shards))
+        for table in sharding.tables
+        if table.name in wanted
+    }
+
+
+def _cut_wanted(sharding: Sharding, wanted: Wanted, shard: int) -> dict[str, RowSet | None]:
+    """Return what is wanted of a shard, counted from its first rows."""
+    out: dict[str, RowSet | None] = {}
+    for table in sharding.tables:
+        if table.name in wanted:
+            rows = wanted[table.name]
+            there = None if rows is None else cut(rows, *sharding.rows(shard, table))
+            if there is None or count(there):
+                out[table.name] = there
+    return out
+
+
+def _cut_update(sharding: Sharding, update: Delta, shard: int) -> Delta:
+    """Return the part of an update that lies in a shard; views."""
+    out: dict[str, Array | RowDelta] = {}
+    for table in sharding.tables:
+        of = update.get(table.name)
+        low, high = sharding.rows(shard, table)
+        if isinstance(of, RowDelta):
+            some = cut_delta(of, low, high)
+            if some is not None:
+                out[table.name] = some
+        elif of is not None:
+            out[table.name] = of[low:high]
+    return out
+
+
+def _joined(table: TableSpec, sharding: Sharding, shards: Mapping[int, Arrays]) -> Array:
+    """Return what was read of a table from all shards, in order."""
+    there = [rows[table.name] for shard in range(sharding.n_shards) if table.name in (rows := shards[shard])]
+    some = [rows for rows in there if len(rows)]
+    if not some:
+        return read_only(np.zeros((0, table.n_cols), table.dtype))
+    return read_only(some[0] if len(some) == 1 else np.concatenate(some))
+
+
+async def _retried(call: Callable[[], Awaitable[Any]], tries: int) -> Any:
+    for left in reversed(range(tries)):
         try:
             return await call()
         except Unreachable:

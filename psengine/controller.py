@@ -9,14 +9,17 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | NodeJoined | its share of partitions to load, in the background; nobody stops; one with other code than the job's is set aside |
 | NodeReady | from the next dispatch on it owns what it holds of its share |
 | ShardsOpened | when all are open: the map to everybody, the first dispatch |
+| ShardsNotOpened | all go back to the last checkpoint |
 | ShardsTaken | the map, which says so, to everybody; who had them may go |
 | ShardsNotTaken | moved again at the next tick |
+| BackedUp, NotBackedUp | the round of backups is whole, or came to nothing: see `backups` |
 | BatchDone | the clock may have become common: the next dispatch, or the end |
 | BatchFailed | dispatched again at the next tick; a fatal one fails the job |
 | NodeFailed | the job fails: its application is wrong |
 | NodeUnfit | the node is set aside, its partitions go elsewhere; the job fails when no node that is there can load |
-| NoticeReceived, DrainRequested | no new work; its partitions to their previous owners, its shards to other reliable nodes; drained when nothing runs and nothing is served |
-| NodeLost | what it ran is dispatched again at once under the next attempt |
+| NoticeReceived | it works on as long as there is time (`notices`), while its partitions are loaded elsewhere and, from the next common clock on, its shards move; then as with DrainRequested |
+| DrainRequested | no new work; its partitions to their previous owners, its shards to others; drained when nothing runs and nothing is served or kept |
+| NodeLost | what it ran is dispatched again at once under the next attempt; if it served, all go back to what was kept: see `tiers` |
 | TickDue | deadlines: start, notices, `max_seconds` |
 | HoldRequested | no clock beyond the one that it names is begun; nothing ends |
 | StopRequested | no new clock; the model of the clock under way; before the first clock: an end without a model |
@@ -24,15 +27,16 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | SaveFailed | the shards are still there: gathered and saved again, see `saving` |
 | CheckpointRequested | what is committed is kept now, see `checkpointing` |
 | CheckpointSaved, CheckpointFailed | the next one is put off |
+| BytesMoved, Evaluated | nothing; they are told, see `history` |
 
 Invariants: a partition has an owner while a ready node exists (once training began); owners are ready nodes; one attempt
 of a micro-task is current; nothing is dispatched beyond the driver's bound.
 
-It puts together `membership` (who is there and owns what), `shardmap` (who serves), `microtasks` (what is done and runs),
-`dispatching`, `limits` (how far the job goes), `progress`, `checkpointing` and `saving`.
+It puts together `membership` (who is there and owns what), `tiers` (who serves and keeps the shards), `microtasks` (what is
+done and runs), `dispatching`, `limits` (how far the job goes), `progress`, `recovery` (what is kept, and how all go back to
+it) and `saving`.
 
 Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
-Differs: stage 1 only (ParamServs on reliable nodes, workers on all); `stages.stage_for` is what will choose.
 """
 
 from __future__ import annotations
@@ -44,19 +48,26 @@ from psengine import events, invariants
 from psengine.checkpointing import Checkpoint, Checkpointing
 from psengine.dispatching import Dispatcher
 from psengine.drivers.ssp import SspDriver
-from psengine.instructions import GatherModel, Instruction, SaveCheckpoint
+from psengine.heartbeats import patience_s
+from psengine.history import History
+from psengine.instructions import GatherModel, Instruction
 from psengine.limits import Limits
 from psengine.membership import Membership
 from psengine.microtasks import MicroTaskBook
 from psengine.model import JobConfig
+from psengine.nodes import NodeRecord
+from psengine.notices import work_until_s
 from psengine.progress import Progress
+from psengine.recovery import Recovery
 from psengine.saving import Saving
 from psengine.shardmap import ShardMap
 from psengine.stages import Stage
 from psengine.status import summary
+from psengine.tiers import Tiers
 
 JobState = Literal["starting", "waiting", "running", "finished", "stopped", "failed"]
 ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
+_RECENT_CLOCKS = 5
 
 
 class Controller:
@@ -74,16 +85,16 @@ class Controller:
         self.state: JobState = "starting"
         self.reason = "waiting for a job"
         self.members = Membership()
-        self.shards = ShardMap()
+        self.tiers = Tiers()
         self.book: MicroTaskBook | None = None
         self.limits = Limits()
-        self.stage: Stage = 1
         self.asked_s: float | None = None
         self.progress = Progress()
+        #: what is told of the job, and decides nothing
+        self.history = History()
         self.lost_micro_tasks: int | None = None
         self.result: dict[str, object] | None = None
-        self.checkpoints = Checkpointing(None, 0)
-        self._restored: Checkpoint | None = None
+        self._recovery = Recovery(self.members, self.tiers, self.progress)
         self._dispatcher: Dispatcher | None = None
         self._begun = False
         self._saving: Saving | None = None
@@ -92,6 +103,12 @@ class Controller:
 
     def handle(self, event: events.Event) -> list[Instruction]:
         """Take one event and return what is to be done, in order. Late and repeated events change nothing."""
+        if isinstance(event, events.BytesMoved):  # of which there is one with each report
+            return self.history.note(event, self)
+        orders = self._answer(event)
+        return [*orders, *self.history.note(event, self)]
+
+    def _answer(self, event: events.Event) -> list[Instruction]:
         if self.state in ENDED and not isinstance(event, events.NodeJoined | events.NodeLost):
             return []
         match event:
@@ -105,10 +122,17 @@ class Controller:
                 return self._on_ready(event)
             case events.ShardsOpened():
                 return self._on_shards_opened(event)
+            case events.ShardsNotOpened():
+                return self._on_shards_not_opened(event)
             case events.ShardsTaken():
                 return self._on_shards_taken(event)
             case events.ShardsNotTaken():
                 self.shards.not_taken(event.shards, event.epoch)
+                return []
+            case events.BackedUp():
+                return self._on_backed_up(event)
+            case events.NotBackedUp():
+                self.tiers.backups.not_backed_up(event.number, event.now_s)
                 return []
             case events.BatchDone():
                 return self._on_batch_done(event)
@@ -142,16 +166,50 @@ class Controller:
                 self.checkpoints.request()
                 return self._keep(event.now_s)
             case events.CheckpointSaved():
-                self.checkpoints.saved(event.clock, event.now_s)
+                nowhere = self.state == "waiting" and not self._begun and not self.shards.opening
+                self._recovery.saved(event.checkpoint, event.now_s, nowhere)
                 return []
             case events.CheckpointFailed():
                 self.checkpoints.failed(event.now_s)
                 return []
+            case events.BytesMoved() | events.Evaluated():
+                return []  # told in the history
+
+    @property
+    def shards(self) -> ShardMap:
+        """Who serves what."""
+        return self.tiers.shards
+
+    @property
+    def checkpoints(self) -> Checkpointing:
+        """What is kept of the job, and when it is kept anew."""
+        return self._recovery.checkpoints
+
+    @property
+    def rollbacks(self) -> list[tuple[int, str]]:
+        """(clock, why) of every time that all went back."""
+        return self._recovery.rollbacks
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of AgileML that the job is in."""
+        return self.tiers.stage
+
+    @property
+    def gathering(self) -> bool:
+        """Whether the model is being gathered and saved, the training being over unless shards are lost."""
+        return self._saving is not None
 
     @property
     def training(self) -> bool:
         """Whether the shards are open and the job has not ended."""
         return self._begun and self.state not in ENDED
+
+    def patience_s(self, address: str) -> float:
+        """Return how long the process at `address` may be silent before it is taken for lost."""
+        node = self.members.at(address)
+        at_work = node is not None and self.book is not None and self.book.running_on(node.name) > 0
+        return patience_s(at_work, self.progress.longest_s)
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant of the module docstring does not hold."""
@@ -182,42 +240,56 @@ class Controller:
         clock = 0 if checkpoint is None else checkpoint.clock
         self.config = config
         self.book = MicroTaskBook(config.n_partitions, clock)
-        self.checkpoints = Checkpointing(config.checkpoint_s, clock)
-        self._restored = checkpoint
+        self._recovery.adopt(config, self.book, checkpoint)
         if checkpoint is not None:
-            self.progress.go_on(checkpoint.summary)
-            self.book.repeated = int(checkpoint.summary["repeated_micro_tasks"])
+            self.history.go_on(checkpoint.summary, clock)
         self.members.adopt(config)
         self.limits.target = config.clocks
         self._dispatcher = Dispatcher(self.book, SspDriver(config.staleness))
 
     def _begin(self, now_s: float) -> list[Instruction]:
-        """Open the shards when enough nodes are there; a node that still loads is waited for, within limits."""
+        """Open the shards when enough nodes are there; a node that still loads is waited for, within limits.
+
+        Whoever begins again after a loss does not wait for the whole reliable tier.
+        """
         if self.config is None or self.asked_s is None or self._begun or self.shards.opening:
             return []
-        if self.members.cannot_serve:
+        again = self.progress.started_s is not None
+        if self.members.cannot_serve and not again:
             return self._fail(f"too few nodes can serve: {self.members.set_aside}")
-        servers = self.members.servers(patient=now_s - self.asked_s < self.config.start_patience_s)
+        patient = now_s - self.asked_s < self.config.start_patience_s
+        servers = self.members.servers(patient, few=again and not patient)
         if not servers:
             return []
         self.reason = "opening the shards"
-        return [*self.shards.open(self.config, servers, self._restored)]
+        return self.tiers.open(self.config, servers, self._recovery.restored)
 
     def _on_shards_opened(self, event: events.ShardsOpened) -> list[Instruction]:
         if self.members.process(event.node, event.address) is None:
             return []
-        if not self.shards.opened(event.node, event.shards):
+        if not self.shards.opened(event.node, event.shards, event.epoch):
             return []
         self._begun = True
         self.progress.begin(event.now_s)
         self.checkpoints.begin(event.now_s)
-        return self._maps() + self.members.replan(self._begun) + self._dispatch(event.now_s)
+        return self._maps() + self._go_on(event.now_s)
+
+    def _on_shards_not_opened(self, event: events.ShardsNotOpened) -> list[Instruction]:
+        if event.epoch != self.shards.generation or not self.shards.opening:
+            return []
+        return self._start_over(f"the copies of shards {event.shards} are gone: {event.error}", event.now_s)
 
     def _on_shards_taken(self, event: events.ShardsTaken) -> list[Instruction]:
         if self.members.process(event.node, event.address) is None or not self.shards.taken(event.shards, event.epoch):
             return []
         self.members.settle(self._busy)
-        return self._maps() + self._clear() + self._dispatch(event.now_s)
+        return self._maps() + self._adapt(event.now_s) + self._dispatch(event.now_s)
+
+    def _on_backed_up(self, event: events.BackedUp) -> list[Instruction]:
+        if not self.tiers.backups.backed_up(event.address, event.number, event.shards, event.now_s):
+            return []
+        self.members.settle(self._busy)
+        return self._keep(event.now_s) + self._adapt(event.now_s)
 
     def _maps(self) -> list[Instruction]:
         """Return the orders that tell everybody the map."""
@@ -228,7 +300,7 @@ class Controller:
         if self._saving is not None:
             return []
         self.limits.stop_reason = reason
-        if self.book is None or not (self._begun or self._restored):  # there is nothing to save
+        if self.book is None or not (self._begun or self._recovery.restored):  # there is nothing to save
             self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
             return []
         self.limits.end_at(max(self.book.common, self.book.last_dispatched))
@@ -242,6 +314,7 @@ class Controller:
         """End with `result`; whether the job was stopped is what the result says, here and in the manifest alike."""
         stopped = result.get("stopped")
         self.result, self.lost_micro_tasks = result, 0
+        self.members.settle(lambda name: False)  # nothing is served any more
         self.state, self.reason = ("finished", reason) if stopped is None else ("stopped", str(stopped))
 
     # -- the model is saved ---------------------------------------------------------------------------------------
@@ -254,13 +327,10 @@ class Controller:
         return [self._saving.order]
 
     def _keep(self, now_s: float) -> list[Instruction]:
-        """Order a checkpoint of the common clock, if one is due."""
-        book = self.book
-        if not self._begun or self._saving is not None or book is None or self.config is None:
+        """Order a checkpoint, if one is due."""
+        if not self.training or self.shards.opening or self._saving is not None:
             return []
-        if not self.checkpoints.take(book.common, now_s):
-            return []
-        return [SaveCheckpoint(self.config, book.common, self.shards.owners, summary(self, now_s))]
+        return self._recovery.keep(now_s, lambda clock: summary(self, now_s, clock))
 
     def _on_effects_missing(self, lost: int) -> list[Instruction]:
         self.lost_micro_tasks = lost
@@ -270,6 +340,8 @@ class Controller:
         saving = self._saving
         if saving is None:
             return []
+        if saving.without_shards and not event.fatal:
+            return self._recover(saving.without_shards, event.now_s)
         if not saving.failed(event.error, event.fatal, event.now_s):
             return self._fail(saving.reason)
         self.reason = saving.reason
@@ -304,9 +376,9 @@ class Controller:
 
     def _on_unfit(self, event: events.NodeUnfit) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
-        if node is None or node.state not in ("joining", "ready"):
+        if node is None or node.state not in ("joining", "ready", "leaving"):
             return []
-        node.state, node.error = "unfit", event.error
+        node.state, node.error = "draining" if node.state == "leaving" else "unfit", event.error
         return self._without_the_unfit(event.now_s)
 
     def _without_the_unfit(self, now_s: float) -> list[Instruction]:
@@ -318,27 +390,49 @@ class Controller:
     def _on_notice(self, event: events.NoticeReceived) -> list[Instruction]:
         if not self.members.notice(event.node, event.seconds_left, event.about):
             return []
-        return self._drain((event.node,), event.seconds_left, event.now_s)
+        self.members.drain((event.node,), event.now_s + event.seconds_left, works_on=True)
+        self.members.settle(self._busy)
+        return self._end_work(event.now_s) or self._go_on(event.now_s)
 
     def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
         self.members.drain(names, now_s + seconds)
         self.members.settle(self._busy)
         return self._go_on(now_s)
 
-    def may_leave(self, names: Collection[str]) -> bool:
-        """Return whether these nodes can go: what they serve, somebody else can."""
-        others = [node for node in self.members.able_to_serve if node.name not in names]
-        return bool(others) or not any(self.shards.serves(name) for name in names)
+    def _end_work(self, now_s: float) -> list[Instruction]:
+        """Return what follows where nodes that are leaving are to be given no new work; nothing where they can work on."""
+        clock_s = max(self.progress.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
 
-    def _clear(self) -> list[Instruction]:
-        """Move the shards of those who are to go, if somebody can take them; not while the model is gathered."""
-        if not self._begun or self._saving is not None or self.config is None:
+        def is_time(node: NodeRecord) -> bool:
+            hand_over_s = self.tiers.backups.took_s if self.tiers.holds(node.name) else 0.0
+            return node.until_s is None or now_s >= work_until_s(node.until_s, clock_s, hand_over_s)
+
+        if not self.members.end_work(is_time):
             return []
-        leaving = {node.name for node in self.members.in_state("draining")}
-        return [*self.shards.clear(self.config, leaving, self.members.able_to_serve)]
+        self.members.settle(self._busy)
+        return self._go_on(now_s)
+
+    def may_leave(self, names: Collection[str]) -> bool:
+        """Return whether these nodes can go: what they serve and keep, other reliable nodes can."""
+        others = [node for node in self.members.able_to_serve if node.name not in names]
+        return bool(others) or not any(self.must_stay(name) for name in names)
+
+    def must_stay(self, name: str) -> bool:
+        """Return whether a node is to stay as long as it is the last of the reliable ones: it serves or keeps shards."""
+        node = self.members.nodes.get(name)
+        return node is not None and node.tier == "reliable" and self.tiers.holds(name)
+
+    def _adapt(self, now_s: float, between: bool = False) -> list[Instruction]:
+        """Bring shards and copies to where they should be; not while the model is gathered.
+
+        `between`: a clock has just become common.
+        """
+        if not self._begun or self._saving is not None or self.config is None or self.book is None:
+            return []
+        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, between or not self.book.running)
 
     def _busy(self, name: str) -> bool:
-        return self.shards.serves(name) or (self.book is not None and self.book.running_on(name) > 0)
+        return self.tiers.holds(name) or (self.book is not None and self.book.running_on(name) > 0)
 
     def _on_lost(self, event: events.NodeLost) -> list[Instruction]:
         node = self.members.at(event.address)
@@ -347,27 +441,55 @@ class Controller:
         self.members.lose(node)
         if self.state in ENDED or self.book is None:
             return []
-        if self.shards.serves(node.name):
-            if self._begun:
-                reason = f"reliable node {node.name} is gone and with it the shards it served: {event.reason}"
-                late = self._saving is not None and self._saving.lose_shards(reason)
-                return [] if late else self._fail(reason)
-            self.shards.abandon()
         self.book.give_up(node.name)
-        return self._go_on(event.now_s)
+        if not self.tiers.lose(node):
+            return self._go_on(event.now_s)
+        reason = f"node {node.name} is gone and with it the shards it served: {event.reason}"
+        if self._saving is not None and self._saving.lose_shards(reason):
+            return self.members.replan(self._begun)  # the try under way may have them already
+        return self._recover(reason, event.now_s)
 
     def _go_on(self, now_s: float) -> list[Instruction]:
         """Return what follows from a change of the nodes."""
-        return self.members.replan(self._begun) + self._begin(now_s) + self._clear() + self._dispatch(now_s)
+        if self.config is not None and self._begun:
+            self.tiers.choose_stage(self.config, self.members)
+        return self.members.replan(self._begun) + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
+
+    # -- going back -----------------------------------------------------------------------------------------------
+
+    def _recover(self, reason: str, now_s: float) -> list[Instruction]:
+        """Have all go back to the last common clock of which every shard is left somewhere."""
+        assert self.config is not None
+        if self.progress.started_s is None:  # nothing was done yet
+            self.tiers.abandon(self.members)
+            return self._go_on(now_s)
+        self.tiers.choose_stage(self.config, self.members)
+        orders = self._recovery.to_copies(reason) if self._begun else None
+        if orders is None:
+            return self._start_over(reason, now_s)
+        self._gone_back()
+        return orders + self.members.replan(self._begun)
+
+    def _start_over(self, reason: str, now_s: float) -> list[Instruction]:
+        """Have all go back to the last checkpoint, or to the beginning, as soon as somebody can serve."""
+        self._recovery.to_checkpoint(reason)
+        self._begun, self.asked_s = False, now_s
+        self._gone_back()
+        self.state = "waiting"
+        return self._go_on(now_s)
+
+    def _gone_back(self) -> None:
+        self._saving, self.reason = None, self.rollbacks[-1][1]
+        self.members.settle(self._busy)
 
     # -- work -----------------------------------------------------------------------------------------------------
 
     def _dispatch(self, now_s: float) -> list[Instruction]:
         """Dispatch whatever may run. At the end: gather the model."""
         book, dispatcher, limits = self.book, self._dispatcher, self.limits
-        if not self._begun or book is None or dispatcher is None or self._saving is not None:
+        if not self._begun or book is None or dispatcher is None or self._saving is not None or self.shards.opening:
             return []
-        ready = {node.name: node for node in self.members.in_state("ready")}
+        ready = {node.name: node for node in self.members.in_state("ready", "leaving")}
         working = bool(ready) or bool(book.running)
         if limits.stop_reason is not None and not working:
             limits.end_at(book.common)  # nobody is left to complete the clock under way
@@ -376,7 +498,9 @@ class Controller:
         self.state = "running" if working else "waiting"
         aside = self.members.set_aside
         self.reason = "" if working else f"no node is left to work{aside and f' ({aside})'}; goes on when one joins"
-        return [*dispatcher.orders(self.members.placement, ready, limits.limit, self.shards.version)]
+        return [
+            *dispatcher.orders(self.members.placement, ready, limits.limit, self.shards.version, self.shards.generation)
+        ]
 
     def _on_batch_done(self, event: events.BatchDone) -> list[Instruction]:
         book, node = self.book, self.members.process(event.node, event.address)
@@ -390,8 +514,8 @@ class Controller:
         self.progress.close(range(before + 1, book.common + 1), event.now_s, self.stage)
         self.members.settle(self._busy)
         # First the state that is to be kept: once the next clock is dispatched, its servers move on.
-        kept = self._keep(event.now_s) if book.common > before else []
-        return kept + self._dispatch(event.now_s)
+        kept = self._keep(event.now_s) + self._adapt(event.now_s, between=True) if book.common > before else []
+        return kept + (self._end_work(event.now_s) or self._dispatch(event.now_s))
 
     def _on_batch_failed(self, event: events.BatchFailed) -> list[Instruction]:
         if self._dispatcher is None or self.members.process(event.node, event.address) is None:
@@ -406,7 +530,9 @@ class Controller:
 
     def _on_node_failed(self, event: events.NodeFailed) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
-        if node is None or (node.state not in ("joining", "ready", "unfit") and not self.shards.serves(node.name)):
+        if node is None or (
+            node.state not in ("joining", "ready", "leaving", "unfit") and not self.shards.serves(node.name)
+        ):
             return []
         return self._fail(f"node {event.node}: {event.error}")
 
@@ -415,12 +541,13 @@ class Controller:
         if book is None or config is None or self._dispatcher is None:
             return []
         self._dispatcher.tick()
+        ended = self._end_work(event.now_s)
         for name in self.members.overdue(event.now_s):
             book.give_up(name)
         self.members.settle(self._busy)
         if self._saving is not None:
-            return [*self._saving.due(event.now_s)]
+            return [*ended, *self._saving.due(event.now_s)]
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.limits.ending:
             self.limits.end_at(max(book.common, book.last_dispatched))
-        return self._begin(event.now_s) + self._clear() + self._dispatch(event.now_s)
+        return ended + self._begin(event.now_s) + self._adapt(event.now_s) + self._dispatch(event.now_s)

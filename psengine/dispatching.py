@@ -12,7 +12,6 @@ from psengine.drivers.ssp import SspDriver
 from psengine.events import BatchFailed
 from psengine.instructions import Dispatch
 from psengine.microtasks import MicroTaskBook
-from psengine.model import TaskKey
 from psengine.nodes import NodeRecord
 from psengine.plan import Placement
 
@@ -26,9 +25,18 @@ class Dispatcher:
         self._held_back: set[int] = set()
 
     def orders(
-        self, placement: Placement, ready: Mapping[str, NodeRecord], limit: int | None, map_version: int
+        self,
+        placement: Placement,
+        ready: Mapping[str, NodeRecord],
+        limit: int | None,
+        map_version: int,
+        generation: int,
     ) -> list[Dispatch]:
         """Dispatch whatever may run: one message a node and clock.
+
+        With stale reads a node that runs something is sent nothing, and others only what is of their earliest clock: they
+        work off batches one after the other, each reads and pushes for itself, and a partition that has fallen behind
+        the node's others would else be a batch of its own for ever.
 
         Parameters
         ----------
@@ -36,17 +44,21 @@ class Dispatcher:
             {name: node}; it has every owner in `placement`.
         limit : int or None
             No clock after this one is begun.
-        map_version : int
-            Version of the shard map that the nodes must have.
+        map_version, generation : int
+            Version and generation of the shard map that the nodes must have.
         """
         book, driver = self._book, self._driver
+        completed_by = book.completed_by
         groups: dict[tuple[str, int], list[int]] = {}
         for partition, clock in driver.ready(book.done, book.running, limit):
             owner = placement.owner[partition]
             if owner is not None and partition not in self._held_back:
                 groups.setdefault((owner, clock), []).append(partition)
         out = []
+        first = {name: min(clock for of, clock in groups if of == name) for name, _ in groups}
         for (name, clock), partitions in groups.items():
+            if driver.staleness and (clock > first[name] or book.running_on(name)):
+                continue
             self._batches += 1
             out.append(
                 Dispatch(
@@ -54,10 +66,13 @@ class Dispatcher:
                     address=ready[name].address,
                     batch=self._batches,
                     clock=clock,
-                    tasks=tuple(TaskKey(p, book.start(p, clock, name)) for p in partitions),
+                    tasks=tuple(book.key(p, clock, name) for p in partitions),
                     parent_clock=driver.parent_clock(book.done, book.completions),
                     committed=book.common,
                     map_version=map_version,
+                    generation=generation,
+                    completed_by=completed_by,
+                    goes_on=driver.staleness == 0 and (limit is None or clock < limit),
                 )
             )
         return out

@@ -47,11 +47,46 @@ class NodeReady:
 
 @dataclass(frozen=True)
 class ShardsOpened:
-    """The node serves `shards`."""
+    """The node serves `shards` under `epoch`."""
 
     node: str
     address: str
     shards: tuple[int, ...]
+    epoch: int
+    now_s: float
+
+
+@dataclass(frozen=True)
+class ShardsNotOpened:
+    """The node could not have the copies of `shards` that it was to go on from, under `epoch`."""
+
+    node: str
+    address: str
+    shards: tuple[int, ...]
+    epoch: int
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class BackedUp:
+    """A server has copied `shards`, in the round `number`: it has a copy of its own, and so has their keeper."""
+
+    node: str
+    address: str
+    number: int
+    shards: tuple[int, ...]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NotBackedUp:
+    """A server could not copy its shards in the round `number`: it, or a keeper, was not ready for it."""
+
+    node: str
+    address: str
+    number: int
+    error: str
     now_s: float
 
 
@@ -90,10 +125,30 @@ class BatchDone:
 
 
 @dataclass(frozen=True)
+class BytesMoved:
+    """The process at `address` has moved so many bytes since it began, by kind (see `traffic`)."""
+
+    address: str
+    moved: Mapping[str, int]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The model of `clock` was evaluated, as ordered in `generation`; `metrics` by name, None where it could not be."""
+
+    clock: int
+    generation: int
+    metrics: Mapping[str, float | None] | None
+    now_s: float
+
+
+@dataclass(frozen=True)
 class BatchFailed:
     """Micro-tasks of one clock that a node could not do.
 
-    `fatal`: doing them again elsewhere is useless (the application raised).
+    `fatal`: doing them again elsewhere is useless (the application raised). `unreachable` is the address of the server that
+    did not answer, where that was the reason.
     """
 
     node: str
@@ -103,6 +158,7 @@ class BatchFailed:
     error: str
     fatal: bool
     now_s: float
+    unreachable: str = ""
 
 
 @dataclass(frozen=True)
@@ -213,9 +269,9 @@ class CheckpointRequested:
 
 @dataclass(frozen=True)
 class CheckpointSaved:
-    """The committed state of `clock` is in the blob store, whole."""
+    """A checkpoint is in the blob store, whole."""
 
-    clock: int
+    checkpoint: Checkpoint
     now_s: float
 
 
@@ -243,9 +299,14 @@ Event = (
     | NodeJoined
     | NodeReady
     | ShardsOpened
+    | ShardsNotOpened
+    | BackedUp
+    | NotBackedUp
     | ShardsTaken
     | ShardsNotTaken
     | BatchDone
+    | BytesMoved
+    | Evaluated
     | BatchFailed
     | NodeFailed
     | NodeUnfit

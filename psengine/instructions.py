@@ -12,8 +12,20 @@ from psengine.model import JobConfig, TaskKey
 
 
 @dataclass(frozen=True)
+class Kept:
+    """The copies of a whole round of backups: its number, the common clock that they are of, and (shard, address of its keeper)."""
+
+    number: int
+    clock: int
+    at: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
 class OpenShards:
-    """Create these shards, with their initial values or those of `checkpoint`, and serve them under `epoch`."""
+    """Create these shards and serve them under `epoch`, which begins a new generation.
+
+    Their values are the initial ones, those of `checkpoint`, or those that were `kept`.
+    """
 
     node: str
     address: str
@@ -21,13 +33,15 @@ class OpenShards:
     shards: tuple[int, ...]
     epoch: int
     checkpoint: Checkpoint | None = None
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True)
 class TakeShards:
     """Take these shards over from the server that has them, and serve them under `epoch` from then on.
 
-    `served_under` is, for each of them, the epoch under which the server at `from_address` has it.
+    `served_under` is, for each of them, the epoch under which the server at `from_address` has it. The effects of the clocks
+    up to `committed` travel as one state; only those of later clocks do block by block.
     """
 
     node: str
@@ -37,6 +51,25 @@ class TakeShards:
     shards: tuple[int, ...]
     served_under: tuple[int, ...]
     epoch: int
+    committed: int = 0
+
+
+@dataclass(frozen=True)
+class BackUp:
+    """Copy the committed state of `clock` of these shards, in the background, each to its keeper; answer with what became of it.
+
+    `whole` is the number of the last whole round: what was copied before it may be dropped. An empty address of a keeper
+    means that there is none. The answer is `BackedUp` or `NotBackedUp`.
+    """
+
+    node: str
+    address: str
+    number: int
+    whole: int
+    clock: int
+    shards: tuple[int, ...]
+    epochs: tuple[int, ...]
+    keepers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -51,12 +84,13 @@ class ShardOwner:
 
 @dataclass(frozen=True)
 class UpdateShardMap:
-    """Use this map from now on."""
+    """Use this map from now on. What was begun in an earlier `generation` is of no use any more: all have gone back."""
 
     node: str
     address: str
     version: int
     owners: tuple[ShardOwner, ...]
+    generation: int
 
 
 @dataclass(frozen=True)
@@ -76,6 +110,9 @@ class Dispatch:
 
     `parent_clock` counts the completions that must be visible; every effect of the clocks up to `committed` is on the
     servers, and they may fold them.
+
+    `completed_by` is the attempt under which each of the partitions completed `committed`, where they all did under the
+    same one and none has gone further, else 0. `goes_on`: the node may begin its next clock ahead of the order for it.
     """
 
     node: str
@@ -86,6 +123,9 @@ class Dispatch:
     parent_clock: int
     committed: int
     map_version: int
+    generation: int
+    completed_by: int = 0
+    goes_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,13 +143,27 @@ class GatherModel:
 
 @dataclass(frozen=True)
 class SaveCheckpoint:
-    """Collect the shards at `committed` and write them down; answer with `CheckpointSaved` or `CheckpointFailed`."""
+    """Collect the shards at `committed` and write them down; answer with `CheckpointSaved` or `CheckpointFailed`.
+
+    `from_keepers`: `owners` are those who keep the shards' copies, with the round in place of the epoch.
+    """
 
     config: JobConfig
     committed: int
     owners: tuple[ShardOwner, ...]
     summary: dict[str, object]
+    from_keepers: bool = False
 
 
-Instruction = OpenShards | TakeShards | UpdateShardMap | LoadPartitions | Dispatch | GatherModel | SaveCheckpoint
-NodeInstruction = OpenShards | TakeShards | UpdateShardMap | LoadPartitions | Dispatch
+@dataclass(frozen=True)
+class Evaluate:
+    """Collect what the shards marked at `clock` and evaluate it, beside the training; answer with `Evaluated`."""
+
+    config: JobConfig
+    clock: int
+    owners: tuple[ShardOwner, ...]
+    generation: int
+
+
+NodeInstruction = OpenShards | TakeShards | BackUp | UpdateShardMap | LoadPartitions | Dispatch
+Instruction = NodeInstruction | GatherModel | SaveCheckpoint | Evaluate

@@ -7,11 +7,12 @@ It knows neither micro-tasks nor how the job stands: what runs where, it is told
 | joining | it loads the partitions that it was asked for |
 | ready | it may own partitions |
 | unfit | it cannot load (its disk is full, its network is away): it owns nothing, and may still serve shards, unless its code is another |
+| leaving | it was told to go and works on, for there is time (`notices`): it owns what it owned, and is to serve nothing |
 | draining | it was told to go and finishes what it runs |
 | drained | nothing runs on it and it serves nothing: it can go |
 | lost | its process went before that |
 
-Invariants: owners are ready nodes; a name stands for one process at a time, told by its address.
+Invariants: owners are ready or leaving nodes; a name stands for one process at a time, told by its address.
 
 Source: Proteus (EuroSys 2017), 3.3.
 """
@@ -24,7 +25,7 @@ from typing import Any
 from psengine.instructions import Instruction, LoadPartitions
 from psengine.model import JobConfig, Tier
 from psengine.nodes import NodeRecord
-from psengine.plan import Owners, Placement, balance, switch, take_over
+from psengine.plan import Owners, Placement, balance, switch, take_over, tidied
 
 
 class Membership:
@@ -39,6 +40,8 @@ class Membership:
         self.target: Owners = ()
         #: eviction notices, the first one of each process, as the status tells them
         self.notices: list[dict[str, object]] = []
+        #: the tier whose nodes are to work no more: in stage 3 the reliable one
+        self.resting: Tier | None = None
         self._config: JobConfig | None = None
 
     def adopt(self, config: JobConfig) -> None:
@@ -81,17 +84,19 @@ class Membership:
         tier = [node for node in self.nodes.values() if node.tier == "reliable" and not node.gone]
         return self._config is not None and len(tier) >= self._config.n_reliable > sum(map(self._serves, tier))
 
-    def servers(self, patient: bool) -> list[NodeRecord]:
+    def servers(self, patient: bool, few: bool = False) -> list[NodeRecord]:
         """Return the nodes to open the shards on; none while more of them, or somebody to work, are waited for.
 
         Parameters
         ----------
         patient : bool
             Whether nodes that still load are waited for.
+        few : bool
+            Whether fewer than the job's reliable nodes will do, as long as there is one.
         """
         servers = self.able_to_serve
-        few = self._config is None or len(servers) < self._config.n_reliable
-        if few or (patient and self.in_state("joining")) or not self.in_state("ready"):
+        wanted = 1 if few or self._config is None else self._config.n_reliable
+        if len(servers) < wanted or (patient and self.in_state("joining")) or not self.in_state("ready"):
             return []  # the unfit could serve, but not work
         return servers
 
@@ -137,15 +142,27 @@ class Membership:
             self.notices.append({"node": name, "seconds_left": seconds_left, "seq": seq, "about": about})
         return True
 
-    def drain(self, names: Iterable[str], until_s: float) -> None:
-        """Let nodes finish what they run, by `until_s` at the latest; unknown and gone ones are left out."""
+    def drain(self, names: Iterable[str], until_s: float, works_on: bool = False) -> None:
+        """Let nodes finish what they run, by `until_s` at the latest; unknown and gone ones are left out.
+
+        `works_on`: those that are ready work on, until they are told otherwise (`end_work`).
+        """
         for name in names:
             node = self.nodes.get(name)
             if node is None or node.gone:
                 continue
             node.until_s = until_s if node.until_s is None else min(until_s, node.until_s)
-            if node.state in ("joining", "ready", "unfit"):
+            if works_on and node.state in ("ready", "leaving"):
+                node.state = "leaving"
+            elif node.state in ("joining", "ready", "leaving", "unfit"):
                 node.state = "draining"
+
+    def end_work(self, is_time: Callable[[NodeRecord], bool]) -> bool:
+        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any."""
+        over = [node for node in self.in_state("leaving") if is_time(node)]
+        for node in over:
+            node.state = "draining"
+        return bool(over)
 
     def overdue(self, now_s: float) -> list[str]:
         """Return the draining nodes whose time is over."""
@@ -170,8 +187,10 @@ class Membership:
         config = self._config
         if config is None:
             return []
-        candidates = self.in_state("joining", "ready")
-        ready = [node.seat for node in self.in_state("ready")]
+        candidates = [node for node in self.in_state("joining", "ready") if node.tier != self.resting]
+        ready = [
+            node.seat for node in self.in_state("ready", "leaving")
+        ]  # those who are to rest work until others have loaded
         if begun:
             self.placement = take_over(self.placement, ready)
         names = {node.name for node in candidates}
@@ -180,8 +199,14 @@ class Membership:
             for owner, planned in zip(self.placement.owner, self.target, strict=True)
         )
         self.target = balance(held, [node.seat for node in candidates])
+        if begun and not any(node.state in ("joining", "draining") and not node.gone for node in self.nodes.values()):
+            self.target = tidied(self.target, [node.seat for node in candidates])
         if begun:
-            self.placement = switch(self.placement, self.target, ready)
+            leaving = {
+                node.name for node in self.in_state("leaving")
+            }  # they keep what they own while they can work on it
+            now = tuple(o if o in leaving else t for o, t in zip(self.placement.owner, self.target, strict=True))
+            self.placement = switch(self.placement, now, ready)
         loads: list[Instruction] = []
         for node in candidates:
             share = frozenset(p for p, owner in enumerate(self.target) if owner == node.name)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psengine.clocks import common_clock
+from psengine.model import TaskKey
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,13 @@ class MicroTaskBook:
         self.running: dict[int, Running] = {}
         #: {partition: (clock, attempt) of its latest dispatch}
         self._latest: dict[int, tuple[int, int]] = {}
+        #: the highest clock that each partition was ever dispatched in
+        self._reached: dict[int, int] = {}
+        #: attempts are counted from here: after all have gone back, those of before are the lower ones
+        self._base = 0
+        self._highest = 0
+        #: {partition: the attempt that completed its last clock}; not known at the beginning
+        self._completed_by: dict[int, int] = {}
         self.completions = clock * n_partitions
         #: dispatches beyond the first of a micro-task
         self.repeated = 0
@@ -43,20 +51,38 @@ class MicroTaskBook:
         return common_clock(self.done)
 
     @property
+    def completed_by(self) -> int:
+        """The attempt under which every partition completed the common clock.
+
+        0 where that is not known, where they were several, and where one has completed a later clock already.
+        """
+        attempts = set(self._completed_by.values())
+        if len(self._completed_by) < len(self.done) or len(attempts) > 1 or max(self.done) > self.common:
+            return 0
+        return attempts.pop()
+
+    @property
     def last_dispatched(self) -> int:
         """The highest clock that any partition was dispatched in."""
-        return max((clock for clock, _ in self._latest.values()), default=0)
+        return max(self._reached.values(), default=0)
 
     def start(self, partition: int, clock: int, node: str) -> int:
-        """Note a dispatch and return its attempt number (1 for the first)."""
+        """Note a dispatch and return its attempt number (1 for the first, as long as nobody has gone back)."""
         if partition in self.running or clock != self.done[partition] + 1:
             raise ValueError(f"partition {partition} cannot start clock {clock}")
         last_clock, last_attempt = self._latest.get(partition, (0, 0))
-        attempt = last_attempt + 1 if last_clock == clock else 1
+        attempt = last_attempt + 1 if last_clock == clock else self._base + 1
         self._latest[partition] = (clock, attempt)
+        self._highest = max(attempt, self._highest)
         self.running[partition] = Running(clock, attempt, node)
-        self.repeated += attempt > 1
+        self.repeated += clock <= self._reached.get(partition, 0)
+        self._reached[partition] = max(clock, self._reached.get(partition, 0))
         return attempt
+
+    def key(self, partition: int, clock: int, node: str) -> TaskKey:
+        """Note a dispatch (`start`) and return what the node is told of it."""
+        after = self._completed_by.get(partition, 0)
+        return TaskKey(partition, self.start(partition, clock, node), after)
 
     def complete(self, partition: int, clock: int, attempt: int) -> bool:
         """Note a completion; return False when it is late, repeated or superseded and changes nothing."""
@@ -66,8 +92,21 @@ class MicroTaskBook:
             return False
         del self.running[partition]
         self.done[partition] = clock
+        self._completed_by[partition] = attempt
         self.completions += 1
         return True
+
+    def roll_back(self, clock: int) -> None:
+        """Go to the common clock `clock`: what comes after it is to be done, or done again, under higher attempts.
+
+        It is an earlier one, but for a checkpoint of a clock that all have gone back from since.
+        """
+        self._base = self._highest
+        self._latest.clear()
+        self._completed_by.clear()
+        self.running.clear()
+        self.done = [clock] * len(self.done)
+        self.completions = clock * len(self.done)
 
     def give_up(self, node: str) -> list[int]:
         """Forget what runs on `node`, so that it is dispatched anew under a higher attempt; return the partitions."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from psengine.stages import Stage
+
 Tier = Literal["reliable", "transient"]
 TIERS: tuple[Tier, ...] = ("reliable", "transient")
 
@@ -22,13 +24,15 @@ class JobError(ValueError):
 class TableSpec:
     """A named table of rows, the unit of Litz's and AgileML's storage.
 
-    `dtype` is a NumPy name; rows are contiguous in memory.
+    `dtype` is a NumPy name; rows are contiguous in memory. `own`: each row is read and written by the micro-tasks of one
+    partition alone, as what Litz calls the state of an executor.
     """
 
     name: str
     n_rows: int
     n_cols: int
     dtype: str = "float32"
+    own: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,12 @@ class JobConfig:
         How long the start waits for joined nodes that still load; after that it begins with those that are ready.
     checkpoint_s : float or None
         Real seconds between two checkpoints of the committed state; None: only when asked for.
+    stage : 1, 2, 3 or None
+        AgileML's stage, for good; None: by the ratio of transient to reliable nodes.
+    stage_2_above, stage_3_above : float
+        The ratios above which stages 2 and 3 hold.
+    evaluate_every : int or None
+        Clocks between two evaluations on the held-out data; None: only of the model at the end.
     code_sha256 : str
         Digest of the file that holds the application, which every process must have; empty: it is installed.
     """
@@ -74,6 +84,10 @@ class JobConfig:
     n_reliable: int = 1
     start_patience_s: float = 10.0
     checkpoint_s: float | None = None
+    stage: Stage | None = None
+    stage_2_above: float = 1.0
+    stage_3_above: float = 15.0
+    evaluate_every: int | None = None
     code_sha256: str = ""
 
     def validate(self) -> None:
@@ -91,6 +105,15 @@ class JobConfig:
             raise JobError(f"max_seconds is {self.max_seconds}: it must be above 0")
         if self.checkpoint_s is not None and self.checkpoint_s <= 0:
             raise JobError(f"checkpoint_s is {self.checkpoint_s}: it must be above 0")
+        if self.evaluate_every is not None and self.evaluate_every < 1:
+            raise JobError(f"evaluate_every is {self.evaluate_every}: it must be at least 1")
+        if self.stage not in (None, 1, 2, 3):
+            raise JobError(f"stage is {self.stage}: it must be 1, 2, 3, or none to go by the nodes")
+        if not 0 <= self.stage_2_above <= self.stage_3_above:
+            raise JobError(
+                f"stage_2_above is {self.stage_2_above} and stage_3_above {self.stage_3_above}: "
+                "want ratios, the second no less than the first"
+            )
         if not re.fullmatch("([0-9a-f]{64})?", self.code_sha256):
             raise JobError(f"code_sha256 {self.code_sha256!r}: want 64 hexadecimal digits, or nothing")
 
@@ -121,10 +144,14 @@ class JobConfig:
 
 @dataclass(frozen=True)
 class TaskKey:
-    """One try at one micro-task: the work of one partition in one clock, and how often it was dispatched."""
+    """One try at one micro-task: the work of one partition in one clock, and how often it was dispatched.
+
+    `after` is the attempt that completed the partition's clock before, 0 where that is not known.
+    """
 
     partition: int
     attempt: int
+    after: int = 0
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from psengine.model import Tier
 from psengine.plan import Seat
 
 #: what each means stands in `membership`
-NodeState = Literal["joining", "ready", "unfit", "draining", "drained", "lost"]
+NodeState = Literal["joining", "ready", "leaving", "unfit", "draining", "drained", "lost"]
 
 
 @dataclass

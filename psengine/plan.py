@@ -4,6 +4,9 @@ Each partition has an owner and a previous owner that still holds it loaded; whe
 takes over without touching storage. Ownership switches only to nodes that hold the partition, except for orphans: a
 partition whose owner is gone goes to somebody at once, who loads it on demand if nobody left holds it.
 
+Where nodes come and go one by one, partitions come apart: each node has some here and some there, and has as many sums to
+send. When nobody is about to come or go, whole runs are made of them again (`tidied`).
+
 Source: Proteus (EuroSys 2017), 3.3 and Fig. 5.
 """
 
@@ -11,8 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 Owners = tuple[str | None, ...]
+
+#: Pieces to a node, on the average, up to which partitions are left as they are.
+_MOST_PIECES = 1.5
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,34 @@ def balance(owners: Owners, seats: Sequence[Seat]) -> Owners:
                 chosen = max(open_seats, key=lambda s: (s.node == before, room[s.node] / s.threads, -seats.index(s)))
                 room[chosen.node] -= 1
                 target[partition] = chosen.node
+    return tuple(target)
+
+
+def tidied(owners: Owners, seats: Sequence[Seat]) -> Owners:
+    """Return the owners wanted where everybody is to have one run of partitions, or `owners` where they nearly have.
+
+    Each seat has as many as before. A run goes to whoever has most of it loaded, the first one first.
+
+    Parameters
+    ----------
+    owners : tuple of str or None, length n_partitions
+        All of them among `seats`; where one is None, nothing is changed.
+    seats : sequence of Seat
+        Nodes that may own partitions, in the order in which they joined.
+    """
+    pieces = sum(here != before for here, before in pairwise((None, *owners)))
+    if None in owners or pieces <= _MOST_PIECES * len(seats):
+        return owners
+    room = {seat.node: owners.count(seat.node) for seat in seats}
+    left, target = list(seats), list(owners)
+    low = 0
+    while left:
+        # Of equals the first one that joined: `max` returns the first that it meets.
+        chosen = max(left, key=lambda s: len(s.holds.intersection(range(low, low + room[s.node]))))
+        left.remove(chosen)
+        high = low + room[chosen.node]
+        target[low:high] = [chosen.node] * (high - low)
+        low = high
     return tuple(target)
 
 

@@ -14,7 +14,7 @@ from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 from psengine.agent import Loader, NodeAgent, ShardLoader
 from psengine.instructions import NodeInstruction
 from psengine.model import Tier
-from psengine.transport import DaskTransport, pack
+from psengine.transport import DaskTransport, Transport, pack
 
 #: key of what a worker says of itself when it registers
 HELLO = "proteus"
@@ -26,12 +26,23 @@ def hello(node: str, tier: Tier, threads: int, code_sha256: str = "") -> dict[st
 
 
 class AgentPlugin(WorkerPlugin):
-    """Hosts the node's agent in its Dask worker. `told_to_close` is set when the controller ends the node."""
+    """Hosts the node's agent in its Dask worker. `told_to_close` is set when the controller ends the node.
+
+    `transport` makes the worker's way to its peers.
+    """
 
     name = "proteus-agent"
 
-    def __init__(self, node: str, threads: int, loader: Loader, shard_loader: ShardLoader) -> None:
+    def __init__(
+        self,
+        node: str,
+        threads: int,
+        loader: Loader,
+        shard_loader: ShardLoader,
+        transport: Callable[[Worker], Transport] = DaskTransport,
+    ) -> None:
         self._node, self._threads, self._loader, self._shard_loader = node, threads, loader, shard_loader
+        self._transport = transport
         self.agent: NodeAgent | None = None
         self.told_to_close = False
 
@@ -41,7 +52,7 @@ class AgentPlugin(WorkerPlugin):
             self._node,
             worker.address,
             worker.scheduler.address,
-            DaskTransport(worker),
+            self._transport(worker),
             self._loader,
             self._shard_loader,
             self._threads,
@@ -49,8 +60,8 @@ class AgentPlugin(WorkerPlugin):
         agent.start()
         self.agent = agent
 
-        async def instruct(instruction: NodeInstruction) -> str:
-            agent.instruct(instruction)
+        async def instruct(instruction: NodeInstruction, number: int) -> str:
+            agent.instruct(instruction, number)
             return "ok"
 
         async def push(**message: Any) -> Any:
@@ -59,15 +70,30 @@ class AgentPlugin(WorkerPlugin):
             await agent.server.arrived(message["epochs"])
             return pack(agent.server.push(**message))
 
-        async def pull(epochs: dict[int, int], committed: int, exact: bool) -> Any:
+        async def pull(epochs: dict[int, int], committed: int, exact: bool, rows: dict[int, Any] | None = None) -> Any:
             await agent.server.arrived(_by_shard(epochs))
-            return pack(agent.server.pull(_by_shard(epochs), committed, exact))
+            wanted = None if rows is None else _by_shard(rows)
+            return pack(agent.server.pull(_by_shard(epochs), committed, exact, wanted))
+
+        async def pull_ahead(epochs: dict[int, int], clock: int, rows: dict[int, Any] | None = None) -> Any:
+            wanted = None if rows is None else _by_shard(rows)
+            return pack(await agent.server.pull_ahead(_by_shard(epochs), clock, wanted))
 
         async def gather(epochs: dict[int, int], committed: int) -> Any:
             return pack(agent.server.gather(_by_shard(epochs), committed))
 
-        async def hand_over(epochs: dict[int, int], to_node: str, to_address: str, epoch: int) -> Any:
-            return pack(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch))
+        async def marked(epochs: dict[int, int], clock: int) -> Any:
+            return pack(agent.server.marked(_by_shard(epochs), clock))
+
+        async def hand_over(epochs: dict[int, int], to_node: str, to_address: str, epoch: int, committed: int) -> Any:
+            return pack(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed))
+
+        async def keep(number: int, whole: int, states: dict[int, Any]) -> str:
+            agent.copies.put(number, whole, _by_shard(states), keeper=True)
+            return "ok"
+
+        async def kept(shards: list[int], number: int) -> Any:
+            return pack({"states": agent.copies.get(shards, number)})
 
         async def close() -> str:
             self.told_to_close = True
@@ -78,8 +104,12 @@ class AgentPlugin(WorkerPlugin):
             proteus_instruct=instruct,
             proteus_push=push,
             proteus_pull=pull,
+            proteus_pull_ahead=pull_ahead,
             proteus_gather=gather,
+            proteus_marked=marked,
             proteus_hand_over=hand_over,
+            proteus_keep=keep,
+            proteus_kept=kept,
             proteus_close=close,
         )
 

@@ -30,27 +30,35 @@ class Progress:
         self.kernel_seconds = 0.0
         #: completions of common clocks; those of later ones are not in a checkpoint, and would count twice after it
         self.done_by_tier: dict[str, int] = {"reliable": 0, "transient": 0}
+        #: how long the longest micro-task took, in seconds; None before any was done
+        self.longest_s: float | None = None
         #: when the training began (earlier by what a checkpoint had lasted); None before
         self.started_s: float | None = None
         self._seconds_before = 0.0
         self._last_common_s = 0.0
+        #: (kernel seconds, completions by tier) of the clocks that became common in this process
+        self._by_clock: dict[int, tuple[float, Counter[str]]] = {}
         self._stats: dict[int, dict[int, tuple[float, int]]] = {}
         self._tiers: dict[int, Counter[str]] = {}
         self._kernels: dict[int, dict[str, float]] = {}
 
     def begin(self, now_s: float) -> None:
-        """Note that the first clock is begun, or the first one after a checkpoint."""
-        self._last_common_s = now_s
-        self.started_s = now_s - self._seconds_before
+        """Note that the first clock is begun, or the first one after a checkpoint; only once."""
+        if self.started_s is None:
+            self._last_common_s = now_s
+            self.started_s = now_s - self._seconds_before
 
     def go_on(self, summary: Mapping[str, Any]) -> None:
         """Take over the figures of a checkpoint (see `Controller`), as if all of it had happened here."""
+        self._by_clock.clear()
         self.losses = losses_of(summary)
         self.clock_seconds = [float(seconds) for seconds in summary.get("seconds_by_clock", [])]
         self.clock_stages = [int(stage) for stage in summary.get("stage_by_clock", [])]
         self.kernel_seconds = float(summary["kernel_seconds"])
         self.done_by_tier = {str(tier): int(count) for tier, count in summary["micro_tasks_done"].items()}
         self._seconds_before = float(summary["seconds"])
+        if self.started_s is not None:
+            self._last_common_s = self.started_s + self._seconds_before
 
     def seconds(self, now_s: float) -> float:
         """Return how long the training has lasted; 0 before it began."""
@@ -59,6 +67,7 @@ class Progress:
     def add(self, node: NodeRecord, clock: int, done: Sequence[TaskStats]) -> None:
         """Note micro-tasks of one clock that `node` completed."""
         for stats in done:
+            self.longest_s = max(stats.kernel_s, self.longest_s or 0.0)
             self._stats.setdefault(clock, {})[stats.partition] = (stats.loss_sum, stats.examples)
             self._tiers.setdefault(clock, Counter())[node.tier] += 1
             kernels = self._kernels.setdefault(clock, {})
@@ -70,10 +79,47 @@ class Progress:
             parts = self._stats.pop(clock)
             examples = sum(parts[p][1] for p in sorted(parts))
             loss = sum(parts[p][0] for p in sorted(parts))
-            for tier, count in self._tiers.pop(clock).items():
+            tiers, kernel_s = self._tiers.pop(clock), max(self._kernels.pop(clock).values())
+            for tier, count in tiers.items():
                 self.done_by_tier[tier] += count
             self.losses.append((clock, loss / examples if examples else 0.0))
-            self.kernel_seconds += max(self._kernels.pop(clock).values())
+            self.kernel_seconds += kernel_s
+            self._by_clock[clock] = kernel_s, tiers
             self.clock_seconds.append(now_s - self._last_common_s)
             self.clock_stages.append(stage)
             self._last_common_s = now_s
+
+    def roll_back(self, clock: int) -> None:
+        """Forget the clocks after `clock`: they are done again. What they took is part of the next one's seconds."""
+        later = sum(1 for of, _ in self.losses if of > clock)
+        self._stats.clear()
+        self._tiers.clear()
+        self._kernels.clear()
+        if not later:
+            return
+        self._last_common_s -= sum(self.clock_seconds[-later:])
+        del self.losses[-later:], self.clock_seconds[-later:], self.clock_stages[-later:]
+        for of in [of for of in self._by_clock if of > clock]:
+            kernel_s, tiers = self._by_clock.pop(of)
+            self.kernel_seconds -= kernel_s
+            for tier, count in tiers.items():
+                self.done_by_tier[tier] -= count
+
+    def figures(self, clock: int, now_s: float) -> dict[str, Any]:
+        """Return what the job had come to at `clock`, the latest common one or one shortly before; JSON-able."""
+        later = sum(1 for of, _ in self.losses if of > clock)
+        keep = len(self.losses) - later
+        of_later = [self._by_clock[of] for of, _ in self.losses[keep:]]
+        seconds = self.seconds(now_s)
+        if later:
+            seconds = self.seconds(self._last_common_s) - sum(self.clock_seconds[-later:])
+        return {
+            "seconds": seconds,
+            "kernel_seconds": self.kernel_seconds - sum(kernel_s for kernel_s, _ in of_later),
+            "losses": [list(pair) for pair in self.losses[:keep]],
+            "seconds_by_clock": self.clock_seconds[: len(self.clock_seconds) - later],
+            "stage_by_clock": self.clock_stages[: len(self.clock_stages) - later],
+            "micro_tasks_done": {
+                tier: count - sum(tiers[tier] for _, tiers in of_later) for tier, count in self.done_by_tier.items()
+            },
+        }

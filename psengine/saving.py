@@ -20,13 +20,14 @@ class Saving:
         self.reason = ""
         self._tries = 1
         self._again_s: float | None = None  # None while a try is under way
-        self._lost: str | None = None
+        #: why no other try can help: the shards are gone; empty while they are there
+        self.without_shards = ""
 
     def failed(self, error: str, fatal: bool, now_s: float) -> bool:
         """Note that the try under way failed; return whether there will be another."""
         why = f"the model could not be saved: {error}"
-        if fatal or self._lost is not None or self._tries >= TRIES:
-            self.reason = self._lost or f"{why} (try {self._tries})"
+        if fatal or self._tries >= TRIES:
+            self.reason = f"{why} (try {self._tries})"
             return False
         self.reason = f"{why} (try {self._tries}; again soon)"
         self._again_s = now_s + 4.0 ** (self._tries - 1)
@@ -37,7 +38,7 @@ class Saving:
 
         It may have the shards already, and what it saves counts.
         """
-        self._lost = reason
+        self.without_shards = reason
         return self._again_s is None
 
     def due(self, now_s: float) -> list[GatherModel]:

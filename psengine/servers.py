@@ -18,13 +18,15 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from psengine.apps.base import App, initial_arrays
+from psengine.apps.base import App, RowSet, initial_arrays
 from psengine.instructions import ShardOwner
 from psengine.sharding import Arrays, Sharding
 from psengine.store import ShardState, ShardStore, StaleReadError
 from psengine.sums import Delta
 
 _WINDOW = 1024
+#: seconds that who reads ahead is let wait before he is told to ask again
+AHEAD_WAITS_S = 5.0
 
 
 class SequenceWindow:
@@ -52,33 +54,77 @@ class ShardServer:
     def __init__(self) -> None:
         self.stores: dict[int, ShardStore] = {}
         self.dropped: dict[str, int] = {"message": 0, "repeated": 0, "superseded": 0}
+        #: the state of each of these many clocks is marked (`marked`); None: of none
+        self.mark_every: int | None = None
         self._windows: dict[str, SequenceWindow] = {}
+        #: epoch at which all shards were opened for the last time; what is under an earlier one is of no use any more
+        self.generation = 0
         #: {shard: who has it now} of those that were handed over; their stores are frozen
         self._moved: dict[int, ShardOwner] = {}
         #: {shard: (epoch, set when it is here, or will not come)} of those that are on their way
         self._arriving: dict[int, tuple[int, asyncio.Event]] = {}
+        #: those who read ahead, and wait for effects
+        self._waiting: set[asyncio.Future[None]] = set()
 
     def open(
         self, app: App, sharding: Sharding, n_partitions: int, seed: int, shards: Sequence[int], epoch: int
     ) -> None:
         """Serve `shards` from their initial values; those already open under this epoch stay as they are."""
         for shard in shards:
-            if shard in self.stores and self.stores[shard].epoch >= epoch:
-                continue
-            rows = {table.name: sharding.rows(shard, table) for table in sharding.tables}
-            self.stores[shard] = ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows), n_partitions)
+            if self._to_open(shard, epoch):
+                rows = {table.name: sharding.rows(shard, table) for table in sharding.tables}
+                self._serve(ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows), n_partitions))
 
     def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int) -> None:
         """Serve `shard` from the state of a checkpoint at `clock`; one that is open under this epoch stays as it is."""
-        if shard not in self.stores or self.stores[shard].epoch < epoch:
-            self.stores[shard] = ShardStore(shard, epoch, arrays, n_partitions, clock, clock * n_partitions)
+        if self._to_open(shard, epoch):
+            self._serve(ShardStore(shard, epoch, arrays, n_partitions, clock, clock * n_partitions))
+
+    def go_on_from(self, states: Mapping[int, ShardState], epoch: int, n_partitions: int) -> None:
+        """Serve shards from copies of them; those already open under this epoch stay as they are."""
+        for shard, state in states.items():
+            if self._to_open(shard, epoch):
+                self._serve(ShardStore.of(shard, epoch, n_partitions, state))
+
+    def _to_open(self, shard: int, epoch: int) -> bool:
+        self.generation = max(epoch, self.generation)
+        return epoch == self.generation and (shard not in self.stores or self.stores[shard].epoch < epoch)
+
+    def _serve(self, store: ShardStore) -> None:
+        store.mark_every = self.mark_every
+        store.mark(store.committed_clock)
+        self.stores[store.shard] = store
+        self._moved.pop(store.shard, None)
+        self._let_in([store.shard])
+        self._wake()
+
+    def copy(self, epochs: Mapping[int, int], clock: int) -> dict[int, ShardState]:
+        """Return what is committed at the common clock `clock` of the shards named in `epochs`.
+
+        Raises
+        ------
+        StaleReadError
+            When a shard is not here, under this epoch and at this clock.
+        """
+        refused = self._elsewhere(epochs) or self._stale(epochs)
+        if refused:
+            raise StaleReadError(refused["error"])
+        return {shard: self.stores[shard].copy(clock) for shard in epochs}
 
     # -- shards that move -----------------------------------------------------------------------------------------
 
-    def hand_over(self, epochs: Mapping[int, int], to_node: str, to_address: str, epoch: int) -> dict[str, Any]:
+    def hand_over(
+        self, epochs: Mapping[int, int], to_node: str, to_address: str, epoch: int, committed: int = 0
+    ) -> dict[str, Any]:
         """Return the state of the shards named in `epochs`, for the server at `to_address`, which has them from now on.
 
-        Asked again, for the same or for a later owner, the answer is the same: nothing was taken in between.
+        Asked again, for the same or for a later owner, the answer holds the same: nothing was taken in between.
+
+        Parameters
+        ----------
+        committed : int
+            A clock that is complete: its effects are folded before the state is taken, for block by block they would
+            be as many arrays as nodes have worked on it.
 
         Returns
         -------
@@ -88,10 +134,13 @@ class ShardServer:
         for shard, served in epochs.items():
             store = self.stores.get(shard)
             after = self._moved.get(shard)
-            if store is None or store.epoch != served or (after is not None and after.epoch > epoch):
+            stale = store is None or store.epoch != served or served < self.generation
+            if stale or (after is not None and after.epoch > epoch):
                 return {"status": "stale-epoch", "error": f"shard {shard}: epoch {served} is not served here"}
         for shard in epochs:
+            self.stores[shard].fold(committed)
             self._moved[shard] = ShardOwner(shard, to_node, to_address, epoch)
+        self._wake()
         return {"status": "ok", "states": {shard: self.stores[shard].state() for shard in epochs}}
 
     def expect(self, shards: Collection[int], epoch: int) -> None:
@@ -104,14 +153,15 @@ class ShardServer:
         """Serve shards from the state that their server has handed over; nothing where a later move was begun."""
         for shard, state in states.items():
             if self._arriving.get(shard, (0,))[0] == epoch:
-                self.stores[shard] = ShardStore.of(shard, epoch, n_partitions, state)
-                self._moved.pop(shard, None)
-                self._arriving.pop(shard)[1].set()
+                self._serve(ShardStore.of(shard, epoch, n_partitions, state))
 
     def expect_no_more(self, shards: Collection[int], epoch: int) -> None:
         """Let go those who wait for shards that do not come after all; they find that nobody serves them here."""
+        self._let_in([shard for shard in shards if self._arriving.get(shard, (0,))[0] == epoch])
+
+    def _let_in(self, shards: Collection[int]) -> None:
         for shard in shards:
-            if self._arriving.get(shard, (0,))[0] == epoch:
+            if shard in self._arriving:
                 self._arriving.pop(shard)[1].set()
 
     async def arrived(self, shards: Collection[int]) -> None:
@@ -119,9 +169,19 @@ class ShardServer:
         while waits := [self._arriving[shard][1].wait() for shard in shards if shard in self._arriving]:
             await asyncio.gather(*waits)
 
-    def forget(self, owners: Sequence[ShardOwner]) -> None:
-        """Drop the stores of shards that others serve by a map, as it says who does."""
+    def forget(self, owners: Sequence[ShardOwner], generation: int) -> None:
+        """Drop the stores of shards that others serve by a map, as it says who does.
+
+        Where it is the map of a later generation, nothing is left of the earlier one.
+        """
+        self.generation = max(generation, self.generation)
+        self._wake()
         for owner in owners:
+            if owner.shard in self.stores and self.stores[owner.shard].epoch < self.generation:
+                self.stores.pop(owner.shard)
+                self._moved.pop(owner.shard, None)
+            if self._arriving.get(owner.shard, (self.generation,))[0] < self.generation:
+                self._let_in([owner.shard])
             after = self._moved.get(owner.shard)
             if after is not None and after.epoch <= owner.epoch:
                 self._moved[owner.shard] = owner
@@ -137,6 +197,7 @@ class ShardServer:
         epochs: Mapping[int, int],
         blocks: Sequence[tuple[int, Sequence[int]]],
         updates: Mapping[int, Sequence[Delta]],
+        committed: int = 0,
     ) -> dict[str, Any]:
         """Take the updates of a batch for all the shards of this server.
 
@@ -149,6 +210,8 @@ class ShardServer:
         epochs : mapping of shard to epoch
         blocks : sequence of (first partition, attempt of each of the block's partitions)
         updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as effects.
+        committed : int
+            A clock that is complete, as the sender was told: it may be folded.
 
         Returns
         -------
@@ -165,14 +228,26 @@ class ShardServer:
         window.note(sequence)
         for shard, per_block in updates.items():
             store = self.stores[shard]
+            store.fold(committed)
             for (first, attempts), update in zip(blocks, per_block, strict=True):
                 answer = store.push(clock, first, attempts, update)
                 if answer != "accepted":
                     self.dropped[answer] += 1
+        if any(self.stores[shard].attempt(clock) for shard in updates):
+            self._wake()
         return {"status": "ok"}
 
-    def pull(self, epochs: Mapping[int, int], committed: int, exact: bool) -> dict[str, Any]:
+    def pull(
+        self,
+        epochs: Mapping[int, int],
+        committed: int,
+        exact: bool,
+        rows: Mapping[int, Mapping[str, RowSet | None]] | None = None,
+    ) -> dict[str, Any]:
         """Return the rows of the shards named in `epochs`, folded through `committed`.
+
+        `rows` says which, counted within the shard, by shard and table, None for all of a table; what is left out is not
+        returned. Without it, all of every table is.
 
         `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the `owners` now. A shard that was
         handed over is still read here where that needs nothing that has come since.
@@ -186,9 +261,57 @@ class ShardServer:
         if refused:
             return refused
         try:
-            return {"status": "ok", "shards": {s: self.stores[s].read(committed, exact) for s in epochs}}
+            if rows is None:
+                return {"status": "ok", "shards": {s: self.stores[s].read(committed, exact) for s in epochs}}
+            found = {s: self.stores[s].read(committed, exact, rows[s]) for s in epochs}
+            return {"status": "ok", "shards": {s: _some(tables, rows[s]) for s, tables in found.items()}}
         except StaleReadError as error:
             return {"status": "stale-read", "error": str(error)}
+
+    async def pull_ahead(
+        self, epochs: Mapping[int, int], clock: int, rows: Mapping[int, Mapping[str, RowSet | None]] | None = None
+    ) -> dict[str, Any]:
+        """Return rows as `pull` does for the committed clock `clock`, before anybody has said that it is complete.
+
+        Whoever reads so waits here until the effects of all partitions have come, and uses what he gets only if the
+        controller, by and by, says that it counts the very `attempt` of which they were.
+
+        Returns
+        -------
+        dict
+            `status` is "ok", with `shards` and the `attempt` of all effects of `clock`; "not-yet" when they have not come
+            in a while; "stale-epoch", "stale-read" or "moved" where waiting is of no use.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + AHEAD_WAITS_S
+        while True:
+            refused = self._elsewhere(epochs) or self._stale(epochs)
+            if refused:
+                return refused
+            stores = {shard: self.stores[shard] for shard in epochs}
+            attempts = {store.attempt(clock) for store in stores.values()}
+            if len(attempts) == 1 and 0 not in attempts:
+                found = {shard: store.ahead(clock) for shard, store in stores.items()}
+                if rows is not None:
+                    found = {s: _some({name: tables[name] for name in rows[s]}, rows[s]) for s, tables in found.items()}
+                return {"status": "ok", "shards": found, "attempt": attempts.pop()}
+            if any(store.committed_clock >= clock for store in stores.values()):
+                return {"status": "stale-read", "error": f"clock {clock} is committed, by several attempts"}
+            left_s = until_s - loop.time()
+            if left_s <= 0:
+                return {"status": "not-yet", "error": f"clock {clock} is not complete"}
+            woken = loop.create_future()
+            self._waiting.add(woken)
+            try:
+                await asyncio.wait([woken], timeout=left_s)
+            finally:
+                self._waiting.discard(woken)
+
+    def _wake(self) -> None:
+        """Have those who read ahead look again."""
+        for woken in self._waiting:
+            if not woken.done():
+                woken.set_result(None)
 
     def gather(self, epochs: Mapping[int, int], committed: int) -> dict[str, Any]:
         """Return the committed rows at `committed` and how many distinct effects each shard has folded."""
@@ -197,7 +320,25 @@ class ShardServer:
             answer["folded"] = {shard: self.stores[shard].folded for shard in epochs}
         return answer
 
+    def marked(self, epochs: Mapping[int, int], clock: int) -> dict[str, Any]:
+        """Return the rows of the shards named in `epochs` at the common clock `clock`, which is one to be marked.
+
+        That may be some clocks ago, and the shard handed over since. `status` is "ok" (with `shards`), "stale-epoch" or
+        "stale-read".
+        """
+        refused = self._stale(epochs)
+        if refused:
+            return refused
+        for shard in epochs:
+            if shard not in self._moved:  # of one that was handed over, something may be missing
+                self.stores[shard].fold(clock)
+            if clock not in self.stores[shard].marks:
+                return {"status": "stale-read", "error": f"shard {shard}: clock {clock} is not marked (any more)"}
+        return {"status": "ok", "shards": {shard: self.stores[shard].marks[clock] for shard in epochs}}
+
     def _elsewhere(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
+        if any(epoch < self.generation for epoch in epochs.values()):
+            return None  # nobody is sent on into a generation that he does not know
         moved = {shard: self._moved[shard] for shard in epochs if shard in self._moved}
         if not moved:
             return None
@@ -206,10 +347,14 @@ class ShardServer:
     def _stale(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
         for shard, epoch in epochs.items():
             store = self.stores.get(shard)
-            if store is None or store.epoch != epoch:
+            if store is None or store.epoch != epoch or epoch < self.generation:
                 there = None if store is None else store.epoch
                 return {"status": "stale-epoch", "error": f"shard {shard}: epoch {epoch} asked, {there} served"}
         return None
+
+
+def _some(tables: Arrays, rows: Mapping[str, RowSet | None]) -> Arrays:
+    return {name: table if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}
 
 
 def shard_arrays(message: Mapping[int, Arrays]) -> dict[int, Arrays]:

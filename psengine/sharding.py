@@ -27,6 +27,11 @@ class Sharding:
         """Return the half-open row range of `table` in `shard`; lengths differ by at most one."""
         return shard * table.n_rows // self.n_shards, (shard + 1) * table.n_rows // self.n_shards
 
+    def nbytes(self, shard: int) -> int:
+        """Return how much the rows of all tables in `shard` are."""
+        ranges = ((table, *self.rows(shard, table)) for table in self.tables)
+        return sum((high - low) * table.n_cols * np.dtype(table.dtype).itemsize for table, low, high in ranges)
+
     def cut(self, arrays: Mapping[str, NDArray[np.generic]], shard: int) -> Arrays:
         """Return views of the rows of `arrays` (whole tables) that lie in `shard`."""
         out: Arrays = {}
@@ -37,5 +42,7 @@ class Sharding:
         return out
 
     def join(self, shards: Sequence[Mapping[str, NDArray[np.generic]]]) -> Arrays:
-        """Return whole tables from the arrays of all shards, in shard order."""
+        """Return whole tables from the arrays of all shards, in shard order; that of a single shard is a view of it."""
+        if len(shards) == 1:
+            return {table.name: shards[0][table.name][:] for table in self.tables}
         return {table.name: np.concatenate([shard[table.name] for shard in shards]) for table in self.tables}

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import logging
-import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,14 +20,18 @@ from distributed import Scheduler
 from numpy.typing import NDArray
 
 from psengine.apps.base import resolve
+from psengine.cancelling import cancel_all
 from psengine.checkpointing import Checkpoint
 from psengine.controller import ENDED, Controller
+from psengine.evaluator import ApplicationRaised, Evaluator, by_server, whole_tables
 from psengine.events import (
+    BytesMoved,
     CheckpointFailed,
     CheckpointRequested,
     CheckpointSaved,
     DrainRequested,
     EffectsMissing,
+    Evaluated,
     Event,
     HoldRequested,
     JobFoundFinished,
@@ -33,19 +39,25 @@ from psengine.events import (
     ModelSaved,
     NodeJoined,
     NodeLost,
+    NodeUnfit,
     NoticeReceived,
     SaveFailed,
     StopRequested,
     TickDue,
 )
-from psengine.instructions import GatherModel, Instruction, NodeInstruction, SaveCheckpoint, ShardOwner
+from psengine.heartbeats import Heartbeats
+from psengine.instructions import Evaluate, GatherModel, Instruction, NodeInstruction, SaveCheckpoint, ShardOwner
+from psengine.links import End, Links
 from psengine.microtasks import lost_effects
 from psengine.model import JobConfig, JobError, Tier
 from psengine.plugins import MembershipPlugin
 from psengine.progress import losses_of
-from psengine.sharding import Arrays, Sharding
+from psengine.sharding import Arrays
 from psengine.status import describe
-from psengine.transport import DaskTransport, Transport, Unreachable, unpack
+from psengine.story import Entry
+from psengine.storybook import KeepPage, Storybook
+from psengine.traffic import CONTROLLER, arrays_bytes
+from psengine.transport import DaskTransport, Transport, Unreachable, call_again, unpack
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +71,8 @@ def _installed(config: JobConfig) -> None:
     """Load no code: the application's module is on this machine."""
 
 
-class ApplicationRaised(Exception):
-    """The application's `evaluate` raised: asking it again is useless."""
+def _tell_nobody(number: int, entries: Sequence[Entry]) -> None:
+    """Keep no story."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +83,8 @@ class World:
     `find_finished(config)` returns the result of an existing manifest or None. `save_checkpoint(config, clock, shards,
     summary)` writes a checkpoint, reads it back and drops the older ones; `find_checkpoint(config)` returns the newest
     whole one or None, and raises `JobError` where it is of another job. `load_code(config)` makes the application's
-    module ready for import, and raises `JobError` where it is not the config's. All block and run on threads.
+    module ready for import, and raises `JobError` where it is not the config's. `keep_page(number, entries)` keeps a page
+    of the job's story. All block and run on threads.
     `wall_s()` is the time of day, for what people read.
     """
 
@@ -80,9 +93,10 @@ class World:
     find_finished: Callable[[JobConfig], dict[str, Any] | None]
     wall_s: Callable[[], float]
     report_notice: Callable[[Mapping[str, Any]], None]
-    save_checkpoint: Callable[[JobConfig, int, Mapping[int, Arrays], Mapping[str, Any]], None]
+    save_checkpoint: Callable[[JobConfig, int, Mapping[int, Arrays], Mapping[str, Any]], Checkpoint]
     find_checkpoint: Callable[[JobConfig], Checkpoint | None]
     load_code: Callable[[JobConfig], None] = _installed
+    keep_page: KeepPage = _tell_nobody
 
 
 class ControllerShell:
@@ -97,12 +111,19 @@ class ControllerShell:
         self._scheduler = scheduler
         self._transport: Transport = transport or DaskTransport(scheduler)
         self._world = world
+        self._heartbeats = Heartbeats()
+        self._links = Links()
         self._outboxes: dict[str, tuple[asyncio.Queue[NodeInstruction], asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
         #: set anew whenever a checkpoint has been written, or could not be
         self._kept = asyncio.Event()
         self._keep_error = ""
+        self._evaluator = Evaluator(self._transport, world.read_heldout, partial(self._count, "evaluate"))
+        self._evaluations: set[asyncio.Task[None]] = set()
+        #: bytes gathered by kind, since the beginning
+        self._moved: Counter[str] = Counter()
+        self._book = Storybook(world.keep_page, world.wall_s)
 
     def open(self) -> None:
         """Register handlers and plugin; the scheduler is up."""
@@ -119,12 +140,13 @@ class ControllerShell:
             proteus_shutdown=self.shutdown,
         )
         self._spawn(self._tick())
+        self._spawn(self._book.run())
 
     async def close(self) -> None:
-        """End background work."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """End background work, and the story."""
+        await self._book.write(last=True)
+        self._outboxes.clear()
+        await cancel_all(self._tasks)
 
     # -- handlers: what tasks, flows and nodes call -----------------------------------------------------------------
 
@@ -191,12 +213,12 @@ class ControllerShell:
     async def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
         """Begin a planned departure within `deadline_s`.
 
-        Answers which names are `draining`, and which were `refused`: they are not known, or serve shards that nobody else
-        could. That is no status; ask for one to see when a node is drained.
+        Answers which names are `draining`, and which were `refused`: they are not known, or serve or keep shards that
+        nobody else could. That is no status; ask for one to see when a node is drained.
         """
-        serves, known = self.controller.shards.serves, self.controller.members.nodes
-        held = not self.controller.may_leave(nodes)
-        refused = [name for name in nodes if name not in known or (held and serves(name))]
+        controller, known = self.controller, self.controller.members.nodes
+        held = not controller.may_leave(nodes)
+        refused = [name for name in nodes if name not in known or (held and controller.must_stay(name))]
         allowed = tuple(name for name in nodes if name not in refused)
         self._feed(DrainRequested(allowed, deadline_s, _now()))
         return {"draining": list(allowed), "refused": refused}
@@ -204,7 +226,7 @@ class ControllerShell:
     async def notice(self, node: str, seconds_left: float, about: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Take an eviction notice; answers whether the node is known.
 
-        The node is drained at once. `about` (job_id, allocation_id, takes_at_s) goes on to the control plane, once an
+        The node works on while there is time (`notices`). `about` (job_id, allocation_id, takes_at_s) goes on to the control plane, once an
         allocation.
         """
         self._feed(NoticeReceived(node, seconds_left, _now(), about))
@@ -220,9 +242,12 @@ class ControllerShell:
             # The control plane finds out at its next tick; the node is drained all the same.
             logger.exception("the notice was not reported")
 
-    async def event(self, event: Any) -> str:
-        """Take what a node reports (an `Event`, packed), at our time."""
+    async def event(self, event: Any, process: str = "", moved: Mapping[str, int] | None = None) -> str:
+        """Take what a node reports (an `Event`, packed), at our time, and what the process (its address) has moved by then."""
+        if moved:
+            self.controller.handle(BytesMoved(process, moved, _now()))  # nothing follows from it
         reported: Event = unpack(event)
+        self._links.heard(reported, _now())
         self._feed(dataclasses.replace(reported, now_s=_now()))
         return "ok"
 
@@ -252,13 +277,36 @@ class ControllerShell:
         while True:
             await asyncio.sleep(_TICK_S)
             self._feed(TickDue(_now()))
+            await self._listen()
+
+    async def _listen(self) -> None:
+        """Do without those whose heartbeats have stopped, whatever their connections say, and who is cut off from others."""
+        known = {node.address: node for node in self.controller.members.nodes.values() if not node.gone}
+        beats = {address: worker.last_seen for address, worker in self._scheduler.workers.items() if address in known}
+        for address, silent_s in self._heartbeats.look(beats, _now(), self.controller.patience_s).items():
+            logger.warning("%s is silent for %.1f s", address, silent_s)
+            await self._give_up(address, f"it was silent for {silent_s:.1f} s")
+        holds = self.controller.tiers.holds
+        ends = {address: End(node.name, node.tier, holds(node.name)) for address, node in known.items()}
+        if cut := self._links.look(ends, _now()):
+            logger.warning("%s is done without: %s", cut.name, cut.reason)
+            if cut.aside:
+                self._feed(NodeUnfit(cut.name, cut.address, cut.reason, _now()))
+            else:
+                await self._give_up(cut.address, cut.reason)
 
     def _feed(self, event: Event) -> None:
         before = self.controller.state, self.controller.reason
+        changes = len(self.controller.tiers.changes)
         instructions = self.controller.handle(event)
+        # Before anything of it is carried out.
+        said = [f"layout: {'; '.join(change)}" for change in self.controller.tiers.changes[changes:]]
         after = self.controller.state, self.controller.reason
         if after != before:
-            logger.info("job is %s%s", after[0], f": {after[1]}" if after[1] else "")
+            said.append(f"job is {after[0]}{after[1] and f': {after[1]}'}")
+        for text in said:
+            logger.info("%s", text)
+        self._book.tell(event, instructions, self.controller.history.common, said)
         for instruction in instructions:
             self._carry_out(instruction)
 
@@ -271,34 +319,45 @@ class ControllerShell:
         if isinstance(instruction, SaveCheckpoint):
             self._spawn(self._keep(instruction))
             return
+        if isinstance(instruction, Evaluate):
+            task = self._spawn(self._evaluate(instruction))
+            self._evaluations.add(task)
+            task.add_done_callback(self._evaluations.discard)
+            return
         if instruction.address not in self._outboxes:
             queue: asyncio.Queue[NodeInstruction] = asyncio.Queue()
             self._outboxes[instruction.address] = queue, self._spawn(self._deliver(instruction.address, queue))
         self._outboxes[instruction.address][0].put_nowait(instruction)
 
     async def _deliver(self, address: str, queue: asyncio.Queue[NodeInstruction]) -> None:
-        """Deliver a node's orders in order; ends when the node is lost, or refuses one."""
-        while True:
+        """Deliver a node's orders in order, numbered; ends when the node is lost, or refuses one."""
+        for number in itertools.count(1):
             order = await queue.get()
             while True:
                 try:
-                    await self._transport.call(address, "proteus_instruct", _ORDER_DEADLINE_S, instruction=order)
+                    await self._transport.call(
+                        address, "proteus_instruct", _ORDER_DEADLINE_S, instruction=order, number=number
+                    )
                 except Unreachable as error:
                     logger.warning("order not delivered: %s", error)
+                    if self._outboxes.get(address, (None,))[0] is not queue:
+                        return  # the node is gone, and our cancellation was lost in the call
                     await asyncio.sleep(_RETRY_S)
                 except Exception as error:
                     # Whatever its handler raised, sending it again is useless, and the orders behind it build on it.
                     logger.exception("%s refused an order", address)
-                    await self._give_up(address, f"it refused an order: {_line(error)}")
+                    self._spawn(self._give_up(address, f"it refused an order: {_line(error)}"))
                     return
                 else:
                     break
 
     async def _give_up(self, address: str, reason: str) -> None:
-        """Do without the process at `address`; it is told to close, so that its node comes back with a new one."""
-        self._outboxes.pop(address, None)
-        self._feed(NodeLost(address, reason, _now()))
-        await self._scheduler.remove_worker(address, stimulus_id="proteus-order-refused")
+        """Do without the process at `address`; it is told to close, so that its node comes back with a new one.
+
+        If it cannot be told, it finds out when its heartbeats come through again, or its connection breaks.
+        """
+        self._on_lost(address, reason)
+        await self._scheduler.remove_worker(address, stimulus_id="proteus-given-up")
 
     async def _gather(self, order: GatherModel) -> None:
         try:
@@ -317,31 +376,35 @@ class ControllerShell:
         shards, folded = await self._shards(order.owners, order.committed)
         if lost := lost_effects(folded, order.committed, config.n_partitions):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
-        app = resolve(config.app, config.app_params)
-        arrays = Sharding(app.tables(), config.n_shards).join([shards[s] for s in range(config.n_shards)])
-        result: dict[str, Any] = {**order.summary, "lost_micro_tasks": lost}
-
-        def finish() -> None:
-            heldout = self._world.read_heldout(config.data_url)
-            try:
-                figures = {str(name): _finite(value) for name, value in app.evaluate(arrays, heldout).items()}
-            except Exception as error:
-                raise ApplicationRaised(_line(error)) from error
-            for name, value in figures.items():
-                result.setdefault(name, value)  # whatever an application calls its figures, ours stay
-            result["metrics"] = figures
-            self._world.save(config, arrays, result)
-
-        await asyncio.to_thread(finish)
+        self._count("model", shards)
+        arrays = whole_tables(config, shards)
+        figures = await self._evaluator.judge(config, arrays)
+        await asyncio.gather(*self._evaluations, return_exceptions=True)  # so that the series of a job is whole
+        history = self.controller.history
+        result: dict[str, Any] = {**order.summary, **history.traffic.figures(), "lost_micro_tasks": lost}
+        result["metrics_by_clock"] = [*history.evaluating.series(order.committed - 1), [order.committed, figures]]
+        for name, value in figures.items():
+            result.setdefault(name, value)  # whatever an application calls its figures, ours stay
+        result["metrics"] = figures
+        await asyncio.to_thread(self._world.save, config, arrays, result)
         return ModelSaved(result, _now())
+
+    async def _evaluate(self, order: Evaluate) -> None:
+        """Evaluate a clock beside the training."""
+        metrics = await self._evaluator.evaluate(order)
+        self._feed(Evaluated(order.clock, order.generation, metrics, _now()))
 
     async def _keep(self, order: SaveCheckpoint) -> None:
         """Write a checkpoint; the workers go on meanwhile."""
         try:
-            shards, folded = await self._shards(order.owners, order.committed)
+            gather = self._kept_shards if order.from_keepers else self._shards
+            shards, folded = await gather(order.owners, order.committed)
             if lost := lost_effects(folded, order.committed, order.config.n_partitions):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
-            await asyncio.to_thread(self._world.save_checkpoint, order.config, order.committed, shards, order.summary)
+            self._count("checkpoint", shards)
+            saved = await asyncio.to_thread(
+                self._world.save_checkpoint, order.config, order.committed, shards, order.summary
+            )
         except Exception as error:
             # A server that has moved on, a store that is away: the next one comes by itself.
             logger.exception("the checkpoint of clock %d failed", order.committed)
@@ -349,19 +412,18 @@ class ControllerShell:
             self._feed(CheckpointFailed(self._keep_error, _now()))
         else:
             self._keep_error = ""
-            self._feed(CheckpointSaved(order.committed, _now()))
+            self._feed(CheckpointSaved(saved, _now()))
         self._kept.set()
         self._kept = asyncio.Event()
 
     async def _shards(self, owners: Sequence[ShardOwner], committed: int) -> tuple[dict[int, Arrays], list[int]]:
         """Return the rows of every shard at clock `committed`, and how many effects each has folded."""
-        servers: dict[str, dict[int, int]] = {}
-        for owner in owners:
-            servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
         answers = await asyncio.gather(
             *(
-                self._transport.call(address, "proteus_gather", _GATHER_DEADLINE_S, epochs=epochs, committed=committed)
-                for address, epochs in servers.items()
+                call_again(
+                    self._transport, address, "proteus_gather", _GATHER_DEADLINE_S, epochs=epochs, committed=committed
+                )
+                for address, epochs in by_server(owners).items()
             )
         )
         shards: dict[int, Arrays] = {}
@@ -372,6 +434,28 @@ class ControllerShell:
             shards |= {int(shard): arrays for shard, arrays in answer["shards"].items()}
             folded += answer["folded"].values()
         return shards, folded
+
+    async def _kept_shards(self, keepers: Sequence[ShardOwner], committed: int) -> tuple[dict[int, Arrays], list[int]]:
+        """Return what the keepers have of every shard, all of it of clock `committed`, and how many effects each holds."""
+        by_keeper: dict[str, list[int]] = {}
+        for keeper in keepers:
+            by_keeper.setdefault(keeper.address, []).append(keeper.shard)
+        number = keepers[0].epoch
+        answers = await asyncio.gather(
+            *(
+                call_again(self._transport, address, "proteus_kept", _GATHER_DEADLINE_S, shards=shards, number=number)
+                for address, shards in by_keeper.items()
+            )
+        )
+        states = {int(shard): unpack(state) for answer in answers for shard, state in answer["states"].items()}
+        if len(states) < len(keepers) or any(state.clock != committed for state in states.values()):
+            raise RuntimeError("the keepers have gone on to a later clock")
+        return {shard: dict(state.arrays) for shard, state in states.items()}, [s.folded for s in states.values()]
+
+    def _count(self, kind: str, shards: Mapping[int, Arrays]) -> None:
+        """Count what was gathered, which is over the network, as the controller serves nothing."""
+        self._moved[kind] += arrays_bytes(shards.values())
+        self.controller.handle(BytesMoved(CONTROLLER, dict(self._moved), _now()))
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -387,12 +471,6 @@ class ControllerShell:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _finite(value: Any) -> float | None:
-    """Return a figure as JSON can hold it: a NumPy number is one, what is not finite is None."""
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 def _line(error: BaseException) -> str:

@@ -1,7 +1,4 @@
-"""The stage that a ratio of transient to reliable nodes asks for. Pure.
-
-The controller of this version always runs stage 1; this function is what it will ask when servers can move.
-"""
+"""The stage that a ratio of transient to reliable nodes asks for. Pure."""
 
 from __future__ import annotations
 

@@ -10,14 +10,16 @@ before its clock was committed; arrays handed out are never written again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
+from psengine.rows import added
 from psengine.sharding import Arrays
 from psengine.sums import Block, Delta, tree_sum
+
+#: marked states that are kept at most
+_MARKS = 2
 
 Answer = Literal["accepted", "repeated", "superseded"]
 
@@ -65,8 +67,19 @@ class _Effects:
     def __len__(self) -> int:
         return sum(high - low for low, high in self.by_block)
 
-    def sum(self, n_partitions: int) -> Delta:
-        return tree_sum((0, n_partitions), self.by_block.get) or {}
+    def attempt(self, n_partitions: int) -> int:
+        """Return the attempt under which the effects of all partitions are here; 0 where one is missing, or they differ."""
+        if len(self) < n_partitions:
+            return 0
+        attempts = set(self.attempts.values())
+        return attempts.pop() if len(attempts) == 1 else 0
+
+    def sum(self, n_partitions: int, tables: Collection[str]) -> Delta:
+        of = {
+            block: {name: some for name, some in update.items() if name in tables}
+            for block, update in self.by_block.items()
+        }
+        return tree_sum((0, n_partitions), of.get) or {}
 
 
 class ShardStore:
@@ -94,7 +107,18 @@ class ShardStore:
         #: distinct effects (clock, partition) in `committed`
         self.folded = folded
         self._n_partitions = n_partitions
-        self._live: Arrays | None = None
+        #: the state of each of these many clocks is marked; None: of none
+        self.mark_every: int | None = None
+        #: {clock: its state} of the last marked ones
+        self.marks: dict[int, Arrays] = {}
+        #: the tables that were read with what is pending
+        self._live: Arrays = {}
+        #: the attempt under which all effects of `committed_clock` came; 0 where it is not known, or they differ
+        self._committed_by = 0
+        #: what `committed` becomes with the effects of its next clock as they are
+        self._next: Arrays | None = None
+        #: what has come since `_live` was read, and is not yet in it
+        self._late: list[Delta] = []
 
     @classmethod
     def of(cls, shard: int, epoch: int, n_partitions: int, state: ShardState) -> ShardStore:
@@ -113,6 +137,16 @@ class ShardStore:
         )
         return ShardState(self.committed, self.committed_clock, self.folded, later)
 
+    def copy(self, clock: int) -> ShardState:
+        """Return what is committed at the common clock `clock`, and nothing of what came after it.
+
+        Raises
+        ------
+        StaleReadError
+            When a later clock is committed already.
+        """
+        return ShardState(self.read(clock, exact=True), clock, self.folded)
+
     def push(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> Answer:
         """Take the sum of the updates of a block of partitions; tables that it leaves out are not changed by it.
 
@@ -128,24 +162,66 @@ class ShardStore:
         """
         if clock <= self.committed_clock:
             return "repeated"
-        answer = self.pending.setdefault(clock, _Effects()).take(first, attempts, update)
+        effects = self.pending.setdefault(clock, _Effects())
+        new = not any(partition in effects.attempts for partition in range(first, first + len(attempts)))
+        answer = effects.take(first, attempts, update)
         if answer == "accepted":
-            self._live = None
+            self._next = None
+            if new:
+                self._late.append(update)
+            else:  # it has taken the place of something that may be in there
+                self._forget_live()
         return answer
+
+    def _forget_live(self) -> None:
+        self._live, self._late = {}, []
+
+    def attempt(self, clock: int) -> int:
+        """Return the attempt under which the effects of all partitions at `clock` are here; 0 where that is not so.
+
+        It is 0 also where their attempts differ, where they are not known, and for any but the committed clock and the
+        next one.
+        """
+        if clock == self.committed_clock:
+            return self._committed_by
+        effects = self.pending.get(clock) if clock == self.committed_clock + 1 else None
+        return 0 if effects is None else effects.attempt(self._n_partitions)
+
+    def ahead(self, clock: int) -> Arrays:
+        """Return the rows as they are once `clock` is committed, if no other attempt at it comes; see `attempt`, which is not 0.
+
+        Nothing is committed by it: the controller alone says when a clock is complete.
+        """
+        return self.committed if clock == self.committed_clock else self._with_next()
+
+    def _with_next(self) -> Arrays:
+        if self._next is None:
+            effects = self.pending[self.committed_clock + 1]
+            self._next = _added(self.committed, effects.sum(self._n_partitions, self.committed))
+        return self._next
 
     def fold(self, through: int) -> None:
         """Make every pending effect of the clocks up to `through` part of the committed state."""
         if through <= self.committed_clock:
             return
         for clock in range(self.committed_clock + 1, through + 1):
-            effects = self.pending.pop(clock, None)
-            if effects is not None:
-                self.committed = _added(self.committed, effects.sum(self._n_partitions))
+            self._committed_by = 0
+            if clock in self.pending:
+                self.committed = self._with_next()
+                effects = self.pending.pop(clock)
                 self.folded += len(effects)
-        self.committed_clock, self._live = through, None
+                self._committed_by = effects.attempt(self._n_partitions)
+            self.committed_clock, self._next = clock, None
+            self.mark(clock)
+        self._forget_live()
 
-    def read(self, committed: int, exact: bool) -> Arrays:
-        """Return the rows; what came after `committed` is left out when `exact` (BSP) and added when not (SSP).
+    def mark(self, clock: int) -> None:
+        """Keep the committed state, which is that of `clock`, if it is one to be marked; the arrays are never written again."""
+        if self.mark_every is not None and clock % self.mark_every == 0:
+            self.marks = dict([*self.marks.items(), (clock, self.committed)][-_MARKS:])
+
+    def read(self, committed: int, exact: bool, tables: Collection[str] | None = None) -> Arrays:
+        """Return the rows of `tables`, or of all; what came after `committed` is left out when `exact` (BSP), else added.
 
         Raises
         ------
@@ -153,22 +229,25 @@ class ShardStore:
             When `exact` and a later clock is committed already.
         """
         self.fold(committed)
+        names = [name for name in self.committed if tables is None or name in tables]
         if exact:
             if self.committed_clock > committed:
                 raise StaleReadError(
                     f"shard {self.shard} is at clock {self.committed_clock}, asked for clock {committed}"
                 )
-            return self.committed
-        if self._live is None:
-            self._live = self.committed
+            return {name: self.committed[name] for name in names}
+        # Each update is added once, however many read: sixty-four readers of as many updates would be thousands of sums.
+        for update in self._late if self._live else ():
+            self._live = _added(self._live, update)
+        self._late = []
+        missing = {name: self.committed[name] for name in names if name not in self._live}
+        if missing:
             for clock in sorted(self.pending):
-                self._live = _added(self._live, self.pending[clock].sum(self._n_partitions))
-        return self._live
+                missing = _added(missing, self.pending[clock].sum(self._n_partitions, missing))
+            self._live |= missing
+        return {name: self._live[name] for name in names}
 
 
 def _added(state: Arrays, update: Delta) -> Arrays:
     """Return new arrays where `update` changes a table; they keep the state's type."""
-    return {
-        name: np.add(array, update[name], dtype=array.dtype, casting="same_kind") if name in update else array
-        for name, array in state.items()
-    }
+    return {name: added(array, update[name]) if name in update else array for name, array in state.items()}

@@ -2,6 +2,10 @@
 
 Nobody holds a proxy: a peer is an address, and a call to one that is gone ends in `Unreachable`, at the deadline at the
 latest. Arrays travel out of band, dataclasses of ours pickled, everything else as msgpack.
+
+Arrays arrive aligned, in memory of their own that they were received into, and are not copied. Dask alone would
+receive the first array of a message behind the message's header, at whatever address that ends. NumPy takes longer over
+such an array, and a compiled kernel takes it for another type, which is compiled under the clock or refused.
 """
 
 from __future__ import annotations
@@ -12,7 +16,18 @@ from typing import Any, Protocol
 
 import numpy as np
 from distributed.core import Server
-from distributed.protocol.serialize import Serialize, Serialized, deserialize
+from distributed.protocol.serialize import (
+    Serialize,
+    Serialized,
+    dask_deserialize,
+    dask_serialize,
+    deserialize,
+    pickle_dumps,
+    pickle_loads,
+)
+
+#: seconds before a call is made again
+AGAIN_S = 0.2
 
 
 class Unreachable(Exception):
@@ -31,6 +46,20 @@ class Transport(Protocol):
         ...
 
 
+async def call_again(transport: Transport, address: str, op: str, deadline_s: float, **message: Any) -> Any:
+    """Call, and once or twice more where the connection broke before the deadline was over; for what may be done twice."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + deadline_s
+    for last in (False, False, True):
+        try:
+            return await transport.call(address, op, until_s - loop.time(), **message)
+        except Unreachable:
+            if last or loop.time() + AGAIN_S >= until_s:
+                raise
+            await asyncio.sleep(AGAIN_S)
+    raise AssertionError("unreachable")
+
+
 class DaskTransport:
     """Calls over the connection pool of a Dask worker or scheduler."""
 
@@ -47,10 +76,32 @@ class DaskTransport:
             raise Unreachable(address, op, error) from error
 
 
+@dataclasses.dataclass(frozen=True)
+class _Apart:
+    """An array, or a dataclass that may hold some, whose arrays are to be received into memory of their own."""
+
+    value: Any
+
+
+@dask_serialize.register(_Apart)  # type: ignore[untyped-decorator, no-untyped-call]
+def _to_frames(apart: _Apart) -> tuple[dict[str, Any], list[Any]]:
+    plain = isinstance(apart.value, np.ndarray) and not apart.value.dtype.hasobject
+    header, frames = dask_serialize(apart.value) if plain else pickle_dumps(apart.value)  # type: ignore[no-untyped-call]
+    # Nothing goes first: the first buffer of a message is what Dask receives together with the header.
+    return {**header, "pickled": not plain}, [memoryview(bytearray()), *frames]
+
+
+@dask_deserialize.register(_Apart)  # type: ignore[untyped-decorator, no-untyped-call]
+def _from_frames(header: dict[str, Any], frames: list[Any]) -> Any:
+    if header["pickled"]:
+        return pickle_loads(header, frames[1:])
+    return dask_deserialize.dispatch(np.ndarray)(header, frames[1:])  # type: ignore[no-untyped-call]
+
+
 def pack(value: Any) -> Any:
     """Mark what cannot travel as msgpack, at any depth."""
-    if isinstance(value, np.ndarray) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return Serialize(value)  # type: ignore[no-untyped-call]
+    if isinstance(value, np.ndarray | slice) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        return Serialize(_Apart(value))  # type: ignore[no-untyped-call]
     if isinstance(value, dict):
         return {key: pack(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,12 +1,19 @@
 """What can be said of an application by what is on this machine alone, before anything is started."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
 
 from infra.code_files import read_code, split_app
 from infra.errors import InputError
-from psengine.apps.base import BUILT_IN, SIZES, resolve
+from psengine.apps.base import BUILT_IN, SIZES, ChecksSizes, resolve
 from psengine.model import JobError
 from tasks.spec import Training
+
+#: A model is in memory at least so many times: where it is served, where it is read, and as the change to it.
+_COPIES = 3
 
 
 def absolute_code(code: str) -> str:
@@ -39,7 +46,38 @@ def check_parameters(name: str, training: Training) -> None:
     """
     if training.app not in BUILT_IN:
         return
+    for told in SIZES:
+        if told in training.app_params:
+            raise InputError(f"{name} {told}: the data say it; leave it out")
     try:
         resolve(training.app, {**dict.fromkeys(SIZES, 2), **training.app_params})
     except JobError as error:
         raise InputError(f"{name}: {error}") from None
+
+
+def check_sizes(training: Training, sizes: Mapping[str, float]) -> None:
+    """Refuse parameters that do not fit the data, and a model that this machine cannot hold.
+
+    A user's code is not run here, as in `check_parameters`.
+
+    Raises
+    ------
+    InputError
+        One line that names the parameters or the tables, and the mend.
+    """
+    if training.app not in BUILT_IN:
+        return
+    try:
+        made = resolve(training.app, {**sizes, **training.app_params})
+        if isinstance(made, ChecksSizes):
+            made.check_sizes()
+    except (JobError, ValueError) as error:
+        raise InputError(f"--param: {error}") from None
+    needed = sum(table.n_rows * table.n_cols * np.dtype(table.dtype).itemsize for table in made.tables())
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if _COPIES * needed > there:
+        shapes = ", ".join(f"{table.name} {table.n_rows} x {table.n_cols}" for table in made.tables())
+        raise InputError(
+            f"data {training.data}: the model of {training.app} ({shapes}) takes {needed / 2**30:,.0f} GiB, {_COPIES} times, and "
+            f"this machine has {there / 2**30:,.0f}; mend the largest index in the data, or choose smaller parameters"
+        )

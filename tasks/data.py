@@ -1,12 +1,20 @@
 """The user's data, before a job is begun with them."""
 
-from infra import data_files, datasets
+from functools import partial
+
+from infra import data_kinds, datasets
+from tasks.applications import check_sizes
 from tasks.spec import JobSpec
 
 
 def absolute_data(data: str) -> str:
     """Return a path as an absolute one: flows and machines have working directories of their own. Else as it is."""
-    return data_files.absolute(data)
+    return data_kinds.absolute(data)
+
+
+def default_data(app: str) -> str:
+    """Return the built-in set that an application takes where the user names no data."""
+    return data_kinds.DEFAULT_SETS[data_kinds.kind_for(app)]
 
 
 def check_data(spec: JobSpec) -> None:
@@ -17,4 +25,5 @@ def check_data(spec: JobSpec) -> None:
     InputError
         One line that names the file, the line in it where there is one, and the mend.
     """
-    datasets.check_data(spec.training.data, spec.training.partitions, spec.training.app)
+    training = spec.training
+    datasets.check_data(training.data, training.partitions, training.app, partial(check_sizes, training))

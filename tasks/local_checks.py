@@ -1,9 +1,11 @@
 """What can be known to be wrong with a run on this machine before anything is started, bought or written."""
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import closing
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +47,28 @@ def check_directory(option: str, path: Path) -> None:
         raise InputError(f"{option} {path}: {there} may not be written by this user; name another directory")
 
 
+def check_dashboard() -> None:
+    """Refuse Dask's dashboard where what draws it is not installed; Proteus needs it for nothing else."""
+    if find_spec("bokeh") is None:
+        raise InputError("--dashboard: Dask draws it with bokeh, which is not installed; pip install bokeh")
+
+
+def check_can_draw(option: str) -> None:
+    """Refuse a page with pictures where what draws them is not installed."""
+    if find_spec("matplotlib") is None:
+        raise InputError(f"{option}: its pictures need matplotlib; install proteus[local]")
+
+
 def check_settings(variables: Mapping[str, str], scale: float, flow_latency_s: float) -> None:
     """Refuse periods that cannot be kept at `scale`, and settings that cannot be read."""
     with surroundings(variables):
         load_settings().check_cadence(scale, flow_latency_s)
+
+
+def kept_scale(variables: Mapping[str, str], most: float, flow_latency_s: float) -> float:
+    """Return a whole scale at which flows of `flow_latency_s` real seconds keep their periods: `most`, where that will do."""
+    with surroundings(variables):
+        return min(most, max(1.0, math.floor(load_settings().fastest_scale(flow_latency_s))))
 
 
 def check_endpoint(url: str) -> None:

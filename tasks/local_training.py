@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +20,8 @@ from infra.node_script import there_after
 from infra.settings import load_settings
 from psengine.controller import ENDED
 from psengine.model import JobConfig
+from psengine.stalls import stalls_of
+from tasks.applications import check_sizes
 from tasks.job_config import job_config
 from tasks.local_books import Books
 from tasks.local_script import Script
@@ -66,11 +69,14 @@ class LocalTraining:
     ----------
     directory : takes the nodes' logs.
     blobs : data, checkpoints, model and books; the job goes on from what it finds there.
+    dashboard : whether the controller serves Dask's dashboard.
     """
 
-    def __init__(self, directory: Path, blobs: Blobs, job: LocalJob, books: Books, script: Script) -> None:
+    def __init__(
+        self, directory: Path, blobs: Blobs, job: LocalJob, books: Books, script: Script, dashboard: bool = False
+    ) -> None:
         self._job, self._blobs, self._books, self._script = job, blobs, books, script
-        self._nodes = LocalNodes(directory, job.job_id, blobs)
+        self._nodes = LocalNodes(directory, job.job_id, blobs, dashboard)
         self._clock = SystemClock()
         self._client: ControllerClient | None = None
         self._config: JobConfig | None = None
@@ -78,13 +84,28 @@ class LocalTraining:
         self._losses: list[Any] = []
         self._answered_s = 0.0
         self._ships = False
+        #: the reliable nodes that are there; without any the model has no place to be
+        self._lasting = {name for name, tier in job.tiers.items() if tier == "reliable"}
+
+    @property
+    def dashboard(self) -> str | None:
+        """Where Dask's dashboard is served, once the controller has been met; None where it is not."""
+        return self._nodes.dashboard
 
     def prepare(self) -> None:
         """Write code and data where the nodes find them, or find them there; nothing where one of them is no good."""
         job = self._job
         training = job.training
         code.check_code(self._blobs, job.job_id, training.app, training.code)
-        data = prepare(self._blobs, job.job_id, training.data, training.partitions, training.seed, training.app)
+        data = prepare(
+            self._blobs,
+            job.job_id,
+            training.data,
+            training.partitions,
+            training.seed,
+            training.app,
+            partial(check_sizes, training),
+        )
         self._ships = not code.shipped_code(self._blobs, job.job_id)
         digest = code.ship_code(self._blobs, job.job_id, training.app, training.code)
         self._config = job_config(job.job_id, training, data, job.n_reliable, code_sha256=digest)
@@ -213,7 +234,8 @@ class LocalTraining:
     def _check_nodes(self) -> None:
         """Raise where a process is gone that the job cannot do without; the others are the controller's to notice."""
         for name, tail in self._nodes.ended().items():
-            if self._client is None or name == CONTROLLER or self._job.tiers.get(name) == "reliable":
+            self._lasting.discard(name)
+            if self._client is None or name == CONTROLLER or not self._lasting:
                 raise ProteusError(f"job {self._job.job_id}: the process {name} has ended: {tail}")
 
     def __enter__(self) -> Self:
@@ -230,15 +252,19 @@ def figures_of(
 ) -> dict[str, Any]:
     """Return the figures of a job that has ended, JSON-able: what is not finite is None.
 
-    `seconds_by_clock` and `stage_by_clock` begin with clock 1.
+    `seconds_by_clock` and `stage_by_clock` begin with clock 1; `stalls` are told in `psengine.stalls`, `bytes_moved` in
+    `psengine.traffic`, `timeline` in `psengine.timeline`.
     """
-    told = ("clocks", "seconds", "kernel_seconds", "losses", "metrics", "seconds_by_clock", "stage_by_clock")
-    counts = ("repeated_micro_tasks", "lost_micro_tasks", "micro_tasks_done")
+    told = ("clocks", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
+    by_clock = ("seconds_by_clock", "stage_by_clock")
+    counts = ("went_back", "repeated_micro_tasks", "lost_micro_tasks", "micro_tasks_done")
     figures: dict[str, Any] = finite(
         {
             "job": job_id,
             "state": "finished" if result.get("stopped") is None else "stopped",
-            **{name: result.get(name) for name in told},
+            **{name: result.get(name) for name in (*told, *by_clock)},
+            "stalls": [stall.record() for stall in stalls_of(result)],
+            **{name: result.get(name) for name in ("bytes_moved", "bytes_not_read", "timeline")},
             "nodes": list(nodes),
             **{name: result.get(name) for name in counts},
             "events": list(events),

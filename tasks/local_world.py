@@ -168,11 +168,14 @@ def _parse(text: str, traces: TraceSet, path: Path) -> Market:
     return market
 
 
-def goes_on_at(directory: Path, url: str, job_id: str, scale: float, market_stays: bool) -> float:
-    """Return the market time at which a job's world goes on: that of the last thing that is known of it.
+def goes_on_at(
+    directory: Path, url: str, job_id: str, scale: float | None, market_stays: bool
+) -> tuple[float, float | None]:
+    """Return the market time at which a job's world goes on, that of the last thing that is known of it, and at which scale.
 
     Parameters
     ----------
+    scale : the scale that is asked for; None for that at which it ran, which is None where it never did.
     market_stays : whether the market stood still meanwhile; the time of one that did not has gone on with the clock.
 
     Raises
@@ -181,8 +184,8 @@ def goes_on_at(directory: Path, url: str, job_id: str, scale: float, market_stay
         If it ran at another scale: the training's hours are measured in that.
     """
     clock = clock_file(directory)
-    before = ScaledClock(clock).scale if clock.exists() else scale
-    if before not in (scale, STILL):
+    before = ScaledClock(clock).scale if clock.exists() else STILL
+    if scale is not None and before not in (scale, STILL):
         raise InputError(f"--scale {scale:g}: job {job_id} was begun at {before:g}; give that")
     state = read_state(market_file(directory))
     with closing(Store.open(url)) as store:
@@ -190,7 +193,8 @@ def goes_on_at(directory: Path, url: str, job_id: str, scale: float, market_stay
         known = [store.job(job_id).created_at_s, *([] if seen is None else [seen])]
     if not market_stays and clock.exists():
         known.append(ScaledClock(clock).now_s())
-    return max([*known, *([] if state is None else [float(state.now_s)])])
+    at_s = max([*known, *([] if state is None else [float(state.now_s)])])
+    return at_s, scale if before == STILL else before
 
 
 def forget_claims(url: str) -> None:

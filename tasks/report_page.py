@@ -26,6 +26,7 @@ from tasks.report_tables import (
     progress_tables,
     utc,
 )
+from tasks.training import SHARDS
 
 
 def gather(store: Store, job_id: str) -> ReportPage:
@@ -74,11 +75,12 @@ def read_facts(store: Store, job_id: str) -> JobFacts:
         entries = now.journal(job_id)
         allocations, ledger = now.allocations(job_id), now.ledger(job_id)
         progress = now.observations(job_id, "progress")
+        shards = now.observations(job_id, SHARDS)
     try:
         journal = tuple(map(_timed, entries))
     except JournalError as error:
         raise StoreError(f"job {job_id}: {error}") from error
-    return JobFacts(job, journal, tuple(allocations), tuple(ledger), tuple(progress))
+    return JobFacts(job, journal, tuple(allocations), tuple(ledger), tuple(progress), tuple(shards))
 
 
 def write_report(

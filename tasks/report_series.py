@@ -10,6 +10,9 @@ function: a value holds until the next one. Pure.
     allocations    [id, market, reliable, count, bid or null, from, to or null, cause or null]
     events         [time, kind, allocation or -1, text]
     progress       [time, clock, loss or null];  stage, ready: [time, number]
+    pace           [time, real milliseconds a clock]
+    nodes          names of those that served or kept shards; below, an index into them, or null where nobody did
+    shards         [time, server of each shard, keeper of its copy]
     ledger         [time, allocation, hour, refund, price, amount], in order of time
     reference      [time, micro-dollars] what on-demand would have cost: corners of a line, not steps
     texts          why candidates were not chosen; below, an index into them
@@ -43,6 +46,8 @@ from infra.records import AllocationRecord, Job, LedgerKind, LedgerLine, Observa
 MOST_PROGRESS = 1000
 MOST_PRICES = 6000
 MOST_CANDIDATES = 1200
+#: Changes of who serves and keeps the shards; of more, the first ones.
+MOST_MAPS = 400
 
 #: An event or order with the time it was written for.
 Timed = tuple[int, Event | Acquire | Renew | Lapse | Wait]
@@ -58,6 +63,8 @@ class JobFacts:
     #: in order of time
     ledger: tuple[LedgerLine, ...]
     progress: tuple[Observation, ...]
+    #: who served and kept the shards, where it changed
+    shards: tuple[Observation, ...] = ()
 
     @property
     def t0(self) -> int:
@@ -159,6 +166,7 @@ def chart(facts: JobFacts) -> dict[str, Any]:
         ],
         "events": [[at_s - t0, kind, holder.get(name, -1), text] for at_s, kind, name, text in marks(facts)],
         **_progress(facts.progress, t0),
+        **_shards(facts.shards, t0),
         "ledger": [
             [
                 line.at_s - t0,
@@ -291,9 +299,31 @@ def _progress(points: Sequence[Observation], t0: int) -> dict[str, Any]:
     kept = [learned[index] for index in thin([at for at, _, _ in learned], values, MOST_PROGRESS)]
     return {
         "progress": [[at, clock, None if loss is None else float(f"{loss:.5g}")] for at, clock, loss in kept],
+        "pace": _pace(rows),
         "stage": changes_only([at, p["stage"]] for at, p in rows if "stage" in p),
         "ready": changes_only([at, p["ready"]] for at, p in rows if "ready" in p),
     }
+
+
+def _pace(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> list[list[float]]:
+    """Return the real milliseconds that the last clocks took on average, look by look."""
+    told = [(at, float(p["seconds_per_clock"]) * 1e3) for at, p in rows if p.get("seconds_per_clock") is not None]
+    kept = thin([at for at, _ in told], [ms for _, ms in told], MOST_PROGRESS)
+    return [[told[index][0], float(f"{told[index][1]:.4g}")] for index in kept]
+
+
+def _shards(points: Sequence[Observation], t0: int) -> dict[str, Any]:
+    """Return the shard maps, the nodes in them by their place in a list."""
+    nodes = _Texts()
+
+    def places(names: Sequence[str | None]) -> list[int | None]:
+        return [None if name is None else nodes.place(name) for name in names]
+
+    maps = [
+        [round(point.at_s - t0), places(point.payload["servers"]), places(point.payload["keepers"])]
+        for point in points[:MOST_MAPS]
+    ]
+    return {"nodes": nodes.known, "shards": maps}
 
 
 class _Texts:

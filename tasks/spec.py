@@ -34,15 +34,25 @@ class Training(BaseModel):
     partitions: int = Field(16, ge=1, le=4096, title="Input partitions")
     shards: int = Field(4, ge=1, le=1024, title="Shards", description="Half of the most machines ever held.")
     staleness: int = Field(0, ge=0, le=100, title="Staleness", description="0 is bulk synchronous.")
+    stage: Literal[1, 2, 3] | None = Field(
+        None, title="Stage", description="Who serves the model (docs/engine.md). Empty: by the ratio of the tiers."
+    )
+    stage_2_above: float = Field(1.0, ge=0, title="Transient / reliable nodes above which stage 2 holds")
+    stage_3_above: float = Field(15.0, ge=0, title="Transient / reliable nodes above which stage 3 holds")
     clocks: int | None = Field(None, ge=1, title="Stop after this many clocks")
     hours: float | None = Field(None, gt=0, title="Stop after this many market hours")
     checkpoint_minutes: float = Field(10.0, gt=0, title="Minutes between checkpoints", description="Market minutes.")
+    evaluate_every: int | None = Field(
+        None, ge=1, title="Clocks between evaluations", description="On what is held out. Empty: only at the end."
+    )
     seed: int = Field(0, ge=0, title="Seed")
 
     @model_validator(mode="after")
     def _ends(self) -> "Training":
         if self.clocks is None and self.hours is None:
             raise ValueError("a job needs an end: give clocks, hours, or both")
+        if self.stage_3_above < self.stage_2_above:
+            raise ValueError("stage_3_above is below stage_2_above: want the second ratio no less than the first")
         return self
 
 

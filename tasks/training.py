@@ -22,6 +22,8 @@ _MEET_S = 5.0
 _BEGUN = "training begun"
 #: Kind of the observation that tells the state of each node, written when one changes.
 NODES = "nodes"
+#: Kind of the observation that tells who serves and who keeps each shard, written when that changes.
+SHARDS = "shards"
 
 
 @touch("prepare data")
@@ -119,14 +121,23 @@ def note(job_id: str, status: dict[str, Any]) -> None:
             "clock": status["clock"],
             "loss": losses[-1][1] if losses else None,
             "stage": status["stage"],
-            "ready": sum(node["state"] == "ready" for node in status["nodes"]),
+            "ready": sum(node["state"] in ("ready", "leaving") for node in status["nodes"]),
             "repeated": status["repeated_micro_tasks"],
+            "seconds_per_clock": status.get("seconds_per_clock"),
         },
     )
-    states = {node["name"]: node["state"] for node in status["nodes"]}
-    before = store.last_observation(job_id, NODES)
-    if states and (before is None or dict(before.payload) != states):
-        store.observe(job_id, now_s, NODES, states)
+    _note_change(job_id, now_s, NODES, {node["name"]: node["state"] for node in status["nodes"]})
+    shards = status.get("shards", ())
+    roles = {"servers": [of["node"] for of in shards], "keepers": [of["keeper"] for of in shards]}
+    _note_change(job_id, now_s, SHARDS, roles if shards else {})
+
+
+def _note_change(job_id: str, now_s: float, kind: str, payload: dict[str, Any]) -> None:
+    """Write down how something stands, where it stands otherwise than it did; nothing of what is empty."""
+    store = world().store
+    before = store.last_observation(job_id, kind)
+    if payload and (before is None or dict(before.payload) != payload):
+        store.observe(job_id, now_s, kind, payload)
 
 
 @touch("drain")

@@ -14,6 +14,8 @@ from psengine.model import TableSpec
 class KMeans:
     """`k` clusters of inputs that lie between 0 and `spread`."""
 
+    predicts = "cluster"
+
     def __init__(self, n_inputs, n_examples, *, k=8, spread=1.0):
         self.n_inputs, self.n_examples, self.k, self.spread = n_inputs, n_examples, k, spread
 
@@ -43,6 +45,10 @@ class KMeans:
     def evaluate(self, params, heldout):
         """Return the mean squared distance of the held-out examples to their nearest centre."""
         return {"inertia": float(self._nearest(self.prepare(heldout), params["clusters"])[1].mean())}
+
+    def predict(self, params, arrays):
+        """Return the nearest cluster of each example, for `proteus predict`."""
+        return self._nearest(self.prepare(arrays), params["clusters"])[0]
 
     def _nearest(self, x, clusters):
         centres = clusters[:, :-1] / np.maximum(clusters[:, -1:], 1.0)

@@ -1,4 +1,5 @@
 "use strict";
+addEventListener("error", () => { document.documentElement.dataset.drawn ||= "no"; }); // what could not be drawn hides nothing else
 // The report's pictures and filters. Reads the data in the page, writes text as text only, asks for nothing else.
 (() => {
   const D = JSON.parse(document.getElementById("data").textContent);
@@ -99,9 +100,11 @@
     { key: "marks", title: "What happened", height: 98, draw: drawMarks },
     { key: "learning", title: "Loss and clock", height: 128, draw: drawLearning },
     { key: "stage", title: "Stage and nodes ready", height: 50, draw: drawStage },
+    { key: "pace", title: "Time per clock", height: 58, draw: drawPace },
+    { key: "shards", title: "Who serves each shard", height: 84, draw: drawShards },
     { key: "dollars", title: "Dollars", height: 128, draw: drawDollars },
   ];
-  const LEFT = 82, RIGHT = 84, TITLE = 24, TOP = 20, BOTTOM = 18, HEIGHT = 876;
+  const LEFT = 82, RIGHT = 84, TITLE = 24, TOP = 20, BOTTOM = 18, HEIGHT = 1066;
   let width = 0, root, overlay, x = (t) => t, when = (px) => px;
   { // the panels fill the height that the page keeps for them
     let y = TOP;
@@ -339,6 +342,39 @@
     }
   }
 
+  function drawPace(panel) {
+    title(panel, "Time per clock", [["pace", "real ms, the last clocks together"]]);
+    if (!D.pace.length) return nothing(panel, "no clock was finished yet");
+    const points = seenLine(D.pace), group = clipped(panel);
+    if (!points.length) return;
+    const s = scale(panel, 0, Math.max(...minmax(points.map((p) => p[1]))) * 1.08 || 1, false);
+    axis(root, panel, s, number);
+    svg(group, "path", { d: linePath(points, s.y), class: "s pace" });
+  }
+
+  // A row a shard: its server, and below it, narrow, the keeper of its copy.
+  function drawShards(panel) {
+    title(panel, "Who serves each shard (narrow, below: who keeps its copy)");
+    if (!D.shards.length) return nothing(panel, "the controller has not reported yet");
+    const group = clipped(panel), rows = Math.max(...D.shards.map((map) => map[1].length)), high = panel.height / rows;
+    for (const [place, share, from, extra] of [[1, .62, .08, ""], [2, .2, .72, " keeper"]]) {
+      for (let shard = 0; shard < rows; shard++) {
+        const steps = seenSteps(D.shards.map((map) => [map[0], map[place][shard] === undefined ? null : map[place][shard]]), statusEnd);
+        for (let i = 0; i + 1 < steps.length; i++) {
+          let last = i + 1;
+          while (last + 1 < steps.length && steps[last][1] === steps[i][1]) last++;
+          const [t, node] = steps[i], a = x(t), b = x(steps[last][0]);
+          i = last - 1;
+          if (node === null) continue;
+          const role = place === 1 ? "server" : "keeper";
+          svg(group, "rect", { x: a, y: panel.top + (shard + from) * high, width: Math.max(b - a, 0), height: share * high, class: `f${node % 8}${extra}`, "data-shard": shard, "data-role": role, "data-node": D.nodes[node] });
+        }
+      }
+    }
+    for (const shard of rows > 8 ? [0, rows - 1] : [...Array(rows).keys()])
+      svg(root, "text", { x: LEFT - 6, y: panel.top + (shard + .5) * high + 4, "text-anchor": "end", class: "axis" }, shard);
+  }
+
   function drawDollars(panel) {
     const keys = [["spent", "spent"], ["thin charged", "charged"], ["refunded", "refunded"]];
     title(panel, "Dollars", D.reference.length ? keys.concat([["reference", "the same vCPUs on demand"]]) : keys);
@@ -475,6 +511,12 @@
     if (progress) row(rest, "loss", false, "loss", progress[2] === null ? "–" : number(progress[2]));
     if (progress) row(rest, "clock", false, "clock", number(progress[1]));
     if (t <= statusEnd && stepAt(D.stage, t) !== null) row(rest, null, false, "stage · nodes ready", `${stepAt(D.stage, t)} · ${stepAt(D.ready, t)}`);
+    if (t <= statusEnd && stepAt(D.pace, t) !== null) row(rest, "pace", false, "ms a clock", number(stepAt(D.pace, t)));
+    const map = t <= statusEnd ? pairAt(D.shards, t) : null;
+    for (const node of map ? [...new Set([...map[1], ...map[2]])].filter((n) => n !== null).sort((a, b) => a - b).slice(0, 9) : []) {
+      const said = [["serves", map[1]], ["keeps", map[2]]].map(([word, of]) => [word, of.filter((n) => n === node).length]).filter((p) => p[1]);
+      row(rest, "f" + node % 8, true, D.nodes[node], said.map((p) => p.join(" ")).join(", "));
+    }
     row(rest, "spent", false, "spent", usd(stepAt(spent, t)));
     row(rest, "refunded", false, "refunded", usd(stepAt(refunded, t)));
     const reference = lineAt(D.reference, t);

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,38 @@ from numpy.typing import NDArray
 from psengine.model import JobError, TableSpec
 from psengine.sharding import Arrays
 
+#: Rows of a table: a run of them (start and stop given, no step), or distinct ones in rising order (int64).
+RowSet = slice | NDArray[np.int64]
+
 #: What is known of the training set when the job starts; added to what the user gives as `app_params`.
-SIZES = ("n_inputs", "n_classes", "n_examples")
-BUILT_IN = MappingProxyType({"mlr": "psengine.apps.mlr:MultinomialLogisticRegression"})
+SIZES = (
+    "n_inputs",
+    "n_classes",
+    "n_examples",
+    "n_users",
+    "n_items",
+    "n_partitions",
+    "rating_mean",
+    "rating_sd",
+    "n_words",
+    "n_tokens",
+    "n_documents",
+)
+BUILT_IN = MappingProxyType(
+    {
+        "mlr": "psengine.apps.mlr:MultinomialLogisticRegression",
+        "kmeans": "psengine.apps.kmeans:KMeans",
+        "lda": "psengine.apps.lda:LatentDirichletAllocation",
+        "mf": "psengine.apps.mf:MatrixFactorization",
+    }
+)
+#: Application -> the kind of data that it learns from (`infra.data_kinds`); one that is not here: labelled examples.
+WANTS = MappingProxyType({"mf": "ratings", "lda": "documents"})
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a micro-task gives back: an addition to each table it changes (whole tables), and its loss for free."""
+    """What a micro-task gives back: an addition to each table it changes, shaped as it got it, and its loss for free."""
 
     updates: Arrays
     loss_sum: float
@@ -34,7 +58,11 @@ class Work:
 
 
 class App(Protocol):
-    """An application. The constructor takes `app_params` as keywords and only assigns."""
+    """An application. The constructor takes `app_params` as keywords and only assigns.
+
+    One that needs only some rows of its tables has a further method, `rows` (see `ReadsRows`); one whose model is for use
+    on new examples has `predict` (see `Predicts`).
+    """
 
     def tables(self) -> tuple[TableSpec, ...]:
         """Return the tables of the model."""
@@ -49,9 +77,10 @@ class App(Protocol):
         ...
 
     def run(self, data: Any, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
-        """Do one micro-task: a clock of work on one partition. `params` (whole tables) must not be written to.
+        """Do one micro-task: a clock of work on one partition. `params` (whole tables, or rows) must not be written to.
 
-        The same arguments must give the same bits: a micro-task may be done again on another node.
+        The same arguments must give the same bits: a micro-task may be done again on another node, or
+        ahead of time and for nothing.
         """
         ...
 
@@ -60,6 +89,54 @@ class App(Protocol):
     ) -> dict[str, float]:
         """Return figures of merit on held-out data, by name."""
         ...
+
+
+@runtime_checkable
+class ReadsRows(Protocol):
+    """An application whose micro-tasks want some rows of a table only."""
+
+    def rows(self, data: Any, clock: int) -> Mapping[str, RowSet]:
+        """Return the rows that `run(data, ..., clock)` wants, by table; a table that is left out is wanted whole.
+
+        `run` gets those rows alone, in this order, and what it returns as the table's update has the same shape.
+        """
+        ...
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """An application whose model says something of new examples.
+
+    Attributes
+    ----------
+    predicts : str
+        What the values are, in a word, as a column is headed. `class`: numbers of classes, told by the data's labels.
+    """
+
+    predicts: str
+
+    def predict(
+        self, params: Mapping[str, NDArray[np.generic]], arrays: Mapping[str, NDArray[np.generic]]
+    ) -> NDArray[Any]:
+        """Return a value for each example (or a row of them), from whole tables and from arrays as `prepare` gets them.
+
+        What is to be learned of the examples (`y`) need not be among the arrays. ValueError where they do not fit.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksSizes(Protocol):
+    """An application whose parameters may not fit the training set."""
+
+    def check_sizes(self) -> None:
+        """Raise ValueError, in one line, where the parameters do not fit the sizes of the training set."""
+        ...
+
+
+def rows_of(app: App, data: Any, clock: int) -> Mapping[str, RowSet]:
+    """Return which rows a micro-task wants of the tables that it does not want whole."""
+    return app.rows(data, clock) if isinstance(app, ReadsRows) else {}
 
 
 def resolve(name: str, params: Mapping[str, Any]) -> App:
@@ -101,10 +178,16 @@ def _said(error: Exception) -> str:
 
 
 def initial_arrays(app: App, seed: int, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
-    """Return the values of a shard at clock 0, the same whichever node makes them."""
+    """Return the values of a shard at clock 0, the same whichever node makes them; there is no -0 (see `rows`)."""
     return {
-        table.name: np.ascontiguousarray(
-            app.initial(table, rows[table.name], np.random.default_rng([seed, index, shard])), dtype=table.dtype
+        table.name: _without_minus_zero(
+            np.ascontiguousarray(
+                app.initial(table, rows[table.name], np.random.default_rng([seed, index, shard])), dtype=table.dtype
+            )
         )
         for index, table in enumerate(app.tables())
     }
+
+
+def _without_minus_zero(array: NDArray[Any]) -> NDArray[np.generic]:
+    return array + array.dtype.type(0) if array.dtype.kind == "f" else array

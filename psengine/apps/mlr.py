@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from psengine.apps.base import Work
 from psengine.apps.sparse import Csr, inputs
+from psengine.apps.values import check_above, check_from, check_whole
 from psengine.model import TableSpec
 
 F32 = NDArray[np.float32]
@@ -35,7 +36,12 @@ class MlrData:
 
 
 class MultinomialLogisticRegression:
-    """Softmax regression by full-batch gradient steps, the sum over partitions of one step each.
+    """Softmax regression by gradient steps.
+
+    Without `batch`, a clock is one step along the gradient of all examples: the sum over partitions of their shares. With
+    it, each partition goes once through its examples, in steps of a few, from the model of the clock before, and the
+    model becomes the mean of where they end, weighted by examples. That needs far fewer clocks; the fewer and
+    larger the partitions, the fewer.
 
     Parameters
     ----------
@@ -46,7 +52,9 @@ class MultinomialLogisticRegression:
     gamma : float
         Width of that kernel.
     step, decay : float
-        The step of clock c is step / (1 + decay * (c - 1)).
+        The step of clock c is step / (1 + decay * (c - 1)), along the mean gradient of its examples.
+    batch : int
+        Examples of a step within a micro-task; 0 for one step a clock.
     l2 : float
         Weight of the penalty l2 / 2 * |W|^2, the constant row left out.
     feature_seed : int
@@ -55,7 +63,13 @@ class MultinomialLogisticRegression:
     Notes
     -----
     Table `weights` is (dimensions + 1, n_classes); the last row belongs to a constant input of 1.
+
+    Source: for `batch`, Zinkevich, Weimer, Li and Smola (NIPS 2010), parallelised SGD; McMahan et al. (AISTATS 2017) for
+    the mean after every pass.
+    Differs: the mean is taken at every clock, by the servers, as the sum of what the partitions add.
     """
+
+    predicts = "class"
 
     def __init__(
         self,
@@ -68,11 +82,15 @@ class MultinomialLogisticRegression:
         step: float = 1.0,
         decay: float = 0.0,
         l2: float = 0.0,
+        batch: int = 0,
         feature_seed: int = 0,
     ) -> None:
+        check_whole(0, features=features, feature_seed=feature_seed, batch=batch)
+        check_above(0, gamma=gamma, step=step)
+        check_from(0, decay=decay, l2=l2)
         self.n_inputs, self.n_classes, self.n_examples = n_inputs, n_classes, n_examples
         self.features, self.gamma = features, gamma
-        self.step, self.decay, self.l2 = step, decay, l2
+        self.step, self.decay, self.l2, self.batch = step, decay, l2, batch
         self._projection: tuple[F32, F32] | None = None
         if features:
             rng = np.random.default_rng([feature_seed, 20070103])
@@ -104,18 +122,17 @@ class MultinomialLogisticRegression:
         return MlrData(x, y)
 
     def run(self, data: MlrData, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
-        """Return this partition's share of one gradient step, and its cross-entropy before the step."""
+        """Return what this partition adds to the model, and its cross-entropy, of each example before the step that it is in."""
         weights = np.asarray(params["weights"], np.float32)
+        if self.batch:
+            return self._pass(data, weights, self.step / (1.0 + self.decay * (clock - 1)))
         gradient = np.zeros(weights.shape, np.float32)
         loss = 0.0
         for low in range(0, len(data.y), _BLOCK):
             z = self._expand(data.x[low : low + _BLOCK])
             y = data.y[low : low + _BLOCK]
-            log_p = _log_softmax(_logits(z, weights))
-            rows = np.arange(len(y))
-            loss -= float(log_p[rows, y].sum(dtype=np.float64))
-            residual = np.exp(log_p)
-            residual[rows, y] -= 1.0
+            residual, of_block = _residual(z, y, weights)
+            loss += of_block
             _add_transposed_times(gradient[:-1], z, residual)
             gradient[-1] += residual.sum(axis=0)
         gradient /= np.float32(self.n_examples)
@@ -124,21 +141,49 @@ class MultinomialLogisticRegression:
         gradient *= np.float32(-self.step / (1.0 + self.decay * (clock - 1)))
         return Work({"weights": gradient}, loss, len(data.y))
 
+    def _pass(self, data: MlrData, weights: F32, step: float) -> Work:
+        """Go once through the examples in steps of `batch`; the update is this partition's part of the mean."""
+        model, loss = weights.copy(), 0.0
+        for low in range(0, len(data.y), self.batch):
+            z, y = self._expand(data.x[low : low + self.batch]), data.y[low : low + self.batch]
+            residual, of_batch = _residual(z, y, model)
+            loss += of_batch
+            residual *= np.float32(-step / len(y))
+            if self.l2:
+                model[:-1] *= np.float32(1.0 - step * self.l2)
+            _add_transposed_times(model[:-1], z, residual)
+            model[-1] += residual.sum(axis=0)
+        model -= weights
+        model *= np.float32(len(data.y) / self.n_examples)
+        return Work({"weights": model}, loss, len(data.y))
+
     def evaluate(
         self, params: Mapping[str, NDArray[np.generic]], heldout: Mapping[str, NDArray[np.generic]]
     ) -> dict[str, float]:
         """Return `accuracy` and mean cross-entropy `loss`."""
         data = self.prepare(heldout)
-        log_p = np.concatenate(
-            [
-                _log_softmax(_logits(self._expand(data.x[low : low + _BLOCK]), params["weights"]))
-                for low in range(0, len(data.y), _BLOCK)
-            ]
-        )
+        log_p = self._log_p(data.x, params["weights"])
         return {
             "accuracy": float((log_p.argmax(axis=1) == data.y).mean()),
             "loss": float(-log_p[np.arange(len(data.y)), data.y].mean(dtype=np.float64)),
         }
+
+    def predict(
+        self, params: Mapping[str, NDArray[np.generic]], arrays: Mapping[str, NDArray[np.generic]]
+    ) -> NDArray[np.int64]:
+        """Return the likeliest class of each example, shape (n,), from 0; ValueError where the inputs do not fit."""
+        x = inputs(arrays)
+        if len(x.shape) != 2 or x.shape[1] != self.n_inputs:
+            raise ValueError(f"x {x.shape}: wanted (n, {self.n_inputs})")
+        classes: NDArray[np.int64] = self._log_p(x, params["weights"]).argmax(axis=1)
+        return classes
+
+    def _log_p(self, x: F32 | Csr, weights: NDArray[Any]) -> F32:
+        """Return the logarithm of each class's probability, shape (n, n_classes)."""
+        log_p = np.empty((x.shape[0], self.n_classes), np.float32)
+        for low in range(0, len(log_p), _BLOCK):
+            log_p[low : low + _BLOCK] = _log_softmax(_logits(self._expand(x[low : low + _BLOCK]), weights))
+        return log_p
 
     def _expand(self, x: F32 | Csr) -> F32 | Csr:
         if self._projection is None:
@@ -149,6 +194,15 @@ class MultinomialLogisticRegression:
         np.cos(z, out=z)
         z *= np.float32(np.sqrt(2.0 / self.features))
         return z
+
+
+def _residual(z: F32 | Csr, y: NDArray[np.int64], weights: NDArray[Any]) -> tuple[F32, float]:
+    """Return each class's probability less 1 for the true one, shape (n, n_classes), and the sum of the cross-entropies."""
+    log_p, rows = _log_softmax(_logits(z, weights)), np.arange(len(y))
+    loss = -float(log_p[rows, y].sum(dtype=np.float64))
+    residual: F32 = np.exp(log_p)
+    residual[rows, y] -= 1.0
+    return residual, loss
 
 
 def _logits(z: F32 | Csr, weights: NDArray[Any]) -> F32:

@@ -19,7 +19,7 @@ from tests.support.backtests import quiet, small_file
 def test_help_names_the_benchmarks() -> None:
     outcome = CliRunner().invoke(cli, ["bench", "--help"])
     assert outcome.exit_code == 0
-    assert ", ".join(NAMES) in " ".join(outcome.output.split())
+    assert ",".join(NAMES) in "".join(outcome.output.split())  # a line may end at the hyphen of a name
 
 
 def test_an_unknown_one_is_refused_with_those_there_are() -> None:
@@ -60,3 +60,20 @@ def test_the_whole_table_is_of_the_same_months_as_the_script() -> None:
         map(midnight_s, (months.fit_from, months.fit_until))
     )
     assert (verb.markets, verb.reference) == (script.markets, script.reference)
+
+
+def test_a_number_of_nodes_that_there_is_no_layout_for_is_refused() -> None:
+    outcome = CliRunner().invoke(cli, ["bench", "tiering", "--nodes", "16,17"])
+    assert outcome.exit_code == 2
+    assert "'17': give 16, 32 or 64, or several with commas between them" in outcome.output
+
+
+def test_nodes_and_pictures_are_asked_of_the_three_that_take_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("benchmarks.tiering.run", lambda scratch, **options: asked.append(options) or [])
+    monkeypatch.setattr("benchmarks.tick.run", lambda scratch, **options: asked.append(options) or [])
+    arguments = ["bench", "tick", "tiering", "--nodes", "16,64", "--pictures", str(tmp_path)]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert asked == [{}, {"nodes": (16, 64), "picture": tmp_path / "tiering.png"}]

@@ -91,6 +91,16 @@ def test_it_asks_for_nothing_and_shows_what_the_journal_holds(page: Chromium, pa
     assert sorted(_all(page, "path[data-bid]", "e.dataset.bid")) == sorted(bids)
     assert set(_all(page, "#panel-footprint path", "e.dataset.tier")) == {"reliable", "transient"}
     assert set(_all(page, "#panel-stage rect", "Number(e.dataset.stage)")) == {1, 2, 3}
+    assert len(_all(page, "#panel-pace path", "e.getAttribute('d')")[0].split("L")) == len(data["pace"])
+    bars = _all(page, "#panel-shards rect", "[Number(e.dataset.shard), e.dataset.role, e.dataset.node]")
+    told = [
+        (shard, role, data["nodes"][node])
+        for role, place in (("server", 1), ("keeper", 2))
+        for shard in (0, 1)
+        for node in [m[place][shard] for m in changes_of(data["shards"], place, shard)]
+        if node is not None
+    ]
+    assert sorted(map(tuple, bars)) == sorted(told), "a bar from change to change"
     # every mark stands where its time is on the axis
     left, _, width, _ = _plot(page)
     for kind in ("notice", "evicted"):
@@ -98,6 +108,11 @@ def test_it_asks_for_nothing_and_shows_what_the_journal_holds(page: Chromium, pa
         box = "e.getBoundingClientRect()"
         centres = _all(page, f"path[data-kind={kind}]", f"{box}.x + {box}.width / 2")
         assert centres == pytest.approx([left + time / data["end"] * width for time in at], abs=1)
+
+
+def changes_of(maps: list[Any], place: int, shard: int) -> list[Any]:
+    """The maps in which a shard's server, or keeper, is another than in the one before."""
+    return [m for n, m in enumerate(maps) if n == 0 or maps[n - 1][place][shard] != m[place][shard]]
 
 
 def _journal_times(store: Store) -> dict[str, set[int]]:

@@ -3,9 +3,11 @@
 All of it with real processes. What every job must come to is one model, bit for bit, and one list of losses.
 """
 
+import importlib
 import json
 import re
 import signal
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from flows.cli import cli
 from infra.blobs import Blobs, npz_arrays
+from psengine.timeline import replay
 from tasks.failures import InputError
 from tests.support.command import Outcome, Running, processes_of, proteus, running
 from tests.support.endpoint import wait_for
@@ -23,10 +26,14 @@ from tests.support.patience import PATIENCE
 pytestmark = [pytest.mark.e2e]
 
 CLOCKS, PARTITIONS = 120, 6
+#: clocks between two evaluations, unless told otherwise
+EVERY = CLOCKS // 10
+#: of the model in all its shards: 2200 random features and a bias, ten classes
+MODEL_BYTES = 2201 * 10 * 4
 #: What makes a clock last long enough to strike into it, and a job short enough to wait for.
 SAME = (
     *("--clocks", str(CLOCKS), "--partitions", str(PARTITIONS), "--shards", "2", "--nodes", "r=1,t=2"),
-    *("--param", "features=3000", "--checkpoint-every", "0.3"),
+    *("--param", "features=2200", "--checkpoint-every", "0.3"),
 )
 FIGURES = {
     "job": str,
@@ -36,9 +43,15 @@ FIGURES = {
     "kernel_seconds": float,
     "losses": list,
     "metrics": dict,
+    "metrics_by_clock": list,
     "seconds_by_clock": list,
     "stage_by_clock": list,
+    "stalls": list,
+    "bytes_moved": dict,
+    "bytes_not_read": int,
+    "timeline": list,
     "nodes": list,
+    "went_back": list,
     "repeated_micro_tasks": int,
     "lost_micro_tasks": int,
     "micro_tasks_done": dict,
@@ -65,6 +78,8 @@ def trained(here: Path, job: str, *options: str) -> dict[str, Any]:
     assert figures["state"] == "finished"
     assert figures["clocks"] == len(figures["losses"]) == len(figures["seconds_by_clock"]) == CLOCKS
     assert figures["lost_micro_tasks"] == 0
+    assert [clock for clock, _ in figures["metrics_by_clock"]] == [*range(EVERY, CLOCKS, EVERY), CLOCKS]
+    assert figures["metrics_by_clock"][-1][1] == figures["metrics"]
     assert sum(figures["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
     assert processes_of(here) == []
     return figures
@@ -80,13 +95,28 @@ def test_it_trains_and_tells_its_figures_again(undisturbed: tuple[Path, dict[str
     here, figures = undisturbed
     assert figures["losses"][-1][1] < figures["losses"][0][1] / 2
     assert figures["metrics"]["accuracy"] > 0.9
-    assert set(figures["stage_by_clock"]) == {1}
+    assert set(figures["stage_by_clock"]) <= {1, 2}
+    assert figures["stage_by_clock"][-1] == 2, "two transient nodes to a reliable one"
     assert [(node["name"], node["state"]) for node in figures["nodes"]] == [
         ("r1", "ready"),
         ("t1", "ready"),
         ("t2", "ready"),
     ]
     assert (figures["events"], figures["repeated_micro_tasks"]) == ([], 0)
+    moved = figures["bytes_moved"]
+    assert moved["model"] == MODEL_BYTES
+    assert moved["evaluate"] == 9 * MODEL_BYTES
+    assert moved["checkpoint"] % MODEL_BYTES == 0
+    assert moved["copy"] >= MODEL_BYTES, "two transient nodes served, and one kept"
+    assert moved["hand_over"] >= MODEL_BYTES
+    # Of two servers a node is one at most, and who serves nothing reads all of it, every clock.
+    assert CLOCKS * MODEL_BYTES <= moved["read"] <= 3 * CLOCKS * MODEL_BYTES
+    assert moved["push"] > CLOCKS * MODEL_BYTES
+    assert moved["restore"] == figures["bytes_not_read"] == 0
+    assert figures["stalls"] == [], "nobody came or went"
+    *_, (_, view) = replay(figures["timeline"])
+    assert {name: state for name, (_, state) in view.nodes.items()} == dict.fromkeys(("r1", "t1", "t2"), "ready")
+    assert [(server[0], keeper) for server, keeper in view.shards] == [("t", "r1")] * 2
     assert sorted(path.name for path in here.iterdir()) == ["home", "runs"]
     assert sorted(path.name for path in (here / "runs" / "calm").iterdir()) == ["blobs", "logs", "run.lock"]
     assert list((here / "home").iterdir()) == []
@@ -139,6 +169,49 @@ def test_a_script_of_events_leaves_the_model_as_it_would_have_been(
     assert ends["t2"] == ("drained", True), "killed when its notice had run out"
     assert weights(figures).tobytes() == weights(undisturbed[1]).tobytes()
     assert figures["losses"] == undisturbed[1]["losses"]
+    assert figures["metrics_by_clock"] == undisturbed[1]["metrics_by_clock"], "whatever befell the nodes"
+    # Two may join in one clock.
+    told = {(stall["event"], node) for stall in figures["stalls"] for node in stall["nodes"]}
+    assert {("join", "t9"), ("notice", "t2"), ("loss", "t1")} <= told
+    for stall in figures["stalls"]:
+        assert stall["clocks"] is None or 1 <= stall["clocks"][0] <= stall["clocks"][1] <= CLOCKS
+        assert stall["stall_ms"] is None or stall["stall_ms"] >= 0
+    (loss,) = [stall for stall in figures["stalls"] if stall["event"] == "loss"]
+    assert loss["clocks"][0] <= 7, "it struck into the clock after the sixth, or what it had went back further"
+
+    again = train(
+        tmp_path, "storm", "--events", "events.csv", "--explain", "t1", "--explain", "shard:1", "--report", "r.html"
+    )
+    assert again.code == 0, again
+    of_t1, of_shard = again.err.split("shard 1: ")
+    story = [row for row in of_t1.splitlines() if " t1 " in row]
+    assert "t1 (transient, 1 thread(s)) joined" in story[0]
+    assert any(re.search(r"t1 was given \d+ micro-task\(s\) and did \d+", row) for row in story)
+    assert any("t1 is gone: " in row for row in story)
+    assert "r1 serves shards 0-1, epoch 1" in of_shard
+    assert "the model of clock 120 is to be gathered" in of_shard
+    page = (tmp_path / "r.html").read_text()
+    assert "Stalls of those who stayed" in page
+    assert "data:image/svg+xml;base64," in page
+    assert "http://" not in re.sub(r"base64,[^\"]*", "", page)
+
+
+@pytest.mark.parametrize("what", ["t8", "shard:2", "shard:", "*"])
+def test_the_story_of_who_is_not_there_is_refused(
+    undisturbed: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.chdir(undisturbed[0])
+    says = rf"--explain {re.escape(what)}: job calm has no such node or shard; there are r1, t1, t2, shard:0 to shard:1"
+    with pytest.raises(InputError, match=says):
+        cli.main(["train", "mlr", "--job", "calm", *SAME, "--explain", what], standalone_mode=False)
+
+
+def test_a_dashboard_without_what_draws_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    with pytest.raises(InputError, match=r"--dashboard: .*pip install bokeh"):
+        cli.main(["train", "mlr", "--dashboard"], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 # -- broken off -----------------------------------------------------------------------------------------------------
@@ -173,6 +246,7 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
         last = run.text().splitlines()[-1]
         assert re.fullmatch(rf"proteus: interrupted: job broken is at clock 0 of {CLOCKS}; {to_go_on}", last), last
 
+    importlib.import_module("flows.train_locally")  # what is refused below is so at once, and not after the last clock
     with begun(directory, 1, *events, "--checkpoint-every", "1000") as run:  # while it trains
         run.wait_said(rf"clock {first}: kill t1")
         with pytest.raises(InputError, match="a run that is under way has it; name another directory"):
@@ -182,7 +256,8 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
         last = run.text().splitlines()[-1]
         found = re.fullmatch(rf"proteus: interrupted: job broken is at clock (\d+) of {CLOCKS}; {to_go_on}", last)
         assert found, run.text()
-        assert first <= int(found[1]) == kept_clock(directory) < CLOCKS
+        # what t1 had not given back of the clock it died in is done again, from the clock before
+        assert first - 1 <= int(found[1]) == kept_clock(directory) < CLOCKS
         assert "Traceback" not in run.text()
 
     with begun(directory, 2, *events) as run:  # without a word
@@ -264,6 +339,8 @@ BAD = {
         r"--nodes t=3: the model is served by reliable nodes; give at least",
     ),
     "too many nodes": (["mlr", "--nodes", "r=65"], r"--nodes r=65: at most 64 of a tier"),
+    "one ratio": (["mlr", "--stage-above", "2"], r"--stage-above 2: want two numbers, as in 1,15"),
+    "ratios that fall": (["mlr", "--stage-above", "9,3"], r"--stage-above 9,3: want ratios from 0 on"),
     "bad job id": (["mlr", "--job", "Job_1"], r"job id 'Job_1': want 1 to 63 lower-case letters"),
     "no event file": (["mlr", "--events", "none.csv"], r"none\.csv: there is no such file"),
     "bad event": (

@@ -83,3 +83,13 @@ def test_a_file_that_is_no_clock_is_told_in_one_line(tmp_path: Path, content: st
 
 def test_the_setting_system_names_the_system_clock() -> None:
     assert isinstance(open_clock("system"), SystemClock)
+
+
+def test_every_reader_goes_on_at_another_scale_from_the_time_that_it_is(tmp_path: Path) -> None:
+    clock = ScaledClock.create(tmp_path / "clock", 1000.0, 100_000.0)
+    reader = ScaledClock(tmp_path / "clock")
+    before_s = reader.now_s()
+    clock.run_at(1.0)
+    then_s = reader.now_s()
+    assert reader.scale == 1.0
+    assert before_s <= then_s <= clock.now_s() < then_s + 1000.0

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.blobs import Blobs
-from infra.data_files import absolute, read_data
+from infra.data_files import read_data
+from infra.data_kinds import absolute
 from infra.datasets import HELD_OUT, check_data, part_name, prepare
 from infra.errors import InputError
 from infra.examples import Examples, Table, examples, hold_out
@@ -72,8 +73,9 @@ def test_a_url_is_read_as_a_path_is() -> None:
 def test_paths_are_made_absolute_and_names_and_urls_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert absolute("in/a.csv") == str(tmp_path / "in/a.csv")
-    assert [absolute(name) for name in ("digits", "s3://b/a.csv", "/in/a.csv")] == [
+    assert [absolute(name) for name in ("digits", "ratings", "s3://b/a.csv", "/in/a.csv")] == [
         "digits",
+        "ratings",
         "s3://b/a.csv",
         "/in/a.csv",
     ]
@@ -238,7 +240,7 @@ def test_mlr_wants_classes_and_another_application_may_not(tmp_path: Path, y: st
     with pytest.raises(InputError, match=f"{says}; mlr wants at least 2 classes"):
         prepare(blobs, "job", source, 1, 0, "mlr")
     assert blobs.list() == []
-    assert prepare(blobs, "job", source, 1, 0, "my:Own").classes < 2
+    assert prepare(blobs, "job", source, 1, 0, "my:Own").sizes["n_classes"] < 2
     with pytest.raises(InputError, match=says):  # also where they are there already
         prepare(blobs, "job", source, 1, 0, "mlr")
 
@@ -251,7 +253,8 @@ def test_what_is_written_of_a_sparse_set_is_the_set(tmp_path: Path) -> None:
     blobs = Blobs((tmp_path / "blobs").as_uri())
     source = write(tmp_path, "a.svm.gz", gzip.compress("\n".join(lines).encode()))
     summary = prepare(blobs, "job", source, 3, 0, "mlr")
-    assert (summary.rows, summary.heldout_rows, summary.features, summary.classes) == (41, 11, 200, 2)
+    assert (summary.rows, summary.heldout_rows) == (41, 11)
+    assert summary.sizes == {"n_inputs": 200, "n_classes": 2, "n_examples": 41}
     manifest = blobs.manifest("jobs/job/data")
     assert manifest is not None
     assert manifest.about["labels"] == [-1, 1]

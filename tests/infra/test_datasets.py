@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from infra.blobs import BlobMissing, Blobs, JobPaths
-from infra.datasets import HELD_OUT, DataSummary, deal, part_name, prepare
+from infra.data_examples import deal
+from infra.datasets import HELD_OUT, DataSummary, part_name, prepare
 from infra.errors import InputError
 
 
@@ -21,7 +22,8 @@ def save(folder: Path, **arrays: np.ndarray) -> str:
 
 def test_digits_are_spread_over_the_parts_evenly_and_wholly(blobs: Blobs) -> None:
     summary = prepare(blobs, "job-1", "digits", 7, seed=3)
-    assert summary == DataSummary("digits", blobs.url_of("jobs/job-1/data"), 7, 1437, 360, 64, 10)
+    sizes = {"n_inputs": 64, "n_classes": 10, "n_examples": 1437}
+    assert summary == DataSummary("digits", blobs.url_of("jobs/job-1/data"), 7, 1437, 360, sizes)
     parts = [blobs.read_npz(f"jobs/job-1/data/{part_name(index)}") for index in range(7)]
     heldout = blobs.read_npz(f"jobs/job-1/data/{HELD_OUT}")
     for part in [*parts, heldout]:
@@ -38,7 +40,7 @@ def test_digits_are_spread_over_the_parts_evenly_and_wholly(blobs: Blobs) -> Non
 def test_rows_keep_their_labels(blobs: Blobs, tmp_path: Path) -> None:
     x = np.repeat(np.arange(100.0)[:, None], 3, axis=1)
     url = save(tmp_path, x=x, y=np.arange(100) % 4)
-    assert prepare(blobs, "job-1", url, 3, seed=0).classes == 4
+    assert prepare(blobs, "job-1", url, 3, seed=0).sizes["n_classes"] == 4
     for name in (part_name(0), part_name(2), HELD_OUT):
         part = blobs.read_npz(f"jobs/job-1/data/{name}")
         assert (part["x"] == part["ids"][:, None]).all()
@@ -138,3 +140,13 @@ def test_rows_are_dealt_evenly() -> None:
         runs = deal(n_rows, n_partitions, 5)
         assert sorted(np.concatenate(runs)) == list(range(n_rows))
         assert {len(run) for run in runs} <= {n_rows // n_partitions, n_rows // n_partitions + 1}
+
+
+def test_every_row_to_train_on_has_a_number(tmp_path: Path) -> None:
+    """Partitions are runs of numbers, one after the other: an application may keep something for each example."""
+    blobs = Blobs(tmp_path.as_uri())
+    summary = prepare(blobs, "job", "digits", 7, 3)
+    parts = [blobs.read_npz(f"jobs/job/data/{part_name(part)}") for part in range(7)]
+    sizes = [len(part["ids"]) for part in parts]
+    assert [int(part["first"]) for part in parts] == [sum(sizes[:part]) for part in range(7)]
+    assert sum(sizes) == summary.rows

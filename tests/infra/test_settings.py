@@ -75,3 +75,9 @@ def test_the_scale_that_would_do_is_named_and_does() -> None:
     with pytest.raises(InputError, match="a scale of at most 24"):
         settings.check_cadence(60.0, 5.0)
     settings.check_cadence(24.0, 5.0)
+
+
+def test_the_fastest_scale_keeps_both_periods() -> None:
+    settings = Settings(tick_s=120, renewal_lead_s=90)
+    assert settings.fastest_scale(2.0) == 45.0
+    assert Settings(tick_s=120, renewal_lead_s=240).fastest_scale(2.0) == 60.0

@@ -7,7 +7,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
+import pytest
 
+from psengine import client
 from psengine.agent import NodeAgent
 from psengine.apps.base import Work
 from psengine.events import (
@@ -61,6 +63,8 @@ class Wires:
         self.agents: dict[str, NodeAgent] = {}
         self.reports: list[Any] = []
         self.calls: list[tuple[str, str]] = []
+        #: {process: what it said last that it has moved}
+        self.moved: dict[str, dict[str, int]] = {}
         self.spoil: Callable[[str, int], str] = lambda op, n: ""
         self.arrived = asyncio.Event()
 
@@ -72,13 +76,16 @@ class Wires:
             raise Unreachable(address, op, OSError("lost"))
         if op == "proteus_event":
             self.reports.append(message["event"])
+            self.moved[message["process"]] = message["moved"]
             self.arrived.set()
             answer: Any = "ok"
         else:
             server = self.agents[address].server
-            if op != "proteus_hand_over":
+            if op not in ("proteus_hand_over", "proteus_pull_ahead"):
                 await server.arrived(message["epochs"])
             answer = getattr(server, op.removeprefix("proteus_"))(**message)
+            if op == "proteus_pull_ahead":
+                answer = await answer
         if spoilt == "answer lost":
             raise Unreachable(address, op, OSError("answer lost"))
         return answer
@@ -97,14 +104,13 @@ class Wires:
 OWNERS = (ShardOwner(0, "here", HERE, 1), ShardOwner(1, "there", THERE, 1))
 
 
-def config(**params: Any) -> JobConfig:
-    name = "tests.psengine.test_agent:Counting"
-    return JobConfig("job", name, params, n_partitions=4, n_shards=2, clocks=9)
+def config(app: str = "tests.psengine.test_agent:Counting", **params: Any) -> JobConfig:
+    return JobConfig("job", app, params, n_partitions=4, n_shards=2, clocks=9)
 
 
 def dispatch(batch: int, clock: int, tasks: list[tuple[int, int]], **more: Any) -> Dispatch:
     keys = tuple(TaskKey(*task) for task in tasks)
-    fields = {"parent_clock": 4 * (clock - 1), "committed": clock - 1, "map_version": 1} | more
+    fields = {"parent_clock": 4 * (clock - 1), "committed": clock - 1, "map_version": 1, "generation": 1} | more
     return Dispatch("here", HERE, batch, clock, keys, **fields)
 
 
@@ -127,7 +133,7 @@ def story(body: Callable[[Wires, NodeAgent, NodeAgent], Coroutine[Any, Any, None
                 assert (await wires.report(ShardsOpened)).shards == (shard,)
             here.instruct(LoadPartitions("here", HERE, job, 1, (0, 1)))
             assert (await wires.report(NodeReady)).partitions == (0, 1)
-            here.instruct(UpdateShardMap("here", HERE, 1, OWNERS))
+            here.instruct(UpdateShardMap("here", HERE, 1, OWNERS, 1))
             await body(wires, here, there)
         finally:
             await asyncio.gather(here.close(), there.close())
@@ -166,6 +172,21 @@ def test_a_batch_that_is_told_twice_runs_once_and_a_batch_of_the_clock_shares_th
     story(body)
 
 
+def test_a_node_tells_what_it_has_moved_with_what_it_reports() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        assert wires.moved[HERE] == {"input": 2 * 8}, "two partitions of one number each"
+        here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))
+        await wires.report(BatchDone)
+        # Each server has two rows of eight bytes; its own rows do not move.
+        assert wires.moved[HERE] == {"input": 16, "read": 16, "push": 16}
+        there.instruct(TakeShards("there", THERE, config(), HERE, (0,), (1,), 2))
+        await wires.report(ShardsTaken)
+        # The state at clock 0, and an update of two partitions, which is one sum.
+        assert wires.moved[THERE] == {"hand_over": 16 + 16}
+
+    story(body)
+
+
 def test_a_push_whose_answer_is_lost_is_sent_again_and_counts_once() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         wires.spoil = lambda op, n: "answer lost" if op == "proteus_push" and n == 1 else ""
@@ -177,7 +198,11 @@ def test_a_push_whose_answer_is_lost_is_sent_again_and_counts_once() -> None:
     story(body)
 
 
-def test_a_server_that_stays_away_fails_the_batch_and_the_next_attempt_replaces_the_half_that_arrived() -> None:
+def test_a_server_that_stays_away_fails_the_batch_and_the_next_attempt_replaces_the_half_that_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "_MAP_S", 0.05)
+
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         wires.spoil = lambda op, n: "lost" if op == "proteus_push" and n <= 3 else ""
         here.instruct(dispatch(1, 1, [(0, 1)]))
@@ -207,7 +232,7 @@ def test_work_that_is_no_longer_wanted_is_dropped() -> None:
 
 def test_an_order_for_another_process_of_this_name_is_ignored() -> None:
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
-        here.instruct(Dispatch("here", "tcp://before", 1, 1, (TaskKey(0, 1),), 0, 0, 1))
+        here.instruct(Dispatch("here", "tcp://before", 1, 1, (TaskKey(0, 1),), 0, 0, 1, 1))
         here.instruct(dispatch(2, 1, [(1, 1)]))
         assert [s.partition for s in (await wires.report(BatchDone)).results] == [1]
 
@@ -359,7 +384,7 @@ def test_a_move_that_comes_to_nothing_is_told_and_can_be_made_again() -> None:
         assert "epoch 2 asked, None served" in (await wires.report(BatchFailed)).error
         here.instruct(take(1, 1, 3))
         await wires.report(ShardsTaken)
-        here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "here", HERE, 3))))
+        here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "here", HERE, 3)), 1))
         here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))
         await wires.report(BatchDone)
         assert here.server.pull({1: 3}, 1, exact=True)["shards"][1]["w"][0, 0] == 1.0
@@ -384,8 +409,47 @@ def test_what_was_handed_over_is_dropped_when_the_map_says_who_has_it() -> None:
         await wires.report(ShardsTaken)
         assert 1 in there.server.stores
         moved = (OWNERS[0], ShardOwner(1, "here", HERE, 2))
-        there.instruct(UpdateShardMap("there", THERE, 2, moved))
+        there.instruct(UpdateShardMap("there", THERE, 2, moved, 1))
         assert 1 not in there.server.stores
         assert there.server.pull({1: 1}, 0, exact=True)["owners"] == (moved[1],), "late readers are sent on"
+
+    story(body)
+
+
+@pytest.mark.parametrize("op", ["proteus_pull", "proteus_push"])
+def test_a_server_that_handed_over_may_be_gone_before_the_map_that_says_so_has_come(op: str) -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        here.instruct(take(1, 1, 2))
+        await wires.report(ShardsTaken)
+        wires.spoil = lambda asked, n: "lost" if asked == op else ""
+        here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))
+        async with asyncio.timeout(5 * PATIENCE):
+            while sum(asked == op for _, asked in wires.calls) < client._TRIES:
+                await asyncio.sleep(0)
+        here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "here", HERE, 2)), 1))
+        assert (await wires.report(BatchDone)).clock == 1
+        assert not [one for one in wires.reports if isinstance(one, BatchFailed)]
+        assert float(here.server.pull({1: 2}, 1, exact=True)["shards"][1]["w"][0, 0]) == 3.0
+
+    story(body)
+
+
+def test_an_agent_closes_although_what_a_batch_raises_takes_the_place_of_its_cancellation() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        began = asyncio.Event()
+
+        async def raises_when_cancelled(order: Dispatch) -> BatchDone:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ZeroDivisionError("by the user, just then") from None
+            raise AssertionError("unreachable")
+
+        here._run = raises_when_cancelled  # type: ignore[method-assign]
+        here.instruct(dispatch(1, 1, [(0, 1)]))
+        async with asyncio.timeout(5 * PATIENCE):
+            await began.wait()
+            await here.close()
 
     story(body)

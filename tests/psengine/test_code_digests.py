@@ -29,7 +29,7 @@ def answer(controller: Controller, orders: list[Instruction]) -> list[Instructio
             case LoadPartitions():
                 out += controller.handle(NodeReady(order.node, order.address, order.request, order.partitions, 1.0))
             case OpenShards():
-                out += controller.handle(ShardsOpened(order.node, order.address, order.shards, 1.0))
+                out += controller.handle(ShardsOpened(order.node, order.address, order.shards, order.epoch, 1.0))
     return out
 
 

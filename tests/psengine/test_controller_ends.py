@@ -110,11 +110,18 @@ def test_shards_that_go_while_the_model_is_saved_count_when_it_is_not(saved: boo
         assert controller.state == "finished"
     else:
         controller.handle(SaveFailed("OSError: away", False, 4.0))
-        assert (controller.state, "reliable node r is gone" in controller.reason) == ("failed", True)
+        assert controller.state == "waiting"
+        assert controller.reason.startswith(
+            "node r is gone and with it the shards it served: killed; all go back to the be"
+        )
+        assert controller.book is not None
+        assert controller.book.common == 0
 
 
-def test_shards_that_go_between_two_tries_at_saving_fail_the_job() -> None:
+def test_shards_that_go_between_two_tries_at_saving_are_made_anew() -> None:
     controller, _ = gathering()
     controller.handle(SaveFailed("OSError: away", False, 3.0))
     controller.handle(NodeLost("tcp://r", "killed", 3.5))
-    assert (controller.state, "reliable node r is gone" in controller.reason) == ("failed", True)
+    assert controller.state == "waiting"
+    assert controller.book is not None
+    assert controller.book.common == 0

@@ -62,7 +62,7 @@ def test_an_unfit_reliable_node_serves_all_the_same() -> None:
     orders = controller.handle(NodeReady("t", "tcp://t", 2, (0, 1), 0.2))
     (opening,) = [o for o in orders if isinstance(o, OpenShards)]
     assert opening.node == "r"
-    orders = controller.handle(ShardsOpened("r", "tcp://r", (0,), 0.3))
+    orders = controller.handle(ShardsOpened("r", "tcp://r", (0,), 1, 0.3))
     assert [(o.node, len(o.tasks)) for o in orders if isinstance(o, Dispatch)] == [("t", 2)]
     controller.handle(NodeLost("tcp://t", "killed", 0.4))
     assert controller.state == "waiting"

@@ -17,7 +17,7 @@ def begun(held: int | None, clocks: int = 5, staleness: int = 0) -> tuple[Contro
         JobStarted(JobConfig("held", n_partitions=2, n_shards=1, clocks=clocks, staleness=staleness), 0.0)
     )
     controller.handle(NodeReady("n", ADDRESS, 1, (0, 1), 0.0))
-    return controller, controller.handle(ShardsOpened("n", ADDRESS, (0,), 0.0))
+    return controller, controller.handle(ShardsOpened("n", ADDRESS, (0,), 1, 0.0))
 
 
 def dispatches(orders: list[Instruction]) -> list[Dispatch]:

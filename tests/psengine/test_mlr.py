@@ -3,6 +3,7 @@ import pytest
 
 from psengine.apps.base import resolve
 from psengine.apps.mlr import MultinomialLogisticRegression
+from psengine.apps.sparse import Csr
 from psengine.model import JobError
 
 
@@ -50,6 +51,54 @@ def test_partitions_add_up_to_the_whole() -> None:
     assert np.allclose(sum(h.updates["weights"] for h in halves), whole.updates["weights"], atol=1e-6)
 
 
+@pytest.mark.parametrize("l2", [0.0, 0.01])
+def test_a_batch_of_all_examples_is_the_step_along_the_gradient(l2: float) -> None:
+    one, other = app(step=0.3, l2=l2), app(step=0.3, l2=l2, batch=600)
+    weights = {"weights": start(one)}
+    works = [of.run(of.prepare(blobs()), weights, 1) for of in (one, other)]
+    assert np.allclose(works[0].updates["weights"], works[1].updates["weights"], atol=1e-6)
+    assert works[0].loss_sum == pytest.approx(works[1].loss_sum, rel=1e-6)
+
+
+def test_in_batches_the_model_is_the_mean_of_where_the_partitions_end() -> None:
+    of, data = app(step=0.5, decay=1.0, l2=0.1, batch=64), blobs()
+    of_batch = MultinomialLogisticRegression(2, 3, 64, step=0.25, l2=0.1)  # the step of clock 2
+    parts = [{name: rows[:400] for name, rows in data.items()}, {name: rows[400:] for name, rows in data.items()}]
+    before = start(of)
+    ends = []
+    for part in parts:
+        model = before
+        for low in range(0, len(part["y"]), 64):
+            some = of_batch.prepare({name: rows[low : low + 64] for name, rows in part.items()})
+            of_batch.n_examples = len(some.y)
+            model = model + of_batch.run(some, {"weights": model}, 1).updates["weights"]
+        ends.append(model)
+    updates = [of.run(of.prepare(part), {"weights": before}, 2).updates["weights"] for part in parts]
+    assert np.allclose(before + sum(updates), (2 * ends[0] + ends[1]) / 3, atol=1e-5)
+
+
+def test_batches_of_sparse_inputs_are_those_of_dense_ones() -> None:
+    data = blobs()
+    x = data["x"] * (np.abs(data["x"]) > 0.5)
+    indptr = np.concatenate([[0], np.cumsum((x != 0).sum(axis=1))])
+    sparse = Csr(x[x != 0], np.nonzero(x)[1].astype(np.int32), indptr.astype(np.int64), 2).arrays() | {"y": data["y"]}
+    of = app(step=0.5, batch=50, l2=0.01)
+    weights = {"weights": start(of)}
+    dense = of.run(of.prepare({"x": x, "y": data["y"]}), weights, 1).updates["weights"]
+    assert np.allclose(of.run(of.prepare(sparse), weights, 1).updates["weights"], dense, atol=1e-5)
+
+
+def test_in_batches_a_few_clocks_are_enough() -> None:
+    losses = {}
+    for batch in (0, 16):
+        of = app(step=0.5, batch=batch)
+        prepared, weights = of.prepare(blobs()), np.zeros((3, 3), np.float32)
+        for clock in (1, 2, 3):
+            weights = weights + of.run(prepared, {"weights": weights}, clock).updates["weights"]
+        losses[batch] = of.evaluate({"weights": weights}, blobs(seed=5))["loss"]
+    assert losses[16] < losses[0] / 3
+
+
 def test_it_learns_and_its_evaluation_is_right() -> None:
     of, data = app(step=1.0), blobs()
     prepared, weights = of.prepare(data), np.zeros((3, 3), np.float32)
@@ -85,9 +134,10 @@ def test_bad_data_are_told(arrays: dict[str, np.ndarray], message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
-        ("mlp", {}, "app 'mlp' is not known: use one of mlr, or module:Class"),
+        ("mlp", {}, r"app 'mlp' is not known: use one of mlr, .*or module:Class"),
         ("nowhere:App", {}, "cannot be imported on this node"),
         ("mlr", {"n_inputs": 2}, "does not take these app_params"),
+        ("mlr", {"n_inputs": 2, "n_classes": 2, "n_examples": 2, "batch": -1}, "batch is -1"),
     ],
 )
 def test_an_application_that_cannot_be_made_is_told(name: str, params: dict[str, int], message: str) -> None:

@@ -1,10 +1,16 @@
 """Eviction notices as the status tells them: the first one of each process, in order."""
 
-from psengine.events import NodeJoined, NodeLost, NoticeReceived
-from psengine.instructions import LoadPartitions
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psengine.controller import Controller
+from psengine.events import JobStarted, NodeJoined, NodeLost, NodeReady, NoticeReceived, ShardsOpened, TickDue
+from psengine.instructions import Dispatch, Instruction, LoadPartitions, TakeShards
 from psengine.model import JobConfig
+from psengine.notices import FLOOR_S, work_until_s
 from psengine.status import describe
-from tests.support.controller import started
+from tests.support.controller import done, started
 
 
 def test_a_notice_is_told_once_and_that_of_the_next_process_anew() -> None:
@@ -40,3 +46,86 @@ def test_an_earlier_deadline_counts() -> None:
     for seconds_left in (60.0, 10.0, 30.0):
         controller.handle(NoticeReceived("t", seconds_left, 1.0))
     assert controller.members.nodes["t"].until_s == 11.0
+
+
+def test_a_node_with_time_works_on_and_ends_before_its_time_is_over() -> None:
+    """Its partitions are loaded elsewhere meanwhile; nothing is done twice."""
+    controller, dispatch = started(JobConfig("noticed", n_partitions=2, n_shards=1, clocks=99))
+    (load,) = (
+        order
+        for order in controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
+        if isinstance(order, LoadPartitions)
+    )
+    controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 0.0))
+    orders = controller.handle(done(dispatch, 1.0))
+    assert {order.node for order in orders if isinstance(order, Dispatch)} == {"r", "t"}
+    controller.handle(NoticeReceived("t", 10.0, 1.0))
+    now_s, state = 1.0, controller.members.nodes["t"]
+    while state.state == "leaving":
+        assert now_s < 11.0, "to the very end, and beyond"
+        now_s += 0.5
+        for order in [order for order in orders if isinstance(order, Dispatch)]:
+            orders = [*orders[1:], *controller.handle(done(order, now_s))]
+        orders = [order for order in orders if isinstance(order, Dispatch)]
+    assert 11.0 - FLOOR_S - 3 * 1.0 - 0.5 <= now_s <= 11.0 - FLOOR_S, "as long as a clock fits in three times"
+    assert state.state == "drained"
+    assert controller.book is not None
+    assert controller.book.repeated == 0
+    assert {order.node for order in orders} == {"r"}
+    controller.validate()
+
+
+def two_at_work() -> tuple[Controller, list[Dispatch]]:
+    """Return a controller with two nodes that serve a shard each, and the orders of their first clock."""
+    controller, names, orders = Controller(), ("r", "s"), list[Instruction]()
+    for name in names:
+        controller.handle(NodeJoined(name, f"tcp://{name}", "reliable", 1, 0.0))
+    job = JobConfig("moved", n_partitions=4, n_shards=2, clocks=99, n_reliable=2)
+    for load in controller.handle(JobStarted(job, 0.0)):
+        assert isinstance(load, LoadPartitions)
+        controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 0.0))
+    for name, shard in zip(names, (0, 1), strict=True):
+        orders = controller.handle(ShardsOpened(name, f"tcp://{name}", (shard,), 1, 0.0))
+    return controller, [order for order in orders if isinstance(order, Dispatch)]
+
+
+def takes(orders: list[Instruction]) -> list[tuple[str, int]]:
+    return [(order.node, order.committed) for order in orders if isinstance(order, TakeShards)]
+
+
+def test_what_a_node_with_time_serves_moves_when_the_clock_is_common() -> None:
+    """In the middle of a clock all that has come of it would move block by block."""
+    controller, dispatches = two_at_work()
+    first, last = dispatches
+    assert takes(controller.handle(NoticeReceived("s", 100.0, 1.0))) == []
+    assert takes(controller.handle(TickDue(1.1))) == []
+    assert takes(controller.handle(done(first, 1.2))) == []
+    assert takes(controller.handle(done(last, 1.3))) == [("r", 1)]
+    controller.validate()
+
+
+@pytest.mark.parametrize("seconds_left", [0.0, FLOOR_S])
+def test_what_a_node_without_time_serves_moves_at_once(seconds_left: float) -> None:
+    controller, _ = two_at_work()
+    assert takes(controller.handle(NoticeReceived("s", seconds_left, 1.0))) == [("r", 0)]
+
+
+def test_what_waits_for_the_common_clock_moves_when_time_presses() -> None:
+    controller, _ = two_at_work()
+    controller.handle(NoticeReceived("s", 60.0, 1.0))
+    assert takes(controller.handle(TickDue(61.0 - FLOOR_S))) == [("r", 0)]
+
+
+def test_what_waits_for_the_common_clock_moves_where_nothing_runs() -> None:
+    controller, dispatches = two_at_work()
+    controller.limits.hold_at(1)
+    for dispatch in dispatches:
+        controller.handle(done(dispatch, 1.0))
+    assert takes(controller.handle(NoticeReceived("s", 60.0, 1.5))) == [("r", 1)]
+
+
+@given(st.floats(0.0, 300.0), st.floats(0.0, 30.0), st.floats(0.0, 30.0))
+def test_what_is_left_is_enough_for_a_clock_and_the_hand_over(notice_s: float, clock_s: float, hand_s: float) -> None:
+    at_s = work_until_s(notice_s, clock_s, hand_s)
+    assert notice_s - at_s >= clock_s + hand_s + FLOOR_S
+    assert work_until_s(notice_s, clock_s + 1.0, hand_s) < at_s > work_until_s(notice_s, clock_s, hand_s + 1.0)

@@ -44,8 +44,9 @@ def test_nodes_train_on_a_users_svmlight_file_as_on_its_csv(tmp_path: Path) -> N
     for number, source in enumerate(sources):
         with LocalCluster(tmp_path / f"cluster-{number}") as cluster:
             data = prepare(cluster.blobs, cluster.job_id, source, 4, 0, "mlr")
-            assert (data.rows, data.heldout_rows, data.features, data.classes) == (320, 80, COLUMNS, 2)
-            sizes = {"n_inputs": data.features, "n_classes": data.classes, "n_examples": data.rows}
+            assert (data.rows, data.heldout_rows) == (320, 80)
+            sizes = {"n_inputs": COLUMNS, "n_classes": 2, "n_examples": 320}
+            assert data.sizes == sizes
             config = JobConfig(
                 cluster.job_id, "mlr", {**sizes, "step": 0.5}, data.data_url, n_partitions=4, n_shards=2, clocks=60
             )

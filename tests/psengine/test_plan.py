@@ -1,14 +1,17 @@
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from psengine.drivers.ssp import SspDriver
+from psengine.membership import Membership
 from psengine.microtasks import MicroTaskBook, lost_effects
 from psengine.model import JobConfig, JobError
-from psengine.plan import Placement, Seat, balance, quotas, switch, take_over
+from psengine.plan import Placement, Seat, balance, quotas, switch, take_over, tidied
 from psengine.stages import StageThresholds, stage_for
+from psengine.sums import blocks
 
 seats_of = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(
     lambda threads: [Seat(f"n{i}", t) for i, t in enumerate(threads)]
@@ -117,3 +120,53 @@ def test_a_bad_job_is_told_in_one_line(change: dict[str, object], message: str) 
     assert JobConfig.from_dict(good) == JobConfig("job", clocks=3)
     with pytest.raises(JobError, match=message):
         JobConfig.from_dict(good | change)
+
+
+@given(st.integers(8, 64), st.integers(1, 5), st.data())
+def test_partitions_that_have_come_apart_become_runs_again(n: int, nodes: int, data: st.DataObject) -> None:
+    names = [f"n{i}" for i in range(nodes)]
+    owners = tuple(data.draw(st.lists(st.sampled_from(names), min_size=n, max_size=n)))
+    holds = {name: frozenset(data.draw(st.sets(st.integers(0, n - 1)))) for name in names}
+    after = tidied(owners, [Seat(name, 1, holds[name]) for name in names])
+    pieces = sum(here != before for here, before in pairwise((None, *owners)))
+    if pieces <= 1.5 * nodes:
+        assert after == owners
+    else:
+        assert Counter(after) == Counter(owners)
+        assert sum(here != before for here, before in pairwise((None, *after))) == len(set(owners))
+
+
+def test_a_run_goes_to_whoever_has_most_of_it_loaded() -> None:
+    mixed = tuple("ab" * 8)
+    seats = [Seat("a", 1, frozenset(range(8, 16))), Seat("b", 1, frozenset(range(8)))]
+    assert tidied(mixed, seats) == ("b",) * 8 + ("a",) * 8
+    assert tidied((None, *mixed[1:]), seats) == (None, *mixed[1:])
+
+
+def test_who_stays_has_whole_runs_again_when_others_came_and_went_one_by_one() -> None:
+    members = Membership()
+    members.adopt(JobConfig("job", n_partitions=64, clocks=1, n_reliable=4))
+
+    def replan() -> None:
+        members.replan(True)
+        for node in members.in_state("joining", "ready"):
+            node.holds |= frozenset(p for p, owner in enumerate(members.target) if owner == node.name)
+            node.state = "ready"
+        members.replan(True)
+
+    for name in ("r0", "r1", "r2", "r3"):
+        members.join(name, name, "reliable", 1)
+    replan()
+    start = members.placement.owner
+    for name in (transient := [f"t{i}" for i in range(12)]):
+        members.join(name, name, "transient", 1)
+        replan()
+    for name in transient:
+        members.drain([name], 1.0)
+        replan()
+    members.settle(lambda name: False)
+    assert any(len(blocks(members.placement.owned_by(name), 64)) > 4 for name in ("r0", "r1", "r2", "r3"))
+    for name in transient:
+        members.lose(members.nodes[name])
+    replan()
+    assert members.placement.owner == start

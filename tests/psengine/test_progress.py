@@ -98,13 +98,13 @@ def test_a_job_that_goes_on_from_a_checkpoint_in_mid_clock_counts_each_micro_tas
     assert isinstance(keeping, SaveCheckpoint)
     assert keeping.committed == 1
     assert keeping.summary["micro_tasks_done"] == {"reliable": PARTITIONS, "transient": 0}
-    controller.handle(CheckpointSaved(1, 1.7))
+    controller.handle(CheckpointSaved(Checkpoint(1, "clock-1", {}), 1.7))
 
     again = Controller()
     again.handle(NodeJoined("r", "tcp://again", "reliable", 1, 0.0))
     again.handle(JobStarted(config, 0.0, Checkpoint(1, "clock-1", keeping.summary)))
     again.handle(NodeReady("r", "tcp://again", 1, tuple(range(PARTITIONS)), 0.0))
-    orders = again.handle(ShardsOpened("r", "tcp://again", (0,), 0.0))
+    orders = again.handle(ShardsOpened("r", "tcp://again", (0,), 1, 0.0))
     while not isinstance(orders[0], GatherModel):
         (dispatch, *_) = [order for order in orders if isinstance(order, Dispatch)]
         orders = again.handle(done(dispatch, 1.0))

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.removed: list[str] = []
+        self.workers: dict[str, Any] = {}
 
     async def remove_worker(self, address: str, *, stimulus_id: str) -> str:
         self.removed.append(address)
@@ -76,11 +78,12 @@ class Store:
             raise OSError("away")
         self.saved.append(dict(result))
 
-    def keep(self, config: JobConfig, clock: int, shards: Mapping[int, Any], summary: Mapping[str, Any]) -> None:
+    def keep(self, config: JobConfig, clock: int, shards: Mapping[int, Any], summary: Mapping[str, Any]) -> Checkpoint:
         if self.failures:
             self.failures -= 1
             raise OSError("away")
         self.kept, self.shards = Checkpoint(clock, f"clock-{clock}", dict(summary)), shards
+        return self.kept
 
 
 class Nodes:
@@ -99,6 +102,8 @@ class Nodes:
         if op == "proteus_gather":
             self.gathers += 1
             return self.server.gather(**message)
+        if op == "proteus_marked":
+            return self.server.marked(**message)
         if address in self.refuses:
             raise self.refuses[address]
         order, node = message["instruction"], message["instruction"].node
@@ -108,7 +113,7 @@ class Nodes:
                 sharding = Sharding(app.tables(), order.config.n_shards)
                 self.server.open(app, sharding, order.config.n_partitions, 0, order.shards, order.epoch)
                 self.opened_at = None if order.checkpoint is None else order.checkpoint.name
-                await self.shell.event(ShardsOpened(node, address, order.shards, 0.0))
+                await self.shell.event(ShardsOpened(node, address, order.shards, order.epoch, 0.0))
             case LoadPartitions():
                 await self.shell.event(NodeReady(node, address, order.request, order.partitions, 0.0))
             case Dispatch():
@@ -346,3 +351,19 @@ def test_a_training_that_diverges_is_saved_all_the_same(tmp_path: Path) -> None:
 
 async def _ends_finished(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
     assert (await shell.start(job().to_dict()))["state"] == "finished"
+
+
+def test_a_node_that_says_nothing_is_done_without_and_one_that_beats_is_not() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        for name, address in (("r", NODE), ("t", OTHER)):
+            shell._on_joined(name, address, "reliable", 1)
+            scheduler.workers[address] = SimpleNamespace(last_seen=0.0)
+        shell._heartbeats.look({NODE: 0.0, OTHER: 0.0}, asyncio.get_running_loop().time() - 5.0, lambda address: 1.0)
+        shell.controller.patience_s = lambda address: 0.5  # type: ignore[method-assign]
+        scheduler.workers[NODE].last_seen = 1.0
+        await shell._listen()
+        assert scheduler.removed == [OTHER]
+        gone = {node.name: node.gone for node in shell.controller.members.nodes.values()}
+        assert gone == {"r": False, "t": True}
+
+    story(body, Store())

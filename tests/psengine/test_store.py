@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from psengine.apps.base import initial_arrays
 from psengine.model import TableSpec
 from psengine.servers import SequenceWindow, ShardServer
 from psengine.sharding import Sharding
@@ -147,6 +148,15 @@ def test_initial_values_depend_on_seed_and_shard_alone() -> None:
     assert not np.array_equal(rows[0][:2], a.pull({0: 1}, 0, exact=True)["shards"][0]["w"][:2])
 
 
+def test_no_table_begins_with_minus_zero() -> None:
+    class MinusZeros(Zeros):
+        def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+            return -np.zeros((rows[1] - rows[0], table.n_cols))
+
+    first = initial_arrays(MinusZeros(), 0, 0, {"w": (0, 5)})["w"]  # type: ignore[arg-type]
+    assert not np.signbit(first).any()
+
+
 @given(st.integers(0, 40), st.integers(1, 9))
 def test_shards_tile_the_rows(n_rows: int, n_shards: int) -> None:
     table = TableSpec("w", n_rows, 1)
@@ -155,3 +165,19 @@ def test_shards_tile_the_rows(n_rows: int, n_shards: int) -> None:
     parts = [sharding.cut(whole, shard) for shard in range(n_shards)]
     assert np.array_equal(sharding.join(parts)["w"], whole["w"])
     assert max(len(p["w"]) for p in parts) - min(len(p["w"]) for p in parts) <= 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 3), st.integers(1, 3), st.booleans()), max_size=24))
+def test_stale_reads_show_the_highest_attempts_that_have_come(steps: list[tuple[int, int, int, bool]]) -> None:
+    """Whether somebody reads between two pushes or not, and whether a push takes the place of an earlier one."""
+    shard = ShardStore(0, 1, {"w": np.zeros((1, 1)), "v": np.zeros((1, 1))}, 4)
+    highest: dict[tuple[int, int], int] = {}
+    for clock, partition, attempt, reads in steps:
+        value = np.full((1, 1), float(10**partition * attempt * clock))
+        shard.push(clock, partition, (attempt,), {"w": value})
+        highest[clock, partition] = max(attempt, highest.get((clock, partition), 0))
+        if reads:
+            shard.read(0, exact=False, tables=["w"] if attempt == 1 else None)
+    expected = sum(10**partition * attempt * clock for (clock, partition), attempt in highest.items())
+    found = shard.read(0, exact=False)
+    assert (found["w"].item(), found["v"].item()) == (expected, 0.0)

@@ -107,6 +107,7 @@ def test_an_application_travels_to_nodes_that_do_not_have_it(
         cluster.client.start(job(cluster, app, digest).to_dict())
         result = cluster.wait_state("finished")["result"]
         clusters = cluster.model()["clusters"]
+        model = cluster.blobs.manifest(JobPaths("job").model)
         assert set(cluster.shutdown().values()) == {0}
     x, _ = examples()
     trained = np.concatenate([x[:480][p::PARTITIONS] for p in range(PARTITIONS)]).astype(np.float32).astype(np.float64)
@@ -114,6 +115,10 @@ def test_an_application_travels_to_nodes_that_do_not_have_it(
     np.testing.assert_allclose(clusters[:, :2] / np.maximum(clusters[:, 2:], 1), lloyd(first_centres(), trained), 1e-9)
     assert result["inertia"] == pytest.approx(result["losses"][-1][1], rel=0.5)
     assert result["lost_micro_tasks"] == 0
+    assert model is not None
+    about = model.about["model"]
+    assert (about["app"], about["code_sha256"], about["app_params"]["k"]) == (app, digest, CLUSTERS)
+    assert "model" not in result
     assert not list((tmp_path / "tmp").glob("proteus-*"))  # what was unpacked went with the processes
 
 

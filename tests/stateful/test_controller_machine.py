@@ -19,14 +19,15 @@ from psengine.events import (
     JobStarted,
     ModelSaved,
     NodeJoined,
-    NodeLost,
     NodeUnfit,
     NoticeReceived,
+    SaveFailed,
     TickDue,
 )
 from psengine.instructions import Dispatch
 from psengine.microtasks import lost_effects
 from psengine.model import JobConfig
+from psengine.notices import FLOOR_S
 from tests.support.controller_world import SHARDS, ModelNode, World
 
 
@@ -40,9 +41,19 @@ class ControllerMachine(World, RuleBasedStateMachine):
         n=st.integers(1, 4),
         begun=st.sampled_from([True, True, False]),
         checkpoint_s=st.sampled_from([None, 1.0, 30.0]),
+        stage_2_above=st.sampled_from([0.0, 0.0, 1.0]),
+        stage_3_above=st.sampled_from([2.0, 15.0]),
     )
     def begin(
-        self, partitions: int, clocks: int, staleness: int, n: int, begun: bool, checkpoint_s: float | None
+        self,
+        partitions: int,
+        clocks: int,
+        staleness: int,
+        n: int,
+        begun: bool,
+        checkpoint_s: float | None,
+        stage_2_above: float,
+        stage_3_above: float,
     ) -> None:
         config = JobConfig(
             "storm",
@@ -52,6 +63,8 @@ class ControllerMachine(World, RuleBasedStateMachine):
             clocks=clocks,
             start_patience_s=3.0,
             checkpoint_s=checkpoint_s,
+            stage_2_above=stage_2_above,
+            stage_3_above=stage_3_above,
         )
         self.anew(config)
         self.join(reliable=True, threads=1)
@@ -96,9 +109,21 @@ class ControllerMachine(World, RuleBasedStateMachine):
         self.answer(data.draw(st.sampled_from(self.waiting())), times)
 
     @precondition(lambda self: self.taking())
-    @rule(data=st.data(), comes=st.sampled_from([True, True, False]))
-    def shards_move(self, data: st.DataObject, comes: bool) -> None:
+    @rule(data=st.data(), comes=st.sampled_from(["all", "all", "half", "away"]))
+    def shards_move(self, data: st.DataObject, comes: str) -> None:
         self.take(data.draw(st.sampled_from(self.taking())), comes)
+
+    @precondition(lambda self: self.copying())
+    @rule(data=st.data(), works=st.sampled_from([True, True, False]))
+    def shards_are_copied(self, data: st.DataObject, works: bool) -> None:
+        self.back_up(data.draw(st.sampled_from(self.copying())), works)
+
+    @precondition(lambda self: self.gathered is not None)
+    @rule()
+    def save_fails(self) -> None:
+        """The model could not be gathered, for want of a server maybe; it is done again, or all go back."""
+        self.gathered = None
+        self.feed(SaveFailed("store away", False, self.now_s))
 
     @precondition(lambda self: self.busy())
     @rule(data=st.data(), target=late)
@@ -113,6 +138,10 @@ class ControllerMachine(World, RuleBasedStateMachine):
             for node in self.alive():
                 while node.loads or node.opens:
                     self.answer(node)
+                while node.takes:
+                    self.take(node)
+                while node.backups:
+                    self.back_up(node)
                 if node.batches:
                     orders.append(self.work(node))
         return multiple(*orders)
@@ -123,33 +152,50 @@ class ControllerMachine(World, RuleBasedStateMachine):
             return  # its process died with all the others, and its messages with their connections
         if what in ("push", "both"):
             self.push(order, (0, 1))
+        if order.node not in self.nodes:
+            return
         if what in ("report", "both"):
             self.report(order)
 
     @rule(data=st.data(), target=late, pushed=st.sampled_from([(), (0,), (1,), (0, 1)]), done=st.booleans())
     def lose(self, data: st.DataObject, pushed: tuple[int, ...], done: bool) -> object:
-        """A node that serves nothing is killed in the middle of its work; what it had sent may arrive now or later."""
-        victims = [node for node in self.alive() if not self.controller.shards.serves(node.name)]
-        if not victims:
+        """A node is killed in the middle of its work; what it had sent may arrive now or later."""
+        if not self.alive():
             return multiple()
-        node = data.draw(st.sampled_from(victims))
-        node.alive = False
+        return self.killed(data.draw(st.sampled_from(self.alive())), pushed, done)
+
+    @precondition(lambda self: any(not node.reliable for node in self.serving()))
+    @rule(data=st.data(), target=late, pushed=st.sampled_from([(), (0,), (0, 1)]), clocks=st.integers(0, 3))
+    def lose_an_active_server(self, data: st.DataObject, pushed: tuple[int, ...], clocks: int) -> object:
+        """The market takes a node that serves, without a word, when some clocks have gone by."""
+        for _ in range(clocks):
+            for node in self.alive():
+                while node.backups:
+                    self.back_up(node)
+                if node.batches:
+                    self.work(node)
+        active = [node for node in self.serving() if not node.reliable]
+        return self.killed(data.draw(st.sampled_from(active)), pushed, True) if active else multiple()
+
+    def killed(self, node: ModelNode, pushed: tuple[int, ...], done: bool) -> object:
         ghosts = list(node.batches)
         for order in ghosts:
             self.push(order, pushed)
         self.give_up(ghosts)
-        self.feed(NodeLost(node.address, "killed", self.now_s))
+        super().lose(node)
         if done and ghosts and pushed == (0, 1):
             self.report(ghosts[0])  # its report was under way when it died
         return multiple(*ghosts) if pushed == (0, 1) else multiple()
 
-    @rule(data=st.data(), seconds=st.sampled_from([0.5, 5.0]), notice=st.booleans())
+    @rule(data=st.data(), seconds=st.sampled_from([0.5, 5.0, 30.0]), notice=st.booleans())
     def leave(self, data: st.DataObject, seconds: float, notice: bool) -> None:
         if not self.alive():
             return
         node = data.draw(st.sampled_from(self.alive()))
         node.noticed = True
         node.until_s = min(node.until_s, self.now_s + seconds)
+        works_until_s = node.until_s - FLOOR_S if notice else self.now_s
+        node.works_until_s = min(node.works_until_s, works_until_s)
         if notice:
             self.feed(NoticeReceived(node.name, seconds, self.now_s))
         else:
@@ -219,23 +265,26 @@ class ControllerMachine(World, RuleBasedStateMachine):
             self.ask_for_a_checkpoint()
             if self.keeping is not None:
                 self.written(True)
-        self.keeping, self.restored = None, self.kept
+        self.keeping = None
         clock = 0 if self.kept is None else self.kept[0].clock
         self.completed = {key for key in self.completed if key[0] <= clock}
         self.repeats_before = 0 if self.kept is None else self.kept[0].summary["repeated_micro_tasks"]
         self.attempts, self.given_up, self.stores, self.nodes = {}, set(), {}, {}
+        self.served_at, self.copies, self.generation = {}, {}, 0
+        self.frozen, self.doubtful = {}, set()
+        self.dispatches.clear()
         self.controller, self.held = Controller(), None
         for i in range(n):
             self.join(reliable=i == 0, threads=1)
-        self.feed(JobStarted(self.config, self.now_s, None if self.restored is None else self.restored[0]))
+        self.feed(JobStarted(self.config, self.now_s, None if self.kept is None else self.kept[0]))
 
     # -- what must hold -------------------------------------------------------------------------------------------
 
     @invariant()
     def every_partition_has_an_owner(self) -> None:
-        if getattr(self, "controller", None) is None or self.controller.progress.started_s is None:
+        if getattr(self, "controller", None) is None or not self.controller.training:
             return
-        ready = {n.name for n in self.controller.members.in_state("ready")}
+        ready = {n.name for n in self.controller.members.in_state("ready", "leaving")}
         assert all((owner in ready) if ready else owner is None for owner in self.controller.members.placement.owner)
 
     @invariant()
@@ -246,7 +295,9 @@ class ControllerMachine(World, RuleBasedStateMachine):
 
     @invariant()
     def what_is_done_is_what_the_model_says(self) -> None:
-        if getattr(self, "controller", None) is not None and self.controller.book is not None:
+        if getattr(self, "controller", None) is None or self.controller.book is None:
+            return
+        if self.controller.training:
             done = [max((c for c, q in self.completed if q == p), default=0) for p in range(self.config.n_partitions)]
             assert self.controller.book.done == done
             assert self.controller.book.common == self.common()
@@ -260,25 +311,30 @@ class ControllerMachine(World, RuleBasedStateMachine):
         self.join_for_good()
         for _ in range(400):
             if self.gathered is not None:
-                break
+                if len(self.stores) == SHARDS:
+                    break
+                self.gathered = None  # a server was lost in the midst of it
+                self.feed(SaveFailed("server away", False, self.now_s))
             for node in self.alive():
                 while node.loads or node.opens:
                     self.answer(node)
                 while node.takes:
                     self.take(node)
+                while node.backups:
+                    self.back_up(node)
                 while node.batches:
                     self.work(node)
             self.tick(4.0)
         assert self.gathered is not None, f"the job does not end: {self.controller.state} {self.controller.reason}"
         clocks, partitions = self.gathered.committed, self.config.n_partitions
         assert clocks == self.config.clocks
-        total = sum(1.0 + p + 100 * c for c in range(1, clocks + 1) for p in range(partitions))
+        total = self.value(clocks)
         for store in self.stores.values():
             assert store.read(clocks, exact=True)["w"].item() == total
         folded = tuple(store.folded for store in self.stores.values())
         lost = lost_effects(folded, clocks, partitions)
         assert folded == (clocks * partitions,) * SHARDS
-        repeats = self.repeats_before + sum(attempt - 1 for attempt in self.attempts.values())
+        repeats = self.repeats_before + sum(count - 1 for count in self.dispatches.values())
         assert self.gathered.summary["repeated_micro_tasks"] == repeats
         assert lost == 0
         counted = sum(self.gathered.summary["micro_tasks_done"].values())

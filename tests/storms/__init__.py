@@ -1,1 +1,1 @@
-"""Long storms of faults; `make storms` runs them."""
+"""Faults that take minutes to show, or hundreds of seeds; `make storms` runs them, `make test` the first seeds."""

@@ -38,7 +38,7 @@ class Outcome:
 def environment(home: Path) -> dict[str, str]:
     """An environment in which nothing of the user's is found."""
     home.mkdir(parents=True, exist_ok=True)
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "NUMBA_CACHE_DIR") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "NUMBA_CACHE_DIR", "PYTHONPATH") if name in os.environ}
     return {**kept, "HOME": str(home), "TMPDIR": str(home), "COLUMNS": "200"}
 
 

@@ -12,7 +12,7 @@ def started(config: JobConfig) -> tuple[Controller, Dispatch]:
     controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
     controller.handle(JobStarted(config, 0.0))
     controller.handle(NodeReady("r", "tcp://r", 1, tuple(range(config.n_partitions)), 0.0))
-    orders = controller.handle(ShardsOpened("r", "tcp://r", tuple(range(config.n_shards)), 0.0))
+    orders = controller.handle(ShardsOpened("r", "tcp://r", tuple(range(config.n_shards)), 1, 0.0))
     (dispatch,) = [o for o in orders if isinstance(o, Dispatch)]
     return controller, dispatch
 

@@ -28,10 +28,12 @@ DEADLINE_S = 60.0 * PATIENCE
 class LocalCluster:
     """Nodes of one job as processes on this machine; a context manager that ends every one of them.
 
-    `path` takes the blobs and one log a process; the environment's TMPDIR is put there too.
+    `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `can_be_cut`: links between
+    the processes can be cut for a while.
     """
 
-    def __init__(self, path: Path, job_id: str = "job") -> None:
+    def __init__(self, path: Path, job_id: str = "job", can_be_cut: bool = False) -> None:
+        self._cuts, self._can_be_cut = path / "cuts", can_be_cut
         self.path, self.job_id = path, job_id
         self.blob_url = (path / "blobs").as_uri()
         self.blobs = Blobs(self.blob_url)
@@ -77,6 +79,17 @@ class LocalCluster:
         process = self.processes.pop(name)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+    def cut(self, *ways: tuple[str, str]) -> None:
+        """Let nothing pass that the first of two processes begins with the second, from now until the next call.
+
+        Processes are named as in the status, and "controller".
+        """
+        at = {node["name"]: node["address"] for node in self.client.status()["nodes"]} if ways else {}
+        at["controller"] = self.client.address
+        written = self._cuts.with_suffix(".new")
+        written.write_text("".join(f"{one} {at[other]}\n" for one, other in ways))
+        written.replace(self._cuts)
 
     def terminate(self, name: str) -> int:
         """SIGTERM; return the exit code."""
@@ -125,7 +138,8 @@ class LocalCluster:
     def _spawn(self, name: str, tier: str, *more: str, env: Mapping[str, str] = MappingProxyType({})) -> None:
         scratch = self.path / "tmp"
         scratch.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "infra.node", "--job", self.job_id, "--blob", self.blob_url, "--name", name]
+        program = ["tests.support.cut_node", str(self._cuts)] if self._can_be_cut else ["infra.node"]
+        command = [sys.executable, "-m", *program, "--job", self.job_id, "--blob", self.blob_url, "--name", name]
         command += ["--tier", tier, "--host", "127.0.0.1", *more]
         with (self.path / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(

@@ -132,7 +132,12 @@ class _Writer:
             clock += int(rng.integers(1, 20))
             loss = None if clock < 20 else 2.0 / (1 + clock / 100)
             shown = {"clock": clock, "loss": loss, "stage": 1 + (at_s // 1800) % 3, "ready": 2}
+            shown["seconds_per_clock"] = None if clock < 20 else 0.01 + float(rng.random()) / 100
             self._store.observe(JOB, at_s + 0.4, "progress", shown)
+            if at_s % 1800 == 60:  # the shards go from one to the next, and the first is kept
+                node = f"i-{(at_s // 1800) % 3}"
+                maps = {"servers": ["i-reliable", node], "keepers": [None, "i-reliable"]}
+                self._store.observe(JOB, at_s + 0.4, "shards", maps)
 
     def _grant(self, at_s: int, name: str, market: Market, bid: int | None) -> None:
         tier = Tier.RELIABLE if bid is None else Tier.TRANSIENT

@@ -85,7 +85,7 @@ def test_whoever_starts_the_training_hands_on_the_digest(
             raise Asked
 
     monkeypatch.setattr(tasks.training, "ControllerClient", Client)
-    data = DataSummary("digits", "file:///data", 2, 10, 2, 3, 2)
+    data = DataSummary("digits", "file:///data", 2, 10, 2, {"n_inputs": 3, "n_classes": 2, "n_examples": 10})
     digest = plain(prepare_code)(job)
     with pytest.raises(Asked):
         plain(start_training)(job, "tcp://controller", data)

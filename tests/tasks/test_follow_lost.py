@@ -22,7 +22,7 @@ from tasks.training import start_training
 from tests.support.tasks import BEGIN_S, ON_DEMAND, TaskWorld, plain, spec
 
 CLOCKS = 6
-DATA = DataSummary("digits", "file:///data", 2, 10, 2, 3, 2)
+DATA = DataSummary("digits", "file:///data", 2, 10, 2, {"n_inputs": 3, "n_classes": 2, "n_examples": 10})
 
 
 class Controllers:

@@ -160,6 +160,14 @@ def test_allocations_and_progress(store: Store, page: PageTables) -> None:
         assert row[2] == (None if loss is None else pytest.approx(loss, rel=1e-4))
     for look in looks:
         assert _step(data["stage"], round(look.at_s - START_S)) == look.payload["stage"]
+    told = [look.payload["seconds_per_clock"] for look in looks if look.payload["seconds_per_clock"] is not None]
+    assert [ms for _, ms in data["pace"]] == pytest.approx([seconds * 1e3 for seconds in told], rel=1e-3)
+    for row, seen in zip(data["shards"], store.observations(JOB, "shards"), strict=True):
+        names = [[None if node is None else data["nodes"][node] for node in of] for of in row[1:]]
+        assert (row[0], names) == (
+            round(seen.at_s - START_S),
+            [seen.payload["servers"], seen.payload["keepers"]],
+        )
 
 
 def test_on_demand_costs_what_the_held_vcpus_would_have(store: Store) -> None:

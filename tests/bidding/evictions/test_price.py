@@ -47,7 +47,7 @@ def test_bids_live_as_long_as_a_walk_finds(found: Trace, from_s: int, span_s: in
             assert lived == (walked if walked < min(5000, until_s - moment) else NEVER_S)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)  # long walks
 @given(found=traces(100_000), from_s=st.integers(-90, 4000), span_s=st.sampled_from([3600, 9000, 40_000, 95_000]))
 def test_survival_is_what_a_walk_over_the_bids_finds(found: Trace, from_s: int, span_s: int) -> None:
     model = fit_survival(TraceSet({MARKET: found}), Window(from_s, from_s + span_s), deltas_micros=DELTAS)

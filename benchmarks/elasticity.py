@@ -1,0 +1,195 @@
+"""Many transient nodes join a training at once, leave it at once with notice, and are lost at once without: Fig. 16.
+
+Set up as `tiering` is. Nodes that are to join are processes before the first measured clock, so that the machine's own
+processors are not busy with that, and become nodes when they are told to.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.figure import Figure, figure
+from benchmarks.layouts import KERNEL, STALENESS, TABLE_BYTES, table_seconds
+from benchmarks.many_nodes import Load, Places, Running, all_there, places, served_by
+from benchmarks.measured import HOURS_S, MOST_CPU, Meter, finished
+from benchmarks.netns import lacking
+from benchmarks.nursery import JOIN
+from benchmarks.stalls import slowdown, stall, usual, waits
+from benchmarks.waiting import told
+from infra.clock import SystemClock
+
+NODES = (16,)
+_RELIABLE = 4
+#: What is asked for: shares by which a clock may be longer than its neighbours, seconds, and clocks done again.
+_JOIN, _LEAVE, _RESUMES_S, _AGAIN = 0.05, 0.13, 2.0, 1 + STALENESS
+#: Micro-tasks a node, when all are there: a survivor's own may run for so much of a clock after the others are lost.
+_PARTS = 4
+_MS = 1e3
+
+
+@dataclass(frozen=True)
+class Course:
+    """Clocks in which nodes join and are given notice, the last one, and the seconds of the notice."""
+
+    joins: int
+    leaves: int
+    clocks: int
+    notice_s: float
+
+
+#: The paper's, and a shorter one.
+FIG_16, SHORT = Course(11, 35, 45, 120.0), Course(6, 16, 28, 15.0)
+
+
+def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = None) -> list[Figure]:
+    """Measure; nothing where there can be no namespaces."""
+    if reason := lacking():
+        print(f"elasticity: skipped: {reason}")
+        return []
+    figures: list[Figure] = []
+    for n in nodes:
+        unit_s = table_seconds(n)
+        with places(n, round(TABLE_BYTES / unit_s), scratch / str(n)) as there:
+            course = FIG_16 if n >= 64 else SHORT
+            seconds, told_of = join_and_leave(there, n, unit_s, course)
+            figures += told_of
+            figures += lose(there, n, unit_s)
+        if picture is not None:
+            _draw(seconds, course, n, picture)
+    return figures
+
+
+def load_for(n: int, unit_s: float, table_bytes: int = TABLE_BYTES) -> Load:
+    """Return the job: as many shards as both four nodes and the ActivePSs can share out evenly."""
+    active = (n - _RELIABLE + 1) // 2
+    shards = next(shards for shards in range(active, 8 * active + 1) if shards % active == shards % _RELIABLE == 0)
+    return Load(table_bytes, KERNEL * unit_s * n, _PARTS * n, shards, STALENESS, tells=True)
+
+
+def join_and_leave(
+    there: Places, n: int, unit_s: float, course: Course, load: Load | None = None
+) -> tuple[list[float], list[Figure]]:
+    """Return the seconds of each clock, and what the two changes cost."""
+    load = load or load_for(n, unit_s)
+    with there.job() as running:
+        transient = running.start(_RELIABLE, n - _RELIABLE, join=False)
+        running.until(all_there(_RELIABLE))
+        config = load.config(running.name, running.blobs, course.clocks, _RELIABLE, None)
+        running.client.start(config.to_dict())
+        _at(running, 2)
+        meter = Meter(running, n)
+        _at(running, course.joins)
+        running.signal(transient, JOIN)
+        _at(running, course.leaves)
+        for name in transient:
+            running.client.notice(name, course.notice_s)
+        left_in = _gone_when_drained(running, transient)
+        _at(running, course.clocks)
+        cpu, ours, _ = meter.read()
+        result = finished(running, load, course.clocks)
+        survivors = [waits(told(running.log(f"r{i}").read_text())) for i in range(_RELIABLE)]
+    seconds = result["seconds_by_clock"]
+    again = f"{result['repeated_micro_tasks']} micro-tasks done again; {_busy(cpu, ours)}"
+    figures = []
+    for what, clock, most in (("join", course.joins, _JOIN), ("leave with notice", left_in, _LEAVE)):
+        event = f"{n - _RELIABLE} nodes {what}, {_RELIABLE} stay"
+        slower, usual_s = slowdown(seconds, clock), usual(seconds, clock)
+        note = f"clock {clock} of {course.clocks}, its neighbours {usual_s:.2f} s; {again}"
+        figures.append(_figure(f"{event}: a clock is longer than its neighbours by", "share", slower, most, note))
+        held_up = _MS * stall(survivors, clock)
+        told_how = (
+            "kernels of a clock after those of the one before, against the neighbouring clocks; most of the nodes"
+        )
+        figures.append(
+            _figure(f"{event}: a survivor is held up", "ms", held_up, _MS * usual_s, told_how, "a neighbouring clock")
+        )
+    return seconds, figures
+
+
+def lose(there: Places, n: int, unit_s: float, load: Load | None = None) -> list[Figure]:
+    """Return what it costs that all transient nodes are killed."""
+    load, clock = load or load_for(n, unit_s), SystemClock()
+    killed_in = 5
+    with there.job() as running:
+        transient = running.start(_RELIABLE, n - _RELIABLE)
+        running.until(all_there(n))
+        running.client.hold(0)
+        config = load.config(running.name, running.blobs, killed_in + 2, _RELIABLE, None)
+        running.client.start(config.to_dict())
+        running.until(served_by((n - _RELIABLE + 1) // 2, kept=True))
+        running.client.hold(None)
+        before = _at(running, killed_in)
+        began_s = clock.now_s()
+        running.signal(transient, signal.SIGKILL)
+        status = running.until(_goes_on)
+        resumed_s = clock.now_s() - began_s
+        back_to = min(back["clock"] for back in status["went_back"])  # once for each server that is missed
+        finished(running, load, killed_in + 2)
+        survivors = [waits(told(running.log(f"r{i}").read_text())) for i in range(_RELIABLE)]
+    event = f"{n - _RELIABLE} nodes killed, {_RELIABLE} stay"
+    again = before["clock"] - back_to
+    held_up = _MS * max(
+        max(waited.get(of, 0.0) for of in range(back_to + 1, killed_in + 2))
+        - median(waited.get(of, 0.0) for of in range(2, killed_in - 1))
+        for waited in survivors
+    )
+    return [
+        _figure(f"{event}: dispatched again after", "s", resumed_s, _RESUMES_S, "all went back to one clock"),
+        _figure(f"{event}: common clocks done again", "clocks", again, _AGAIN, f"killed in clock {killed_in}"),
+        _figure(f"{event}: a survivor is held up", "ms", held_up, _MS * _RESUMES_S, "against the clocks before"),
+    ]
+
+
+def _at(running: Running, clock: int) -> dict[str, Any]:
+    """Return the status once `clock` is under way, or the job has ended."""
+    return running.until(lambda status: status["clock"] >= clock - 1 or status["state"] == "finished", HOURS_S)
+
+
+def _goes_on(status: dict[str, Any]) -> bool:
+    """Whether micro-tasks run on nodes that are there, after all have gone back."""
+    running = any(node["running"] and not node["gone"] for node in status["nodes"])
+    return bool(status["went_back"]) and running and len({shard["node"] for shard in status["shards"]}) == _RELIABLE
+
+
+def _gone_when_drained(running: Running, names: list[str]) -> int:
+    """End nodes as soon as they may go, as a market does; return the clock that was common when the first one might.
+
+    They work on while the notice lets them.
+    """
+    left, first = set(names), 0
+
+    def drained(status: dict[str, Any]) -> bool:
+        nonlocal first
+        free = {node["name"] for node in status["nodes"] if node["state"] == "drained"} & left
+        if free and len(left) == len(names):
+            first = status["clock"]
+        running.signal(sorted(free), signal.SIGTERM)
+        left.difference_update(free)
+        return not left or status["state"] == "finished"
+
+    running.until(drained, HOURS_S)
+    if left:
+        raise RuntimeError(f"the job ended before {len(left)} of the nodes that were given notice might go")
+    return max(first, 1)
+
+
+def _busy(cpu: float, ours: float) -> str:
+    return f"host's CPU {cpu:.0%} (nodes {ours:.0%})" + ("" if cpu <= MOST_CPU else f": INVALID, above {MOST_CPU:.0%}")
+
+
+def _figure(
+    what: str, unit: str, ours: float, beside: float, note: str = "", beside_is: str = "the most asked for"
+) -> Figure:
+    return figure("elasticity", what, unit, [ours], [beside], beside_is, note)
+
+
+def _draw(seconds: list[float], course: Course, n: int, picture: Path) -> None:
+    from benchmarks.many_nodes_pictures import draw_elasticity
+
+    more = n - _RELIABLE
+    events = {course.joins: f"{more} join", course.leaves: f"notice to {more}"}
+    draw_elasticity(seconds, events, f"{_RELIABLE} reliable nodes, and {more} transient ones for a while", picture)

@@ -1,0 +1,59 @@
+"""Topics through the engine, beside tomotopy (see `train_lda`)."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import train_lda as alone
+from benchmarks.figure import Figure, figure
+from benchmarks.through_engine import through_engine
+from infra.data_documents import Documents, DocumentSet, drawn_documents
+from psengine.apps.lda import LatentDirichletAllocation
+
+_ROUNDS = 3
+
+
+def run(scratch: Path) -> list[Figure]:
+    """Measure; the sides take turns. Nothing where tomotopy is not installed."""
+    if importlib.util.find_spec("tomotopy") is None:
+        print("train: lda is skipped: needs tomotopy; pip install tomotopy")
+        return []
+    import tomotopy
+
+    words, offsets = drawn_documents(alone._DOCUMENTS, alone._WORDS, alone._TOPICS, alone._LENGTH, 0.02, 0.1, seed=7)
+    whole = Documents(words, offsets, np.arange(alone._DOCUMENTS))
+    figures = []
+    for k, alpha, passes in alone._CASES:
+        params = {"k": k, "alpha": alpha, "beta": alone._BETA, "blocks": alone._THREADS}
+        app = LatentDirichletAllocation(alone._WORDS, len(words), **params)  # type: ignore[arg-type]
+        theirs, likelihood = [], 0.0
+        ours: list[float] = []
+        taken = 0
+        for number in range(_ROUNDS):
+            took_s, likelihood = alone._tomotopy(tomotopy, app, whole, passes)
+            theirs.append(took_s)
+            taken = taken or alone._ours(app, whole, likelihood, alone._MOST_PASSES)[1]
+            sets = DocumentSet(whole, whole, app.n_words, alone._THREADS)
+            sizes = {**sets.sizes, **params}
+            # The first clock gives every token a topic; the bare loop does not count it as a pass either.
+            place = scratch / f"{k}-{number}"
+            result, model = through_engine(place, "lda", sizes, sets.parts(0), sets.heldout(), taken * app.blocks + 1)
+            _check(app, sets, model["assignments"][:, 0], likelihood)
+            ours.append(result["seconds"])
+        what = f"lda to one joint log-likelihood, {len(words):,} tokens, {k} topics"
+        speed = [len(words) * n / np.median(seconds) for n, seconds in ((taken, ours), (passes, theirs))]
+        note = (
+            f"{likelihood:.3f} a token: {taken} passes against {passes}; tokens/s {speed[0]:,.0f} and {speed[1]:,.0f}"
+        )
+        figures.append(figure("train", what, "s", ours, theirs, f"tomotopy, {alone._THREADS} threads", note))
+    return figures
+
+
+def _check(app: LatentDirichletAllocation, sets: DocumentSet, assignments: np.ndarray, likelihood: float) -> None:
+    raw = list(sets.parts(0))
+    words = np.concatenate([arrays["words"] for arrays in raw])
+    offsets = np.concatenate([[0], *(arrays["offsets"][1:] + arrays["token_start"] for arrays in raw)])
+    found = app.joint_log_likelihood(words, offsets, assignments)
+    if found < likelihood - 1e-3:
+        raise RuntimeError(f"the engine came to a joint log-likelihood of {found:.4f}, the mark is {likelihood:.4f}")

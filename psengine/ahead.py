@@ -1,0 +1,87 @@
+"""A batch that a node begins ahead of its order: the way from one bulk-synchronous clock to the next.
+
+Between two clocks lie a push, a report, a dispatch and a read, one after the other. So whoever has sent its updates asks the
+servers for the next clock at once, waits there for the effects of all partitions, and begins its own next micro-tasks
+with what it gets, while the controller takes the reports and sends its orders: on the critical path are a push and a read.
+
+Nothing else is new: no effect leaves the node before the order has come. The order names the attempt under which the
+controller counts the clock before; if what was read is not of that, or the node or the map has gone on otherwise, what was
+begun is dropped, and the batch is done as ordered. Micro-tasks that others have to do now are dropped alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from psengine.apps.base import Work
+from psengine.instructions import Dispatch
+from psengine.lanes import Group
+from psengine.own import Left
+from psengine.sums import Delta
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a micro-task has come to: its update, what it left of the rows of its own, and how long its kernel took."""
+
+    update: Delta
+    left: Left
+    work: Work
+    kernel_s: float
+
+
+#: The attempt of which the effects are that were read, and the micro-tasks under way, by partition.
+Begun = tuple[int, Group[int, Done]]
+
+
+class Ahead:
+    """The micro-tasks of the clock after `order`, begun.
+
+    Parameters
+    ----------
+    order : Dispatch
+        What the node has just done; the same partitions are worked on.
+    map_version : int
+        Of the map that the node has.
+    begin : callable
+        Reads and starts the kernels. What it raises means that nothing is to be had ahead.
+    """
+
+    def __init__(self, order: Dispatch, map_version: int, begin: Callable[[], Awaitable[Begun]]) -> None:
+        self._clock, self._generation, self._map_version = order.clock + 1, order.generation, map_version
+        self._partitions = frozenset(task.partition for task in order.tasks)
+        self._task = asyncio.get_running_loop().create_task(_begun(begin))
+
+    async def done_for(self, order: Dispatch, map_version: int) -> dict[int, Done]:
+        """Return what of `order` is done ahead, by partition, when it is; nothing where it does not fit.
+
+        What an application raises in one of these micro-tasks is raised.
+        """
+        asked = [task.partition for task in order.tasks if task.partition in self._partitions]
+        mine = (self._clock, self._generation, self._map_version)
+        if not asked or not order.completed_by or mine != (order.clock, order.generation, map_version):
+            self.drop()
+            return {}
+        begun = await self._task
+        if begun is None or begun[0] != order.completed_by:
+            self.drop()
+            return {}
+        begun[1].want(asked)
+        return await begun[1].results()
+
+    def drop(self) -> None:
+        """Do without it: nothing more of it is begun."""
+        self._task.cancel()
+        if self._task.done() and not self._task.cancelled():
+            begun = self._task.result()
+            if begun is not None:
+                begun[1].want(())
+
+
+async def _begun(begin: Callable[[], Awaitable[Begun]]) -> Begun | None:
+    try:
+        return await begin()
+    except Exception:  # noqa: BLE001 - a server that is gone, an application that raises: the order will show what it is
+        return None

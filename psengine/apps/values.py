@@ -1,0 +1,36 @@
+"""Parameters of applications: what a user may give, checked; ValueError in one line says what is wanted. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def check_whole(low: int, **values: Any) -> None:
+    """Raise ValueError that names the first of `values` that is no whole number from `low` on."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise ValueError(f"{name} is {value!r}; want a whole number from {low}")
+
+
+def check_above(low: float, **values: Any) -> None:
+    """Raise ValueError that names the first of `values` that is no finite number above `low`."""
+    for name, value in values.items():
+        if not _is_number(value) or value <= low:
+            raise ValueError(f"{name} is {value!r}; want a number above {low:g}")
+
+
+def check_from(low: float, **values: Any) -> None:
+    """Raise ValueError that names the first of `values` that is no finite number from `low` on."""
+    for name, value in values.items():
+        if not _is_number(value) or value < low:
+            raise ValueError(f"{name} is {value!r}; want a number from {low:g}")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond the floats
+        return False

@@ -1,0 +1,181 @@
+"""The tiers of one job: in which stage it is, who serves and who keeps the shards, and what becomes of them when nodes go. Pure.
+
+It puts together `stages` and `layout` (what is wanted), `shardmap` (who serves) and `backups` (what is kept). It knows
+neither micro-tasks nor how the job stands.
+
+| what befalls the shards | then |
+|---|---|
+| nodes join, are told to go, the ratio of the tiers changes | those that the layout wants elsewhere move, while the training goes on |
+| shards are to go from the reliable tier to the transient one | first a round of backups, so that they are never there alone |
+| a server is lost | all go back to the last whole round: survivors to their own copies, the lost shards to their keepers' |
+| a copy that this needs is missing | all go back to the last checkpoint, or to the beginning |
+
+Source: Proteus (EuroSys 2017), 3.2, 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psengine.backups import Backups
+from psengine.checkpointing import Checkpoint
+from psengine.instructions import Instruction, SaveCheckpoint
+from psengine.layout import Layout, layout_for
+from psengine.membership import Membership
+from psengine.model import JobConfig
+from psengine.nodes import NodeRecord
+from psengine.shardmap import ShardMap
+from psengine.stages import Stage, StageThresholds, stage_for
+
+
+class Tiers:
+    """State of one job's tiers."""
+
+    def __init__(self) -> None:
+        self.stage: Stage = 1
+        self.shards = ShardMap()
+        self.backups = Backups()
+        #: who is to serve and keep what; None before the shards were opened
+        self.layout: Layout | None = None
+        #: the changes of the layout, newest last, as lines for people
+        self.changes: list[list[str]] = []
+
+    def holds(self, node: str) -> bool:
+        """Return whether a node serves shards, or has copies that nobody else has."""
+        return self.shards.serves(node) or self.backups.keeps(node)
+
+    @property
+    def settled(self) -> bool:
+        """Whether shards are where the layout wants them, and nothing of that is under way."""
+        there = not self.shards.moving and not self.shards.opening
+        return there and self.layout is not None and self.layout.owners == self.shards.final
+
+    def choose_stage(self, config: JobConfig, members: Membership) -> None:
+        """Set the stage that the nodes ask for, and who rests in it."""
+        reliable, transient = _servers(members)
+        if config.stage is not None:
+            self.stage = config.stage if transient else 1
+        elif reliable:
+            thresholds = StageThresholds(config.stage_2_above, config.stage_3_above)
+            self.stage = stage_for(len(transient), len(reliable), self.stage, thresholds)
+        elif not transient:
+            self.stage = 1
+        members.resting = "reliable" if self.stage == 3 else None
+
+    def open(
+        self, config: JobConfig, servers: Sequence[NodeRecord], checkpoint: Checkpoint | None
+    ) -> list[Instruction]:
+        """Return the orders that open every shard on `servers`, in even runs."""
+        names = [node.name for node in servers]
+        owners = tuple(names[shard * len(names) // config.n_shards] for shard in range(config.n_shards))
+        self.backups.forget()
+        self._adopt(Layout(1, owners, owners))
+        return [*self.shards.open(config, owners, {node.name: node for node in servers}, checkpoint)]
+
+    def adapt(
+        self, config: JobConfig, members: Membership, common: int, now_s: float, between: bool
+    ) -> list[Instruction]:
+        """Return the moves and copies that the layout still lacks.
+
+        `between` says whether a clock has just become common, or nothing runs: there is then least to be moved.
+        """
+        if self.shards.opening:
+            return []
+        alive = {node.name: node for node in members.nodes.values() if not node.gone}
+        wanted = self._wanted(members)
+        if wanted is None:  # nobody else can: those who may have handed shards over to somebody who is gone serve on
+            return [*self.shards.move(config, self.shards.final, alive, self.shards.unsure, common)]
+        self._adopt(wanted)
+        moves = self.shards.move(config, wanted.owners, alive, self._may_move(wanted, members, between), common)
+        if moves:
+            self.backups.abandon()
+        return [*moves, *self._back_up(wanted, members, alive, common, now_s)]
+
+    def lose(self, node: NodeRecord) -> bool:
+        """Note that a process is gone; return whether shards are gone with it."""
+        self.backups.lose(node.address)
+        return self.shards.serves(node.name)
+
+    def rescue(self, config: JobConfig, members: Membership) -> tuple[int, list[Instruction]] | None:
+        """Return the clock that all can go back to, and the orders that open every shard there.
+
+        None where a copy is missing, or nobody is left to serve: then there is only a checkpoint.
+        """
+        alive = {node.name: node for node in members.nodes.values() if not node.gone}
+        lost = self.shards.not_at({node.address for node in alive.values()})
+        kept, wanted = self.backups.restore(lost), self._wanted(members)
+        if kept is None or wanted is None:
+            return None
+        self.backups.abandon()
+        self._adopt(wanted)
+        return kept.clock, [*self.shards.open(config, wanted.owners, alive, None, kept)]
+
+    def checkpoint(self, config: JobConfig, clock: int, summary: dict[str, object]) -> SaveCheckpoint:
+        """Return the order to save the last whole round, without a word to those who train; `clock` is its clock."""
+        return SaveCheckpoint(config, clock, self.backups.places(), summary, from_keepers=True)
+
+    def abandon(self, members: Membership) -> None:
+        """Forget where the shards are: they are to be opened anew, on the reliable nodes."""
+        self.shards.abandon()
+        self.backups.forget()
+        self.layout, self.stage, members.resting = None, 1, None
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _wanted(self, members: Membership) -> Layout | None:
+        """Return the layout for those who are there."""
+        if self.layout is None:
+            return None
+        reliable, transient = _servers(members)
+        now = Layout(self.stage, self.shards.final, self.layout.keepers)
+        return layout_for(self.stage, reliable, transient, now)
+
+    def _adopt(self, wanted: Layout) -> None:
+        if wanted != self.layout:
+            self.changes.append(wanted.lines(self.layout))
+            self.layout = wanted
+
+    def _may_move(self, wanted: Layout, members: Membership, between: bool) -> list[int]:
+        """Return the shards that may move now.
+
+        What is urgent at once; what a node serves that is leaving and has time, `between` clocks, for in the middle of one
+        much has come that is not folded; the rest when no copies are under way.
+        """
+        reliable, transient = _servers(members)
+        able = {*reliable, *transient}
+        patient = set() if between else {node.name for node in members.in_state("leaving")}
+        may = []
+        for shard, (heir, owner) in enumerate(zip(wanted.owners, self.shards.final, strict=True)):
+            if shard not in self.shards.unsure and (heir == owner or owner in patient):
+                continue
+            leaves = owner not in able or shard in self.shards.unsure
+            alone = heir not in reliable and self.backups.keeper(shard) is None
+            if leaves or not (alone or self.backups.under_way):
+                may.append(shard)
+        return may
+
+    def _back_up(
+        self, wanted: Layout, members: Membership, alive: dict[str, NodeRecord], common: int, now_s: float
+    ) -> list[Instruction]:
+        """Return the orders of the next round, if one is needed and may begin."""
+        reliable, _ = _servers(members)
+        if all(name in reliable for name in (*wanted.owners, *self.shards.final)):
+            if not self.shards.moving:
+                self.backups.forget()
+            return []
+        keepers = {shard: name for shard, name in enumerate(wanted.keepers) if name is not None}
+        new = self.backups.clock is None or common > self.backups.clock or self.backups.lacks(keepers)
+        if not new or self.shards.moving or not self.backups.due(now_s) or not keepers:
+            return []
+        return [
+            *self.backups.begin(
+                common, self.shards.owners, {shard: alive[name] for shard, name in keepers.items()}, now_s
+            )
+        ]
+
+
+def _servers(members: Membership) -> tuple[list[str], list[str]]:
+    """Return the names of those who may serve, of either tier, the longest-running first."""
+    reliable = [node.name for node in members.able_to_serve]
+    transient = [node.name for node in members.in_state("ready") if node.tier == "transient"]
+    return reliable, transient

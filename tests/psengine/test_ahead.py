@@ -1,0 +1,346 @@
+"""Batches that are begun ahead of their order: what waits for what, and that only what fits the order is used."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+import pytest
+
+import psengine.servers
+from psengine.apps.base import Work
+from psengine.events import BatchDone, BatchFailed
+from psengine.instructions import UpdateShardMap
+from psengine.lanes import Lanes
+from psengine.microtasks import MicroTaskBook
+from psengine.plan import Placement
+from psengine.servers import ShardServer
+from psengine.store import ShardStore
+from tests.psengine.test_agent import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
+from tests.psengine.test_row_training import CLOCKS, NODES, PARTITIONS, Cluster, address, check
+from tests.psengine.test_row_training import story as training
+from tests.psengine.test_store import Zeros
+from tests.support.patience import PATIENCE
+
+# -- the server ---------------------------------------------------------------------------------------------------
+
+
+def serving(n_partitions: int = 2) -> ShardServer:
+    from psengine.sharding import Sharding
+
+    made = ShardServer()
+    made.open(Zeros(), Sharding(Zeros().tables(), 2), n_partitions, 7, [0, 1], 1)  # type: ignore[arg-type]
+    return made
+
+
+def push(server: ShardServer, partition: int, attempt: int = 1, clock: int = 1) -> None:
+    shapes = {shard: store.committed["w"].shape for shard, store in server.stores.items()}
+    updates = {s: [{"w": np.full(shape, 0.1 + partition, np.float32)}] for s, shape in shapes.items()}
+    number = 100 * clock + 10 * attempt + partition
+    blocks = [(partition, [attempt])]
+    assert server.push("n", number, clock, dict.fromkeys(shapes, 1), blocks, updates)["status"] == "ok"
+
+
+async def waiting(server: ShardServer, **message: Any) -> asyncio.Task[Any]:
+    task = asyncio.create_task(server.pull_ahead({0: 1, 1: 1}, 1, **message))
+    while not server._waiting:
+        await asyncio.sleep(0)
+    return task
+
+
+def test_who_reads_ahead_gets_what_will_be_committed_when_all_effects_are_there() -> None:
+    async def run() -> None:
+        server = serving()
+        asked = await waiting(server)
+        some = asyncio.create_task(server.pull_ahead({0: 1}, 1, {0: {"w": slice(1, 2)}}))
+        push(server, 0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not asked.done()
+        push(server, 1)
+        answer, rows = await asked, (await some)["shards"][0]["w"]
+        assert (answer["status"], answer["attempt"]) == ("ok", 1)
+        assert server.pull({0: 1}, 0, exact=True)["status"] == "ok", "nothing is committed by it"
+        later = server.pull({0: 1, 1: 1}, 1, exact=True)
+        for shard in (0, 1):
+            assert later["shards"][shard]["w"].tobytes() == answer["shards"][shard]["w"].tobytes()
+        assert rows.tobytes() == answer["shards"][0]["w"][1:2].tobytes()
+        assert (await server.pull_ahead({0: 1}, 1))["attempt"] == 1, "also when it is committed"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["moved", "another generation", "not-yet"])
+def test_who_reads_ahead_is_not_kept_waiting_for_nothing(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where it is let know, that is not because its time has run out.
+    monkeypatch.setattr(psengine.servers, "AHEAD_WAITS_S", 0.01 if how == "not-yet" else 1000 * PATIENCE)
+
+    async def run() -> None:
+        server = serving()
+        asked = await waiting(server)
+        if how == "moved":
+            server.hand_over({1: 1}, "t", "tcp://t", 2)
+        elif how == "another generation":
+            server.forget([], 2)
+        async with asyncio.timeout(5 * PATIENCE):
+            answer = await asked
+        assert answer["status"] == {"another generation": "stale-epoch"}.get(how, how)
+        assert not server._waiting
+
+    asyncio.run(run())
+
+
+def test_effects_of_several_attempts_are_not_read_ahead() -> None:
+    async def run() -> None:
+        server = serving()
+        asked = await waiting(server)
+        push(server, 0)
+        push(server, 1, attempt=2)
+        assert not asked.done()
+        assert server.pull({0: 1, 1: 1}, 1, exact=True)["status"] == "ok"
+        server._wake()
+        assert (await asked)["status"] == "stale-read"
+
+    asyncio.run(run())
+
+
+def test_a_higher_attempt_takes_the_place_of_what_was_read_ahead() -> None:
+    store = ShardStore(0, 1, {"w": np.zeros((1, 1), np.float32)}, 2)
+    for partition in (0, 1):
+        store.push(1, partition, [1], {"w": np.ones((1, 1), np.float32)})
+    assert store.attempt(1) == 1
+    assert store.ahead(1)["w"] == 2
+    assert store.committed["w"] == 0
+    store.push(1, 1, [2], {"w": np.full((1, 1), 5, np.float32)})
+    assert store.attempt(1) == 0
+    store.fold(1)
+    assert (store.committed["w"], store.folded, store.attempt(1)) == (6, 2, 0)
+    assert (store.attempt(2), store.attempt(3)) == (0, 0)
+
+
+# -- the book -----------------------------------------------------------------------------------------------------
+
+
+def test_the_book_knows_under_which_attempt_all_have_completed_a_clock() -> None:
+    book = MicroTaskBook(2)
+    assert book.completed_by == 0  # who wrote the beginning is not known
+
+    def do(partition: int, clock: int, tries: int = 1) -> None:
+        for _ in range(tries):
+            book.give_up("n")
+            attempt = book.start(partition, clock, "n")
+        assert book.complete(partition, clock, attempt)
+
+    do(0, 1)
+    assert book.completed_by == 0
+    do(1, 1)
+    assert book.completed_by == 1
+    do(0, 2, tries=2)
+    do(1, 2)
+    assert book.completed_by == 0
+    for partition in (0, 1):
+        do(partition, 3)
+    assert book.completed_by == 1
+    do(0, 4)
+    assert book.completed_by == 0, "one has gone further, and its last attempt was at another clock"
+    book.roll_back(2)
+    for partition in (0, 1):
+        do(partition, 3)
+    assert book.completed_by == 3
+
+
+# -- the threads --------------------------------------------------------------------------------------------------
+
+
+def on_lanes(body: Callable[[Lanes], Coroutine[Any, Any, None]], threads: int = 2) -> None:
+    async def run() -> None:
+        lanes = Lanes(threads, "test")
+        try:
+            async with asyncio.timeout(10 * PATIENCE):
+                await body(lanes)
+        finally:
+            lanes.close()
+
+    asyncio.run(run())
+
+
+def test_a_group_begins_when_nothing_of_the_one_before_runs_any_more() -> None:
+    gate, began, seen = threading.Event(), threading.Event(), []
+
+    def first(name: str) -> None:
+        began.set()
+        assert gate.wait(10 * PATIENCE)
+        seen.append(name)
+
+    async def body(lanes: Lanes) -> None:
+        try:
+            given_up = lanes.start({name: lambda name=name: first(name) for name in ("a", "b", "c")})
+            await asyncio.to_thread(began.wait, 10 * PATIENCE)
+            given_up.want(())
+            waits = asyncio.create_task(given_up.results())
+            await asyncio.sleep(0)
+            waits.cancel()
+            later = lanes.start({"z": lambda: seen.append("z")})
+        finally:
+            gate.set()
+        assert await later.results() == {"z": None}
+        assert seen[-1] == "z"
+        assert "c" not in seen
+
+    on_lanes(body)
+
+
+def test_a_job_of_a_later_group_waits_although_a_thread_is_free() -> None:
+    second_ran, first_ended = threading.Event(), threading.Event()
+
+    def first() -> None:
+        second_ran.wait(0.2)  # which it does not, while we run
+        first_ended.set()
+
+    def second() -> bool:
+        second_ran.set()
+        return first_ended.is_set()
+
+    async def body(lanes: Lanes) -> None:
+        lanes.start({"a": first})
+        assert await lanes.start({"b": second}).results() == {"b": True}
+
+    on_lanes(body)
+
+
+def test_what_a_job_raises_is_raised_if_the_job_is_wanted() -> None:
+    async def body(lanes: Lanes) -> None:
+        def wrong() -> int:
+            raise ZeroDivisionError("by the user")
+
+        group = lanes.start({"good": lambda: 1, "wrong": wrong, "late": lambda: 2})
+        group.want(("good", "late"))
+        assert await group.results() in ({"good": 1}, {"good": 1, "late": 2})
+        with pytest.raises(ZeroDivisionError):
+            await lanes.start({"wrong": wrong}).results()
+        assert await lanes.start({n: lambda n=n: n * n for n in range(9)}).results() == {n: n * n for n in range(9)}
+
+    on_lanes(body, threads=1)
+
+
+# -- the agent ----------------------------------------------------------------------------------------------------
+
+
+def pulls(wires: Wires) -> int:
+    return sum(op == "proteus_pull" for _, op in wires.calls)
+
+
+async def go_on(cluster: Cluster, clock: int) -> None:
+    """Train up to `clock`, as a part of all clocks: whoever has done it has begun the next one."""
+    while cluster.book.common < clock:
+        cluster.dispatch(CLOCKS)
+        await cluster.done()
+
+
+def test_clocks_that_follow_one_another_are_read_ahead_alone() -> None:
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        assert pulls(cluster.wires) == len(NODES) * (len(NODES) - 1), "the first clock's"
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_what_others_do_now_is_dropped_and_what_came_from_others_is_read() -> None:
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, 3)
+        cluster.placement = Placement(("c", "b", "a", "a", "b", "a"), (None,) * PARTITIONS)
+        cluster.wires.calls.clear()
+        await go_on(cluster, CLOCKS)
+        assert pulls(cluster.wires) == 4, "a and b have something new, c has less"
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_work_that_was_done_again_is_not_gone_on_from_ahead() -> None:
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, 3)
+        cluster.dispatch(CLOCKS)
+        cluster.book.give_up("b")  # it is taken for lost when its effects are there already
+        cluster.wires.calls.clear()
+        await go_on(cluster, CLOCKS)
+        assert pulls(cluster.wires) >= len(NODES) * (len(NODES) - 1)
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_a_new_map_in_between_is_read_by() -> None:
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, 3)
+        cluster.tell_map()
+        cluster.wires.calls.clear()
+        await go_on(cluster, CLOCKS)
+        assert pulls(cluster.wires) == len(NODES) * (len(NODES) - 1)
+        assert {a.client.map_version for a in cluster.agents.values()} == {cluster.version}
+        assert address("a") in cluster.wires.agents
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+class Failing(Counting):
+    """It fails at clock 2."""
+
+    def run(self, data: float, params: Any, clock: int) -> Work:
+        if clock == 2:
+            raise ZeroDivisionError("by the user")
+        return super().run(data, params, clock)
+
+
+async def all_of_clock_1(wires: Wires, here: Any, there: Any) -> None:
+    """Have clock 1 done: partitions 0 and 1 here, and the others' effects, which are nothing, come from elsewhere."""
+    here.instruct(dispatch(1, 1, [(0, 1), (1, 1)], goes_on=True))
+    await wires.report(BatchDone)
+    for agent, shard in ((here, 0), (there, 1)):
+        agent.server.push("x", 1, 1, {shard: 1}, [(2, [1, 1])], {shard: [{}]})
+
+
+@pytest.mark.parametrize(("completed_by", "pulled"), [(1, 0), (2, 1), (0, 1)])
+def test_only_the_attempt_that_counts_is_gone_on_from(completed_by: int, pulled: int) -> None:
+    async def body(wires: Wires, here: Any, there: Any) -> None:
+        await all_of_clock_1(wires, here, there)
+        wires.calls.clear()
+        here.instruct(dispatch(2, 2, [(0, 1), (1, 1)], completed_by=completed_by))
+        done = await wires.report(BatchDone)
+        assert [stats.loss_sum for stats in done.results] == [12.0, 12.0]  # 4 rows of 1 + 2
+        assert pulls(wires) == pulled
+
+    story(body)
+
+
+def test_what_an_application_raises_ahead_is_told_when_the_order_has_come() -> None:
+    async def body(wires: Wires, here: Any, there: Any) -> None:
+        await all_of_clock_1(wires, here, there)
+        here.instruct(dispatch(2, 2, [(0, 1), (1, 1)], completed_by=1))
+        failed = await wires.report(BatchFailed)
+        assert (failed.fatal, failed.error) == (True, "ZeroDivisionError: by the user")
+
+    story(body, app="tests.psengine.test_ahead:Failing")
+
+
+def test_all_go_back_while_one_has_begun_ahead() -> None:
+    async def body(wires: Wires, here: Any, there: Any) -> None:
+        await all_of_clock_1(wires, here, there)
+        for agent, owner in zip((here, there), OWNERS, strict=True):
+            opened = ShardStore(owner.shard, 2, {"w": np.zeros((2, 1))}, 4)
+            agent.server.generation = 2
+            agent.server._serve(opened)
+        owners = tuple(type(owner)(owner.shard, owner.node, owner.address, 2) for owner in OWNERS)
+        here.instruct(UpdateShardMap("here", HERE, 2, owners, 2))
+        again = {"map_version": 2, "generation": 2}
+        here.instruct(dispatch(2, 1, [(0, 2), (1, 2)], **again))
+        done = await wires.report(BatchDone)
+        assert [stats.loss_sum for stats in done.results] == [0.0, 0.0]
+        assert (THERE, "proteus_pull") in wires.calls
+
+    story(body)

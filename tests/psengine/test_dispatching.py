@@ -1,0 +1,43 @@
+"""What is dispatched together."""
+
+from psengine.dispatching import Dispatcher
+from psengine.drivers.ssp import SspDriver
+from psengine.instructions import Dispatch
+from psengine.microtasks import MicroTaskBook
+from psengine.nodes import NodeRecord
+from psengine.plan import Placement
+
+READY = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1, state="ready") for name in "ab"}
+
+
+def orders(dispatcher: Dispatcher, owner: str) -> list[tuple[str, int, list[int]]]:
+    found: list[Dispatch] = dispatcher.orders(Placement(tuple(owner), (None,) * len(owner)), READY, None, 1, 1)
+    return [(order.node, order.clock, [task.partition for task in order.tasks]) for order in found]
+
+
+def complete(book: MicroTaskBook, partitions: list[int]) -> None:
+    for partition in partitions:
+        running = book.running[partition]
+        assert book.complete(partition, running.clock, running.attempt)
+
+
+def test_a_partition_that_has_fallen_behind_is_soon_in_step_with_its_node_s_others() -> None:
+    book = MicroTaskBook(3)
+    dispatcher = Dispatcher(book, SspDriver(1))
+    assert orders(dispatcher, "aab") == [("a", 1, [0, 1]), ("b", 1, [2])]
+    complete(book, [0, 1])
+    assert orders(dispatcher, "aab") == [("a", 2, [0, 1])]
+    complete(book, [2])
+    assert orders(dispatcher, "aaa") == []  # a has the partition now, and runs others
+    complete(book, [0, 1])
+    assert orders(dispatcher, "aaa") == [("a", 2, [2])]  # first what is behind, alone
+    complete(book, [2])
+    assert orders(dispatcher, "aaa") == [("a", 3, [0, 1, 2])]
+
+
+def test_bulk_synchronous_a_busy_node_is_sent_at_once_what_another_one_has_left() -> None:
+    book = MicroTaskBook(2)
+    dispatcher = Dispatcher(book, SspDriver(0))
+    assert orders(dispatcher, "ab") == [("a", 1, [0]), ("b", 1, [1])]
+    assert book.give_up("b") == [1]
+    assert orders(dispatcher, "aa") == [("a", 1, [1])]

@@ -1,0 +1,69 @@
+"""All go back, and once more, to a checkpoint that is newer than what was kept the first time."""
+
+from psengine.controller import Controller
+from psengine.events import CheckpointRequested, JobStarted, NodeJoined, TickDue
+from psengine.model import JobConfig
+from tests.support.controller_world import SHARDS, ModelNode, World
+
+
+def join(world: World, name: str, reliable: bool) -> ModelNode:
+    node = ModelNode(name, f"tcp://{name}", reliable)
+    world.nodes[name] = node
+    world.feed(NodeJoined(name, node.address, "reliable" if reliable else "transient", 1, world.now_s))
+    return node
+
+
+def settle(world: World, copies: bool = True) -> None:
+    """Let everybody do what is to be done besides work."""
+    while any(node.loads or node.opens or node.takes or (copies and node.backups) for node in world.alive()):
+        for node in world.alive():
+            while node.loads or node.opens:
+                world.answer(node)
+            while node.takes:
+                world.take(node)
+            while copies and node.backups:
+                world.back_up(node)
+
+
+def clocks(world: World, count: int, copies: bool) -> None:
+    for _ in range(count):
+        before = world.common()
+        while world.common() == before:
+            for node in world.busy():
+                world.work(node)
+            settle(world, copies)
+
+
+def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
+    world = World()
+    world.anew(JobConfig("job", n_partitions=2, n_shards=SHARDS, clocks=30, stage_2_above=0.0, start_patience_s=1.0))
+    r, t = join(world, "r", True), join(world, "t", False)
+    world.feed(JobStarted(world.config, 0.0))
+    settle(world)
+    clocks(world, 3, copies=True)
+    assert world.serving() == [t]
+    kept = world.controller.tiers.backups.clock
+    assert kept is not None
+    clocks(world, 3, copies=False)
+    world.feed(CheckpointRequested(world.now_s))
+    world.written(True)
+    newest = world.common()
+    assert newest > kept
+
+    world.lose(t)
+    settle(world)
+    assert world.common() == kept, "what the keeper has"
+    r.backups.clear()
+    world.lose(r)
+    join(world, "r2", True)
+    controller: Controller = world.controller
+    settle(world)
+    world.now_s += 5.0
+    world.feed(TickDue(world.now_s))
+    settle(world)
+    assert controller.book is not None
+    assert controller.book.common == world.common() == newest
+    assert [clock for clock, _ in controller.progress.losses] == list(range(1, newest + 1))
+    assert [clock for clock, _ in controller.rollbacks] == [kept, newest]
+    clocks(world, 2, copies=True)
+    assert sum(controller.progress.done_by_tier.values()) == 2 * world.common()

@@ -1,0 +1,91 @@
+"""What goes over the wire between nodes: arrays arrive as they were, aligned, and in memory of their own."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed.core import Server
+
+from psengine.store import ShardState
+from psengine.transport import DaskTransport, Unreachable, pack
+
+#: rows of 4 bytes: what Dask sends joined to its header, and what it sends apart
+SIZES = (0, 1, 1_000, 100_000, 2_000_000)
+
+
+def there_and_back(value: Any) -> Any:
+    """Return what a peer answers that sends back what it got."""
+
+    async def both() -> Any:
+        async def echo(value: Any) -> Any:
+            return pack({"status": "ok", "value": value})
+
+        peer, caller = Server({"echo": echo}), Server({})
+        try:
+            await peer.listen("tcp://127.0.0.1:0")  # type: ignore[no-untyped-call]
+            await caller
+            return await DaskTransport(caller).call(peer.address, "echo", 10.0, value=value)
+        finally:
+            await caller.close()  # type: ignore[no-untyped-call]
+            await peer.close()  # type: ignore[no-untyped-call]
+
+    return asyncio.run(both())["value"]
+
+
+@pytest.mark.parametrize("rows", SIZES)
+@pytest.mark.parametrize("first", ["array", "state"])
+def test_arrays_arrive_aligned_and_writeable(rows: int, first: str) -> None:
+    array = np.arange(rows, dtype=np.float32)
+    sent: Any = {
+        "array": [array, array + 1],
+        "state": ShardState({"w": array}, 3, 6, ((4, 0, (1,), {"w": array + 1}),)),
+    }
+    sent = {name: sent[name] for name in sorted(sent, reverse=first == "state")}
+    got = there_and_back(sent)
+    one, two = got["array"]
+    ((clock, low, attempts, update),) = got["state"].later
+    assert (got["state"].clock, got["state"].folded, clock, low, attempts) == (3, 6, 4, 0, (1,))
+    for there, wanted in ((one, array), (two, array + 1), (got["state"].arrays["w"], array), (update["w"], array + 1)):
+        assert there.dtype == wanted.dtype
+        assert np.array_equal(there, wanted)
+        assert (there.flags.aligned, there.flags.writeable, there.flags.c_contiguous) == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12, dtype=np.int64).reshape(3, 4).T,
+        np.arange(24, dtype=np.int32)[::2],
+        np.array([[1, 2]], np.uint8),
+        np.zeros((0, 5), np.float64),
+        np.array(["a", None], object),
+    ],
+    ids=["fortran", "strided", "bytes", "empty", "objects"],
+)
+def test_any_array_arrives(array: np.ndarray) -> None:
+    got = there_and_back(array)
+    assert (got.dtype, got.shape) == (array.dtype, array.shape)
+    assert np.array_equal(got, array)
+
+
+def test_what_is_read_only_stays_so() -> None:
+    array = np.arange(5.0)
+    array.flags.writeable = False
+    assert not there_and_back(array).flags.writeable
+
+
+def test_a_peer_that_is_gone_is_unreachable() -> None:
+    async def ask() -> None:
+        peer, caller = Server({}), Server({})
+        await caller
+        await peer.listen("tcp://127.0.0.1:0")  # type: ignore[no-untyped-call]
+        address = peer.address
+        await peer.close()  # type: ignore[no-untyped-call]
+        try:
+            with pytest.raises(Unreachable, match="did not answer echo"):
+                await DaskTransport(caller).call(address, "echo", 0.5)
+        finally:
+            await caller.close()  # type: ignore[no-untyped-call]
+
+    asyncio.run(ask())

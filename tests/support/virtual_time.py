@@ -1,0 +1,62 @@
+"""An event loop whose time passes only when nothing is left to do: hours of a story take as long as its events do."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class _Leaping(selectors.SelectSelector):
+    """Never waits: whatever should be waited for is added to the time."""
+
+    now_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        found = super().select(0)
+        if not found:
+            assert timeout is not None, "nothing is left that could ever happen"
+            self.now_s += max(timeout, 0.0)
+        return found
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop of one thread: with the work of executors done in place, the same story runs the same way every time."""
+
+    def __init__(self) -> None:
+        self._leaping = _Leaping()
+        super().__init__(self._leaping)
+        self.set_default_executor(InPlace())
+
+    def time(self) -> float:
+        return self._leaping.now_s
+
+
+class InPlace(ThreadPoolExecutor):
+    """An executor that does its work at once, on the thread of who asks."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(work(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - it is handed to whoever asked
+            future.set_exception(error)
+        return future
+
+
+def run_virtual(story: Coroutine[Any, Any, T], limit_s: float) -> T:
+    """Run a story to its end, at most `limit_s` seconds of its own time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+
+        async def bounded() -> T:
+            async with asyncio.timeout(limit_s):
+                return await story
+
+        return runner.run(bounded())
