@@ -27,7 +27,8 @@ class Evaluating:
         self.points: list[tuple[int, dict[str, float | None]]] = []
         #: clocks that were left out, or could not be evaluated
         self.left_out: list[int] = []
-        self._under_way: set[int] = set()
+        #: the generation of the shards that each clock is evaluated of
+        self._under_way: dict[int, int] = {}
 
     @property
     def under_way(self) -> bool:
@@ -50,13 +51,18 @@ class Evaluating:
             if len(self._under_way) >= MOST_UNDER_WAY:
                 self.left_out.append(clock)
                 continue
-            self._under_way.add(clock)
+            self._under_way[clock] = generation
             out.append(Evaluate(config, clock, owners, generation))
         return out
 
-    def take(self, clock: int, metrics: Mapping[str, float | None] | None) -> None:
-        """Note what came of the evaluation of a clock; None where nothing did."""
-        self._under_way.discard(clock)
+    def take(self, clock: int, generation: int, metrics: Mapping[str, float | None] | None) -> None:
+        """Note what came of the evaluation of a clock as ordered in `generation`; None where nothing did.
+
+        Of a clock that was gone back from it says nothing any more; of one before that, it does.
+        """
+        if self._under_way.get(clock) != generation:
+            return
+        del self._under_way[clock]
         if metrics is None:
             self.left_out.append(clock)
         else:
@@ -66,7 +72,7 @@ class Evaluating:
         """Forget the clocks after `clock`: they are done again."""
         self.points = [point for point in self.points if point[0] <= clock]
         self.left_out = [of for of in self.left_out if of <= clock]
-        self._under_way = {of for of in self._under_way if of <= clock}
+        self._under_way = {of: ordered for of, ordered in self._under_way.items() if of <= clock}
 
     def go_on(self, points: Sequence[Sequence[Any]]) -> None:
         """Take over the figures of a job that goes on."""

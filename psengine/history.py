@@ -47,8 +47,7 @@ class History:
             return []
         book, config = controller.book, controller.config
         if isinstance(event, Evaluated):
-            if book is not None and event.generation == controller.shards.generation and event.clock <= book.common:
-                self.evaluating.take(event.clock, event.metrics)
+            self.evaluating.take(event.clock, event.generation, event.metrics)
             return []
         if book is None or config is None or controller.result is not None:
             return []

@@ -65,6 +65,8 @@ _TICK_S = 0.25
 _ORDER_DEADLINE_S = 5.0
 _GATHER_DEADLINE_S = 60.0
 _RETRY_S = 0.2
+#: so long a checkpoint that is gathered waits for evaluations of what lies before it
+_EVALUATION_PATIENCE_S = 10.0
 
 
 def _installed(config: JobConfig) -> None:
@@ -120,7 +122,8 @@ class ControllerShell:
         self._kept = asyncio.Event()
         self._keep_error = ""
         self._evaluator = Evaluator(self._transport, world.read_heldout, partial(self._count, "evaluate"))
-        self._evaluations: set[asyncio.Task[None]] = set()
+        #: the clock that each is of
+        self._evaluations: dict[asyncio.Task[None], int] = {}
         #: bytes gathered by kind, since the beginning
         self._moved: Counter[str] = Counter()
         self._book = Storybook(world.keep_page, world.wall_s)
@@ -321,8 +324,8 @@ class ControllerShell:
             return
         if isinstance(instruction, Evaluate):
             task = self._spawn(self._evaluate(instruction))
-            self._evaluations.add(task)
-            task.add_done_callback(self._evaluations.discard)
+            self._evaluations[task] = instruction.clock
+            task.add_done_callback(self._evaluations.pop)
             return
         if instruction.address not in self._outboxes:
             queue: asyncio.Queue[NodeInstruction] = asyncio.Queue()
@@ -394,6 +397,12 @@ class ControllerShell:
         metrics = await self._evaluator.evaluate(order)
         self._feed(Evaluated(order.clock, order.generation, metrics, _now()))
 
+    async def _metrics(self, clock: int) -> list[list[Any]]:
+        """Return the figures of the clocks up to `clock`, those under way too: who goes on from there has them no more."""
+        if under_way := [task for task, of in self._evaluations.items() if of <= clock]:
+            await asyncio.wait(under_way, timeout=_EVALUATION_PATIENCE_S)
+        return self.controller.history.evaluating.series(clock)
+
     async def _keep(self, order: SaveCheckpoint) -> None:
         """Write a checkpoint; the workers go on meanwhile."""
         try:
@@ -402,9 +411,8 @@ class ControllerShell:
             if lost := lost_effects(folded, order.committed, order.config.n_partitions):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
             self._count("checkpoint", shards)
-            saved = await asyncio.to_thread(
-                self._world.save_checkpoint, order.config, order.committed, shards, order.summary
-            )
+            summary = {**order.summary, "metrics_by_clock": await self._metrics(order.committed)}
+            saved = await asyncio.to_thread(self._world.save_checkpoint, order.config, order.committed, shards, summary)
         except Exception as error:
             # A server that has moved on, a store that is away: the next one comes by itself.
             logger.exception("the checkpoint of clock %d failed", order.committed)

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import math
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +42,16 @@ class Evaluated(Counting):
     def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
         if self.silent:
             raise ZeroDivisionError("by the user")
+        return {"sum": float(params["w"].sum())}
+
+
+class Slow(Counting):
+    """An application that evaluates when it may."""
+
+    may = threading.Event()
+
+    def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
+        assert self.may.wait(5 * PATIENCE)
         return {"sum": float(params["w"].sum())}
 
 
@@ -136,7 +147,8 @@ class Nodes:
 
 def job(**config: Any) -> JobConfig:
     app = "tests.psengine.test_shell:Evaluated"
-    return JobConfig("job", app, n_partitions=2, n_shards=1, start_patience_s=0.0, **{"clocks": 2} | config)
+    given = {"app": app, "clocks": 2} | config
+    return JobConfig("job", n_partitions=2, n_shards=1, start_patience_s=0.0, **given)
 
 
 def story(
@@ -321,6 +333,33 @@ def test_a_checkpoint_is_kept_when_it_is_asked_for_and_gone_on_from() -> None:
         assert nodes.opened_at == store.kept.name
 
     story(again, store)
+
+
+def test_a_checkpoint_waits_for_the_evaluations_before_it() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.server.mark_every = 2
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(app="tests.psengine.test_shell:Slow", clocks=10**6, evaluate_every=2).to_dict())
+        while (await shell.status())["clock"] < 5:
+            await asyncio.sleep(0)
+        asked, gathers = asyncio.create_task(shell.checkpoint()), nodes.gathers
+        while nodes.gathers == gathers:
+            await asyncio.sleep(0)
+        now = (await shell.status())["clock"]
+        while (await shell.status())["clock"] < now + 5:  # nobody waits but the checkpoint
+            await asyncio.sleep(0)
+        assert store.kept is None
+        Slow.may.set()
+        assert (await asked)["error"] == ""
+        assert store.kept is not None
+        assert store.kept.summary["metrics_by_clock"] == [[2, {"sum": 16.0}], [4, {"sum": 32.0}]]
+
+    Slow.may.clear()
+    store = Store()
+    try:
+        story(body, store)
+    finally:
+        Slow.may.set()
 
 
 def test_a_store_that_takes_no_checkpoint_is_told_and_the_training_goes_on() -> None:
