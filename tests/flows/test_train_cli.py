@@ -19,6 +19,7 @@ from flows.cli import cli
 from infra.blobs import Blobs, npz_arrays
 from psengine.timeline import replay
 from tasks.failures import InputError
+from tests.support import paced
 from tests.support.command import Outcome, Running, processes_of, proteus, running
 from tests.support.endpoint import wait_for
 from tests.support.patience import PATIENCE
@@ -30,11 +31,14 @@ CLOCKS, PARTITIONS = 120, 6
 EVERY = CLOCKS // 10
 #: of the model in all its shards: 2200 random features and a bias, ten classes
 MODEL_BYTES = 2201 * 10 * 4
-#: What makes a clock last long enough to strike into it, and a job short enough to wait for.
+#: A clock lasts long enough to strike into it, on any machine, and a job is short enough to wait for.
+APP = "paced:SlowMlr"
 SAME = (
     *("--clocks", str(CLOCKS), "--partitions", str(PARTITIONS), "--shards", "2", "--nodes", "r=1,t=2"),
-    *("--param", "features=2200", "--checkpoint-every", "0.3"),
+    *("--code", str(Path(paced.__file__)), "--checkpoint-every", "0.3"),
+    *("--param", "features=2200", "--param", "gamma=0.1"),
 )
+STEP = ("--param", "step=4.0")
 FIGURES = {
     "job": str,
     "state": str,
@@ -67,7 +71,7 @@ def weights(figures: dict[str, Any]) -> np.ndarray:
 
 
 def train(here: Path, job: str, *options: str) -> Outcome:
-    return proteus("train", "mlr", "--job", job, *SAME, *options, "--json", "-", cwd=here, home=here / "home")
+    return proteus("train", APP, "--job", job, *SAME, *STEP, *options, "--json", "-", cwd=here, home=here / "home")
 
 
 def trained(here: Path, job: str, *options: str) -> dict[str, Any]:
@@ -143,8 +147,9 @@ def test_a_job_that_was_begun_otherwise_is_refused(
     undisturbed: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], says: str
 ) -> None:
     monkeypatch.chdir(undisturbed[0])
+    step = () if "step=3.0" in options else STEP
     with pytest.raises(InputError, match=says):
-        cli.main(["train", "mlr", "--job", "calm", *SAME, *options], standalone_mode=False)
+        cli.main(["train", APP, "--job", "calm", *SAME, *step, *options], standalone_mode=False)
 
 
 def test_a_script_of_events_leaves_the_model_as_it_would_have_been(
@@ -203,7 +208,7 @@ def test_the_story_of_who_is_not_there_is_refused(
     monkeypatch.chdir(undisturbed[0])
     says = rf"--explain {re.escape(what)}: job calm has no such node or shard; there are r1, t1, t2, shard:0 to shard:1"
     with pytest.raises(InputError, match=says):
-        cli.main(["train", "mlr", "--job", "calm", *SAME, "--explain", what], standalone_mode=False)
+        cli.main(["train", APP, "--job", "calm", *SAME, *STEP, "--explain", what], standalone_mode=False)
 
 
 def test_a_dashboard_without_what_draws_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +224,8 @@ def test_a_dashboard_without_what_draws_it_is_refused(tmp_path: Path, monkeypatc
 
 def begun(directory: Path, number: int, *options: str) -> AbstractContextManager[Running]:
     """Start the training in `directory`, for the `number`th time."""
-    verb = "train mlr --job broken"
-    return running(directory, *SAME, *options, verb=verb, output=directory.with_suffix(f".{number}.txt"))
+    verb = f"train {APP} --job broken"
+    return running(directory, *SAME, *STEP, *options, verb=verb, output=directory.with_suffix(f".{number}.txt"))
 
 
 def kept_clock(directory: Path) -> int:
@@ -237,7 +242,7 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
     first, second = np.random.default_rng(3).integers((10, 50), (40, 60))
     (tmp_path / "events.csv").write_text(f"clock:{first},kill,t1\nclock:{second},join\n")
     events = ("--events", str(tmp_path / "events.csv"))
-    to_go_on = rf"to go on: proteus train mlr --job broken --dir {re.escape(str(directory))} and the same options"
+    to_go_on = rf"to go on: proteus train {APP} --job broken --dir {re.escape(str(directory))} and the same options"
 
     with begun(directory, 0, *events) as run:  # while its nodes start
         wait_for((directory / "logs" / "r1.log").exists, "the first node")
@@ -267,7 +272,7 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
     assert f"goes on from clock {found[1]}\n" in run.text()
 
     with pytest.raises(InputError, match=rf"--events: job broken has seen clock:{first},kill,t1, which the file does"):
-        cli.main(["train", "mlr", "--job", "broken", "--dir", str(directory), *SAME], standalone_mode=False)
+        cli.main(["train", APP, "--job", "broken", "--dir", str(directory), *SAME, *STEP], standalone_mode=False)
     figures = trained(tmp_path, "broken", "--dir", str(directory), *events)
     assert [(event["at"], event["node"]) for event in figures["events"]] == [
         (f"clock:{first}", "t1"),

@@ -57,10 +57,19 @@ class Slow(Paced):
 class PacedMlr(MultinomialLogisticRegression):
     """It learns the digits, and leaves the machine most of its time."""
 
+    #: Real seconds that a micro-task takes at least.
+    kernel_s = 0.01
+
     def run(self, data: MlrData, params: Mapping[str, Any], clock: int) -> Work:
         """Take its time, and a step."""
-        time.sleep(Paced.kernel_s)
+        time.sleep(self.kernel_s)
         return super().run(data, params, clock)
+
+
+class SlowMlr(PacedMlr):
+    """Takes so long that there is time to strike into a training of some hundred clocks on a quick machine, too."""
+
+    kernel_s = 0.025
 
 
 def _hurried() -> bool:
