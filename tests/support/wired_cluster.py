@@ -120,6 +120,7 @@ class Node:
     async def end(self) -> None:
         """The process is gone at once, and its connections break; who is cut off from it hears nothing of that."""
         address, agent, wires = self.address, self.agent, self.cluster.wires
+        self.address = ""  # who is gone beats no more, and where nobody heard of its end, its silence tells
         wires.hang_up(address)
         await agent.close()
         await asyncio.sleep(BREAKS_S)
