@@ -15,10 +15,10 @@ from infra.data_documents import Documents, DocumentSet, drawn_documents
 from psengine.apps.alone import initial
 from psengine.apps.lda import LatentDirichletAllocation
 
-_DOCUMENTS, _WORDS, _TOPICS, _LENGTH = 1000, 5000, 100, 200.0
+_DOCUMENTS, _WORDS, _TOPICS, _LENGTH = 10_000, 5000, 100, 200.0
 _THREADS = 2
 #: Topics -> weight of topics in a document, passes of the peer.
-_CASES = ((100, 0.1, 20), (1000, 0.05, 10))
+_CASES = ((100, 0.1, 20), (1000, 0.05, 40))
 _BETA = 0.01
 _MOST_PASSES = 60
 
