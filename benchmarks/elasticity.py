@@ -42,7 +42,7 @@ class Course:
 
 
 #: The paper's, and a shorter one.
-FIG_16, SHORT = Course(11, 35, 45, 120.0), Course(6, 16, 28, 15.0)
+FIG_16, SHORT = Course(11, 35, 45, 120.0), Course(6, 16, 28, 60.0)
 
 
 def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = None) -> list[Figure]:

@@ -17,7 +17,7 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | BatchFailed | dispatched again at the next tick; a fatal one fails the job |
 | NodeFailed | the job fails: its application is wrong |
 | NodeUnfit | the node is set aside, its partitions go elsewhere; the job fails when no node that is there can load |
-| NoticeReceived | it works on as long as there is time (`notices`), while its partitions are loaded elsewhere and, from the next common clock on, its shards move; then as with DrainRequested |
+| NoticeReceived | with others that come soon: it works on as long as there is time (`notices`), while its partitions are loaded elsewhere and, from the next common clock on, its shards move; then as with DrainRequested |
 | DrainRequested | no new work; its partitions to their previous owners, its shards to others; drained when nothing runs and nothing is served or kept |
 | NodeLost | what it ran is dispatched again at once under the next attempt; if it served, all go back to what was kept: see `tiers` |
 | TickDue | deadlines: start, notices, `max_seconds` |
@@ -56,7 +56,7 @@ from psengine.membership import Membership
 from psengine.microtasks import MicroTaskBook
 from psengine.model import JobConfig
 from psengine.nodes import NodeRecord
-from psengine.notices import work_until_s
+from psengine.notices import Gathering, work_until_s
 from psengine.progress import Progress
 from psengine.recovery import Recovery
 from psengine.saving import Saving
@@ -96,6 +96,7 @@ class Controller:
         self.result: dict[str, object] | None = None
         self._recovery = Recovery(self.members, self.tiers, self.progress)
         self._dispatcher: Dispatcher | None = None
+        self._notices = Gathering()
         self._begun = False
         self._saving: Saving | None = None
 
@@ -392,12 +393,20 @@ class Controller:
             return []
         self.members.drain((event.node,), event.now_s + event.seconds_left, works_on=True)
         self.members.settle(self._busy)
-        return self._end_work(event.now_s) or self._go_on(event.now_s)
+        self._notices.add(event.now_s, event.seconds_left)
+        return self._answer_notices(event.now_s)
 
     def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
         self.members.drain(names, now_s + seconds)
         self.members.settle(self._busy)
         return self._go_on(now_s)
+
+    def _answer_notices(self, now_s: float) -> list[Instruction]:
+        """Return what follows from the notices that have come, all of them at once, when no more are waited for."""
+        told = self._notices.done(now_s)
+        if self._notices.under_way:
+            return []
+        return self._end_work(now_s) or (self._go_on(now_s) if told else [])
 
     def _end_work(self, now_s: float) -> list[Instruction]:
         """Return what follows where nodes that are leaving are to be given no new work; nothing where they can work on."""
@@ -429,6 +438,8 @@ class Controller:
         """
         if not self._begun or self._saving is not None or self.config is None or self.book is None:
             return []
+        if self._notices.under_way:
+            return []  # what is told next may be where it would go
         return self.tiers.adapt(self.config, self.members, self.book.common, now_s, between or not self.book.running)
 
     def _busy(self, name: str) -> bool:
@@ -515,7 +526,7 @@ class Controller:
         self.members.settle(self._busy)
         # First the state that is to be kept: once the next clock is dispatched, its servers move on.
         kept = self._keep(event.now_s) + self._adapt(event.now_s, between=True) if book.common > before else []
-        return kept + (self._end_work(event.now_s) or self._dispatch(event.now_s))
+        return kept + (self._answer_notices(event.now_s) or self._dispatch(event.now_s))
 
     def _on_batch_failed(self, event: events.BatchFailed) -> list[Instruction]:
         if self._dispatcher is None or self.members.process(event.node, event.address) is None:
@@ -541,7 +552,7 @@ class Controller:
         if book is None or config is None or self._dispatcher is None:
             return []
         self._dispatcher.tick()
-        ended = self._end_work(event.now_s)
+        ended = self._answer_notices(event.now_s)
         for name in self.members.overdue(event.now_s):
             book.give_up(name)
         self.members.settle(self._busy)

@@ -1,4 +1,7 @@
-"""How long a node that was told to go works on. Pure.
+"""How long a node that was told to go works on, and when what that means for the others is planned. Pure.
+
+A market that withdraws many nodes tells each of them, and each looks for that by itself, so notices come one after the other. They are
+answered together: planned for one at a time, shards would go to nodes that are told next.
 
 What it serves moves when the next clock has become common, while it works; its partitions are loaded elsewhere meanwhile. New work it is
 given until what is left of its time is needed for the last of it: to finish what it runs, and to hand over what it still
@@ -12,6 +15,32 @@ from __future__ import annotations
 #: seconds that are always left: for the way of the orders and the reports, and a clock that is not ours
 FLOOR_S = 2.0
 _TIMES = 3.0
+#: Seconds for which further notices are waited for, as long as nodes look for theirs apart; and of what is left, so much at most.
+_TOGETHER_S, _TOGETHER_SHARE = 5.0, 0.05
+
+
+class Gathering:
+    """Notices that have come and were not answered yet."""
+
+    def __init__(self) -> None:
+        self._until_s: float | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there are any."""
+        return self._until_s is not None
+
+    def add(self, now_s: float, seconds_left: float) -> None:
+        """Take a notice that runs out in `seconds_left`; the one with the least time sets when all are answered."""
+        until_s = now_s + min(_TOGETHER_S, _TOGETHER_SHARE * seconds_left)
+        self._until_s = until_s if self._until_s is None else min(until_s, self._until_s)
+
+    def done(self, now_s: float) -> bool:
+        """Return whether those that have come are to be answered now; once."""
+        if self._until_s is None or now_s < self._until_s:
+            return False
+        self._until_s = None
+        return True
 
 
 def work_until_s(until_s: float, clock_s: float, hand_over_s: float) -> float:

@@ -8,7 +8,7 @@ from psengine.controller import Controller
 from psengine.events import JobStarted, NodeJoined, NodeLost, NodeReady, NoticeReceived, ShardsOpened, TickDue
 from psengine.instructions import Dispatch, Instruction, LoadPartitions, TakeShards
 from psengine.model import JobConfig
-from psengine.notices import FLOOR_S, work_until_s
+from psengine.notices import FLOOR_S, Gathering, work_until_s
 from psengine.status import describe
 from tests.support.controller import done, started
 
@@ -76,15 +76,19 @@ def test_a_node_with_time_works_on_and_ends_before_its_time_is_over() -> None:
 
 
 def two_at_work() -> tuple[Controller, list[Dispatch]]:
-    """Return a controller with two nodes that serve a shard each, and the orders of their first clock."""
-    controller, names, orders = Controller(), ("r", "s"), list[Instruction]()
+    return some_at_work("r", "s")
+
+
+def some_at_work(*names: str) -> tuple[Controller, list[Dispatch]]:
+    """Return a controller with nodes that serve a shard each, and the orders of their first clock."""
+    controller, orders = Controller(), list[Instruction]()
     for name in names:
         controller.handle(NodeJoined(name, f"tcp://{name}", "reliable", 1, 0.0))
-    job = JobConfig("moved", n_partitions=4, n_shards=2, clocks=99, n_reliable=2)
+    job = JobConfig("moved", n_partitions=8, n_shards=len(names), clocks=99, n_reliable=len(names))
     for load in controller.handle(JobStarted(job, 0.0)):
         assert isinstance(load, LoadPartitions)
         controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 0.0))
-    for name, shard in zip(names, (0, 1), strict=True):
+    for name, shard in zip(names, range(len(names)), strict=True):
         orders = controller.handle(ShardsOpened(name, f"tcp://{name}", (shard,), 1, 0.0))
     return controller, [order for order in orders if isinstance(order, Dispatch)]
 
@@ -98,16 +102,50 @@ def test_what_a_node_with_time_serves_moves_when_the_clock_is_common() -> None:
     controller, dispatches = two_at_work()
     first, last = dispatches
     assert takes(controller.handle(NoticeReceived("s", 100.0, 1.0))) == []
-    assert takes(controller.handle(TickDue(1.1))) == []
-    assert takes(controller.handle(done(first, 1.2))) == []
-    assert takes(controller.handle(done(last, 1.3))) == [("r", 1)]
+    assert takes(controller.handle(TickDue(7.1))) == []
+    assert takes(controller.handle(done(first, 7.2))) == []
+    assert takes(controller.handle(done(last, 7.3))) == [("r", 1)]
     controller.validate()
 
 
-@pytest.mark.parametrize("seconds_left", [0.0, FLOOR_S])
-def test_what_a_node_without_time_serves_moves_at_once(seconds_left: float) -> None:
+def test_what_a_node_without_time_serves_moves_at_once() -> None:
     controller, _ = two_at_work()
-    assert takes(controller.handle(NoticeReceived("s", seconds_left, 1.0))) == [("r", 0)]
+    assert takes(controller.handle(NoticeReceived("s", 0.0, 1.0))) == [("r", 0)]
+
+
+@pytest.mark.parametrize("seconds_left", [FLOOR_S / 4, FLOOR_S])
+def test_what_a_node_with_little_time_serves_moves_at_the_next_tick(seconds_left: float) -> None:
+    controller, _ = two_at_work()
+    assert takes(controller.handle(NoticeReceived("s", seconds_left, 1.0))) == []
+    assert takes(controller.handle(TickDue(1.0 + seconds_left / 10))) == [("r", 0)]
+
+
+@pytest.mark.parametrize("seconds_left", [1.0, 120.0])
+def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float) -> None:
+    """None of what they serve goes to one of them, and the others are told once what to load."""
+    controller, dispatches = some_at_work("r", "s", "t", "u")
+    orders = list[Instruction]()
+    for name, now_s in (("s", 1.0), ("t", 1.01), ("u", 1.02)):
+        orders += controller.handle(NoticeReceived(name, seconds_left, now_s))
+    assert orders == []
+    assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {"leaving"}
+    orders = controller.handle(TickDue(1.0 + seconds_left / 10))
+    for dispatch in dispatches:
+        orders += controller.handle(done(dispatch, 14.0))
+    assert takes(orders) == [("r", int(seconds_left > FLOOR_S))] * 3
+    assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["r"]
+    controller.validate()
+
+
+def test_a_notice_with_less_time_is_not_kept_waiting_by_those_before() -> None:
+    gathering = Gathering()
+    assert not gathering.under_way
+    gathering.add(10.0, 120.0)
+    gathering.add(11.0, 20.0)
+    gathering.add(11.5, 300.0)
+    assert (gathering.done(11.9), gathering.under_way) == (False, True)
+    assert (gathering.done(12.0), gathering.under_way) == (True, False)
+    assert not gathering.done(13.0), "once"
 
 
 def test_what_waits_for_the_common_clock_moves_when_time_presses() -> None:
@@ -121,7 +159,8 @@ def test_what_waits_for_the_common_clock_moves_where_nothing_runs() -> None:
     controller.limits.hold_at(1)
     for dispatch in dispatches:
         controller.handle(done(dispatch, 1.0))
-    assert takes(controller.handle(NoticeReceived("s", 60.0, 1.5))) == [("r", 1)]
+    controller.handle(NoticeReceived("s", 60.0, 1.5))
+    assert takes(controller.handle(TickDue(7.0))) == [("r", 1)]
 
 
 @given(st.floats(0.0, 300.0), st.floats(0.0, 30.0), st.floats(0.0, 30.0))
