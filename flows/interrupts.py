@@ -27,8 +27,13 @@ class Interrupts:
     """What is done with a signal; see `interruptible`."""
 
     def __init__(self) -> None:
+        #: the context has ended
+        self.over = threading.Event()
         self._asked = False
         self._held = False
+        #: whether a signal of our own may still come behind one that was taken
+        self._sent_again = False
+        self._lost = False
 
     def hold(self) -> None:
         """From now on the first signal changes nothing, because everything is being ended already."""
@@ -36,6 +41,8 @@ class Interrupts:
 
     def take(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal."""
+        if self._asked and self._sent_again:
+            return  # our own, on its way when the other one was taken
         if self._asked:
             os._exit(128 + number)  # what we started ends with us: it is on a leash
         self._asked = True
@@ -45,15 +52,37 @@ class Interrupts:
 
     def lost(self, number: int) -> None:
         """Ask again soon: what was raised met a callback of Python's own (a destructor, say), which passes nothing on."""
-        self._asked = self._held = False
+        self._lost, self._asked, self._held = True, False, False
         again = threading.Timer(_AGAIN_S, self._ask_again, (number,))
         again.daemon = True
         again.start()
 
     def _ask_again(self, number: int) -> None:
-        main = threading.main_thread().ident
-        if not self._asked and main is not None:
-            signal.pthread_kill(main, number)
+        self._lost = False
+        if not self._asked:
+            _send(number)
+
+    def watch(self, pipe: int) -> None:
+        """Send a signal that is written into `pipe` again, until it is taken; returns when the pipe is closed.
+
+        One that comes just before the main thread begins to wait for something, or on another thread, does not wake it.
+        """
+        with os.fdopen(pipe, "rb", buffering=0) as told:
+            while number := told.read(1):
+                if number[0] not in _ASKING:
+                    continue
+                self.over.wait(_AGAIN_S)
+                while not (self._asked or self._lost or self.over.is_set()):
+                    self._sent_again = True
+                    _send(number[0])
+                    self.over.wait(_AGAIN_S)
+                self._sent_again = False
+
+
+def _send(number: int) -> None:
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, number)
 
 
 @contextmanager
@@ -80,9 +109,16 @@ def interruptible() -> Iterator[Interrupts]:
             hook(fault)
 
     sys.unraisablehook = unraisable
+    pipe, told = os.pipe()
+    os.set_blocking(told, False)
+    woken = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    threading.Thread(target=interrupts.watch, args=(pipe,), daemon=True).start()
     try:
         yield interrupts
     finally:
+        interrupts.over.set()
+        signal.set_wakeup_fd(woken)
+        os.close(told)
         sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
