@@ -88,7 +88,7 @@ class BatchRunner:
         kept = {task.partition: self._client.kept(task, order.clock, own[task.partition]) for task in tasks}
         needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
         exact = config.staleness == 0
-        read = await self._client.read_rows(sharding, needed, order.parent_clock, order.committed, exact)
+        read = await self._client.read_rows(sharding, needed, order.parent_clock, order.committed, exact, order.clock)
         return await self._lanes.start(_kernels(job, order.clock, data, wanted, own, kept, read)).results()
 
     async def _begin_ahead(self, job: Job, order: Dispatch, done: Mapping[int, Done]) -> Begun:

@@ -142,12 +142,21 @@ class ParameterClient:
         return {name: block.values for name, block in blocks_read.items()}
 
     async def read_rows(
-        self, sharding: Sharding, wanted: Wanted, parent_clock: int, committed: int, exact: bool
+        self,
+        sharding: Sharding,
+        wanted: Wanted,
+        parent_clock: int,
+        committed: int,
+        exact: bool,
+        clock: int | None = None,
     ) -> dict[str, RowBlock]:
         """Return tables, or rows of them, that show every effect up to `parent_clock`; they are not to be written to.
 
         What was read under this clock already is not read again. The first read under a clock asks every server, also
         for nothing: so they learn what they may fold.
+
+        Rows that belong to one partition each are those before `clock`, the one that is read for: what an earlier
+        attempt at it may have left there is not to be seen.
 
         Raises
         ------
@@ -161,7 +170,8 @@ class ParameterClient:
                 parent_clock, found, first = tag, before, False
         missing = {name: rows for name, rows in wanted.items() if name not in found or not found[name].has(rows)}
         if first or missing:
-            shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact)
+            until = {} if exact or clock is None else {of.name: clock - 1 for of in sharding.tables if of.own}
+            shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact, until)
             self._check_generation()
             fresh = _blocks(sharding, missing, shards)
             # Rows of their own are read once, and kept elsewhere.
@@ -233,13 +243,19 @@ class ParameterClient:
         self._own_rows.drop_before(committed)
 
     async def _pull(
-        self, shards: Iterable[int], sharding: Sharding, wanted: Wanted, committed: int, exact: bool
+        self,
+        shards: Iterable[int],
+        sharding: Sharding,
+        wanted: Wanted,
+        committed: int,
+        exact: bool,
+        until: Mapping[str, int],
     ) -> dict[int, Arrays]:
         """Return what is wanted of `shards`, from wherever they are served."""
         whole = _all_of(sharding, wanted)
 
         async def of(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
-            some: dict[str, Any] = {}
+            some: dict[str, Any] = {"until": until} if until else {}
             if not whole:
                 some["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
             most = sum(sharding.nbytes(shard) for shard in epochs)
@@ -248,9 +264,10 @@ class ParameterClient:
                     address, "proteus_pull", most, epochs=epochs, committed=committed, exact=exact, **some
                 )
             except Unreachable as gone:
-                return await self._pull(await self._remap(epochs, address, gone), sharding, wanted, committed, exact)
+                again = await self._remap(epochs, address, gone)
+                return await self._pull(again, sharding, wanted, committed, exact, until)
             if answer["status"] == "moved":
-                return await self._pull(self._rerouted(epochs, answer), sharding, wanted, committed, exact)
+                return await self._pull(self._rerouted(epochs, answer), sharding, wanted, committed, exact, until)
             self._count_read(address, answer["shards"], some)
             return shard_arrays(answer["shards"])
 

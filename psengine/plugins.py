@@ -70,10 +70,12 @@ class AgentPlugin(WorkerPlugin):
             await agent.server.arrived(message["epochs"])
             return pack(agent.server.push(**message))
 
-        async def pull(epochs: dict[int, int], committed: int, exact: bool, rows: dict[int, Any] | None = None) -> Any:
-            await agent.server.arrived(_by_shard(epochs))
-            wanted = None if rows is None else _by_shard(rows)
-            return pack(agent.server.pull(_by_shard(epochs), committed, exact, wanted))
+        async def pull(**message: Any) -> Any:
+            message["epochs"] = _by_shard(message["epochs"])
+            if message.get("rows") is not None:
+                message["rows"] = _by_shard(message["rows"])
+            await agent.server.arrived(message["epochs"])
+            return pack(agent.server.pull(**message))
 
         async def pull_ahead(epochs: dict[int, int], clock: int, rows: dict[int, Any] | None = None) -> Any:
             wanted = None if rows is None else _by_shard(rows)

@@ -243,11 +243,12 @@ class ShardServer:
         committed: int,
         exact: bool,
         rows: Mapping[int, Mapping[str, RowSet | None]] | None = None,
+        until: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
         """Return the rows of the shards named in `epochs`, folded through `committed`.
 
         `rows` says which, counted within the shard, by shard and table, None for all of a table; what is left out is not
-        returned. Without it, all of every table is.
+        returned. Without it, all of every table is. `until`: see `ShardStore.read`.
 
         `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the `owners` now. A shard that was
         handed over is still read here where that needs nothing that has come since.
@@ -262,8 +263,11 @@ class ShardServer:
             return refused
         try:
             if rows is None:
-                return {"status": "ok", "shards": {s: self.stores[s].read(committed, exact) for s in epochs}}
-            found = {s: self.stores[s].read(committed, exact, rows[s]) for s in epochs}
+                return {
+                    "status": "ok",
+                    "shards": {s: self.stores[s].read(committed, exact, None, until) for s in epochs},
+                }
+            found = {s: self.stores[s].read(committed, exact, rows[s], until) for s in epochs}
             return {"status": "ok", "shards": {s: _some(tables, rows[s]) for s, tables in found.items()}}
         except StaleReadError as error:
             return {"status": "stale-read", "error": str(error)}

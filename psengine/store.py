@@ -10,9 +10,12 @@ before its clock was committed; arrays handed out are never written again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from psengine.rows import added
 from psengine.sharding import Arrays
@@ -220,8 +223,18 @@ class ShardStore:
         if self.mark_every is not None and clock % self.mark_every == 0:
             self.marks = dict([*self.marks.items(), (clock, self.committed)][-_MARKS:])
 
-    def read(self, committed: int, exact: bool, tables: Collection[str] | None = None) -> Arrays:
+    def read(
+        self,
+        committed: int,
+        exact: bool,
+        tables: Collection[str] | None = None,
+        until: Mapping[str, int] | None = None,
+    ) -> Arrays:
         """Return the rows of `tables`, or of all; what came after `committed` is left out when `exact` (BSP), else added.
+
+        `until` names tables of which nothing is added that came after the clock it gives. Their rows belong to one
+        partition each, and who does a micro-task again must not see what an attempt before his has left there: his
+        update takes the place of that one's.
 
         Raises
         ------
@@ -236,6 +249,9 @@ class ShardStore:
                     f"shard {self.shard} is at clock {self.committed_clock}, asked for clock {committed}"
                 )
             return {name: self.committed[name] for name in names}
+        until = until or {}
+        early = {name: self._at(until[name], name) for name in names if name in until}
+        names = [name for name in names if name not in early]
         # Each update is added once, however many read: sixty-four readers of as many updates would be thousands of sums.
         for update in self._late if self._live else ():
             self._live = _added(self._live, update)
@@ -245,7 +261,15 @@ class ShardStore:
             for clock in sorted(self.pending):
                 missing = _added(missing, self.pending[clock].sum(self._n_partitions, missing))
             self._live |= missing
-        return {name: self._live[name] for name in names}
+        return early | {name: self._live[name] for name in names}
+
+    def _at(self, clock: int, table: str) -> NDArray[np.generic]:
+        """Return the rows of a table with what has come up to `clock`."""
+        state = {table: self.committed[table]}
+        for came in sorted(self.pending):
+            if came <= clock:
+                state = _added(state, self.pending[came].sum(self._n_partitions, state))
+        return state[table]
 
 
 def _added(state: Arrays, update: Delta) -> Arrays:

@@ -398,6 +398,24 @@ def test_with_stale_reads_rows_of_their_own_are_not_stale(staleness: int) -> Non
     story(Cluster(staleness, lonely=True), body)
 
 
+@pytest.mark.parametrize("staleness", [1, 3])
+def test_who_does_a_micro_task_again_does_not_see_what_a_lost_node_left(staleness: int) -> None:
+    async def body(cluster: Cluster) -> None:
+        await cluster.train(2)
+        cluster.dispatch(CLOCKS)
+        lost = await cluster.wires.report(BatchDone)  # all of it has come to the servers, and nobody hears of it
+        cluster.book.give_up(lost.node)
+        heir = next(node for node in NODES if node != lost.node)
+        owners = tuple(heir if owner == lost.node else owner for owner in cluster.placement.owner)
+        cluster.placement = Placement(owners, (None,) * PARTITIONS)
+        while cluster.book.common < CLOCKS:
+            cluster.dispatch(CLOCKS)
+            await cluster.done()
+        check(cluster, lonely=True)
+
+    story(Cluster(staleness, lonely=True), body)
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
