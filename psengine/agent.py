@@ -51,6 +51,7 @@ from psengine.sharding import Sharding
 from psengine.store import ShardState, StaleReadError
 from psengine.traffic import arrays_bytes, state_bytes
 from psengine.transport import Transport, Unreachable, call_again
+from psengine.turns import Turns, turns_for
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +107,8 @@ class NodeAgent:
         self._read_again_s = tuple(read_again_s)
         self.server = ShardServer()
         self.copies = Copies()
+        #: of those who read from our server
+        self.turns = Turns()
         self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
         #: {partition: what the application prepared}
         self.data: dict[int, Any] = {}
@@ -233,6 +236,7 @@ class NodeAgent:
     def _use_map(self, order: UpdateShardMap) -> None:
         before = self.client.generation
         self.client.use_map(order.version, order.owners, order.generation)
+        self.turns.most = turns_for(len({owner.address for owner in order.owners}))
         elsewhere = [owner for owner in order.owners if owner.address != self.address]
         self.server.forget(elsewhere, order.generation)
         self.copies.forget([owner.shard for owner in elsewhere])
@@ -345,7 +349,7 @@ class NodeAgent:
     async def _run(self, order: Dispatch) -> BatchDone:
         if self._job is None or order.map_version > self.client.map_version:
             raise SupersededError(f"map {order.map_version} wanted, {self.client.map_version} here")
-        self.client.begin(order.generation)
+        self.client.begin(order.generation, order.batch)
         stats = await self._runner.run(self._job, order)
         return BatchDone(self.node, self.address, order.clock, stats, 0.0)
 

@@ -39,6 +39,7 @@ _DEADLINE_S = 10.0
 #: That a server or the way to it is gone is told by the connection, or by a new generation, not by this.
 _SLOWEST = 50_000
 _TRIES = 3
+_READS = ("proteus_pull", "proteus_pull_ahead")
 #: seconds that a map may be under way which says who serves what a server that is gone has handed over
 _MAP_S = 5.0
 #: how often a server is asked anew for what is not there yet, when it is read ahead
@@ -74,8 +75,8 @@ class ParameterClient:
         self._remapped = asyncio.Event()
         #: of the map; what was begun in an earlier one is not gone on with
         self.generation = 0
-        #: the generation in which the batch under way was ordered
-        self._ordered_in = 0
+        #: the generation in which the batch under way was ordered, and its number
+        self._ordered_in, self._batch = 0, 0
         self.moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
         #: parent clock, and what was read under it
         self._cache: tuple[int, dict[str, RowBlock]] | None = None
@@ -113,15 +114,15 @@ class ParameterClient:
         self.count_own([found])
         return found
 
-    def begin(self, generation: int) -> None:
-        """Begin a batch that was ordered in `generation`; nothing of it is sent once another one has begun.
+    def begin(self, generation: int, batch: int) -> None:
+        """Begin a batch that was ordered in `generation`; nothing of it is sent once another generation has begun.
 
         Raises
         ------
         SupersededError
             When it has already.
         """
-        self._ordered_in = generation
+        self._ordered_in, self._batch = generation, batch
         self._check_generation()
 
     def _check_generation(self) -> None:
@@ -359,6 +360,8 @@ class ParameterClient:
         """Return a server's answer; `n_bytes` of parameters may travel, at the most."""
         self._check_generation()
         if address != self._address:
+            if op in _READS:
+                message["turn"] = self._batch  # servers answer in the order of the batches
             deadline_s = _DEADLINE_S + n_bytes / _SLOWEST
             answer = await _retried(lambda: self._transport.call(address, op, deadline_s, **message), tries)
         elif op == "proteus_pull_ahead":

@@ -42,6 +42,7 @@ Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Literal
 
 from psengine import events, invariants
@@ -412,11 +413,11 @@ class Controller:
         """Return what follows where nodes that are leaving are to be given no new work; nothing where they can work on."""
         clock_s = max(self.progress.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
 
-        def is_time(node: NodeRecord) -> bool:
+        def is_time(node: NodeRecord, last: bool = False) -> bool:
             hand_over_s = self.tiers.backups.took_s if self.tiers.holds(node.name) else 0.0
-            return node.until_s is None or now_s >= work_until_s(node.until_s, clock_s, hand_over_s)
+            return node.until_s is None or now_s >= work_until_s(node.until_s, clock_s, hand_over_s, last)
 
-        if not self.members.end_work(is_time):
+        if self.book is None or not self.members.end_work(is_time, partial(is_time, last=True), self.book.begun):
             return []
         self.members.settle(self._busy)
         return self._go_on(now_s)

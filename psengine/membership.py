@@ -157,12 +157,27 @@ class Membership:
             elif node.state in ("joining", "ready", "leaving", "unfit"):
                 node.state = "draining"
 
-    def end_work(self, is_time: Callable[[NodeRecord], bool]) -> bool:
-        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any."""
+    def end_work(
+        self, is_time: Callable[[NodeRecord], bool], must: Callable[[NodeRecord], bool], begun: Callable[[int], int]
+    ) -> bool:
+        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any.
+
+        Those for whom `is_time` end with the last clock that one of them has begun; who `must` end, at once.
+
+        Parameters
+        ----------
+        begun : callable
+            Returns the last clock of a partition that is done or under way.
+        """
         over = [node for node in self.in_state("leaving") if is_time(node)]
+        before = [node.last_clock for node in self.in_state("draining") if node.last_clock is not None]
+        last = max([*before, *(begun(part) for node in over for part in self.placement.owned_by(node.name))], default=0)
+        ended = False
         for node in over:
-            node.state = "draining"
-        return bool(over)
+            node.last_clock = last if node.last_clock is None else node.last_clock
+            if must(node) or all(begun(part) >= node.last_clock for part in self.placement.owned_by(node.name)):
+                node.state, ended = "draining", True
+        return ended
 
     def overdue(self, now_s: float) -> list[str]:
         """Return the draining nodes whose time is over."""

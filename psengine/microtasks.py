@@ -66,6 +66,11 @@ class MicroTaskBook:
         """The highest clock that any partition was dispatched in."""
         return max(self._reached.values(), default=0)
 
+    def begun(self, partition: int) -> int:
+        """Return the last clock of a partition that is done or under way."""
+        running = self.running.get(partition)
+        return self.done[partition] if running is None else running.clock
+
     def start(self, partition: int, clock: int, node: str) -> int:
         """Note a dispatch and return its attempt number (1 for the first, as long as nobody has gone back)."""
         if partition in self.running or clock != self.done[partition] + 1:

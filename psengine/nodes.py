@@ -32,6 +32,8 @@ class NodeRecord:
     #: when the notice runs out
     until_s: float | None = None
     noticed: bool = False
+    #: the last clock that it is to begin, once its time to end has come
+    last_clock: int | None = None
     #: why it is unfit
     error: str = ""
 

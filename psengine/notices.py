@@ -5,7 +5,8 @@ answered together: planned for one at a time, shards would go to nodes that are 
 
 What it serves moves when the next clock has become common, while it works; its partitions are loaded elsewhere meanwhile. New work it is
 given until what is left of its time is needed for the last of it: to finish what it runs, and to hand over what it still
-serves.
+serves. Those whose time comes together end with the same clock, as far as they can: of a clock that some of them have begun
+and others have not, the rest would fall to whoever stands by for it, on top of his own.
 
 Source: Proteus (EuroSys 2017), 3.3 (the eviction warning is used to end well).
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 #: seconds that are always left: for the way of the orders and the reports, and a clock that is not ours
 FLOOR_S = 2.0
 _TIMES = 3.0
+#: The same for those who have yet to begin the last clock of those whose time came with theirs.
+_LAST_TIMES = 1.0
 #: Seconds for which further notices are waited for, as long as nodes look for theirs apart; and of what is left, so much at most.
 _TOGETHER_S, _TOGETHER_SHARE = 5.0, 0.05
 
@@ -43,8 +46,8 @@ class Gathering:
         return True
 
 
-def work_until_s(until_s: float, clock_s: float, hand_over_s: float) -> float:
-    """Return the moment from which on a node gets no new work; it may have passed already.
+def work_until_s(until_s: float, clock_s: float, hand_over_s: float, last: bool = False) -> float:
+    """Return the moment from which on a node begins no further clock; it may have passed already.
 
     Parameters
     ----------
@@ -54,5 +57,8 @@ def work_until_s(until_s: float, clock_s: float, hand_over_s: float) -> float:
         How long the longest of the last clocks took, hence a node's work in one of them.
     hand_over_s : float
         How long it takes to bring what it serves to another node; 0 where it serves nothing any more.
+    last : bool
+        Return the moment from which on it begins nothing at all.
     """
-    return until_s - (FLOOR_S + _TIMES * clock_s + _TIMES * hand_over_s)
+    times = _LAST_TIMES if last else _TIMES
+    return until_s - (FLOOR_S + times * clock_s + times * hand_over_s)

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin
+from distributed.comm.core import Comm
+from distributed.core import Status
 
 from psengine.agent import Loader, NodeAgent, ShardLoader
 from psengine.instructions import NodeInstruction
 from psengine.model import Tier
-from psengine.transport import DaskTransport, Transport, pack
+from psengine.transport import DaskTransport, Transport, pack, taken
 
 #: key of what a worker says of itself when it registers
 HELLO = "proteus"
@@ -70,16 +72,22 @@ class AgentPlugin(WorkerPlugin):
             await agent.server.arrived(message["epochs"])
             return pack(agent.server.push(**message))
 
-        async def pull(**message: Any) -> Any:
-            message["epochs"] = _by_shard(message["epochs"])
-            if message.get("rows") is not None:
-                message["rows"] = _by_shard(message["rows"])
-            await agent.server.arrived(message["epochs"])
-            return pack(agent.server.pull(**message))
+        async def pull(comm: Comm, turn: int, **message: Any) -> Status:
+            asked = _asked(message)
+            await agent.server.arrived(asked["epochs"])
+            async with agent.turns.turn(turn):
+                await _answer(comm, agent.server.pull(**asked))
+            return Status.dont_reply
 
-        async def pull_ahead(epochs: dict[int, int], clock: int, rows: dict[int, Any] | None = None) -> Any:
-            wanted = None if rows is None else _by_shard(rows)
-            return pack(await agent.server.pull_ahead(_by_shard(epochs), clock, wanted))
+        async def pull_ahead(comm: Comm, turn: int, **message: Any) -> Status:
+            answer = await agent.server.pull_ahead(**_asked(message))
+            async with agent.turns.turn(turn):
+                await _answer(comm, answer)
+            return Status.dont_reply
+
+        async def _answer(comm: Comm, answer: dict[str, Any]) -> None:
+            await comm.write(pack(answer))  # type: ignore[no-untyped-call]
+            await agent.turns.until(taken(comm))
 
         async def gather(epochs: dict[int, int], committed: int) -> Any:
             return pack(agent.server.gather(_by_shard(epochs), committed))
@@ -124,6 +132,12 @@ class AgentPlugin(WorkerPlugin):
 
 def _by_shard(message: dict[Any, Any]) -> dict[int, Any]:
     return {int(shard): value for shard, value in message.items()}
+
+
+def _asked(message: dict[str, Any]) -> dict[str, Any]:
+    """Return what a reader asks for, with shards as numbers."""
+    by_shard = {key: _by_shard(message[key]) for key in ("epochs", "rows") if message.get(key) is not None}
+    return {**message, **by_shard}
 
 
 class MembershipPlugin(SchedulerPlugin):

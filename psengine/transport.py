@@ -11,10 +11,13 @@ such an array, and a compiled kernel takes it for another type, which is compile
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import socket
 from typing import Any, Protocol
 
 import numpy as np
+from distributed.comm.core import Comm
 from distributed.core import Server
 from distributed.protocol.serialize import (
     Serialize,
@@ -28,6 +31,9 @@ from distributed.protocol.serialize import (
 
 #: seconds before a call is made again
 AGAIN_S = 0.2
+#: Option and value: bytes that the system takes before it has sent those before.
+_NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+_UNSENT_BYTES = 1 << 17
 
 
 class Unreachable(Exception):
@@ -74,6 +80,21 @@ class DaskTransport:
             return unpack(await asyncio.wait_for(getattr(peer, op)(**packed), deadline_s))
         except OSError as error:  # closed, refused, timed out
             raise Unreachable(address, op, error) from error
+
+
+async def taken(comm: Comm) -> None:
+    """Return when what was written to a connection has gone out, as far as the system says; at once where it does not.
+
+    Dask's `write` returns when all is in the stream's buffer. The system then takes up to megabytes into its own; it is
+    told to have less of what it has not sent.
+    """
+    stream = getattr(comm, "stream", None)
+    if stream is None or stream.closed():
+        return
+    if _NOT_SENT is not None:
+        stream.socket.setsockopt(socket.IPPROTO_TCP, _NOT_SENT, _UNSENT_BYTES)
+    with contextlib.suppress(OSError):  # the reader is gone, and waits for nothing
+        await stream.write(b"")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,6 +81,7 @@ class Wires:
             answer: Any = "ok"
         else:
             server = self.agents[address].server
+            message.pop("turn", None)
             if op not in ("proteus_hand_over", "proteus_pull_ahead"):
                 await server.arrived(message["epochs"])
             answer = getattr(server, op.removeprefix("proteus_"))(**message)

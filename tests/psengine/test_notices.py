@@ -79,12 +79,12 @@ def two_at_work() -> tuple[Controller, list[Dispatch]]:
     return some_at_work("r", "s")
 
 
-def some_at_work(*names: str) -> tuple[Controller, list[Dispatch]]:
+def some_at_work(*names: str, staleness: int = 0) -> tuple[Controller, list[Dispatch]]:
     """Return a controller with nodes that serve a shard each, and the orders of their first clock."""
     controller, orders = Controller(), list[Instruction]()
     for name in names:
         controller.handle(NodeJoined(name, f"tcp://{name}", "reliable", 1, 0.0))
-    job = JobConfig("moved", n_partitions=8, n_shards=len(names), clocks=99, n_reliable=len(names))
+    job = JobConfig("moved", n_partitions=8, n_shards=len(names), clocks=99, n_reliable=len(names), staleness=staleness)
     for load in controller.handle(JobStarted(job, 0.0)):
         assert isinstance(load, LoadPartitions)
         controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 0.0))
@@ -135,6 +135,50 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
     assert takes(orders) == [("r", int(seconds_left > FLOOR_S))] * 3
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["r"]
     controller.validate()
+
+
+def test_those_who_leave_together_end_with_the_same_clock() -> None:
+    """Whoever is a clock behind does it too: else it would fall to those who stay, on top of their own."""
+    controller, dispatches = some_at_work("r", "s", "t", staleness=1)
+    under_way = {order.node: order for order in dispatches}
+
+    def report(node: str, now_s: float) -> None:
+        orders = controller.handle(done(under_way.pop(node), now_s))
+        under_way.update({order.node: order for order in orders if isinstance(order, Dispatch)})
+
+    for name in ("s", "t"):
+        controller.handle(NoticeReceived(name, 30.0, 1.0))
+    for node in ("r", "s", "t", "s"):
+        report(node, 3.0)
+    assert {node: order.clock for node, order in under_way.items()} == {"r": 2, "s": 3, "t": 2}
+    states = controller.members.nodes
+    controller.handle(TickDue(30.0 - FLOOR_S - 3 * 2.0))
+    assert (states["s"].state, states["t"].state) == ("draining", "leaving")
+    report("t", 23.0)
+    report("r", 23.0)
+    assert {node: order.clock for node, order in under_way.items()} == {"r": 3, "s": 3, "t": 3}
+    report("s", 23.5)
+    assert states["t"].state == "draining"
+    report("t", 23.5)
+    report("r", 24.0)
+    assert {(node, order.clock, len(order.tasks)) for node, order in under_way.items()} == {("r", 4, 8)}
+    controller.validate()
+
+
+def test_who_is_a_clock_behind_and_has_no_time_for_it_ends_at_once() -> None:
+    controller, dispatches = some_at_work("r", "s", "t", staleness=1)
+    orders = list[Instruction]()
+    for name in ("s", "t"):
+        controller.handle(NoticeReceived(name, 30.0, 1.0))
+    for order in dispatches:
+        orders += controller.handle(done(order, 3.0))
+    (ahead,) = (order for order in orders if isinstance(order, Dispatch) and order.node == "s")
+    controller.handle(done(ahead, 4.0))
+    states = controller.members.nodes
+    controller.handle(TickDue(31.0 - FLOOR_S - 3 * 2.0))
+    assert (states["s"].state, states["t"].state) == ("draining", "leaving")
+    controller.handle(TickDue(31.0 - FLOOR_S - 2.0))
+    assert states["t"].state == "draining"
 
 
 def test_a_notice_with_less_time_is_not_kept_waiting_by_those_before() -> None:
