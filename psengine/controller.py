@@ -6,7 +6,7 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | event | what follows |
 |---|---|
 | JobStarted | every node that is there is told to load; attach when it runs already |
-| NodeJoined | its share of partitions to load, in the background; nobody stops; one with other code than the job's is set aside |
+| NodeJoined | with others that come soon (`arrivals`): its share of partitions to load, in the background; nobody stops; one with other code than the job's is set aside |
 | NodeReady | from the next dispatch on it owns what it holds of its share |
 | ShardsOpened | when all are open: the map to everybody, the first dispatch |
 | ShardsNotOpened | all go back to the last checkpoint |
@@ -46,6 +46,7 @@ from functools import partial
 from typing import Literal
 
 from psengine import events, invariants
+from psengine.arrivals import Arrivals
 from psengine.checkpointing import Checkpoint, Checkpointing
 from psengine.dispatching import Dispatcher
 from psengine.drivers.ssp import SspDriver
@@ -97,7 +98,7 @@ class Controller:
         self.result: dict[str, object] | None = None
         self._recovery = Recovery(self.members, self.tiers, self.progress)
         self._dispatcher: Dispatcher | None = None
-        self._notices = Gathering()
+        self._notices, self._arrivals = Gathering(), Arrivals()
         self._begun = False
         self._saving: Saving | None = None
 
@@ -107,7 +108,7 @@ class Controller:
         """Take one event and return what is to be done, in order. Late and repeated events change nothing."""
         if isinstance(event, events.BytesMoved):  # of which there is one with each report
             return self.history.note(event, self)
-        orders = self._answer(event)
+        orders = [*self._answer(event), *self._plan_for_arrivals(event.now_s)]
         return [*orders, *self.history.note(event, self)]
 
     def _answer(self, event: events.Event) -> list[Instruction]:
@@ -365,7 +366,14 @@ class Controller:
             out.append(self.shards.update_for(node))
         if self.members.compare_code([node]):
             return out + self._without_the_unfit(event.now_s)
-        return out + self.members.replan(self._begun)
+        if self._begun and self.members.in_state("ready"):
+            self._arrivals.add(event.now_s)
+            return out
+        return out + self.members.replan(self._begun)  # nobody works yet
+
+    def _plan_for_arrivals(self, now_s: float) -> list[Instruction]:
+        """Return the loads of those who have joined, all of them at once, when no more are waited for."""
+        return self.members.replan(self._begun) if self.state not in ENDED and self._arrivals.due(now_s) else []
 
     def _on_ready(self, event: events.NodeReady) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
@@ -441,6 +449,9 @@ class Controller:
             return []
         if self._notices.under_way:
             return []  # what is told next may be where it would go
+        leaving = self.members.in_state("leaving", "draining")
+        if not leaving and self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining"))):
+            return []
         return self.tiers.adapt(self.config, self.members, self.book.common, now_s, between or not self.book.running)
 
     def _busy(self, name: str) -> bool:

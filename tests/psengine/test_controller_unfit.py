@@ -21,9 +21,8 @@ from tests.support.controller import done, started
 
 def test_a_node_that_cannot_load_is_set_aside() -> None:
     controller, dispatch = started(JobConfig("unfit", n_partitions=2, n_shards=1, clocks=9))
-    (load,) = [
-        o for o in controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0)) if isinstance(o, LoadPartitions)
-    ]
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, -0.5))
+    (load,) = [o for o in controller.handle(TickDue(0.0)) if isinstance(o, LoadPartitions)]
     controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 0.1))
     orders = controller.handle(done(dispatch, 0.2))
     (theirs,) = [o for o in orders if isinstance(o, Dispatch) and o.node == "t"]

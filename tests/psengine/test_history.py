@@ -19,6 +19,7 @@ from psengine.events import (
     NodeReady,
     NoticeReceived,
     ShardsOpened,
+    TickDue,
 )
 from psengine.instructions import Dispatch, Evaluate, GatherModel, LoadPartitions
 from psengine.model import JobConfig
@@ -46,7 +47,7 @@ def feed(controller: Controller, *given: Event) -> list[Any]:
 
 def join(controller: Controller, name: str, now_s: float) -> list[Any]:
     """Have a transient node join and load what it is told to."""
-    orders = feed(controller, NodeJoined(name, f"tcp://{name}", "transient", 1, now_s))
+    orders = feed(controller, NodeJoined(name, f"tcp://{name}", "transient", 1, now_s), TickDue(now_s + 0.5))
     (load,) = [o for o in orders if isinstance(o, LoadPartitions)]
     return feed(controller, NodeReady(name, f"tcp://{name}", load.request, load.partitions, now_s + 0.5))
 

@@ -24,7 +24,8 @@ def test_a_notice_is_told_once_and_that_of_the_next_process_anew() -> None:
     assert controller.members.nodes["t"].state == "drained", "it ran nothing"
 
     controller.handle(NodeLost("tcp://t", "taken", 8.0))
-    orders = controller.handle(NodeJoined("t", "tcp://t-again", "transient", 1, 9.0))
+    controller.handle(NodeJoined("t", "tcp://t-again", "transient", 1, 9.0))
+    orders = controller.handle(TickDue(9.5))
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["t"]
     controller.handle(NoticeReceived("t", 60.0, 10.0))
     assert [notice["seq"] for notice in describe(controller, 0, 11.0)["notices"]] == [1, 2]
@@ -51,11 +52,8 @@ def test_an_earlier_deadline_counts() -> None:
 def test_a_node_with_time_works_on_and_ends_before_its_time_is_over() -> None:
     """Its partitions are loaded elsewhere meanwhile; nothing is done twice."""
     controller, dispatch = started(JobConfig("noticed", n_partitions=2, n_shards=1, clocks=99))
-    (load,) = (
-        order
-        for order in controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
-        if isinstance(order, LoadPartitions)
-    )
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, -0.5))
+    (load,) = (order for order in controller.handle(TickDue(0.0)) if isinstance(order, LoadPartitions))
     controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 0.0))
     orders = controller.handle(done(dispatch, 1.0))
     assert {order.node for order in orders if isinstance(order, Dispatch)} == {"r", "t"}

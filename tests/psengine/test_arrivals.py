@@ -1,0 +1,72 @@
+"""Nodes that join while a training goes on are planned for together, and shards stay until they are there."""
+
+from __future__ import annotations
+
+from psengine.arrivals import Arrivals
+from psengine.events import NodeJoined, NodeReady, NoticeReceived, ShardsTaken, TickDue
+from psengine.instructions import BackUp, Instruction, LoadPartitions, TakeShards
+from psengine.model import JobConfig
+from psengine.sums import blocks
+from tests.support.controller import done, started
+
+
+def test_another_one_is_waited_for_but_not_for_ever() -> None:
+    arrivals = Arrivals()
+    assert not arrivals.due(0.0)
+    for now_s in (1.0, 1.4, 1.8):
+        arrivals.add(now_s)
+        assert not arrivals.due(now_s + 0.4)
+    assert arrivals.due(2.3)
+    assert not arrivals.due(9.0), "once"
+    for tenths in range(100, 130, 4):
+        arrivals.add(tenths / 10)
+    assert not arrivals.due(12.9)
+    assert arrivals.due(13.0), "the first one has waited for three seconds"
+
+
+def test_shards_stay_until_those_who_were_planned_for_have_loaded() -> None:
+    arrivals = Arrivals()
+    assert not arrivals.may_serve_soon(1.0, loading=True), "nobody has come since the training began"
+    arrivals.add(1.0)
+    assert arrivals.may_serve_soon(1.2, loading=True)
+    assert arrivals.due(1.5)
+    assert arrivals.may_serve_soon(9.0, loading=True)
+    assert not arrivals.may_serve_soon(9.1, loading=False), "all are there"
+    assert not arrivals.may_serve_soon(9.2, loading=True)
+    arrivals.add(10.0)
+    assert arrivals.due(10.5)
+    assert not arrivals.may_serve_soon(31.0, loading=True), "who loads for long is not waited for"
+
+
+def test_fifteen_who_join_one_after_the_other_are_one_plan() -> None:
+    """Each of them is told once what to load, a run that it adds up before it sends it; shards move once."""
+    n, names = 64, [f"t{i}" for i in range(15)]
+    controller, dispatch = started(JobConfig("bulk", n_partitions=n, n_shards=12, clocks=99))
+    orders = list[Instruction]()
+    for i, name in enumerate(names):
+        orders += controller.handle(NodeJoined(name, f"tcp://{name}", "transient", 1, 1.0 + i / 20))
+    assert not [o for o in orders if isinstance(o, LoadPartitions)]
+    loads = {o.node: o for o in controller.handle(TickDue(2.2)) if isinstance(o, LoadPartitions)}
+    assert set(loads) == set(names)
+    assert [len(blocks(load.partitions, n)) for load in loads.values()] == [1] * len(names)
+    changes = len(controller.tiers.changes)
+    for load in loads.values():
+        orders += controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 2.5))
+    orders += controller.handle(done(dispatch, 3.0))
+    assert not [o for o in orders if isinstance(o, LoadPartitions)]
+    assert len(controller.tiers.changes) == changes + 1, "one change of the layout, and none on the way"
+    assert [o.node for o in orders if isinstance(o, BackUp)] == ["r"]
+    controller.validate()
+
+
+def test_a_notice_does_not_wait_for_those_who_load() -> None:
+    controller, _ = started(JobConfig("told", n_partitions=8, n_shards=2, clocks=99, n_reliable=1))
+    controller.handle(NodeJoined("s", "tcp://s", "reliable", 1, 1.0))
+    (load,) = (o for o in controller.handle(TickDue(1.5)) if isinstance(o, LoadPartitions))
+    orders = controller.handle(NodeReady("s", "tcp://s", load.request, load.partitions, 2.0))
+    for take in (o for o in orders if isinstance(o, TakeShards)):
+        controller.handle(ShardsTaken(take.node, take.address, take.shards, take.epoch, 2.1))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 3.0))
+    controller.handle(TickDue(3.5))
+    orders = controller.handle(NoticeReceived("s", 0.0, 4.0))
+    assert [o.node for o in orders if isinstance(o, TakeShards)] == ["r"]
