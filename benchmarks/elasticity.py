@@ -42,7 +42,7 @@ class Course:
 
 
 #: The paper's, and a shorter one.
-FIG_16, SHORT = Course(11, 35, 45, 120.0), Course(6, 16, 28, 60.0)
+FIG_16, SHORT = Course(11, 35, 45, 120.0), Course(6, 16, 28, 40.0)
 
 
 def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = None) -> list[Figure]:
@@ -95,10 +95,13 @@ def join_and_leave(
     seconds = result["seconds_by_clock"]
     again = f"{result['repeated_micro_tasks']} micro-tasks done again; {_busy(cpu, ours)}"
     figures = []
-    for what, clock, most in (("join", course.joins, _JOIN), ("leave with notice", left_in, _LEAVE)):
+    for what, told_in, clock, most in (
+        ("join", course.joins, course.joins, _JOIN),
+        ("leave with notice", course.leaves, left_in, _LEAVE),
+    ):
         event = f"{n - _RELIABLE} nodes {what}, {_RELIABLE} stay"
-        slower, usual_s = slowdown(seconds, clock), usual(seconds, clock)
-        note = f"clock {clock} of {course.clocks}, its neighbours {usual_s:.2f} s; {again}"
+        slower, usual_s = slowdown(seconds, clock, told_in), usual(seconds, clock)
+        note = f"clock {clock} of {course.clocks}, told in {told_in}, its neighbours {usual_s:.2f} s; {again}"
         figures.append(_figure(f"{event}: a clock is longer than its neighbours by", "share", slower, most, note))
         held_up = _MS * stall(survivors, clock)
         told_how = (

@@ -13,14 +13,19 @@ NEIGHBOURS = 3
 AFFECTED = 2
 
 
-def slowdown(seconds: Sequence[float], clock: int) -> float:
+def slowdown(seconds: Sequence[float], clock: int, told: int | None = None) -> float:
     """Return by how much a change in `clock` (from 1 on) made clocks longer than their neighbours, as a share; 0: not.
 
     What a clock takes is not the same before and after the change; the slowest of the clocks that it affects is compared
-    with the median of those neighbours that take longer.
+    with the median of those neighbours that take longer. If the change was prepared from the clock `told` on, the
+    clocks from there to `clock` are compared with those before `told`.
     """
     affected, usual_s = seconds[clock - 1 : clock - 1 + AFFECTED], usual(seconds, clock)
-    return max(0.0, max(affected) / usual_s - 1)
+    slower = max(affected) / usual_s - 1
+    if told is not None and told < clock:
+        before_s = median(seconds[max(0, told - 1 - NEIGHBOURS) : told - 1])
+        slower = max(slower, max(seconds[told - 1 : clock - 1]) / before_s - 1)
+    return max(0.0, slower)
 
 
 def usual(seconds: Sequence[float], clock: int) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 #: seconds after which a task that has not ended is cancelled again
 _AGAIN_S = 1.0
@@ -21,3 +23,15 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=_AGAIN_S)
+
+
+async def all_or_none(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return what all of `works` give; when one raises, the others are cancelled, and have ended when it is raised here.
+
+    `asyncio.gather` would let them run on: a message of a batch that was given up would be sent when the next has begun.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel_all(tasks)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from psengine.apps.base import RowSet
+from psengine.cancelling import all_or_none
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec, TaskKey
 from psengine.own import Left, OwnRows
@@ -213,7 +214,7 @@ class ParameterClient:
                     break  # the map that says so is on its way
             raise SupersededError(answer["error"])
 
-        found = await asyncio.gather(*(of(*server) for server in self._by_server(range(sharding.n_shards)).items()))
+        found = await all_or_none(of(*server) for server in self._by_server(range(sharding.n_shards)).items())
         attempts = {attempt for _, attempt in found}
         if len(attempts) > 1:
             raise SupersededError(f"the effects of clock {clock} are of several attempts")
@@ -272,7 +273,7 @@ class ParameterClient:
             self._count_read(address, answer["shards"], some)
             return shard_arrays(answer["shards"])
 
-        found = await asyncio.gather(*(of(*server) for server in self._by_server(shards).items()))
+        found = await all_or_none(of(*server) for server in self._by_server(shards).items())
         return {shard: rows for some in found for shard, rows in some.items()}
 
     def _count_read(self, address: str, shards: Mapping[int, Arrays], asked: Mapping[str, Any]) -> None:
@@ -312,7 +313,7 @@ class ParameterClient:
             if answer["status"] == "moved":
                 await self._push(self._rerouted(epochs, answer), sharding, clock, sums, committed)
 
-        await asyncio.gather(*(to(*server) for server in self._by_server(shards).items()))
+        await all_or_none(to(*server) for server in self._by_server(shards).items())
 
     def _by_server(self, shards: Iterable[int]) -> dict[str, dict[int, int]]:
         wanted = set(shards)

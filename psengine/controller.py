@@ -272,6 +272,8 @@ class Controller:
             return []
         if not self.shards.opened(event.node, event.shards, event.epoch):
             return []
+        if self._begun:  # all have gone back: nothing runs
+            self.members.deal()
         self._begun = True
         self.progress.begin(event.now_s)
         self.checkpoints.begin(event.now_s)
@@ -373,7 +375,7 @@ class Controller:
 
     def _plan_for_arrivals(self, now_s: float) -> list[Instruction]:
         """Return the loads of those who have joined, all of them at once, when no more are waited for."""
-        return self.members.replan(self._begun) if self.state not in ENDED and self._arrivals.due(now_s) else []
+        return self._replan() if self.state not in ENDED and self._arrivals.due(now_s) else []
 
     def _on_ready(self, event: events.NodeReady) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
@@ -419,11 +421,9 @@ class Controller:
 
     def _end_work(self, now_s: float) -> list[Instruction]:
         """Return what follows where nodes that are leaving are to be given no new work; nothing where they can work on."""
-        clock_s = max(self.progress.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
 
         def is_time(node: NodeRecord, last: bool = False) -> bool:
-            hand_over_s = self.tiers.backups.took_s if self.tiers.holds(node.name) else 0.0
-            return node.until_s is None or now_s >= work_until_s(node.until_s, clock_s, hand_over_s, last)
+            return node.until_s is None or now_s >= self._works_until_s(node, last)
 
         if self.book is None or not self.members.end_work(is_time, partial(is_time, last=True), self.book.begun):
             return []
@@ -452,7 +452,23 @@ class Controller:
         leaving = self.members.in_state("leaving", "draining")
         if not leaving and self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining"))):
             return []
-        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, between or not self.book.running)
+        between = between or not self.book.running
+        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, between, self._clocks_left(now_s))
+
+    def _clocks_left(self, now_s: float) -> int:
+        """Return how many clocks there is time for until the first of those who are leaving ends; 1 at least."""
+        clock_s = self._clock_s
+        times = [self._works_until_s(node) - now_s for node in self.members.in_state("leaving")]
+        return max(1, int(min(times, default=0.0) / clock_s)) if clock_s else 1
+
+    @property
+    def _clock_s(self) -> float:
+        return max(self.progress.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
+
+    def _works_until_s(self, node: NodeRecord, last: bool = False) -> float:
+        """Return when a node that is leaving begins nothing more; `last`: see `notices.work_until_s`."""
+        hand_over_s = self.tiers.backups.took_s if self.tiers.holds(node.name) else 0.0
+        return 0.0 if node.until_s is None else work_until_s(node.until_s, self._clock_s, hand_over_s, last)
 
     def _busy(self, name: str) -> bool:
         return self.tiers.holds(name) or (self.book is not None and self.book.running_on(name) > 0)
@@ -469,14 +485,25 @@ class Controller:
             return self._go_on(event.now_s)
         reason = f"node {node.name} is gone and with it the shards it served: {event.reason}"
         if self._saving is not None and self._saving.lose_shards(reason):
-            return self.members.replan(self._begun)  # the try under way may have them already
+            return self._replan()  # the try under way may have them already
         return self._recover(reason, event.now_s)
 
     def _go_on(self, now_s: float) -> list[Instruction]:
         """Return what follows from a change of the nodes."""
         if self.config is not None and self._begun:
             self.tiers.choose_stage(self.config, self.members)
-        return self.members.replan(self._begun) + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
+        return self._replan() + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
+
+    def _replan(self) -> list[Instruction]:
+        """Bring the placement in line with the nodes; while all go back, nobody is told to load anything.
+
+        Others may be lost along with the first: loads that are planned for one loss at a time would be of what is to go
+        elsewhere after the next.
+        """
+        if self._begun and self.shards.opening:
+            self.members.take_over()
+            return []
+        return self.members.replan(self._begun)
 
     # -- going back -----------------------------------------------------------------------------------------------
 
@@ -491,7 +518,7 @@ class Controller:
         if orders is None:
             return self._start_over(reason, now_s)
         self._gone_back()
-        return orders + self.members.replan(self._begun)
+        return orders + self._replan()
 
     def _start_over(self, reason: str, now_s: float) -> list[Instruction]:
         """Have all go back to the last checkpoint, or to the beginning, as soon as somebody can serve."""

@@ -20,6 +20,7 @@ Source: Proteus (EuroSys 2017), 3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from psengine.instructions import Instruction, LoadPartitions
@@ -191,6 +192,27 @@ class Membership:
 
     # -- the plan -------------------------------------------------------------------------------------------------
 
+    def take_over(self) -> None:
+        """Give every partition without an owner that is there to somebody who is."""
+        self.placement = take_over(self.placement, [node.seat for node in self.in_state("ready", "leaving")])
+
+    def deal(self) -> None:
+        """Give what its owner has not loaded to whoever is to have it in the long run; nothing is to run.
+
+        After several losses, one after the other, it lies scattered.
+        """
+        ready = {node.name: node.seat for node in self.in_state("ready") if node.tier != self.resting}
+        loaded = tuple(
+            owner if owner is not None and (owner not in ready or part in ready[owner].holds) else None
+            for part, owner in enumerate(self.placement.owner)
+        )
+        wanted = balance(loaded, list(ready.values()))
+        owners = tuple(
+            new if there is None and new is not None else old
+            for there, new, old in zip(loaded, wanted, self.placement.owner, strict=True)
+        )
+        self.placement = replace(self.placement, owner=owners)
+
     def replan(self, begun: bool) -> list[Instruction]:
         """Bring the placement in line with the nodes; return the loads that the plan still lacks.
 
@@ -207,7 +229,7 @@ class Membership:
             node.seat for node in self.in_state("ready", "leaving")
         ]  # those who are to rest work until others have loaded
         if begun:
-            self.placement = take_over(self.placement, ready)
+            self.take_over()
         names = {node.name for node in candidates}
         held = tuple(
             owner if owner in names else planned if planned in names else None

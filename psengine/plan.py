@@ -134,25 +134,18 @@ def tidied(owners: Owners, seats: Sequence[Seat]) -> Owners:
 def take_over(placement: Placement, seats: Sequence[Seat]) -> Placement:
     """Return the placement in which every partition without a usable owner has one, if there is a seat at all.
 
-    The previous owner comes first, then the least loaded of those who hold the partition, then the least loaded.
-    Seats that are not among `seats` lose what they own and what they stand by for.
+    The previous owner comes first, then whoever `balance` wants: the rest goes to those who hold it and have room, then in
+    runs. Seats that are not among `seats` lose what they own and what they stand by for.
     """
-    usable = {seat.node: seat for seat in seats}
+    usable = {seat.node for seat in seats}
     owner = [o if o in usable else None for o in placement.owner]
     previous = [o if o in usable else None for o in placement.previous]
-    load = {seat.node: sum(o == seat.node for o in owner) for seat in seats}
-
-    def least_loaded(candidates: Sequence[Seat]) -> str:
-        return min(candidates, key=lambda s: ((load[s.node] + 1) / s.threads, seats.index(s))).node
-
     for partition, current in enumerate(owner):
-        if current is not None or not seats:
-            continue
-        chosen = previous[partition]
-        if chosen is None:
-            chosen = least_loaded([s for s in seats if partition in s.holds] or seats)
-        owner[partition], previous[partition] = chosen, None
-        load[chosen] += 1
+        if current is None:
+            owner[partition], previous[partition] = previous[partition], None
+    for partition, wanted in enumerate(balance(tuple(owner), seats)):
+        if owner[partition] is None:
+            owner[partition] = wanted
     for partition, standby in enumerate(previous):
         if standby is None:
             holders = [s for s in seats if partition in s.holds and s.node != owner[partition]]

@@ -15,7 +15,9 @@ Source: Proteus (EuroSys 2017), 3.2, 3.3.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from math import ceil
 
 from psengine.backups import Backups
 from psengine.checkpointing import Checkpoint
@@ -24,8 +26,12 @@ from psengine.layout import Layout, layout_for
 from psengine.membership import Membership
 from psengine.model import JobConfig
 from psengine.nodes import NodeRecord
+from psengine.plan import Owners
 from psengine.shardmap import ShardMap
 from psengine.stages import Stage, StageThresholds, stage_for
+
+#: In so many portions shards move from nodes that are leaving, where there is time.
+_PORTIONS = 4
 
 
 class Tiers:
@@ -37,6 +43,8 @@ class Tiers:
         self.backups = Backups()
         #: who is to serve and keep what; None before the shards were opened
         self.layout: Layout | None = None
+        #: shards that move at one time from nodes that are leaving and have time
+        self._portion = 0
         #: the changes of the layout, newest last, as lines for people
         self.changes: list[list[str]] = []
 
@@ -73,11 +81,16 @@ class Tiers:
         return [*self.shards.open(config, owners, {node.name: node for node in servers}, checkpoint)]
 
     def adapt(
-        self, config: JobConfig, members: Membership, common: int, now_s: float, between: bool
+        self, config: JobConfig, members: Membership, common: int, now_s: float, between: bool, clocks_left: int = 1
     ) -> list[Instruction]:
         """Return the moves and copies that the layout still lacks.
 
-        `between` says whether a clock has just become common, or nothing runs: there is then least to be moved.
+        Parameters
+        ----------
+        between : bool
+            Whether a clock has just become common, or nothing runs: there is then least to be moved.
+        clocks_left : int
+            How many clocks there is time for until the first of those who are leaving ends.
         """
         if self.shards.opening:
             return []
@@ -86,7 +99,8 @@ class Tiers:
         if wanted is None:  # nobody else can: those who may have handed shards over to somebody who is gone serve on
             return [*self.shards.move(config, self.shards.final, alive, self.shards.unsure, common)]
         self._adopt(wanted)
-        moves = self.shards.move(config, wanted.owners, alive, self._may_move(wanted, members, between), common)
+        may = self._may_move(wanted, members, between, clocks_left)
+        moves = self.shards.move(config, wanted.owners, alive, may, common)
         if moves:
             self.backups.abandon()
         return [*moves, *self._back_up(wanted, members, alive, common, now_s)]
@@ -127,31 +141,44 @@ class Tiers:
         if self.layout is None:
             return None
         reliable, transient = _servers(members)
-        now = Layout(self.stage, self.shards.final, self.layout.keepers)
-        return layout_for(self.stage, reliable, transient, now)
+        able = {*reliable, *transient}
+        # What was planned stays so, also while shards wait for their time to move.
+        now = tuple(
+            planned if planned in able else there
+            for planned, there in zip(self.layout.owners, self.shards.final, strict=True)
+        )
+        return layout_for(self.stage, reliable, transient, Layout(self.stage, now, self.layout.keepers))
 
     def _adopt(self, wanted: Layout) -> None:
         if wanted != self.layout:
             self.changes.append(wanted.lines(self.layout))
             self.layout = wanted
 
-    def _may_move(self, wanted: Layout, members: Membership, between: bool) -> list[int]:
+    def _may_move(self, wanted: Layout, members: Membership, between: bool, clocks_left: int) -> list[int]:
         """Return the shards that may move now.
 
         What is urgent at once; what a node serves that is leaving and has time, `between` clocks, for in the middle of one
-        much has come that is not folded; the rest when no copies are under way.
+        much has come that is not folded, and in portions, for whoever reads or pushes waits for what moves; the rest when
+        no copies are under way.
         """
         reliable, transient = _servers(members)
         able = {*reliable, *transient}
-        patient = set() if between else {node.name for node in members.in_state("leaving")}
-        may = []
+        leaving = {node.name for node in members.in_state("leaving")}
+        may, patient = [], []
         for shard, (heir, owner) in enumerate(zip(wanted.owners, self.shards.final, strict=True)):
-            if shard not in self.shards.unsure and (heir == owner or owner in patient):
+            if shard not in self.shards.unsure and heir == owner:
                 continue
             leaves = owner not in able or shard in self.shards.unsure
             alone = heir not in reliable and self.backups.keeper(shard) is None
-            if leaves or not (alone or self.backups.under_way):
+            if owner in leaving and shard not in self.shards.unsure:
+                patient.append(shard)
+            elif leaves or not (alone or self.backups.under_way):
                 may.append(shard)
+        if not patient:
+            self._portion = 0
+        elif between:
+            self._portion = max(self._portion, ceil(len(patient) / max(1, min(_PORTIONS, clocks_left))))
+            may += one_each(patient, wanted.owners)[: self._portion]
         return may
 
     def _back_up(
@@ -172,6 +199,16 @@ class Tiers:
                 common, self.shards.owners, {shard: alive[name] for shard, name in keepers.items()}, now_s
             )
         ]
+
+
+def one_each(shards: Sequence[int], owners: Owners) -> list[int]:
+    """Return `shards` so that each of the `owners` has one before any has two, and so on: their links fill alike."""
+    turn: Counter[str | None] = Counter()
+    rounds = []
+    for shard in shards:
+        rounds.append((turn[owners[shard]], shard))
+        turn[owners[shard]] += 1
+    return [shard for _, shard in sorted(rounds)]
 
 
 def _servers(members: Membership) -> tuple[list[str], list[str]]:

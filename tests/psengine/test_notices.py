@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psengine.controller import Controller
-from psengine.events import JobStarted, NodeJoined, NodeLost, NodeReady, NoticeReceived, ShardsOpened, TickDue
+from psengine.events import (
+    JobStarted,
+    NodeJoined,
+    NodeLost,
+    NodeReady,
+    NoticeReceived,
+    ShardsOpened,
+    ShardsTaken,
+    TickDue,
+)
 from psengine.instructions import Dispatch, Instruction, LoadPartitions, TakeShards
 from psengine.model import JobConfig
 from psengine.notices import FLOOR_S, Gathering, work_until_s
@@ -130,9 +139,40 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
     orders = controller.handle(TickDue(1.0 + seconds_left / 10))
     for dispatch in dispatches:
         orders += controller.handle(done(dispatch, 14.0))
-    assert takes(orders) == [("r", int(seconds_left > FLOOR_S))] * 3
+    assert takes(orders) == ([("r", 0)] * 3 if seconds_left < FLOOR_S else [("r", 1)]), "with time, in portions"
+    assert len(controller.tiers.changes) == 2, "how it was, and one plan for all"
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["r"]
     controller.validate()
+
+
+def test_with_time_what_those_who_leave_serve_moves_in_portions_one_a_clock() -> None:
+    """Whoever reads or pushes waits for what moves: all of it at once would hold up one clock for long."""
+    controller, dispatches = some_at_work("r", "s", "t", "u")
+    for name in ("s", "t", "u"):
+        controller.handle(NoticeReceived(name, 120.0, 1.0))
+    controller.handle(TickDue(7.0))
+    moved = []
+    for clock in range(1, 5):
+        orders = [order for d in dispatches for order in controller.handle(done(d, 8.0 + clock))]
+        dispatches = [order for order in orders if isinstance(order, Dispatch)]
+        moved.append([shard for order in orders if isinstance(order, TakeShards) for shard in order.shards])
+        for order in orders:
+            if isinstance(order, TakeShards):
+                assert order.node == "r"
+                controller.handle(ShardsTaken(order.node, order.address, order.shards, order.epoch, 8.5 + clock))
+    assert moved == [[1], [2], [3], []]
+    assert controller.shards.final == ("r",) * 4
+    assert len(controller.tiers.changes) == 2, "how it was, and one plan"
+    controller.validate()
+
+
+def test_without_much_time_it_moves_in_fewer_portions() -> None:
+    controller, dispatches = some_at_work("r", "s", "t", "u")
+    for name in ("s", "t", "u"):
+        controller.handle(NoticeReceived(name, 30.0, 1.0))
+    controller.handle(TickDue(2.5))
+    orders = [order for d in dispatches for order in controller.handle(done(d, 6.5))]
+    assert len(takes(orders)) == 3, "after a clock of five seconds there is no time for two more and what is in reserve"
 
 
 def test_those_who_leave_together_end_with_the_same_clock() -> None:
