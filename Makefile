@@ -35,8 +35,9 @@ lint: $(STAMP) ## style, types and the import rule
 test: lint ## lint, then every test but the long storms
 	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-storms: $(STAMP) ## the long storms of faults (about two hours)
-	$(BIN)/python -m pytest -q -s -m storm tests
+storms: $(STAMP) ## the long storms of faults (up to two hours)
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist worksteal -m storm tests/storms/test_engine_storms.py
+	$(BIN)/python -m pytest -q -s -m storm tests --ignore tests/storms/test_engine_storms.py
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
 	$(BIN)/proteus bench

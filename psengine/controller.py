@@ -405,7 +405,9 @@ class Controller:
         self.members.drain((event.node,), event.now_s + event.seconds_left, works_on=True)
         self.members.settle(self._busy)
         self._notices.add(event.now_s, event.seconds_left)
-        return self._answer_notices(event.now_s)
+        if not self._notices.done(event.now_s):
+            return []
+        return self._end_work(event.now_s) or self._go_on(event.now_s)
 
     def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
         self.members.drain(names, now_s + seconds)
@@ -413,10 +415,11 @@ class Controller:
         return self._go_on(now_s)
 
     def _answer_notices(self, now_s: float) -> list[Instruction]:
-        """Return what follows from the notices that have come, all of them at once, when no more are waited for."""
+        """Return what follows from the notices that have come, all of them at once, when no more are waited for.
+
+        Those of whom time is up end also while others are waited for.
+        """
         told = self._notices.done(now_s)
-        if self._notices.under_way:
-            return []
         return self._end_work(now_s) or (self._go_on(now_s) if told else [])
 
     def _end_work(self, now_s: float) -> list[Instruction]:
@@ -447,13 +450,13 @@ class Controller:
         """
         if not self._begun or self._saving is not None or self.config is None or self.book is None:
             return []
-        if self._notices.under_way:
-            return []  # what is told next may be where it would go
-        leaving = self.members.in_state("leaving", "draining")
-        if not leaving and self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining"))):
-            return []
+        stay = self._notices.under_way  # what is told next may be where shards would go
+        if not self.members.in_state("leaving", "draining"):
+            stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
         between = between or not self.book.running
-        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, between, self._clocks_left(now_s))
+        return self.tiers.adapt(
+            self.config, self.members, self.book.common, now_s, between, self._clocks_left(now_s), stay
+        )
 
     def _clocks_left(self, now_s: float) -> int:
         """Return how many clocks there is time for until the first of those who are leaving ends; 1 at least."""

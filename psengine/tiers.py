@@ -81,7 +81,14 @@ class Tiers:
         return [*self.shards.open(config, owners, {node.name: node for node in servers}, checkpoint)]
 
     def adapt(
-        self, config: JobConfig, members: Membership, common: int, now_s: float, between: bool, clocks_left: int = 1
+        self,
+        config: JobConfig,
+        members: Membership,
+        common: int,
+        now_s: float,
+        between: bool,
+        clocks_left: int = 1,
+        stay: bool = False,
     ) -> list[Instruction]:
         """Return the moves and copies that the layout still lacks.
 
@@ -91,10 +98,14 @@ class Tiers:
             Whether a clock has just become common, or nothing runs: there is then least to be moved.
         clocks_left : int
             How many clocks there is time for until the first of those who are leaving ends.
+        stay : bool
+            Whether the layout is soon to be another one: shards stay where they are, and copies are made as before.
         """
         if self.shards.opening:
             return []
         alive = {node.name: node for node in members.nodes.values() if not node.gone}
+        if stay and self.layout is not None and {*self.layout.owners, *self.layout.keepers} <= {None, *alive}:
+            return self._back_up(self.layout, members, alive, common, now_s)
         wanted = self._wanted(members)
         if wanted is None:  # nobody else can: those who may have handed shards over to somebody who is gone serve on
             return [*self.shards.move(config, self.shards.final, alive, self.shards.unsure, common)]

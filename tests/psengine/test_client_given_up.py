@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,10 @@ def test_a_message_that_waits_for_a_map_is_not_sent_in_the_next_batch(way: str) 
         client = ParameterClient("here", "tcp://here", wires, ShardServer())
         client.use_map(1, [ShardOwner(0, "stale", STALE, 1), ShardOwner(1, "gone", GONE, 1)], 1)
         client.begin(1, 1)
+        push = partial(client.flush, SHARDING, 4, [(0, (1,), {"w": np.ones((4, 1), np.float32)})], 3)
+        pull = partial(client.read, SHARDING, 3, 3, exact=True)
         with pytest.raises(SupersededError):
-            if way == "push":
-                await client.flush(SHARDING, 4, [(0, (1,), {"w": np.ones((4, 1), np.float32)})], 3)
-            else:
-                await client.read(SHARDING, 3, 3, exact=True)
+            await (push if way == "push" else pull)()
         client.use_map(2, [ShardOwner(0, "heir", HEIR, 2), ShardOwner(1, "heir", HEIR, 2)], 2)
         client.begin(2, 2)
         await asyncio.sleep(0.05)

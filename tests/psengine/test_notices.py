@@ -145,6 +145,16 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
     controller.validate()
 
 
+def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> None:
+    controller, _ = some_at_work("r", "s", "t")
+    controller.handle(NoticeReceived("s", 10.0, 1.0))
+    controller.handle(TickDue(2.0))
+    controller.handle(NoticeReceived("t", 100.0, 10.9 - FLOOR_S))
+    controller.handle(TickDue(11.1 - FLOOR_S))
+    states = controller.members.nodes
+    assert (states["s"].state, states["t"].state) == ("draining", "leaving")
+
+
 def test_with_time_what_those_who_leave_serve_moves_in_portions_one_a_clock() -> None:
     """Whoever reads or pushes waits for what moves: all of it at once would hold up one clock for long."""
     controller, dispatches = some_at_work("r", "s", "t", "u")
