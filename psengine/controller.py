@@ -405,9 +405,8 @@ class Controller:
         self.members.drain((event.node,), event.now_s + event.seconds_left, works_on=True)
         self.members.settle(self._busy)
         self._notices.add(event.now_s, event.seconds_left)
-        if not self._notices.done(event.now_s):
-            return []
-        return self._end_work(event.now_s) or self._go_on(event.now_s)
+        self._end_work(event.now_s)
+        return self._go_on(event.now_s) if self._notices.done(event.now_s) else []
 
     def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
         self.members.drain(names, now_s + seconds)
@@ -420,18 +419,20 @@ class Controller:
         Those of whom time is up end also while others are waited for.
         """
         told = self._notices.done(now_s)
-        return self._end_work(now_s) or (self._go_on(now_s) if told else [])
+        return self._go_on(now_s) if self._end_work(now_s) or told else []
 
-    def _end_work(self, now_s: float) -> list[Instruction]:
-        """Return what follows where nodes that are leaving are to be given no new work; nothing where they can work on."""
+    def _end_work(self, now_s: float) -> bool:
+        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any."""
 
         def is_time(node: NodeRecord, last: bool = False) -> bool:
             return node.until_s is None or now_s >= self._works_until_s(node, last)
 
         if self.book is None or not self.members.end_work(is_time, partial(is_time, last=True), self.book.begun):
-            return []
+            return False
+        if self._begun:
+            self.members.take_over()
         self.members.settle(self._busy)
-        return self._go_on(now_s)
+        return True
 
     def may_leave(self, names: Collection[str]) -> bool:
         """Return whether these nodes can go: what they serve and keep, other reliable nodes can."""

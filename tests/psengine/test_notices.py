@@ -15,7 +15,7 @@ from psengine.events import (
     ShardsTaken,
     TickDue,
 )
-from psengine.instructions import Dispatch, Instruction, LoadPartitions, TakeShards
+from psengine.instructions import Dispatch, Instruction, LoadPartitions, OpenShards, TakeShards
 from psengine.model import JobConfig
 from psengine.notices import FLOOR_S, Gathering, work_until_s
 from psengine.status import describe
@@ -135,7 +135,8 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
     for name, now_s in (("s", 1.0), ("t", 1.01), ("u", 1.02)):
         orders += controller.handle(NoticeReceived(name, seconds_left, now_s))
     assert orders == []
-    assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {"leaving"}
+    state = "draining" if seconds_left < FLOOR_S else "leaving"
+    assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {state}
     orders = controller.handle(TickDue(1.0 + seconds_left / 10))
     for dispatch in dispatches:
         orders += controller.handle(done(dispatch, 14.0))
@@ -153,6 +154,19 @@ def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> Non
     controller.handle(TickDue(11.1 - FLOOR_S))
     states = controller.members.nodes
     assert (states["s"].state, states["t"].state) == ("draining", "leaving")
+
+
+def test_who_has_no_time_is_given_nothing_before_the_notices_are_answered() -> None:
+    controller = Controller()
+    for name in ("r", "s"):
+        controller.handle(NodeJoined(name, f"tcp://{name}", "reliable", 1, 0.0))
+    for load in controller.handle(JobStarted(JobConfig("begins", n_partitions=4, n_shards=1, clocks=9), 0.0)):
+        assert isinstance(load, LoadPartitions)
+        opens = controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 0.0))
+    (open_,) = (order for order in opens if isinstance(order, OpenShards))
+    controller.handle(NoticeReceived("s", FLOOR_S / 4, 1.0))
+    orders = controller.handle(ShardsOpened(open_.node, open_.address, open_.shards, open_.epoch, 1.0))
+    assert {order.node for order in orders if isinstance(order, Dispatch)} == {"r"}
 
 
 def test_with_time_what_those_who_leave_serve_moves_in_portions_one_a_clock() -> None:
