@@ -44,6 +44,11 @@ class Turns:
         self._longest_s = _FIRST_S / _TIMES
 
     @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for a turn."""
+        return bool(self._waiting)
+
+    @property
     def patience_s(self) -> float:
         """How long is waited for a reader: one that is cut off must not keep the others waiting."""
         return min(_MOST_S, _TIMES * self._longest_s)

@@ -71,10 +71,12 @@ def test_who_goes_away_takes_no_turn_along() -> None:
             await settle()
             waits.task.cancel()
             await settle()
+            assert turns.wanted
         granted.task.cancel()  # its turn has come, and it does not know yet
         last.may_end.set()
         await last.task
         assert told == [3]
+        assert not turns.wanted
 
     story(body)
 
