@@ -104,7 +104,8 @@ class Tiers:
         if self.shards.opening:
             return []
         alive = {node.name: node for node in members.nodes.values() if not node.gone}
-        if stay and self.layout is not None and {*self.layout.owners, *self.layout.keepers} <= {None, *alive}:
+        sure = not self.shards.unsure  # else somebody is to take a shard back, now
+        if stay and sure and self.layout is not None and {*self.layout.owners, *self.layout.keepers} <= {None, *alive}:
             return self._back_up(self.layout, members, alive, common, now_s)
         wanted = self._wanted(members)
         if wanted is None:  # nobody else can: those who may have handed shards over to somebody who is gone serve on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from psengine.arrivals import Arrivals
-from psengine.events import NodeJoined, NodeReady, NoticeReceived, ShardsTaken, TickDue
+from psengine.events import NodeJoined, NodeReady, NoticeReceived, ShardsNotTaken, ShardsTaken, TickDue
 from psengine.instructions import BackUp, Instruction, LoadPartitions, TakeShards
 from psengine.model import JobConfig
 from psengine.sums import blocks
@@ -70,3 +70,15 @@ def test_a_notice_does_not_wait_for_those_who_load() -> None:
     controller.handle(TickDue(3.5))
     orders = controller.handle(NoticeReceived("s", 0.0, 4.0))
     assert [o.node for o in orders if isinstance(o, TakeShards)] == ["r"]
+
+
+def test_a_shard_whose_move_failed_is_taken_back_while_others_load() -> None:
+    """Nobody but its old owner knows whether it has handed the shard over: until it is told, nobody may serve it."""
+    controller, _ = started(JobConfig("failed", n_partitions=8, n_shards=2, clocks=99, n_reliable=1))
+    controller.handle(NodeJoined("s", "tcp://s", "reliable", 1, 1.0))
+    (load,) = (o for o in controller.handle(TickDue(1.5)) if isinstance(o, LoadPartitions))
+    orders = controller.handle(NodeReady("s", "tcp://s", load.request, load.partitions, 2.0))
+    (take,) = (o for o in orders if isinstance(o, TakeShards))
+    controller.handle(NodeJoined("t", "tcp://t", "reliable", 1, 3.0))
+    controller.handle(ShardsNotTaken(take.node, take.address, take.shards, take.epoch, "no answer", 3.1))
+    assert [o for o in controller.handle(TickDue(3.2)) if isinstance(o, TakeShards)]
