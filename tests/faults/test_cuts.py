@@ -28,7 +28,7 @@ def test_a_server_that_only_the_controller_cannot_reach_is_lost_and_joins_anew(
     tmp_path: Path, undisturbed: bytes
 ) -> None:
     """The others still reach it, and it them: what it says and has is of an earlier generation."""
-    with LocalCluster(tmp_path, can_be_cut=True) as cluster:
+    with LocalCluster(tmp_path, troubled=True) as cluster:
         cluster.client.hold(60)
         run(cluster, 1, 4)
         before = active(cluster)

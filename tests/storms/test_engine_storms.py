@@ -164,7 +164,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_storm_over_mlr_leaves_the_undisturbed_model(tmp_path: Path, undisturbed: bytes, seed: int) -> None:
-    with LocalCluster(tmp_path, can_be_cut=True) as cluster:
+    with LocalCluster(tmp_path, troubled=True) as cluster:
         status = weather(cluster, seed, job(cluster))
         assert status["lost_micro_tasks"] == 0
         assert sum(status["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
@@ -174,7 +174,7 @@ def test_a_storm_over_mlr_leaves_the_undisturbed_model(tmp_path: Path, undisturb
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_storm_over_lda_loses_no_token_and_counts_none_twice(tmp_path: Path, seed: int) -> None:
     """Every second one with stale reads."""
-    with LocalCluster(tmp_path, can_be_cut=True) as cluster:
+    with LocalCluster(tmp_path, troubled=True) as cluster:
         data = prepare(cluster.blobs, cluster.job_id, "topics", PARTITIONS, 0, "lda")
         config = JobConfig(
             cluster.job_id,

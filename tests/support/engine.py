@@ -20,6 +20,7 @@ from infra.blobs import Blobs, JobPaths
 from infra.cluster import ControllerClient, wait_rendezvous
 from infra.datasets import HELD_OUT, part_name
 from psengine.model import JobConfig
+from tests.support.doom import Doom, Moment
 from tests.support.patience import PATIENCE
 
 DEADLINE_S = 60.0 * PATIENCE
@@ -28,12 +29,12 @@ DEADLINE_S = 60.0 * PATIENCE
 class LocalCluster:
     """Nodes of one job as processes on this machine; a context manager that ends every one of them.
 
-    `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `can_be_cut`: links between
-    the processes can be cut for a while.
+    `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `troubled`: links between
+    the processes can be cut for a while, and processes die at a moment that is told.
     """
 
-    def __init__(self, path: Path, job_id: str = "job", can_be_cut: bool = False) -> None:
-        self._cuts, self._can_be_cut = path / "cuts", can_be_cut
+    def __init__(self, path: Path, job_id: str = "job", troubled: bool = False) -> None:
+        self._troubles, self._troubled = path / "troubles", troubled
         self.path, self.job_id = path, job_id
         self.blob_url = (path / "blobs").as_uri()
         self.blobs = Blobs(self.blob_url)
@@ -87,9 +88,24 @@ class LocalCluster:
         """
         at = {node["name"]: node["address"] for node in self.client.status()["nodes"]} if ways else {}
         at["controller"] = self.client.address
-        written = self._cuts.with_suffix(".new")
+        written = self._troubles / "cuts.new"
         written.write_text("".join(f"{one} {at[other]}\n" for one, other in ways))
-        written.replace(self._cuts)
+        written.replace(self._troubles / "cuts")
+
+    def doom(self, moment: Moment, op: str, victim: str | None = None) -> None:
+        """SIGKILL a process at a moment of a call: of the one that is named, or of whoever is at that moment first."""
+        Doom(moment, op, 0 if victim is None else self.processes[victim].pid).write(self._troubles / "doom")
+
+    def wait_killed(self) -> str:
+        """Wait until a process has been killed by its doom, and return its name; it is no longer one of ours."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            for name, process in self.processes.items():
+                if process.poll() == -signal.SIGKILL:
+                    del self.processes[name]
+                    return name
+            time.sleep(0.005)
+        raise AssertionError("the moment never came")
 
     def terminate(self, name: str) -> int:
         """SIGTERM; return the exit code."""
@@ -138,7 +154,8 @@ class LocalCluster:
     def _spawn(self, name: str, tier: str, *more: str, env: Mapping[str, str] = MappingProxyType({})) -> None:
         scratch = self.path / "tmp"
         scratch.mkdir(parents=True, exist_ok=True)
-        program = ["tests.support.cut_node", str(self._cuts)] if self._can_be_cut else ["infra.node"]
+        program = ["tests.support.troubled_node", str(self._troubles)] if self._troubled else ["infra.node"]
+        self._troubles.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", *program, "--job", self.job_id, "--blob", self.blob_url, "--name", name]
         command += ["--tier", tier, "--host", "127.0.0.1", *more]
         with (self.path / f"{name}.log").open("ab") as log:

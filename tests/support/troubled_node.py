@@ -1,7 +1,8 @@
-"""`python -m tests.support.cut_node FILE …` is `python -m infra.node …` whose connections are held while FILE says so.
+"""`python -m tests.support.troubled_node FOLDER …` is `python -m infra.node …` that has the troubles told in FOLDER.
 
-A line of FILE is a process's name and the address of a peer: as with a cut link, nothing that the one begins with the other
-comes through, nor what the other answers, and nobody is told; what was under way arrives when the line is gone.
+A line of FOLDER/cuts is a process's name and the address of a peer: as with a cut link, nothing that the one begins with the
+other comes through, nor what the other answers, and nobody is told; what was under way arrives when the line is gone.
+FOLDER/doom says at which moment of which call a process is killed (`doom`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from infra import node
+from tests.support.doom import Dooms, watch
 
 _LOOK_S = 0.02
 
@@ -65,5 +67,7 @@ if __name__ == "__main__":
         os.environ[variable] = "1"
     options = sys.argv[2:]
     name = "controller" if "--controller" in options else options[options.index("--name") + 1]
-    hold(Cuts(Path(sys.argv[1]), name))
+    troubles = Path(sys.argv[1])
+    hold(Cuts(troubles / "cuts", name))
+    watch(Dooms(troubles / "doom", name))
     sys.exit(node.main(options))
