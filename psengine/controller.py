@@ -33,16 +33,14 @@ Invariants: a partition has an owner while a ready node exists (once training be
 of a micro-task is current; nothing is dispatched beyond the driver's bound.
 
 It puts together `membership` (who is there and owns what), `tiers` (who serves and keeps the shards), `microtasks` (what is
-done and runs), `dispatching`, `limits` (how far the job goes), `progress`, `recovery` (what is kept, and how all go back to
-it) and `saving`.
+done and runs), `dispatching`, `leaving` (who of those who were told works until when), `limits` (how far the job goes),
+`progress`, `recovery` (what is kept, and how all go back to it) and `saving`.
 
 Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import partial
 from typing import Literal
 
 from psengine import events, invariants
@@ -53,12 +51,11 @@ from psengine.drivers.ssp import SspDriver
 from psengine.heartbeats import patience_s
 from psengine.history import History
 from psengine.instructions import GatherModel, Instruction
+from psengine.leaving import Leaving
 from psengine.limits import Limits
 from psengine.membership import Membership
 from psengine.microtasks import MicroTaskBook
 from psengine.model import JobConfig
-from psengine.nodes import NodeRecord
-from psengine.notices import Gathering, work_until_s
 from psengine.progress import Progress
 from psengine.recovery import Recovery
 from psengine.saving import Saving
@@ -69,7 +66,6 @@ from psengine.tiers import Tiers
 
 JobState = Literal["starting", "waiting", "running", "finished", "stopped", "failed"]
 ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
-_RECENT_CLOCKS = 5
 
 
 class Controller:
@@ -96,9 +92,11 @@ class Controller:
         self.history = History()
         self.lost_micro_tasks: int | None = None
         self.result: dict[str, object] | None = None
+        #: who was told to go, and works until when
+        self.leaving = Leaving(self.members, self.tiers, self.progress)
         self._recovery = Recovery(self.members, self.tiers, self.progress)
         self._dispatcher: Dispatcher | None = None
-        self._notices, self._arrivals = Gathering(), Arrivals()
+        self._arrivals = Arrivals()
         self._begun = False
         self._saving: Saving | None = None
 
@@ -400,13 +398,11 @@ class Controller:
         return self._go_on(now_s)
 
     def _on_notice(self, event: events.NoticeReceived) -> list[Instruction]:
-        if not self.members.notice(event.node, event.seconds_left, event.about):
+        if not self.leaving.told(event):
             return []
-        self.members.drain((event.node,), event.now_s + event.seconds_left, works_on=True)
         self.members.settle(self._busy)
-        self._notices.add(event.now_s, event.seconds_left)
         self._end_work(event.now_s)
-        return self._go_on(event.now_s) if self._notices.done(event.now_s) else []
+        return self._go_on(event.now_s) if self.leaving.notices.done(event.now_s) else []
 
     def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
         self.members.drain(names, now_s + seconds)
@@ -418,31 +414,17 @@ class Controller:
 
         Those of whom time is up end also while others are waited for.
         """
-        told = self._notices.done(now_s)
+        told = self.leaving.notices.done(now_s)
         return self._go_on(now_s) if self._end_work(now_s) or told else []
 
     def _end_work(self, now_s: float) -> bool:
         """Give those who are leaving nothing new to do, where it is time for that; return whether there are any."""
-
-        def is_time(node: NodeRecord, last: bool = False) -> bool:
-            return node.until_s is None or now_s >= self._works_until_s(node, last)
-
-        if self.book is None or not self.members.end_work(is_time, partial(is_time, last=True), self.book.begun):
+        if self.book is None or not self.leaving.end_work(self.book, now_s):
             return False
         if self._begun:
             self.members.take_over()
         self.members.settle(self._busy)
         return True
-
-    def may_leave(self, names: Collection[str]) -> bool:
-        """Return whether these nodes can go: what they serve and keep, other reliable nodes can."""
-        others = [node for node in self.members.able_to_serve if node.name not in names]
-        return bool(others) or not any(self.must_stay(name) for name in names)
-
-    def must_stay(self, name: str) -> bool:
-        """Return whether a node is to stay as long as it is the last of the reliable ones: it serves or keeps shards."""
-        node = self.members.nodes.get(name)
-        return node is not None and node.tier == "reliable" and self.tiers.holds(name)
 
     def _adapt(self, now_s: float, between: bool = False) -> list[Instruction]:
         """Bring shards and copies to where they should be; not while the model is gathered.
@@ -451,28 +433,13 @@ class Controller:
         """
         if not self._begun or self._saving is not None or self.config is None or self.book is None:
             return []
-        stay = self._notices.under_way  # what is told next may be where shards would go
+        stay = self.leaving.notices.under_way  # what is told next may be where shards would go
         if not self.members.in_state("leaving", "draining"):
             stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
         between = between or not self.book.running
         return self.tiers.adapt(
-            self.config, self.members, self.book.common, now_s, between, self._clocks_left(now_s), stay
+            self.config, self.members, self.book.common, now_s, between, self.leaving.clocks_left(now_s), stay
         )
-
-    def _clocks_left(self, now_s: float) -> int:
-        """Return how many clocks there is time for until the first of those who are leaving ends; 1 at least."""
-        clock_s = self._clock_s
-        times = [self._works_until_s(node) - now_s for node in self.members.in_state("leaving")]
-        return max(1, int(min(times, default=0.0) / clock_s)) if clock_s else 1
-
-    @property
-    def _clock_s(self) -> float:
-        return max(self.progress.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
-
-    def _works_until_s(self, node: NodeRecord, last: bool = False) -> float:
-        """Return when a node that is leaving begins nothing more; `last`: see `notices.work_until_s`."""
-        hand_over_s = self.tiers.backups.took_s if self.tiers.holds(node.name) else 0.0
-        return 0.0 if node.until_s is None else work_until_s(node.until_s, self._clock_s, hand_over_s, last)
 
     def _busy(self, name: str) -> bool:
         return self.tiers.holds(name) or (self.book is not None and self.book.running_on(name) > 0)

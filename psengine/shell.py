@@ -220,8 +220,8 @@ class ControllerShell:
         nobody else could. That is no status; ask for one to see when a node is drained.
         """
         controller, known = self.controller, self.controller.members.nodes
-        held = not controller.may_leave(nodes)
-        refused = [name for name in nodes if name not in known or (held and controller.must_stay(name))]
+        held = not controller.leaving.may_leave(nodes)
+        refused = [name for name in nodes if name not in known or (held and controller.leaving.must_stay(name))]
         allowed = tuple(name for name in nodes if name not in refused)
         self._feed(DrainRequested(allowed, deadline_s, _now()))
         return {"draining": list(allowed), "refused": refused}
