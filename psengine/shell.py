@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,9 @@ from numpy.typing import NDArray
 from psengine.apps.base import resolve
 from psengine.cancelling import cancel_all
 from psengine.checkpointing import Checkpoint
+from psengine.collecting import from_keepers, from_servers
 from psengine.controller import ENDED, Controller
-from psengine.evaluator import ApplicationRaised, Evaluator, by_server, whole_tables
+from psengine.evaluator import ApplicationRaised, Evaluator, whole_tables
 from psengine.events import (
     BytesMoved,
     CheckpointFailed,
@@ -46,10 +46,11 @@ from psengine.events import (
     TickDue,
 )
 from psengine.heartbeats import Heartbeats
-from psengine.instructions import Evaluate, GatherModel, Instruction, NodeInstruction, SaveCheckpoint, ShardOwner
+from psengine.instructions import Evaluate, GatherModel, Instruction, SaveCheckpoint
 from psengine.links import End, Links
 from psengine.microtasks import lost_effects
 from psengine.model import JobConfig, JobError, Tier
+from psengine.outboxes import Outboxes
 from psengine.plugins import MembershipPlugin
 from psengine.progress import losses_of
 from psengine.sharding import Arrays
@@ -57,14 +58,12 @@ from psengine.status import describe
 from psengine.story import Entry
 from psengine.storybook import KeepPage, Storybook
 from psengine.traffic import CONTROLLER, arrays_bytes
-from psengine.transport import DaskTransport, Transport, Unreachable, call_again, unpack
+from psengine.transport import DaskTransport, Transport, unpack
 
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.25
-_ORDER_DEADLINE_S = 5.0
-_GATHER_DEADLINE_S = 60.0
-_RETRY_S = 0.2
+_CLOSE_DEADLINE_S = 5.0
 #: so long a checkpoint that is gathered waits for evaluations of what lies before it
 _EVALUATION_PATIENCE_S = 10.0
 
@@ -115,7 +114,7 @@ class ControllerShell:
         self._world = world
         self._heartbeats = Heartbeats()
         self._links = Links()
-        self._outboxes: dict[str, tuple[asyncio.Queue[NodeInstruction], asyncio.Task[None]]] = {}
+        self._outboxes = Outboxes(self._transport, self._spawn, self._refused)
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
         #: set anew whenever a checkpoint has been written, or could not be
@@ -258,7 +257,7 @@ class ControllerShell:
         """Close every node (exit code 0) and then this process."""
         live = [node for node in self.controller.members.nodes.values() if not node.gone]
         await asyncio.gather(
-            *(self._transport.call(node.address, "proteus_close", _ORDER_DEADLINE_S) for node in live),
+            *(self._transport.call(node.address, "proteus_close", _CLOSE_DEADLINE_S) for node in live),
             return_exceptions=True,
         )
         self.closing.set()
@@ -271,9 +270,7 @@ class ControllerShell:
         self._feed(NodeJoined(node, address, tier, threads, _now(), code_sha256))
 
     def _on_lost(self, address: str, reason: str) -> None:
-        outbox = self._outboxes.pop(address, None)
-        if outbox is not None:
-            outbox[1].cancel()
+        self._outboxes.drop(address)
         self._feed(NodeLost(address, reason, _now()))
 
     async def _tick(self) -> None:
@@ -327,32 +324,11 @@ class ControllerShell:
             self._evaluations[task] = instruction.clock
             task.add_done_callback(self._evaluations.pop)
             return
-        if instruction.address not in self._outboxes:
-            queue: asyncio.Queue[NodeInstruction] = asyncio.Queue()
-            self._outboxes[instruction.address] = queue, self._spawn(self._deliver(instruction.address, queue))
-        self._outboxes[instruction.address][0].put_nowait(instruction)
+        self._outboxes.put(instruction)
 
-    async def _deliver(self, address: str, queue: asyncio.Queue[NodeInstruction]) -> None:
-        """Deliver a node's orders in order, numbered; ends when the node is lost, or refuses one."""
-        for number in itertools.count(1):
-            order = await queue.get()
-            while True:
-                try:
-                    await self._transport.call(
-                        address, "proteus_instruct", _ORDER_DEADLINE_S, instruction=order, number=number
-                    )
-                except Unreachable as error:
-                    logger.warning("order not delivered: %s", error)
-                    if self._outboxes.get(address, (None,))[0] is not queue:
-                        return  # the node is gone, and our cancellation was lost in the call
-                    await asyncio.sleep(_RETRY_S)
-                except Exception as error:
-                    # Whatever its handler raised, sending it again is useless, and the orders behind it build on it.
-                    logger.exception("%s refused an order", address)
-                    self._spawn(self._give_up(address, f"it refused an order: {_line(error)}"))
-                    return
-                else:
-                    break
+    def _refused(self, address: str, error: Exception) -> None:
+        # It would cancel the delivery that tells us.
+        self._spawn(self._give_up(address, f"it refused an order: {_line(error)}"))
 
     async def _give_up(self, address: str, reason: str) -> None:
         """Do without the process at `address`; it is told to close, so that its node comes back with a new one.
@@ -376,7 +352,7 @@ class ControllerShell:
 
     async def _collect(self, order: GatherModel) -> ModelSaved | EffectsMissing:
         config = order.config
-        shards, folded = await self._shards(order.owners, order.committed)
+        shards, folded = await from_servers(self._transport, order.owners, order.committed)
         if lost := lost_effects(folded, order.committed, config.n_partitions):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
         self._count("model", shards)
@@ -406,8 +382,8 @@ class ControllerShell:
     async def _keep(self, order: SaveCheckpoint) -> None:
         """Write a checkpoint; the workers go on meanwhile."""
         try:
-            gather = self._kept_shards if order.from_keepers else self._shards
-            shards, folded = await gather(order.owners, order.committed)
+            collect = from_keepers if order.from_keepers else from_servers
+            shards, folded = await collect(self._transport, order.owners, order.committed)
             if lost := lost_effects(folded, order.committed, order.config.n_partitions):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
             self._count("checkpoint", shards)
@@ -423,42 +399,6 @@ class ControllerShell:
             self._feed(CheckpointSaved(saved, _now()))
         self._kept.set()
         self._kept = asyncio.Event()
-
-    async def _shards(self, owners: Sequence[ShardOwner], committed: int) -> tuple[dict[int, Arrays], list[int]]:
-        """Return the rows of every shard at clock `committed`, and how many effects each has folded."""
-        answers = await asyncio.gather(
-            *(
-                call_again(
-                    self._transport, address, "proteus_gather", _GATHER_DEADLINE_S, epochs=epochs, committed=committed
-                )
-                for address, epochs in by_server(owners).items()
-            )
-        )
-        shards: dict[int, Arrays] = {}
-        folded: list[int] = []
-        for answer in answers:
-            if answer["status"] != "ok":
-                raise RuntimeError(answer["error"])
-            shards |= {int(shard): arrays for shard, arrays in answer["shards"].items()}
-            folded += answer["folded"].values()
-        return shards, folded
-
-    async def _kept_shards(self, keepers: Sequence[ShardOwner], committed: int) -> tuple[dict[int, Arrays], list[int]]:
-        """Return what the keepers have of every shard, all of it of clock `committed`, and how many effects each holds."""
-        by_keeper: dict[str, list[int]] = {}
-        for keeper in keepers:
-            by_keeper.setdefault(keeper.address, []).append(keeper.shard)
-        number = keepers[0].epoch
-        answers = await asyncio.gather(
-            *(
-                call_again(self._transport, address, "proteus_kept", _GATHER_DEADLINE_S, shards=shards, number=number)
-                for address, shards in by_keeper.items()
-            )
-        )
-        states = {int(shard): unpack(state) for answer in answers for shard, state in answer["states"].items()}
-        if len(states) < len(keepers) or any(state.clock != committed for state in states.values()):
-            raise RuntimeError("the keepers have gone on to a later clock")
-        return {shard: dict(state.arrays) for shard, state in states.items()}, [s.folded for s in states.values()]
 
     def _count(self, kind: str, shards: Mapping[int, Arrays]) -> None:
         """Count what was gathered, which is over the network, as the controller serves nothing."""

@@ -71,6 +71,14 @@ def test_a_clock_is_compared_with_the_slower_side() -> None:
     assert slowdown([1.0, 1.0, 1.0, 2.0, 4.6, 4.0, 4.0, 4.0], 4) == pytest.approx(0.15)
 
 
+def test_of_what_was_told_before_every_clock_since_then_counts() -> None:
+    seconds = [9.0, 4.0, 4.0, 4.0, 4.6, 4.0, 4.0, 4.0, 4.0, 12.0, 12.0, 12.0]
+    assert slowdown(seconds, 9) == 0.0  # the clocks after it take longer, as they have fewer nodes
+    assert slowdown(seconds, 9, told=5) == pytest.approx(0.15)
+    assert slowdown(seconds, 9, told=6) == 0.0
+    assert slowdown(seconds, 5, told=5) == slowdown(seconds, 5)
+
+
 def test_waits_are_between_the_kernels_of_two_clocks() -> None:
     log = "kernel 1 0.0 1.0\nsomething else\nkernel 1 1.0 2.0\nkernel 2 2.5 3.5\nkernel 3 5.5 6.0\nkernel 3 0.1\n"
     kernels = told(log)

@@ -1,0 +1,67 @@
+"""The shards of a committed clock, collected from those who serve or keep them.
+
+Whoever asks is on the controller's machine, which serves nothing: all of it comes over the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from psengine.evaluator import by_server
+from psengine.instructions import ShardOwner
+from psengine.sharding import Arrays
+from psengine.transport import Transport, call_again, unpack
+
+_DEADLINE_S = 60.0
+
+#: The rows of every shard, and how many effects each has folded.
+Collected = tuple[dict[int, Arrays], list[int]]
+
+
+async def from_servers(transport: Transport, owners: Sequence[ShardOwner], committed: int) -> Collected:
+    """Return every shard as its server has it at clock `committed`.
+
+    Raises
+    ------
+    RuntimeError, Unreachable
+        A server cannot, or does not say.
+    """
+    answers = await asyncio.gather(
+        *(
+            call_again(transport, address, "proteus_gather", _DEADLINE_S, epochs=epochs, committed=committed)
+            for address, epochs in by_server(owners).items()
+        )
+    )
+    shards: dict[int, Arrays] = {}
+    folded: list[int] = []
+    for answer in answers:
+        if answer["status"] != "ok":
+            raise RuntimeError(answer["error"])
+        shards |= {int(shard): arrays for shard, arrays in answer["shards"].items()}
+        folded += answer["folded"].values()
+    return shards, folded
+
+
+async def from_keepers(transport: Transport, keepers: Sequence[ShardOwner], committed: int) -> Collected:
+    """Return every shard as its keeper has it, all of them of clock `committed`; a keeper's epoch is its round of copies.
+
+    Raises
+    ------
+    RuntimeError, Unreachable
+        The keepers have another round by now, or one does not say.
+    """
+    by_keeper: dict[str, list[int]] = {}
+    for keeper in keepers:
+        by_keeper.setdefault(keeper.address, []).append(keeper.shard)
+    number = keepers[0].epoch
+    answers = await asyncio.gather(
+        *(
+            call_again(transport, address, "proteus_kept", _DEADLINE_S, shards=shards, number=number)
+            for address, shards in by_keeper.items()
+        )
+    )
+    states = {int(shard): unpack(state) for answer in answers for shard, state in answer["states"].items()}
+    if len(states) < len(keepers) or any(state.clock != committed for state in states.values()):
+        raise RuntimeError("the keepers have gone on to a later clock")
+    return {shard: dict(state.arrays) for shard, state in states.items()}, [s.folded for s in states.values()]
