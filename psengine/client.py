@@ -362,7 +362,8 @@ class ParameterClient:
         self._check_generation()
         if address != self._address:
             if op in _READS:
-                message["turn"] = self._batch  # servers answer in the order of the batches
+                # servers answer in the order of the batches
+                message |= {"turn": self._batch, "reader": self._sender}
             deadline_s = _DEADLINE_S + n_bytes / _SLOWEST
             answer = await _retried(lambda: self._transport.call(address, op, deadline_s, **message), tries)
         elif op == "proteus_pull_ahead":

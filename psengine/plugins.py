@@ -72,22 +72,22 @@ class AgentPlugin(WorkerPlugin):
             await agent.server.arrived(message["epochs"])
             return pack(agent.server.push(**message))
 
-        async def pull(comm: Comm, turn: int, **message: Any) -> Status:
+        async def pull(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
             asked = _asked(message)
             await agent.server.arrived(asked["epochs"])
-            async with agent.turns.turn(turn):
+            async with agent.turns.turn(turn, reader):
                 await _answer(comm, agent.server.pull(**asked))
             return Status.dont_reply
 
-        async def pull_ahead(comm: Comm, turn: int, **message: Any) -> Status:
+        async def pull_ahead(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
             answer = await agent.server.pull_ahead(**_asked(message))
-            async with agent.turns.turn(turn):
+            async with agent.turns.turn(turn, reader):
                 await _answer(comm, answer)
             return Status.dont_reply
 
         async def _answer(comm: Comm, answer: dict[str, Any]) -> None:
             await comm.write(pack(answer))  # type: ignore[no-untyped-call]
-            if agent.turns.wanted:  # to watch the bytes go out costs a third of the rate
+            if agent.turns.scarce:  # to watch the bytes go out costs a third of the rate
                 await agent.turns.until(taken(comm))
 
         async def gather(epochs: dict[int, int], committed: int) -> Any:

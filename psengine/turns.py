@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -21,6 +22,8 @@ LEAST = 2
 _FIRST_S, _MOST_S, _TIMES = 1.0, 8.0, 4.0
 #: What is made of the longest by each that took less, and by one that was waited for in vain.
 _FADES, _GROWS = 0.95, 1.5
+#: The last so many turns say who reads.
+_LATELY = 64
 
 
 def turns_for(servers: int) -> int:
@@ -42,11 +45,16 @@ class Turns:
         #: (order, arrival, granted)
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._longest_s = _FIRST_S / _TIMES
+        self._readers: deque[str] = deque(maxlen=_LATELY)
 
     @property
-    def wanted(self) -> bool:
-        """Whether somebody waits for a turn."""
-        return bool(self._waiting)
+    def scarce(self) -> bool:
+        """Whether more have been reading lately than there are turns.
+
+        Whether somebody waits right now says less: turns that end before the answers have gone out let all be answered at
+        once, and nobody waits.
+        """
+        return len(set(self._readers)) > self.most
 
     @property
     def patience_s(self) -> float:
@@ -54,8 +62,9 @@ class Turns:
         return min(_MOST_S, _TIMES * self._longest_s)
 
     @asynccontextmanager
-    async def turn(self, order: int) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it for as long as the block lasts; who has the lowest `order` comes first."""
+    async def turn(self, order: int, reader: str) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it for as long as the block lasts; the `reader` with the lowest `order` comes first."""
+        self._readers.append(reader)
         await self._wait(order)
         try:
             yield

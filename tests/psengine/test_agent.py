@@ -82,6 +82,7 @@ class Wires:
         else:
             server = self.agents[address].server
             message.pop("turn", None)
+            message.pop("reader", None)
             if op not in ("proteus_hand_over", "proteus_pull_ahead"):
                 await server.arrived(message["epochs"])
             answer = getattr(server, op.removeprefix("proteus_"))(**message)

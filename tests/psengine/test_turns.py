@@ -33,7 +33,7 @@ class Reader:
         self.task = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
-        async with self._turns.turn(self._order):
+        async with self._turns.turn(self._order, str(self._order)):
             self._told.append(self._order)
             self.began.set()
             await self.may_end.wait()
@@ -66,17 +66,34 @@ def test_a_few_at_one_time_and_the_lowest_order_first(orders: list[int], most: i
 def test_who_goes_away_takes_no_turn_along() -> None:
     async def body(turns: Turns) -> None:
         turns.most, told = 1, list[int]()
-        async with turns.turn(0):
+        async with turns.turn(0, "first"):
             waits, granted, last = (Reader(turns, order, told) for order in (1, 2, 3))
             await settle()
             waits.task.cancel()
             await settle()
-            assert turns.wanted
         granted.task.cancel()  # its turn has come, and it does not know yet
         last.may_end.set()
         await last.task
         assert told == [3]
-        assert not turns.wanted
+
+    story(body)
+
+
+def test_turns_are_scarce_as_long_as_more_read_than_there_are_turns() -> None:
+    async def body(turns: Turns) -> None:
+        async def read(*readers: str) -> bool:
+            for order, reader in enumerate(readers):
+                async with turns.turn(order, reader):
+                    pass
+            return turns.scarce
+
+        turns.most = 2
+        assert not await read("a", "b", "a", "b")
+        assert await read("c"), "also if they come one after the other"
+        turns.most = 3
+        assert not turns.scarce
+        turns.most = 2
+        assert not await read(*("ab" * 40)), "the third one has gone"
 
     story(body)
 
@@ -85,9 +102,9 @@ def test_one_who_raises_gives_his_turn_back() -> None:
     async def body(turns: Turns) -> None:
         turns.most = 1
         with pytest.raises(OSError, match="gone"):
-            async with turns.turn(1):
+            async with turns.turn(1, "first"):
                 raise OSError("gone")
-        async with turns.turn(2):
+        async with turns.turn(2, "second"):
             pass
 
     story(body)
