@@ -6,6 +6,7 @@ processors are not busy with that, and become nodes when they are told to.
 
 from __future__ import annotations
 
+import math
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,29 +53,35 @@ def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = No
         return []
     figures: list[Figure] = []
     for n in nodes:
-        unit_s = table_seconds(n)
-        with places(n, round(TABLE_BYTES / unit_s), scratch / str(n)) as there:
+        with places(n, round(TABLE_BYTES / table_seconds(n)), scratch / str(n)) as there:
             course = FIG_16 if n >= 64 else SHORT
-            seconds, told_of = join_and_leave(there, n, unit_s, course)
+            seconds, told_of = join_and_leave(there, n, course)
             figures += told_of
-            figures += lose(there, n, unit_s)
+            figures += lose(there, n)
         if picture is not None:
             _draw(seconds, course, n, picture)
     return figures
 
 
-def load_for(n: int, unit_s: float, table_bytes: int = TABLE_BYTES) -> Load:
+def kernels_s(n: int) -> float:
+    """Return the seconds of kernels a clock on each of `n` nodes.
+
+    Tables take longer with more nodes (`table_seconds`), kernels not as much: four of sixty-four nodes would be at it for
+    three minutes a clock.
+    """
+    return KERNEL * table_seconds(16) * math.sqrt(n / 16)
+
+
+def load_for(n: int, table_bytes: int = TABLE_BYTES) -> Load:
     """Return the job: as many shards as both four nodes and the ActivePSs can share out evenly."""
     active = (n - _RELIABLE + 1) // 2
     shards = next(shards for shards in range(active, 8 * active + 1) if shards % active == shards % _RELIABLE == 0)
-    return Load(table_bytes, KERNEL * unit_s * n, _PARTS * n, shards, STALENESS, tells=True)
+    return Load(table_bytes, kernels_s(n) * n, _PARTS * n, shards, STALENESS, tells=True)
 
 
-def join_and_leave(
-    there: Places, n: int, unit_s: float, course: Course, load: Load | None = None
-) -> tuple[list[float], list[Figure]]:
+def join_and_leave(there: Places, n: int, course: Course, load: Load | None = None) -> tuple[list[float], list[Figure]]:
     """Return the seconds of each clock, and what the two changes cost."""
-    load = load or load_for(n, unit_s)
+    load = load or load_for(n)
     with there.job() as running:
         transient = running.start(_RELIABLE, n - _RELIABLE, join=False)
         running.until(all_there(_RELIABLE))
@@ -113,9 +120,9 @@ def join_and_leave(
     return seconds, figures
 
 
-def lose(there: Places, n: int, unit_s: float, load: Load | None = None) -> list[Figure]:
+def lose(there: Places, n: int, load: Load | None = None) -> list[Figure]:
     """Return what it costs that all transient nodes are killed."""
-    load, clock = load or load_for(n, unit_s), SystemClock()
+    load, clock = load or load_for(n), SystemClock()
     killed_in = 5
     with there.job() as running:
         transient = running.start(_RELIABLE, n - _RELIABLE)

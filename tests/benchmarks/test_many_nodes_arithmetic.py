@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.elasticity import kernels_s
 from benchmarks.elasticity import load_for as elastic_load
 from benchmarks.layouts import KERNEL, Layout, scalings, table_seconds, tierings, traditional
 from benchmarks.measured import Measured, load_for
@@ -59,8 +60,13 @@ def test_a_result_of_a_busy_machine_is_invalid() -> None:
 
 def test_shards_are_shared_out_evenly_before_and_after() -> None:
     for n in (8, 16, 32, 64):
-        shards = elastic_load(n, 1.0).n_shards
+        shards = elastic_load(n).n_shards
         assert shards % 4 == shards % ((n - 4 + 1) // 2) == 0
+
+
+def test_kernels_take_longer_with_more_nodes_and_less_so_than_tables() -> None:
+    assert [round(kernels_s(n), 2) for n in (16, 64)] == [1.88, 3.75]
+    assert elastic_load(64).work_s == 64 * kernels_s(64)
 
 
 def test_a_clock_is_compared_with_the_slower_side() -> None:

@@ -112,8 +112,8 @@ def test_nodes_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("benchmarks.elasticity._RELIABLE", 1)
     load = Load(SMALL, 0.4, 6, 2, STALENESS, tells=True)
     with places(3, 4_000_000, tmp_path) as there:
-        seconds, figures = join_and_leave(there, 3, 0.05, Course(4, 8, 60, 3.0), load)
-        lost = lose(there, 3, 0.05, load)
+        seconds, figures = join_and_leave(there, 3, Course(4, 8, 60, 3.0), load)
+        lost = lose(there, 3, load)
     assert len(seconds) == 60
     assert [one.unit for one in figures] == ["share", "ms", "share", "ms"]
     assert "0 micro-tasks done again" in figures[0].note
