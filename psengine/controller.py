@@ -306,7 +306,7 @@ class Controller:
         if self.book is None or not (self._begun or self._recovery.restored):  # there is nothing to save
             self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
             return []
-        self.limits.end_at(max(self.book.common, self.book.last_dispatched))
+        self.limits.end_at(self.book.last_begun)
         return self._dispatch(now_s)
 
     def _fail(self, reason: str) -> list[Instruction]:
@@ -497,9 +497,15 @@ class Controller:
         self._begun, self.asked_s = False, now_s
         self._gone_back()
         self.state = "waiting"
+        nothing = self._recovery.restored is None and self.checkpoints.under_way is None
+        if self.limits.stop_reason is not None and nothing:  # is left to save
+            self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
+            return []
         return self._go_on(now_s)
 
     def _gone_back(self) -> None:
+        if self.limits.ending and self.book is not None:
+            self.limits.end_at(max(1, self.book.common))  # who wants it to end does not want all of it done once more
         self._saving, self.reason = None, self.rollbacks[-1][1]
         self.members.settle(self._busy)
 
@@ -512,7 +518,7 @@ class Controller:
             return []
         ready = {node.name: node for node in self.members.in_state("ready", "leaving")}
         working = bool(ready) or bool(book.running)
-        if limits.stop_reason is not None and not working:
+        if limits.ending and not working:
             limits.end_at(book.common)  # nobody is left to complete the clock under way
         if limits.last_clock is not None and book.common >= limits.last_clock:
             return [] if self.shards.moving else self._gather(now_s)
@@ -570,5 +576,5 @@ class Controller:
             return [*ended, *self._saving.due(event.now_s)]
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.limits.ending:
-            self.limits.end_at(max(book.common, book.last_dispatched))
+            self.limits.end_at(book.last_begun)
         return ended + self._begin(event.now_s) + self._adapt(event.now_s) + self._dispatch(event.now_s)

@@ -66,6 +66,11 @@ class MicroTaskBook:
         """The highest clock that any partition was dispatched in."""
         return max(self._reached.values(), default=0)
 
+    @property
+    def last_begun(self) -> int:
+        """The highest clock of which something is done or under way; of before all went back, nothing is."""
+        return max(self.begun(partition) for partition in range(len(self.done)))
+
     def begun(self, partition: int) -> int:
         """Return the last clock of a partition that is done or under way."""
         running = self.running.get(partition)

@@ -1,7 +1,11 @@
-"""All go back, and once more, to a checkpoint that is newer than what was kept the first time."""
+"""All go back, once more to a checkpoint that is newer than what was kept the first time, or while the job ends."""
+
+from collections.abc import Callable
+
+import pytest
 
 from psengine.controller import Controller
-from psengine.events import CheckpointRequested, JobStarted, NodeJoined, TickDue
+from psengine.events import CheckpointRequested, JobStarted, NodeJoined, StopRequested, TickDue
 from psengine.model import JobConfig
 from tests.support.controller_world import SHARDS, ModelNode, World
 
@@ -67,3 +71,79 @@ def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
     assert [clock for clock, _ in controller.rollbacks] == [kept, newest]
     clocks(world, 2, copies=True)
     assert sum(controller.progress.done_by_tier.values()) == 2 * world.common()
+
+
+TIME = 1e6
+
+
+def trained(clocks_done: int, kept: bool) -> tuple[World, ModelNode]:
+    """Return a job on one node that has done some clocks, and has kept the third, or none."""
+    world = World()
+    world.anew(JobConfig("job", n_partitions=2, n_shards=SHARDS, clocks=100, max_seconds=TIME, start_patience_s=1.0))
+    node = join(world, "r", True)
+    world.feed(JobStarted(world.config, 0.0))
+    settle(world)
+    clocks(world, 3, copies=False)
+    if kept:
+        world.feed(CheckpointRequested(world.now_s))
+        world.written(True)
+    clocks(world, clocks_done - 3, copies=False)
+    return world, node
+
+
+def replace(world: World, node: ModelNode) -> None:
+    world.lose(node)
+    join(world, "another", True)
+    settle(world)
+
+
+def stop(world: World) -> None:
+    world.feed(StopRequested("enough", world.now_s))
+
+
+def time_is_over(world: World) -> None:
+    world.now_s += 2 * TIME
+    world.feed(TickDue(world.now_s))
+
+
+def end(world: World) -> int:
+    """Let all work be done that there is; return the clock of the model."""
+    settle(world)
+    for _ in range(3):
+        for node in world.busy():
+            world.work(node)
+    assert world.gathered is not None
+    return world.gathered.committed
+
+
+@pytest.mark.parametrize("ends", [stop, time_is_over])
+def test_who_ends_a_job_that_has_gone_back_gets_the_clock_under_way(ends: Callable[[World], None]) -> None:
+    """And does not pay for all that was lost once more."""
+    world, node = trained(20, kept=True)
+    replace(world, node)
+    ends(world)
+    assert end(world) == 4
+
+
+@pytest.mark.parametrize("ends", [stop, time_is_over])
+def test_a_job_that_goes_back_while_it_ends_ends_there(ends: Callable[[World], None]) -> None:
+    world, node = trained(20, kept=True)
+    ends(world)
+    replace(world, node)
+    assert end(world) == 3
+
+
+def test_a_job_that_goes_back_to_the_beginning_when_its_time_is_over_does_one_clock() -> None:
+    world, node = trained(20, kept=False)
+    time_is_over(world)
+    replace(world, node)
+    assert end(world) == 1
+
+
+def test_a_job_that_was_stopped_and_has_lost_everything_has_ended() -> None:
+    world, node = trained(20, kept=False)
+    stop(world)
+    world.lose(node)
+    assert (world.controller.state, world.controller.reason) == ("stopped", "enough")
+    assert world.controller.result is not None
+    assert world.controller.result["clocks"] == 0
