@@ -172,6 +172,7 @@ class Controller:
                 return []
             case events.CheckpointFailed():
                 self.checkpoints.failed(event.now_s)
+                self._end_without_model(event.now_s)
                 return []
             case events.BytesMoved() | events.Evaluated():
                 return []  # told in the history
@@ -303,11 +304,17 @@ class Controller:
         if self._saving is not None:
             return []
         self.limits.stop_reason = reason
-        if self.book is None or not (self._begun or self._recovery.restored):  # there is nothing to save
-            self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
-            return []
-        self.limits.end_at(self.book.last_begun)
-        return self._dispatch(now_s)
+        if self.book is not None:
+            self.limits.end_at(self.book.last_begun)
+        return [] if self._end_without_model(now_s) else self._dispatch(now_s)
+
+    def _end_without_model(self, now_s: float) -> bool:
+        """End a job that was told to stop if there is nothing to save; return whether that is so."""
+        left = self._begun or self._recovery.restored is not None or self.checkpoints.under_way is not None
+        if left or self.limits.stop_reason is None:
+            return False
+        self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
+        return True
 
     def _fail(self, reason: str) -> list[Instruction]:
         self.state, self.reason = "failed", reason
@@ -497,11 +504,7 @@ class Controller:
         self._begun, self.asked_s = False, now_s
         self._gone_back()
         self.state = "waiting"
-        nothing = self._recovery.restored is None and self.checkpoints.under_way is None
-        if self.limits.stop_reason is not None and nothing:  # is left to save
-            self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
-            return []
-        return self._go_on(now_s)
+        return [] if self._end_without_model(now_s) else self._go_on(now_s)
 
     def _gone_back(self) -> None:
         if self.limits.ending and self.book is not None:

@@ -22,6 +22,7 @@ from psengine.events import (
     NodeUnfit,
     NoticeReceived,
     SaveFailed,
+    StopRequested,
     TickDue,
 )
 from psengine.instructions import Dispatch
@@ -67,6 +68,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
             stage_3_above=stage_3_above,
         )
         self.anew(config)
+        self.most: int | None = None  # the clock after which none is begun, once the job was told to stop
         self.join(reliable=True, threads=1)
         for i in range(n - 1):
             self.join(reliable=False, threads=1 + i % 2)
@@ -244,6 +246,16 @@ class ControllerMachine(World, RuleBasedStateMachine):
         self.held = None if ahead is None else self.common() + ahead
         self.feed(HoldRequested(self.held, self.now_s))
 
+    @precondition(lambda self: self.most is None and self.gathered is None and self.common() > 0)
+    @rule(enough=st.sampled_from([True, False, False, False, False, False]))
+    def stop(self, enough: bool) -> None:
+        if enough:
+            under_way = [
+                order.clock for node in self.alive() for order in node.batches if order.generation == self.generation
+            ]
+            self.most = max([self.common(), *under_way, *(clock for clock, _ in self.completed)])
+            self.feed(StopRequested("enough", self.now_s))
+
     @precondition(lambda self: self.common() > 0)
     @rule()
     def ask_for_a_checkpoint(self) -> None:
@@ -273,7 +285,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
         self.served_at, self.copies, self.generation = {}, {}, 0
         self.frozen, self.doubtful = {}, set()
         self.dispatches.clear()
-        self.controller, self.held = Controller(), None
+        self.controller, self.held, self.most = Controller(), None, None
         for i in range(n):
             self.join(reliable=i == 0, threads=1)
         self.feed(JobStarted(self.config, self.now_s, None if self.kept is None else self.kept[0]))
@@ -325,9 +337,15 @@ class ControllerMachine(World, RuleBasedStateMachine):
                 while node.batches:
                     self.work(node)
             self.tick(4.0)
+        if self.gathered is None and self.most is not None and self.kept is None:
+            assert (self.controller.state, self.controller.reason) == ("stopped", "enough"), "with nothing to save"
+            return
         assert self.gathered is not None, f"the job does not end: {self.controller.state} {self.controller.reason}"
         clocks, partitions = self.gathered.committed, self.config.n_partitions
-        assert clocks == self.config.clocks
+        if self.most is None:
+            assert clocks == self.config.clocks
+        else:
+            assert clocks <= self.most, "more was done for a job that was to stop"
         total = self.value(clocks)
         for store in self.stores.values():
             assert store.read(clocks, exact=True)["w"].item() == total
@@ -339,8 +357,9 @@ class ControllerMachine(World, RuleBasedStateMachine):
         assert lost == 0
         counted = sum(self.gathered.summary["micro_tasks_done"].values())
         assert counted == clocks * partitions, "each micro-task counts once, whatever died in between"
-        self.feed(ModelSaved({"lost_micro_tasks": lost, "stopped": None}, self.now_s))
-        assert self.controller.state == "finished"
+        stopped = None if self.most is None else "enough"
+        self.feed(ModelSaved({"lost_micro_tasks": lost, "stopped": stopped}, self.now_s))
+        assert self.controller.state == ("finished" if stopped is None else "stopped")
 
     def join_for_good(self) -> None:
         self.names += 1

@@ -144,12 +144,17 @@ class World:
         return sum(1.0 + p + 100 * c for c in range(1, clock + 1) for p in range(self.config.n_partitions))
 
     def lose(self, node: ModelNode) -> None:
-        """The process of a node is gone with all that it had."""
+        """The process of a node is gone with all that it had; if it was said to be drained, that is nobody's loss."""
         node.alive = False
+        drained = node.name in {known.name for known in self.controller.members.in_state("drained")}
+        before = len(self.controller.rollbacks), set(self.completed)
         for shard in [shard for shard, address in self.served_at.items() if address == node.address]:
             del self.stores[shard], self.served_at[shard]
         self.copies = {key: state for key, state in self.copies.items() if key[0] != node.address}
         self.feed(NodeLost(node.address, "killed", self.now_s))
+        assert not drained or before == (len(self.controller.rollbacks), self.completed), (
+            "an acknowledged update is lost"
+        )
 
     def check_dispatch(self, order: Dispatch, node: ModelNode) -> None:
         """Check that the node may do it, that it is due, and that nobody has done it; note its attempts."""
