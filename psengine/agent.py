@@ -50,7 +50,7 @@ from psengine.servers import ShardServer
 from psengine.sharding import Sharding
 from psengine.store import ShardState, StaleReadError
 from psengine.traffic import arrays_bytes, state_bytes
-from psengine.transport import Transport, Unreachable, call_again
+from psengine.transport import Transport, Unreachable, call_again, deadline_s
 from psengine.turns import Turns, turns_for
 
 logger = logging.getLogger(__name__)
@@ -65,6 +65,8 @@ ShardLoader = Callable[[str, int], Arrays]
 _REPORT_DEADLINE_S = 10.0
 _HAND_OVER_DEADLINE_S = 60.0
 _COPY_DEADLINE_S = 60.0
+#: In shards: what has come of a clock that is not common yet travels with a shard.
+_WITH_UPDATES = 4
 _RETRY_S = 0.2
 #: seconds between the tries at reading one partition; after the last one the node says that it cannot
 _READ_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
@@ -173,7 +175,7 @@ class NodeAgent:
         config, app, sharding = self._adopt(order.config)
         if order.kept is not None:
             try:
-                states = await self._kept(order.shards, order.kept)
+                states = await self._kept(sharding, order.shards, order.kept)
             except (Unreachable, KeyError) as error:
                 reason = _line(error)
                 await self._report(ShardsNotOpened(self.node, self.address, order.shards, order.epoch, reason, 0.0))
@@ -190,7 +192,7 @@ class NodeAgent:
                 self.server.restore(shard, order.epoch, rows, config.n_partitions, saved.clock)
         await self._report(ShardsOpened(self.node, self.address, order.shards, order.epoch, 0.0))
 
-    async def _kept(self, shards: Sequence[int], kept: Kept) -> dict[int, ShardState]:
+    async def _kept(self, sharding: Sharding, shards: Sequence[int], kept: Kept) -> dict[int, ShardState]:
         """Return copies of shards: our own, and where there is none, those of their keepers."""
         states = self.copies.get(shards, kept.number)
         places = dict(kept.at)
@@ -199,9 +201,8 @@ class NodeAgent:
             if shard not in states:
                 wanted.setdefault(places[shard], []).append(shard)
         for address, of in wanted.items():
-            answer = await call_again(
-                self.transport, address, "proteus_kept", _COPY_DEADLINE_S, shards=of, number=kept.number
-            )
+            within_s = deadline_s(_COPY_DEADLINE_S, sharding.all_bytes(of))
+            answer = await call_again(self.transport, address, "proteus_kept", within_s, shards=of, number=kept.number)
             sent = {int(shard): state for shard, state in answer["states"].items()}
             self.moved["restore"] += state_bytes(sent.values())
             states |= sent
@@ -228,10 +229,12 @@ class NodeAgent:
         if keeper == self.address:
             self.copies.put(order.number, order.whole, states, keeper=True)
         else:
+            n_bytes = state_bytes(states.values())
+            within_s = deadline_s(_COPY_DEADLINE_S, n_bytes)
             await self.transport.call(
-                keeper, "proteus_keep", _COPY_DEADLINE_S, number=order.number, whole=order.whole, states=states
+                keeper, "proteus_keep", within_s, number=order.number, whole=order.whole, states=states
             )
-            self.moved["copy"] += state_bytes(states.values())
+            self.moved["copy"] += n_bytes
 
     def _use_map(self, order: UpdateShardMap) -> None:
         before = self.client.generation
@@ -246,7 +249,7 @@ class NodeAgent:
             self._runner.drop_ahead()
 
     async def _take(self, order: TakeShards) -> None:
-        config, _, _ = self._adopt(order.config)
+        config, _, sharding = self._adopt(order.config)
         epochs = dict(zip(order.shards, order.served_under, strict=True))
         to: dict[str, Any] = {"to_node": self.node, "to_address": self.address, "epoch": order.epoch}
         to["committed"] = order.committed
@@ -254,8 +257,9 @@ class NodeAgent:
             if order.from_address == self.address:  # taken back: it may be that somebody else was to have them
                 answer = self.server.hand_over(epochs, **to)
             else:
+                within_s = deadline_s(_HAND_OVER_DEADLINE_S, _WITH_UPDATES * sharding.all_bytes(order.shards))
                 answer = await self.transport.call(
-                    order.from_address, "proteus_hand_over", _HAND_OVER_DEADLINE_S, epochs=epochs, **to
+                    order.from_address, "proteus_hand_over", within_s, epochs=epochs, **to
                 )
             error = answer.get("error", "")
         except Unreachable as unreachable:

@@ -27,7 +27,7 @@ from psengine.rows import Array, RowBlock, RowDelta, count, cut, cut_delta, name
 from psengine.servers import ShardServer, shard_arrays
 from psengine.sharding import Arrays, Sharding
 from psengine.sums import Block, Delta, blocks, tree_sum
-from psengine.transport import Transport, Unreachable
+from psengine.transport import Transport, Unreachable, deadline_s
 
 #: (first partition, attempts, sum of the updates) of a block
 BlockSum = tuple[int, tuple[int, ...], Delta]
@@ -36,9 +36,6 @@ Wanted = Mapping[str, RowSet | None]
 
 #: Seconds that a server has to answer, besides the time that the parameters may take.
 _DEADLINE_S = 10.0
-#: Bytes a second, the slowest that they may come: a link of 25 Mbit/s to a server that sixty-four nodes read from at once.
-#: That a server or the way to it is gone is told by the connection, or by a new generation, not by this.
-_SLOWEST = 50_000
 _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
 #: seconds that a map may be under way which says who serves what a server that is gone has handed over
@@ -364,8 +361,8 @@ class ParameterClient:
             if op in _READS:
                 # servers answer in the order of the batches
                 message |= {"turn": self._batch, "reader": self._sender}
-            deadline_s = _DEADLINE_S + n_bytes / _SLOWEST
-            answer = await _retried(lambda: self._transport.call(address, op, deadline_s, **message), tries)
+            within_s = deadline_s(_DEADLINE_S, n_bytes)
+            answer = await _retried(lambda: self._transport.call(address, op, within_s, **message), tries)
         elif op == "proteus_pull_ahead":
             answer = await self._own.pull_ahead(**message)
         else:

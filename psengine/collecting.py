@@ -6,12 +6,12 @@ Whoever asks is on the controller's machine, which serves nothing: all of it com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from psengine.evaluator import by_server
 from psengine.instructions import ShardOwner
-from psengine.sharding import Arrays
-from psengine.transport import Transport, call_again, unpack
+from psengine.sharding import Arrays, Sharding
+from psengine.transport import Transport, call_again, deadline_s, unpack
 
 _DEADLINE_S = 60.0
 
@@ -19,7 +19,9 @@ _DEADLINE_S = 60.0
 Collected = tuple[dict[int, Arrays], list[int]]
 
 
-async def from_servers(transport: Transport, owners: Sequence[ShardOwner], committed: int) -> Collected:
+async def from_servers(
+    transport: Transport, sharding: Sharding, owners: Sequence[ShardOwner], committed: int
+) -> Collected:
     """Return every shard as its server has it at clock `committed`.
 
     Raises
@@ -29,7 +31,9 @@ async def from_servers(transport: Transport, owners: Sequence[ShardOwner], commi
     """
     answers = await asyncio.gather(
         *(
-            call_again(transport, address, "proteus_gather", _DEADLINE_S, epochs=epochs, committed=committed)
+            call_again(
+                transport, address, "proteus_gather", _within_s(sharding, epochs), epochs=epochs, committed=committed
+            )
             for address, epochs in by_server(owners).items()
         )
     )
@@ -43,7 +47,9 @@ async def from_servers(transport: Transport, owners: Sequence[ShardOwner], commi
     return shards, folded
 
 
-async def from_keepers(transport: Transport, keepers: Sequence[ShardOwner], committed: int) -> Collected:
+async def from_keepers(
+    transport: Transport, sharding: Sharding, keepers: Sequence[ShardOwner], committed: int
+) -> Collected:
     """Return every shard as its keeper has it, all of them of clock `committed`; a keeper's epoch is its round of copies.
 
     Raises
@@ -57,7 +63,7 @@ async def from_keepers(transport: Transport, keepers: Sequence[ShardOwner], comm
     number = keepers[0].epoch
     answers = await asyncio.gather(
         *(
-            call_again(transport, address, "proteus_kept", _DEADLINE_S, shards=shards, number=number)
+            call_again(transport, address, "proteus_kept", _within_s(sharding, shards), shards=shards, number=number)
             for address, shards in by_keeper.items()
         )
     )
@@ -65,3 +71,7 @@ async def from_keepers(transport: Transport, keepers: Sequence[ShardOwner], comm
     if len(states) < len(keepers) or any(state.clock != committed for state in states.values()):
         raise RuntimeError("the keepers have gone on to a later clock")
     return {shard: dict(state.arrays) for shard, state in states.items()}, [s.folded for s in states.values()]
+
+
+def _within_s(sharding: Sharding, shards: Iterable[int]) -> float:
+    return deadline_s(_DEADLINE_S, sharding.all_bytes(shards))

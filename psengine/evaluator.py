@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from psengine.apps.base import resolve
 from psengine.instructions import Evaluate, ShardOwner
 from psengine.model import JobConfig
 from psengine.sharding import Arrays, Sharding
-from psengine.transport import Transport
+from psengine.transport import Transport, deadline_s
 
 logger = logging.getLogger(__name__)
 
@@ -85,9 +85,14 @@ class Evaluator:
             return await asyncio.to_thread(held_against)
 
     async def _marked(self, order: Evaluate) -> dict[int, Arrays]:
+        sharding = sharding_of(order.config)
+
+        def within_s(shards: Iterable[int]) -> float:
+            return deadline_s(_GATHER_DEADLINE_S, sharding.all_bytes(shards))
+
         answers = await asyncio.gather(
             *(
-                self._transport.call(address, "proteus_marked", _GATHER_DEADLINE_S, epochs=epochs, clock=order.clock)
+                self._transport.call(address, "proteus_marked", within_s(epochs), epochs=epochs, clock=order.clock)
                 for address, epochs in by_server(order.owners).items()
             )
         )
@@ -107,10 +112,14 @@ def by_server(owners: Sequence[ShardOwner]) -> dict[str, dict[int, int]]:
     return servers
 
 
+def sharding_of(config: JobConfig) -> Sharding:
+    """Return how a job's tables are cut."""
+    return Sharding(resolve(config.app, config.app_params).tables(), config.n_shards)
+
+
 def whole_tables(config: JobConfig, shards: Mapping[int, Arrays]) -> Arrays:
     """Return whole tables of all shards of a job."""
-    app = resolve(config.app, config.app_params)
-    return Sharding(app.tables(), config.n_shards).join([shards[shard] for shard in range(config.n_shards)])
+    return sharding_of(config).join([shards[shard] for shard in range(config.n_shards)])
 
 
 def _finite(value: Any) -> float | None:

@@ -5,7 +5,7 @@ Growth and shrinkage re-assign shards to nodes and never re-shard. Source: Prote
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,10 @@ class Sharding:
         """Return how much the rows of all tables in `shard` are."""
         ranges = ((table, *self.rows(shard, table)) for table in self.tables)
         return sum((high - low) * table.n_cols * np.dtype(table.dtype).itemsize for table, low, high in ranges)
+
+    def all_bytes(self, shards: Iterable[int]) -> int:
+        """Return how much the rows of all tables in several shards are."""
+        return sum(self.nbytes(shard) for shard in shards)
 
     def cut(self, arrays: Mapping[str, NDArray[np.generic]], shard: int) -> Arrays:
         """Return views of the rows of `arrays` (whole tables) that lie in `shard`."""

@@ -23,7 +23,7 @@ from psengine.cancelling import cancel_all
 from psengine.checkpointing import Checkpoint
 from psengine.collecting import from_keepers, from_servers
 from psengine.controller import ENDED, Controller
-from psengine.evaluator import ApplicationRaised, Evaluator, whole_tables
+from psengine.evaluator import ApplicationRaised, Evaluator, sharding_of, whole_tables
 from psengine.events import (
     BytesMoved,
     CheckpointFailed,
@@ -352,7 +352,7 @@ class ControllerShell:
 
     async def _collect(self, order: GatherModel) -> ModelSaved | EffectsMissing:
         config = order.config
-        shards, folded = await from_servers(self._transport, order.owners, order.committed)
+        shards, folded = await from_servers(self._transport, sharding_of(config), order.owners, order.committed)
         if lost := lost_effects(folded, order.committed, config.n_partitions):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
         self._count("model", shards)
@@ -383,7 +383,7 @@ class ControllerShell:
         """Write a checkpoint; the workers go on meanwhile."""
         try:
             collect = from_keepers if order.from_keepers else from_servers
-            shards, folded = await collect(self._transport, order.owners, order.committed)
+            shards, folded = await collect(self._transport, sharding_of(order.config), order.owners, order.committed)
             if lost := lost_effects(folded, order.committed, order.config.n_partitions):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
             self._count("checkpoint", shards)

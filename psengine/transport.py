@@ -31,6 +31,9 @@ from distributed.protocol.serialize import (
 
 #: seconds before a call is made again
 AGAIN_S = 0.2
+#: Bytes a second, the slowest that parameters may come: a link of 25 Mbit/s to a server that sixty-four nodes read from at once.
+#: That a server or the way to it is gone is told by the connection, or by a new generation, not by this.
+_SLOWEST = 50_000
 #: Option and value: bytes that the system takes before it has sent those before.
 _NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _UNSENT_BYTES = 1 << 17
@@ -42,6 +45,11 @@ class Unreachable(Exception):
     def __init__(self, address: str, op: str, cause: BaseException) -> None:
         super().__init__(f"{address} did not answer {op}: {type(cause).__name__}: {cause}")
         self.address = address
+
+
+def deadline_s(least_s: float, n_bytes: int) -> float:
+    """Return the seconds that a call has which takes `least_s` without its parameters, and of these may move `n_bytes`."""
+    return least_s + n_bytes / _SLOWEST
 
 
 class Transport(Protocol):
