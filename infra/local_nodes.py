@@ -105,6 +105,11 @@ class LocalNodes:
             child.tell()
             self._leaving[name] = child
 
+    @property
+    def running(self) -> frozenset[str]:
+        """The nodes that were started, and were not told to end."""
+        return frozenset(self._children)
+
     def ended(self) -> dict[str, str]:
         """Return those that have ended by themselves, each with the end of its log; each is told once."""
         names = [name for name, child in self._children.items() if child.ended]

@@ -527,7 +527,11 @@ class Controller:
             return [] if self.shards.moving else self._gather(now_s)
         self.state = "running" if working else "waiting"
         aside = self.members.set_aside
-        self.reason = "" if working else f"no node is left to work{aside and f' ({aside})'}; goes on when one joins"
+        self.reason = (
+            self.progress.trouble
+            if working
+            else f"no node is left to work{aside and f' ({aside})'}; goes on when one joins"
+        )
         return [
             *dispatcher.orders(self.members.placement, ready, limits.limit, self.shards.version, self.shards.generation)
         ]
@@ -555,6 +559,7 @@ class Controller:
             return []
         if event.fatal:
             return self._fail(f"partition {current[0]}, clock {event.clock}, on node {event.node}: {event.error}")
+        self.progress.failed(event.node, event.clock, event.error)
         self.members.settle(self._busy)
         return []
 

@@ -10,6 +10,9 @@ from typing import Any
 from psengine.model import TaskStats
 from psengine.nodes import NodeRecord
 
+#: So many batches of one clock have failed before that is told.
+_TROUBLE = 3
+
 
 def losses_of(summary: Mapping[str, Any]) -> list[tuple[int, float]]:
     """Return clocks and losses as a saved summary holds them; one that was not finite was written as null."""
@@ -34,6 +37,9 @@ class Progress:
         self.longest_s: float | None = None
         #: when the training began (earlier by what a checkpoint had lasted); None before
         self.started_s: float | None = None
+        #: what keeps the clock under way from ending, where batches fail again and again; "" otherwise
+        self.trouble = ""
+        self._failures = 0
         self._seconds_before = 0.0
         self._last_common_s = 0.0
         #: (kernel seconds, completions by tier) of the clocks that became common in this process
@@ -73,9 +79,21 @@ class Progress:
             kernels = self._kernels.setdefault(clock, {})
             kernels[node.name] = kernels.get(node.name, 0.0) + stats.kernel_s / node.threads
 
+    def failed(self, node: str, clock: int, error: str) -> None:
+        """Note that a batch is to be done again; once is nothing to speak of."""
+        self._failures += 1
+        if self._failures >= _TROUBLE:
+            self.trouble = (
+                f"clock {clock} does not end: {self._failures} batches have failed, the last one on {node}: {error}"
+            )
+
+    def _forget_failures(self) -> None:
+        self._failures, self.trouble = 0, ""
+
     def close(self, clocks: Iterable[int], now_s: float, stage: int) -> None:
         """Note that `clocks` have become common, in `stage`."""
         for clock in clocks:
+            self._forget_failures()
             parts = self._stats.pop(clock)
             examples = sum(parts[p][1] for p in sorted(parts))
             loss = sum(parts[p][0] for p in sorted(parts))
@@ -92,6 +110,7 @@ class Progress:
     def roll_back(self, clock: int) -> None:
         """Forget the clocks after `clock`: they are done again. What they took is part of the next one's seconds."""
         later = sum(1 for of, _ in self.losses if of > clock)
+        self._forget_failures()
         self._stats.clear()
         self._tiers.clear()
         self._kernels.clear()

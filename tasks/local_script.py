@@ -2,7 +2,8 @@
 
 The job is held at the clock of the next event until the event is there, so that what happens at a clock happens at that
 clock, however fast the clocks are. A kill then strikes into the work of the next clock: the node is stopped, the clock
-begun, the node killed, so that what it was given is done again elsewhere. Nobody waits for a newcomer to load.
+begun, the node killed, so that what it was given is done again elsewhere. Nobody waits for a newcomer to load; but who is
+to be told something is waited for until he has joined.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,9 @@ from infra.local_nodes import LocalNodes
 from infra.node_script import NodeEvent, read_script
 
 __all__ = ["NodeEvent", "Script", "read_script_file"]
+
+#: what only a node that has joined can be told
+_TOLD = ("notice", "drain")
 
 
 def read_script_file(path: Path | None, tiers: Mapping[str, str], clocks: int | None) -> tuple[NodeEvent, ...]:
@@ -61,11 +65,15 @@ class Script:
         if not self.to_come or status["elapsed_s"] is None:
             return []
         clock, elapsed_s = int(status["clock"]), float(status["elapsed_s"])
+        there = {node["name"] for node in status["nodes"] if not node["gone"]}
+        coming = set(nodes.running) - there
         due: list[NodeEvent] = []
         for event in self.to_come:
-            if not event.due(clock, elapsed_s):
+            if not event.due(clock, elapsed_s) or (event.action in _TOLD and event.node in coming):
                 break
             due.append(event)
+            if event.action == "join":
+                coming.add(event.node)
         if not due:
             return []
         joining = {event.node for event in due if event.action == "join"}

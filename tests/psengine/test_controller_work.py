@@ -29,3 +29,19 @@ def test_work_that_failed_waits_for_the_next_tick() -> None:
     assert [(t.partition, t.attempt) for t in again.tasks] == [(1, 2)]
     controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 2),), "ValueError: labels", True, 0.3))
     assert (controller.state, controller.reason) == ("failed", "partition 1, clock 1, on node r: ValueError: labels")
+
+
+def test_a_clock_that_does_not_end_says_why() -> None:
+    controller, dispatch = started(JobConfig("stuck", n_partitions=2, n_shards=1, clocks=9))
+    (dispatch,) = controller.handle(done(dispatch, 0.1))
+    for tries in (1, 2, 3):
+        assert controller.reason == "", "what passes is not spoken of"
+        tasks = tuple((task.partition, task.attempt) for task in dispatch.tasks)
+        controller.handle(BatchFailed("r", "tcp://r", 2, tasks, "tcp://s did not answer", False, 0.1 + tries))
+        (dispatch,) = controller.handle(TickDue(0.4 + tries))
+    assert controller.state == "running"
+    assert describe(controller, 0, 4.0)["reason"] == (
+        "clock 2 does not end: 3 batches have failed, the last one on r: tcp://s did not answer"
+    )
+    controller.handle(done(dispatch, 5.0))
+    assert controller.reason == ""
