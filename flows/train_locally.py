@@ -1,7 +1,7 @@
 """The engine alone on this machine: one job on local nodes, from its options to its figures."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from tasks.explain import subject
 from tasks.failures import InputError, JobFailed, ProteusError
 from tasks.local_books import Books
 from tasks.local_checks import check_can_draw, check_dashboard, check_directory
-from tasks.local_script import Script, read_script_file
+from tasks.local_script import NodeEvent, Script, read_script_file
 from tasks.local_training import LocalJob, LocalTraining, figures_of, open_store
 from tasks.local_world import SystemClock, own_directory
 from tasks.spec import Training
@@ -102,6 +102,8 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
             training = LocalTraining(directory, blobs, job, books, script, options.dashboard)
             with training, _pausing(training, books, job, directory, interrupts):
                 show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")
+                for hint in hints(job, events):
+                    show.say(hint)
                 training.prepare()
                 with books.beginning(wanted):
                     clock = training.start()
@@ -122,6 +124,23 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
         show.say(f"report: {options.report}")
     show.say(f"model: {figures['model']}")
     return figures
+
+
+def hints(job: LocalJob, events: Sequence[NodeEvent]) -> list[str]:
+    """Return a line for each option that leaves nodes without something to do."""
+    coming = {event.node for event in events if event.action == "join"} - set(job.tiers)
+    transient = len(coming) + sum(tier == "transient" for tier in job.tiers.values())
+    lanes = job.threads * (len(coming) + len(job.tiers))
+    servers, lines = (transient + 1) // 2, []
+    if job.training.partitions < lanes:
+        lines.append(
+            f"--partitions {job.training.partitions}: fewer than the {lanes} micro-tasks that the nodes can run at a time"
+        )
+    if job.training.shards < servers and job.training.stage != 1:
+        lines.append(
+            f"--shards {job.training.shards}: no more nodes can serve; half of the transient ones are {servers}"
+        )
+    return lines
 
 
 def _follow(training: LocalTraining, job_id: str, show: Display[Moment], interrupts: Interrupts) -> dict[str, Any]:
