@@ -17,6 +17,8 @@ from infra.local_nodes import LocalNodes
 from infra.models import MODEL
 from psengine.model import JobConfig
 
+#: What elasticity costs is told beside.
+BARE = "the same kernels in a bare loop, two threads"
 #: One thread each.
 NODES = (("r1", "reliable"), ("t1", "transient"))
 Arrays = Mapping[str, NDArray[Any]]
