@@ -11,7 +11,8 @@ from __future__ import annotations
 
 #: Seconds for which another one is waited for, and for which the first one waits at most.
 _APART_S, _TOGETHER_S = 0.5, 3.0
-#: Seconds for which shards stay where they are, as long as nodes load that will be there to serve them.
+#: Seconds for which shards stay where they are, as long as nodes load that will be there to serve them; after that those
+#: who have loaded by then, and who do so soon after them, are the next to serve.
 _LOADS_S = 20.0
 
 
@@ -22,6 +23,8 @@ class Arrivals:
         self._first_s: float | None = None
         self._last_s = 0.0
         self._planned_s: float | None = None
+        #: When the first and the last one had loaded of those who were not waited for.
+        self._loaded_s: tuple[float, float] | None = None
 
     def add(self, now_s: float) -> None:
         """Take one more."""
@@ -35,10 +38,19 @@ class Arrivals:
         self._first_s, self._planned_s = None, now_s
         return True
 
+    def loaded(self, now_s: float) -> None:
+        """Note that one of them is there."""
+        if self._planned_s is not None and now_s >= self._planned_s + _LOADS_S:
+            self._loaded_s = now_s if self._loaded_s is None else self._loaded_s[0], now_s
+
     def may_serve_soon(self, now_s: float, loading: bool) -> bool:
         """Return whether others will be there soon, so that shards stay where they are; `loading`: some nodes load."""
         if self._first_s is not None:
             return True
         if not loading:
-            self._planned_s = None
-        return self._planned_s is not None and now_s < self._planned_s + _LOADS_S
+            self._planned_s = self._loaded_s = None
+        if self._planned_s is not None and now_s < self._planned_s + _LOADS_S:
+            return True
+        if self._loaded_s is not None and now_s >= min(self._loaded_s[1] + _TOGETHER_S, self._loaded_s[0] + _LOADS_S):
+            self._loaded_s = None
+        return self._loaded_s is not None

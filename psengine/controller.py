@@ -389,6 +389,7 @@ class Controller:
         node.holds |= frozenset(event.partitions)
         if node.state == "joining":
             node.state = "ready"
+            self._arrivals.loaded(event.now_s)
         return self._go_on(event.now_s)
 
     def _on_unfit(self, event: events.NodeUnfit) -> list[Instruction]:

@@ -46,7 +46,7 @@ from psengine.events import (
     TickDue,
 )
 from psengine.heartbeats import Heartbeats
-from psengine.instructions import Evaluate, GatherModel, Instruction, SaveCheckpoint
+from psengine.instructions import Evaluate, GatherModel, Instruction, LoadPartitions, SaveCheckpoint
 from psengine.links import End, Links
 from psengine.microtasks import lost_effects
 from psengine.model import JobConfig, JobError, Tier
@@ -59,6 +59,7 @@ from psengine.story import Entry
 from psengine.storybook import KeepPage, Storybook
 from psengine.traffic import CONTROLLER, arrays_bytes
 from psengine.transport import DaskTransport, Transport, unpack
+from psengine.words import runs
 
 logger = logging.getLogger(__name__)
 
@@ -301,6 +302,8 @@ class ControllerShell:
         instructions = self.controller.handle(event)
         # Before anything of it is carried out.
         said = [f"layout: {'; '.join(change)}" for change in self.controller.tiers.changes[changes:]]
+        if loads := [order for order in instructions if isinstance(order, LoadPartitions)]:
+            said.append(f"partitions: {'; '.join(f'{load.node} loads {runs(load.partitions)}' for load in loads)}")
         after = self.controller.state, self.controller.reason
         if after != before:
             said.append(f"job is {after[0]}{after[1] and f': {after[1]}'}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from psengine.arrivals import Arrivals
 from psengine.events import NodeJoined, NodeReady, NoticeReceived, ShardsNotTaken, ShardsTaken, TickDue
 from psengine.instructions import BackUp, Instruction, LoadPartitions, TakeShards
@@ -56,6 +58,24 @@ def test_fifteen_who_join_one_after_the_other_are_one_plan() -> None:
     assert not [o for o in orders if isinstance(o, LoadPartitions)]
     assert len(controller.tiers.changes) == changes + 1, "one change of the layout, and none on the way"
     assert [o.node for o in orders if isinstance(o, BackUp)] == ["r"]
+    controller.validate()
+
+
+@pytest.mark.parametrize(("apart_s", "most"), [(0.5, 1), (2.0, 2), (10.0, 15)])
+def test_those_who_load_for_long_serve_together_as_far_as_they_come_together(apart_s: float, most: int) -> None:
+    names = [f"t{i}" for i in range(15)]
+    controller, _ = started(JobConfig("slow", n_partitions=64, n_shards=12, clocks=99))
+    for name in names:
+        controller.handle(NodeJoined(name, f"tcp://{name}", "transient", 1, 1.0))
+    loads = [o for o in controller.handle(TickDue(2.2)) if isinstance(o, LoadPartitions)]
+    changes, now_s = len(controller.tiers.changes), 30.0
+    for load in loads:
+        controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, now_s))
+        for _ in range(round(apart_s / 0.25)):
+            now_s += 0.25
+            controller.handle(TickDue(now_s))
+    assert 1 <= len(controller.tiers.changes) - changes <= most
+    assert {owner for owner in controller.tiers.layout.owners} <= set(names) if controller.tiers.layout else False
     controller.validate()
 
 

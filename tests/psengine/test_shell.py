@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from infra.blobs import Blobs
 from infra.checkpoints import find_checkpoint, save_checkpoint
@@ -107,8 +108,10 @@ class Nodes:
         self.gathers = 0
         self.opened_at: str | None = None
         self.server = ShardServer()
+        self.asked: list[str] = []
 
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
+        self.asked.append(op)
         await asyncio.sleep(0)
         if op == "proteus_gather":
             self.gathers += 1
@@ -303,6 +306,22 @@ def test_a_drain_answers_with_names() -> None:
         await shell.start(job(clocks=10**6).to_dict())
         await until(shell, "running")
         assert await shell.drain(["t", "r", "x"], 5.0) == {"draining": ["t"], "refused": ["r", "x"]}
+
+    story(body, Store())
+
+
+def test_a_plan_is_told_before_it_is_carried_out(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        shell._on_joined("r", NODE, "reliable", 1)
+        shell._on_joined("t", OTHER, "transient", 1)
+        with caplog.at_level("INFO", "psengine.shell"):
+            await shell.start(job(clocks=10**6, stage=2).to_dict())
+        # Nobody has been sent anything yet: orders are delivered when this has returned.
+        assert nodes.asked == []
+        assert "partitions: r loads 0; t loads 1" in caplog.messages
+        with caplog.at_level("INFO", "psengine.shell"):
+            await until(shell, "running")
+        assert any(line.startswith("layout: stage 1 -> 2: 1 server(s), 1 keeper(s)") for line in caplog.messages)
 
     story(body, Store())
 

@@ -1,0 +1,45 @@
+"""Checkpoints take nothing from those who serve and work: in stages 2 and 3 they are read from the keepers' copies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tests.psengine.test_wires import CLOCKS, LIMIT_S, check, ended, job
+from tests.support.virtual_time import run_virtual
+from tests.support.wired_cluster import WiredCluster
+from tests.support.wires import Trouble
+
+
+@pytest.mark.parametrize(("stage", "asked"), [(2, "proteus_kept"), (3, "proteus_kept"), (1, "proteus_gather")])
+def test_a_checkpoint_asks_keepers_where_there_are_any(stage: int, asked: str) -> None:
+    cluster = WiredCluster(0, Trouble())
+    #: {(op, tier of whoever answers)} of what the controller asks for while clocks go by
+    seen: Counter[tuple[str, str]] = Counter()
+
+    def watch(moment: str, op: str, asks: str, answers: str) -> None:
+        book = cluster.shell.controller.book
+        if moment == "asked" and op in ("proteus_gather", "proteus_kept") and book is not None and book.common < CLOCKS:
+            tier = next(node.name for node in cluster.nodes.values() if node.address == answers)[0]
+            seen[op, tier] += 1
+
+    async def story() -> None:
+        cluster.open()
+        cluster.wires.watch = watch
+        try:
+            cluster.start("r1", "reliable")
+            for name in ("t1", "t2", "t3", "t4"):
+                cluster.start(name)
+            await cluster.shell.start(job("Descent", stage=stage, checkpoint_s=0.1).to_dict())
+            while cluster.shell.controller.book is None or cluster.shell.controller.book.common < CLOCKS // 2:
+                await asyncio.sleep(0.001)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    check(cluster, "Descent")
+    assert cluster.shell.controller.checkpoints.clock > 0
+    assert set(seen) == {(asked, "r")}
