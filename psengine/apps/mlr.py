@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import Work
+from psengine.apps.base import RowSet, Work
 from psengine.apps.sparse import Csr, inputs
 from psengine.apps.values import check_above, check_from, check_whole
 from psengine.model import TableSpec
@@ -25,14 +25,24 @@ F32 = NDArray[np.float32]
 
 #: rows of the features that exist at one time; small enough for the cache, large enough for BLAS
 _BLOCK = 512
+#: A partition of compressed rows reads and writes only the weights of the columns that it has, if they are less than this share.
+_FEW = 0.5
 
 
 @dataclass(frozen=True)
 class MlrData:
-    """One partition: inputs (n, n_inputs) float32, dense or compressed rows, and labels (n,) int64."""
+    """One partition: inputs (n, n_inputs) float32, dense or compressed rows, and labels (n,) int64.
+
+    Attributes
+    ----------
+    rows : int64 or None
+        The rows of `weights` that it has to do with, in ascending order, the constant's last; the columns of `x` are then
+        those of these rows. None: all of them.
+    """
 
     x: F32 | Csr
     y: NDArray[np.int64]
+    rows: NDArray[np.int64] | None = None
 
 
 class MultinomialLogisticRegression:
@@ -109,6 +119,22 @@ class MultinomialLogisticRegression:
 
     def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> MlrData:
         """Return inputs and labels; raise ValueError that names what does not fit."""
+        data = self._checked(arrays)
+        if isinstance(data.x, Csr):
+            import psengine.apps.sparse_kernels  # noqa: F401 - compiled here, and not under a clock
+
+            if not (self.features or self.l2):  # the penalty is on all weights
+                columns = np.unique(data.x.indices).astype(np.int64)
+                if len(columns) < _FEW * self.n_inputs:
+                    return MlrData(data.x.of(columns), data.y, np.append(columns, self.n_inputs))
+        return data
+
+    def rows(self, data: MlrData, clock: int) -> dict[str, RowSet]:
+        """Return the rows of `weights` that a partition reads and writes, where that is not all."""
+        del clock
+        return {} if data.rows is None else {"weights": data.rows}
+
+    def _checked(self, arrays: Mapping[str, NDArray[np.generic]]) -> MlrData:
         x = inputs(arrays)
         if "y" not in arrays:
             raise ValueError(f"the partition has no array 'y', only {sorted(arrays)}")
@@ -117,8 +143,6 @@ class MultinomialLogisticRegression:
             raise ValueError(f"x {x.shape} and y {y.shape}: wanted (n, {self.n_inputs}) and (n,)")
         if len(y) and (y.min() < 0 or y.max() >= self.n_classes):
             raise ValueError(f"labels from {y.min()} to {y.max()}: wanted 0 to {self.n_classes - 1}")
-        if isinstance(x, Csr):
-            import psengine.apps.sparse_kernels  # noqa: F401 - compiled here, and not under a clock
         return MlrData(x, y)
 
     def run(self, data: MlrData, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
@@ -161,7 +185,7 @@ class MultinomialLogisticRegression:
         self, params: Mapping[str, NDArray[np.generic]], heldout: Mapping[str, NDArray[np.generic]]
     ) -> dict[str, float]:
         """Return `accuracy` and mean cross-entropy `loss`."""
-        data = self.prepare(heldout)
+        data = self._checked(heldout)
         log_p = self._log_p(data.x, params["weights"])
         return {
             "accuracy": float((log_p.argmax(axis=1) == data.y).mean()),

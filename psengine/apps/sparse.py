@@ -51,6 +51,11 @@ class Csr:
         entries = np.arange(indptr[-1]) + np.repeat(self.indptr[rows] - indptr[:-1], lengths)
         return Csr(self.data[entries], self.indices[entries], indptr, self.n_cols)
 
+    def of(self, columns: NDArray[np.int64]) -> Csr:
+        """Return the matrix of these columns alone, which are all that have entries, in ascending order."""
+        there = np.searchsorted(columns, self.indices).astype(np.int32)
+        return Csr(self.data, there, self.indptr, len(columns))
+
     def dense(self) -> F32:
         """Return the same matrix with its zeros."""
         x = np.zeros(self.shape, np.float32)

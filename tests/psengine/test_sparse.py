@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psengine.apps import mlr
+from psengine.apps.alone import initial, train_alone
 from psengine.apps.mlr import MultinomialLogisticRegression
 from psengine.apps.sparse import Csr, dense_inputs
 
@@ -88,3 +90,35 @@ def test_a_partition_that_a_kernel_could_not_trust_is_refused(change: dict[str, 
     app().prepare(arrays)
     with pytest.raises(ValueError, match=message):
         app().prepare({name: array for name, array in (arrays | change).items() if array is not None})
+
+
+@pytest.mark.parametrize("batch", [0, 50])
+def test_a_partition_of_few_columns_reads_and_writes_their_weights_alone(
+    monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """The model is, bit for bit, that of partitions that read and write all."""
+    of, x, y = app(l2=0.0, batch=batch, step=2.0), matrix(), labels()
+    x[:600, 40:], x[600:, :70] = 0, 0
+    raw = [{**sparse(x[part]).arrays(), "y": y[part]} for part in (slice(0, 600), slice(600, None))]
+
+    def trained() -> Any:
+        parts = [of.prepare(arrays) for arrays in raw]
+        return parts, train_alone(of, parts, initial(of, 0), 5)["weights"]
+
+    parts, weights = trained()
+    assert [of.rows(part, 1)["weights"].tolist() for part in parts] == [[*range(40), 90], [*range(70, 91)]]
+    assert [part.x.shape for part in parts] == [(600, 40), (700, 20)]
+    said = of.evaluate({"weights": weights}, {**sparse(x).arrays(), "y": y})
+    assert said["accuracy"] > 0.3
+    monkeypatch.setattr(mlr, "_FEW", 0.0)
+    parts, whole = trained()
+    assert [of.rows(part, 1) for part in parts] == [{}, {}]
+    assert weights.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("more", [{"l2": 0.1}, {"l2": 0.0, "features": 8}])
+def test_a_penalty_is_on_all_weights_and_features_are_of_all_inputs(more: dict[str, Any]) -> None:
+    x = matrix()
+    x[:, 10:] = 0
+    part = app(**more).prepare({**sparse(x).arrays(), "y": labels()})
+    assert app(**more).rows(part, 1) == {}
