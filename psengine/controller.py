@@ -211,7 +211,8 @@ class Controller:
         """Return how long the process at `address` may be silent before it is taken for lost."""
         node = self.members.at(address)
         at_work = node is not None and self.book is not None and self.book.running_on(node.name) > 0
-        return patience_s(at_work, self.progress.longest_s)
+        loads = node is not None and node.loads  # nobody knows how long an application takes to prepare its data
+        return max(patience_s(at_work, self.progress.longest_s), patience_s(loads, None))
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant of the module docstring does not hold."""

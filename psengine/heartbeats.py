@@ -5,6 +5,7 @@
 | is silent for `SILENCE_S` and was given nothing to do | it is taken for lost |
 | works, and micro-tasks take long | it is given three times what the longest one took: a kernel may keep its process from everything else |
 | works, and nobody knows yet how long micro-tasks take | it is given three times the bound |
+| loads partitions | as much, for the same reason |
 
 Only time counts in which the controller itself looked: one whose own process stood still has heard nothing, and takes nobody
 for lost for that.

@@ -38,6 +38,11 @@ class NodeRecord:
     error: str = ""
 
     @property
+    def loads(self) -> bool:
+        """Whether there is something that it was told to load, and has not said that it holds."""
+        return self.wanted is not None and not self.wanted <= self.holds
+
+    @property
     def seat(self) -> Seat:
         """The node as the plan sees it."""
         return Seat(self.name, self.threads, self.holds)

@@ -1,8 +1,9 @@
 """What runs, what is told of it, and what happens to work that failed."""
 
 from infra.cluster import NO_LOSSES
-from psengine.events import BatchDone, BatchFailed, NoticeReceived, TickDue
-from psengine.instructions import Dispatch
+from psengine.events import BatchDone, BatchFailed, NodeJoined, NodeReady, NoticeReceived, TickDue
+from psengine.heartbeats import SILENCE_S
+from psengine.instructions import Dispatch, LoadPartitions
 from psengine.model import JobConfig, TaskStats
 from psengine.status import describe
 from tests.support.controller import done, started
@@ -45,3 +46,16 @@ def test_a_clock_that_does_not_end_says_why() -> None:
     )
     controller.handle(done(dispatch, 5.0))
     assert controller.reason == ""
+
+
+def test_who_loads_may_be_silent_for_longer() -> None:
+    """Code of an application that prepares a partition may keep its process from everything else."""
+    controller, dispatch = started(JobConfig("slow", n_partitions=2, n_shards=1, clocks=9))
+    controller.handle(done(dispatch, 0.1))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 1.0))
+    assert controller.patience_s("tcp://t") == SILENCE_S
+    (load,) = [o for o in controller.handle(TickDue(5.0)) if isinstance(o, LoadPartitions)]
+    assert controller.patience_s("tcp://t") == 3 * SILENCE_S
+    controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 6.0))
+    assert controller.patience_s("tcp://t") == SILENCE_S
+    assert controller.patience_s("tcp://nobody") == SILENCE_S
