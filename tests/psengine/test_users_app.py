@@ -1,6 +1,7 @@
 """A user's application on real nodes: its code travels as a file or a wheel, and nobody works with other code."""
 
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from infra.blobs import JobPaths
 from infra.code import ship_code
 from infra.code_files import read_code
 from infra.errors import InputError
+from psengine.apps.alone import initial, train_alone
 from psengine.model import JobConfig
 from tests.support.engine import LocalCluster, write_data
 from tests.support.wheels import write_wheel
@@ -68,6 +71,13 @@ def test_what_the_pages_show_is_what_runs(tmp_path: Path) -> None:
     (svm,) = re.findall(r"```python\n(# my_svm\.py.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (tmp_path / "my_svm.py").write_text(svm)
     assert read_code("my_svm:LinearSvm", str(tmp_path / "my_svm.py")).name == "my_svm.py"
+    made = runpy.run_path(str(tmp_path / "my_svm.py"))
+    x, y = load_digits(return_X_y=True)
+    x, rows = (x / 16.0).astype(np.float32), np.random.default_rng(0).permutation(len(y))
+    held, *parts = ({"x": x[some], "y": y[some]} for some in np.array_split(rows, 5))
+    app = made["LinearSvm"](64, 10, sum(len(part["y"]) for part in parts))
+    tables = train_alone(app, [app.prepare(part) for part in parts], initial(app, 0), 100)
+    assert app.evaluate(tables, held)["accuracy"] > 0.9
 
 
 def as_file(directory: Path) -> tuple[str, Path]:
