@@ -4,6 +4,7 @@ Both are read as one array of whole numbers and the lines that they stand on, wi
 something is wrong are the lines gone through for the first that is.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +51,7 @@ def read_bags(source: str, data: bytes) -> Bags:
     data = data.removeprefix(BYTE_ORDER_MARK)
     if not data.strip():
         raise InputError(f"{source}: is empty; give word counts, LDA-C or UCI bag of words")
-    first = data.split(b"\n", 1)[0].split()
-    uci = len(first) == 1 and first[0].isdigit() and int(first[0]) > 0
+    uci = _is_uci(data)
     found = _numbers(data)
     bags = None if found is None else (_uci(*found[:2]) if uci else _ldac(*found))
     if bags is None:
@@ -61,6 +61,24 @@ def read_bags(source: str, data: bytes) -> Bags:
     if not len(bags.count):
         raise InputError(f"{source}: has no words; give documents that have some")
     return bags
+
+
+def first_word_from(data: bytes, least: int) -> str | None:
+    """Return where the first word stands whose id, counted from 0, is `least` or more, of a content that was read."""
+    data = data.removeprefix(BYTE_ORDER_MARK)
+    uci = _is_uci(data)
+    lines = [(number, re.findall(rb"\d+", line)) for number, line in enumerate(data.split(b"\n"), start=1)]
+    lines = [(number, found) for number, found in lines if found]
+    for number, found in lines[3:] if uci else lines:
+        for word in map(int, found[1::2]):  # docID wordID count, or M term:count …
+            if word - uci >= least:
+                return f"line {number}: {'wordID' if uci else 'term'} is {word}; want {int(uci)} to {least - 1 + uci}"
+    return None
+
+
+def _is_uci(data: bytes) -> bool:
+    first = data.split(b"\n", 1)[0].split()
+    return len(first) == 1 and first[0].isdigit() and int(first[0]) > 0
 
 
 def _numbers(data: bytes) -> tuple[I64, I64, NDArray[np.bool_]] | None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+from numpy.typing import NDArray
 
 from infra.csv_lines import BYTE_ORDER_MARK, breaks, cells, is_number, line_from, line_number, shown
 from infra.errors import InputError
-from infra.examples import Table
+from infra.examples import Table, unlabelled
 
 #: A column of such a name holds the label.
 LABEL_NAMES = ("label", "y", "target", "class")
@@ -23,19 +24,24 @@ _MOST_BLOCK = 2**31 - 2
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the rows begin (byte), how many columns there are, which is the label, and its kind."""
+    """Where the rows begin (byte), how many columns there are, which is the label (None: none), and its kind."""
 
     start: int
     width: int
-    label: int
+    label: int | None
     text: bool
 
 
-def read_csv(source: str, data: bytes, delimiter: str) -> Table:
+def read_csv(source: str, data: bytes, delimiter: str, n_inputs: int | None = None) -> Table:
     """Return the rows of a file with the content `data`; `source` is its name in errors.
 
     A first row with the name of a label column, or without a number, is a header. The label is in the column named `label`,
     `y`, `target` or `class` if there is exactly one such, else in the last.
+
+    Parameters
+    ----------
+    n_inputs : of a model that is to be asked about the rows. So many columns, no more, are inputs without a label, unless
+        a header names one or the last has a text. None: there is a label.
 
     Raises
     ------
@@ -43,7 +49,7 @@ def read_csv(source: str, data: bytes, delimiter: str) -> Table:
         One line with the file and the line in it, counted from 1.
     """
     data = data.removeprefix(BYTE_ORDER_MARK)
-    layout = _layout(source, data, delimiter)
+    layout = _layout(source, data, delimiter, n_inputs)
 
     def place(row: int) -> str:
         return f"line {line_number(data, layout.start, row)}"
@@ -55,13 +61,10 @@ def read_csv(source: str, data: bytes, delimiter: str) -> Table:
             table = _parse(data, layout, delimiter, serial=True)  # it alone counts rows; and it takes the longest line
         except pa.ArrowInvalid as error:
             raise InputError(f"{source}: {_fault(data, layout, str(error))}") from None
+    if layout.label is None:
+        return unlabelled(_inputs(table), place)
     label = table.column(layout.label)
-    batches = table.remove_column(layout.label).to_batches()
-    x = np.empty((table.num_rows, layout.width - 1), np.float32)
-    low = 0
-    for batch in batches:
-        x[low : low + batch.num_rows] = batch.to_tensor(row_major=True).to_numpy()
-        low += batch.num_rows
+    x = _inputs(table.remove_column(layout.label))
     if not layout.text:
         return Table(x, label.to_numpy(), place)
     texts, codes = _coded(label)
@@ -75,7 +78,16 @@ def read_csv(source: str, data: bytes, delimiter: str) -> Table:
     return Table(x, codes, place, tuple(texts))
 
 
-def _layout(source: str, data: bytes, delimiter: str) -> _Layout:
+def _inputs(table: pa.Table) -> NDArray[np.float32]:
+    x = np.empty((table.num_rows, table.num_columns), np.float32)
+    low = 0
+    for batch in table.to_batches():
+        x[low : low + batch.num_rows] = batch.to_tensor(row_major=True).to_numpy()
+        low += batch.num_rows
+    return x
+
+
+def _layout(source: str, data: bytes, delimiter: str, n_inputs: int | None) -> _Layout:
     first = line_from(data, 0)
     if first is None:
         raise InputError(f"{source}: is empty; give a file with one example a line")
@@ -86,17 +98,18 @@ def _layout(source: str, data: bytes, delimiter: str) -> _Layout:
     except csv.Error as error:
         raise InputError(f"{source}: the first rows: {error}; give a text file of numbers") from None
     place = f"line {breaks(data[: first[0]]) + 1}"
-    if len(top) < 2:
+    marks = [index for index, name in enumerate(top) if name.lower() in LABEL_NAMES]
+    if len(top) < 2 and (n_inputs != 1 or marks):
         name = {",": "commas", "\t": "tabs"}[delimiter]
         raise InputError(f"{source}: {place}: has one column; want features and a label, with {name} between them")
-    marks = [index for index, name in enumerate(top) if name.lower() in LABEL_NAMES]
     if not marks and not _is_header(source, place, top, below):
-        return _Layout(first[0], len(top), len(top) - 1, not is_number(top[-1]))
+        text = not is_number(top[-1])
+        return _Layout(first[0], len(top), None if len(top) == n_inputs and not text else len(top) - 1, text)
     if not below:
         raise InputError(f"{source}: has a header and no rows; give at least two examples")
     label = marks[0] if len(marks) == 1 else len(top) - 1
-    text = len(below) > label and bool(below[label]) and not is_number(below[label])
-    return _Layout(first[1], len(top), label, text)
+    text = len(top) > 1 and len(below) > label and bool(below[label]) and not is_number(below[label])
+    return _Layout(first[1], len(top), None if len(top) == n_inputs and not marks and not text else label, text)
 
 
 def _is_header(source: str, place: str, top: list[str], below: list[str]) -> bool:
@@ -115,7 +128,8 @@ def _is_header(source: str, place: str, top: list[str], below: list[str]) -> boo
 def _parse(data: bytes, layout: _Layout, delimiter: str, *, serial: bool) -> pa.Table:
     names = [str(index) for index in range(layout.width)]
     kinds = dict.fromkeys(names, pa.float32())
-    kinds[names[layout.label]] = _TEXT if layout.text else pa.float64()
+    if layout.label is not None:
+        kinds[names[layout.label]] = _TEXT if layout.text else pa.float64()
     body = pa.py_buffer(data).slice(layout.start)
     block = min(_LARGE_BLOCK, max(_LEAST_BLOCK, _COLUMN_BLOCK * layout.width))
     if serial:

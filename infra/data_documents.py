@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.data_bags import as_arrays, read_bags
+from infra.data_bags import as_arrays, first_word_from, read_bags
 from infra.data_files import read_content
 from infra.errors import InputError
 from infra.input_files import read_text
@@ -124,6 +124,23 @@ def read(source: str, n_partitions: int, app: str | None = None) -> DocumentSet:
     return DocumentSet(whole.take(train), whole.take(held), n_words, n_partitions)
 
 
+def read_new(source: str, n_words: int) -> Documents:
+    """Return the documents of a source, less those without words, for a model that was trained on so many words.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read or used; with its line, for a word beyond those of the model.
+    """
+    documents, _ = _whole(source)
+    if len(documents.words) and (most := documents.words.max()) >= n_words:
+        place = None if source == TOPICS else first_word_from(_content(source), n_words)
+        raise InputError(
+            f"{source}: {place or f'has a word {most}; want 0 to {n_words - 1}'}, as the model was trained"
+        )
+    return documents
+
+
 def read_vocabulary(source: str, n_words: int) -> list[str]:
     """Return the words of a vocabulary file, one a line, in the order of their ids.
 
@@ -143,12 +160,16 @@ def _whole(source: str) -> tuple[Documents, int]:
         words, offsets = drawn_documents(*_GENERATED, seed=_SPLIT_SEED)
         n_words = _GENERATED[1]
     else:
-        bags = read_bags(source, read_content(source, DOCUMENT_ENDINGS, [TOPICS]))
+        bags = read_bags(source, _content(source))
         words, offsets = as_arrays(bags)
         n_words = bags.n_words
     ids = np.arange(len(offsets) - 1)
     whole = Documents(words, offsets, ids)
     return whole.take(np.flatnonzero(np.diff(offsets))), n_words
+
+
+def _content(source: str) -> bytes:
+    return read_content(source, DOCUMENT_ENDINGS, [TOPICS])
 
 
 def _runs(order: I64, lengths: I64, n_partitions: int) -> list[I64]:

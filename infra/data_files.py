@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from infra.blobs import BlobError, npz_arrays
 from infra.data_csv import read_csv
-from infra.data_idx import IDX_ENDINGS, labels_beside, read_idx
+from infra.data_idx import IDX_ENDINGS, labels_beside, read_idx, read_images
 from infra.data_svmlight import read_svmlight
 from infra.errors import InputError
-from infra.examples import Table
+from infra.examples import Table, unlabelled
 from infra.input_files import is_there, read_whole
 
 #: Endings of a data file's name, each also followed by one of `PACKED_ENDINGS`.
@@ -45,12 +45,14 @@ def form_of(source: str, endings: Sequence[str] = DATA_ENDINGS) -> str | None:
     return next((ending for ending in endings if name.endswith(ending)), None)
 
 
-def read_data(source: str, first_index: int | None = None) -> Table:
+def read_data(source: str, first_index: int | None = None, n_inputs: int | None = None) -> Table:
     """Return what a built-in set or a data file holds; `infra.examples.examples` checks it.
 
     Parameters
     ----------
     first_index : from where an svmlight file counts its features; None where the file is to say it.
+    n_inputs : of a model that is to be asked about the rows, which may then lack labels: see `data_csv.read_csv` for a
+        CSV, a `.npz` has no `y`, beside images lie none; an svmlight file always has them. None: labels must be there.
 
     Raises
     ------
@@ -61,12 +63,12 @@ def read_data(source: str, first_index: int | None = None) -> Table:
         return BUILT_IN[source]()
     form = form_of(source)
     if form in IDX_ENDINGS:
-        return _read_idx(source)
+        return _read_idx(source, n_inputs is None)
     data = read_content(source, DATA_ENDINGS, BUILT_IN)
     if form == ".npz":
-        return _read_npz(source, data)
+        return _read_npz(source, data, n_inputs is None)
     if form in (".csv", ".tsv"):
-        return read_csv(source, data, "," if form == ".csv" else "\t")
+        return read_csv(source, data, "," if form == ".csv" else "\t", n_inputs)
     return read_svmlight(source, data, first_index)
 
 
@@ -102,13 +104,15 @@ def _unpacked(source: str, data: bytes) -> bytes:
         raise InputError(f"{source}: the {codec} stream is damaged or cut short; fetch the file again") from None
 
 
-def _read_idx(source: str) -> Table:
+def _read_idx(source: str, want_labels: bool) -> Table:
     """Return images with the labels beside them; the one file may be packed and the other not, as after `gunzip`."""
     beside = labels_beside(source)
     data = _unpacked(source, read_whole(source))
     plain = _plain(beside)
     names = [beside, plain, *(plain + packed for packed in PACKED_ENDINGS)]
     labels = next((name for name in names if is_there(name)), None)
+    if labels is None and not want_labels:
+        return read_images(source, data)
     if labels is None:
         raise InputError(f"{source}: its labels are not there; put {plain.rpartition('/')[2]} beside it, packed or not")
     return read_idx(source, data, labels, _unpacked(labels, read_whole(labels)))
@@ -120,17 +124,20 @@ def _plain(name: str) -> str:
     return name[: len(name) - len(packed)]
 
 
-def _read_npz(source: str, data: bytes) -> Table:
+def _read_npz(source: str, data: bytes, want_labels: bool) -> Table:
     try:
         arrays = npz_arrays(data, source)
     except BlobError as error:
         raise InputError(str(error)) from None
-    if missing := [name for name in ("x", "y") if name not in arrays]:
+    wanted = ("x", "y") if want_labels else ("x",)
+    if missing := [name for name in wanted if name not in arrays]:
         raise InputError(f"{source}: has no array {missing[0]!r}; want x (rows, features) and y (rows)")
-    x, y = arrays["x"], arrays["y"]
+    x = arrays["x"]
+    y = arrays.get("y", np.zeros(len(x) if x.ndim else 0, np.int64))
     if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or not x.shape[1]:
         raise InputError(f"{source}: x of shape {x.shape} and y of shape {y.shape}; want (rows, features), (rows,)")
     if x.dtype.kind not in "fiub" or y.dtype.kind not in "fiu":
         raise InputError(f"{source}: x is {x.dtype} and y is {y.dtype}; want numbers")
     with np.errstate(over="ignore"):
-        return Table(x.astype(np.float32), y, lambda row: f"row {row}")
+        table = Table(x.astype(np.float32), y, lambda row: f"row {row}")
+    return table if "y" in arrays else unlabelled(table.x, table.place)

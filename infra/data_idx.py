@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infra.errors import InputError
-from infra.examples import Table
+from infra.examples import Table, unlabelled
 
 #: Endings of a file of images, and of one of labels (which is told apart, so that who names it is told the mend).
 IDX_ENDINGS = ("idx3-ubyte", "idx1-ubyte")
@@ -63,8 +63,7 @@ def read_idx(source: str, data: bytes, labels_source: str, labels_data: bytes) -
         One line with the file and what is wrong in it.
     """
     images, labels = _values(source, data), _values(labels_source, labels_data)
-    if images.ndim < 2:
-        raise InputError(f"{source}: holds {images.ndim} dimension; want images, at least 2 dimensions")
+    x = _pixels(source, images)
     if labels.ndim != 1:
         raise InputError(f"{labels_source}: holds {labels.ndim} dimensions; want labels, 1 dimension")
     if len(images) != len(labels):
@@ -72,6 +71,17 @@ def read_idx(source: str, data: bytes, labels_source: str, labels_data: bytes) -
             f"{source}: holds {len(images)} images, and {labels_source} {len(labels)} labels; give the two that belong "
             "together"
         )
+    return Table(x, labels.astype(labels.dtype.newbyteorder("=")), _place)
+
+
+def read_images(source: str, data: bytes) -> Table:
+    """Return images whose labels nobody knows, each a row of its pixels (see `read_idx`)."""
+    return unlabelled(_pixels(source, _values(source, data)), _place)
+
+
+def _pixels(source: str, images: NDArray[np.generic]) -> NDArray[np.float32]:
+    if images.ndim < 2:
+        raise InputError(f"{source}: holds {images.ndim} dimension; want images, at least 2 dimensions")
     if not len(images):
         raise InputError(f"{source}: holds no images; give at least two")
     pixels = images.reshape(len(images), -1)
@@ -79,7 +89,11 @@ def read_idx(source: str, data: bytes, labels_source: str, labels_data: bytes) -
         x = pixels.astype(np.float32)
     if images.dtype == np.uint8:
         x /= np.float32(255)
-    return Table(x, labels.astype(labels.dtype.newbyteorder("=")), lambda row: f"image {row}, counted from 0")
+    return x
+
+
+def _place(row: int) -> str:
+    return f"image {row}, counted from 0"
 
 
 def _values(source: str, data: bytes) -> NDArray[np.generic]:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from infra.csv_lines import shown
 from infra.data_files import read_content
 from infra.errors import InputError
 from infra.generated_ratings import generated_ratings
-from infra.ratings_text import Ratings, read_ratings
+from infra.ratings_text import Pairs, Ratings, is_whole, read_pairs, read_ratings
 
 RATING_ENDINGS = (".csv", ".tsv", ".dat", ".data", ".txt")
 
@@ -122,6 +123,46 @@ def read(source: str, n_partitions: int, app: str | None = None) -> RatingSet:
     else:
         ratings = read_ratings(source, read_content(source, RATING_ENDINGS, BUILT_IN))
     return divided(source, ratings, n_partitions)
+
+
+def read_new(source: str, user_names: NDArray[Any], item_names: NDArray[Any]) -> Pairs:
+    """Return pairs of user and item, numbered as these names are, with their ratings where a source has them.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read or used; with its line, for a user or an item that is not among the names.
+    """
+    if source in BUILT_IN:
+        of = BUILT_IN[source]()
+        found = Pairs(of.users, of.items, of.values, of.user_names, of.item_names, of.place)
+    else:
+        found = read_pairs(source, read_content(source, RATING_ENDINGS, BUILT_IN), user_names, item_names)
+    users, items = _numbers_among(user_names, found.user_names), _numbers_among(item_names, found.item_names)
+    users, items = users[found.users], items[found.items]
+    if (unknown := (users < 0) | (items < 0)).any():
+        row = int(unknown.argmax())
+        what, name, known = ("user", found.user_names[found.users[row]], user_names)
+        if users[row] >= 0:
+            what, name, known = ("item", found.item_names[found.items[row]], item_names)
+        raise InputError(
+            f"{source}: {found.place(row)}: {what} {shown(str(name))} is none of the {len(known)} {what}s that the model "
+            "was trained on; leave the row out"
+        )
+    return Pairs(users, items, found.values, user_names, item_names, found.place)
+
+
+def _numbers_among(known: NDArray[Any], names: NDArray[Any]) -> NDArray[np.int32]:
+    """Return the index among the known names of each name; -1 for one that is none of them."""
+    there = np.ones(len(names), bool)
+    if names.dtype.kind == "U" and known.dtype.kind != "U":  # whole numbers but for one at least
+        there = np.array([is_whole(name) for name in names])
+        names = np.array([int(name) if fine else 0 for name, fine in zip(names, there, strict=True)])
+    elif known.dtype.kind == "U":
+        names = names.astype(np.str_)
+    order = np.argsort(known)
+    places = order[np.minimum(np.searchsorted(known, names, sorter=order), len(known) - 1)]
+    return np.where(there & (known[places] == names), places, -1).astype(np.int32)
 
 
 def divided(source: str, ratings: Ratings, n_partitions: int) -> RatingSet:

@@ -31,6 +31,8 @@ class Table:
         The labels, sorted, where they are texts.
     first_index : 0 or 1, or None
         From where the file counts its features, where the form leaves that open.
+    labelled : bool
+        Whether there are labels; `y` is all zeros where there are none.
     """
 
     x: NDArray[np.float32] | Csr
@@ -38,6 +40,12 @@ class Table:
     place: Callable[[int], str]
     texts: tuple[str, ...] = ()
     first_index: int | None = None
+    labelled: bool = True
+
+
+def unlabelled(x: NDArray[np.float32] | Csr, place: Callable[[int], str]) -> Table:
+    """Return inputs of which no labels are known, or wanted."""
+    return Table(x, np.zeros(x.shape[0], np.int64), place, labelled=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,22 @@
 """Trained models: written with what one must know to use them, and loaded again by whoever has the URL.
 
-A model is a set of one file, `model.npz`, with the application's tables. Its manifest holds the job's result and, under
-`model`, the application with its parameters, the labels of the classes, and the digest of the code where that is a
-user's. Code is never taken from where the model lies: an application that is not built in has to be named by whoever
-loads it, and its file handed in.
+A model is a set: `model.npz` has the application's tables, and where rows of those stand for users and items, `names.npz`
+has their names. The manifest holds the job's result and, under `model`, the application with its parameters, the labels
+of the classes, and the digest of the code where that is a user's. Code is never taken from where the model lies: an
+application that is not built in has to be named by whoever loads it, and its file handed in.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from numpy.typing import NDArray
 
 from infra.blobs import BlobError, Blobs, JobPaths, Manifest, npz_arrays, npz_bytes, open_blobs
 from infra.code import place_code
 from infra.code_files import read_code
+from infra.datasets import HELD_OUT
 from infra.errors import InputError
 from infra.settings import load_settings
 from psengine.apps.base import BUILT_IN, App, resolve
@@ -21,6 +24,9 @@ from psengine.model import JobConfig, JobError
 from psengine.sharding import Arrays
 
 MODEL = "model.npz"
+NAMES = "names.npz"
+#: Arrays of the held-out part that say which user and item of the source has which number, and of `names.npz`.
+_NAMES = ("user_names", "item_names")
 _ABOUT = "model"
 
 
@@ -35,6 +41,8 @@ class ModelAbout:
     labels : the source's label of each class; empty where there are no classes, or none are known.
     code_sha256 : digest of the file that held the application; empty where it was installed.
     first_index : 0 or 1, from where the training data counted their features; None where their form left no doubt.
+    names : `user_names` and `item_names`, each (n,), whole numbers or texts in the order of the tables' rows; empty where
+        the model is not of ratings, or an older version wrote it.
     """
 
     url: str
@@ -43,6 +51,7 @@ class ModelAbout:
     labels: tuple[int | str, ...]
     code_sha256: str
     first_index: int | None = None
+    names: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 def save_model(blobs: Blobs, config: JobConfig, arrays: Arrays, result: Mapping[str, Any]) -> None:
@@ -54,7 +63,8 @@ def save_model(blobs: Blobs, config: JobConfig, arrays: Arrays, result: Mapping[
         "code_sha256": config.code_sha256,
         **_of_data(config.data_url),
     }
-    blobs.write_set(JobPaths(config.job_id).model, {MODEL: npz_bytes(arrays)}, {**result, _ABOUT: about})
+    files = {MODEL: npz_bytes(arrays), **_names(config.data_url)}
+    blobs.write_set(JobPaths(config.job_id).model, files, {**result, _ABOUT: about})
 
 
 def find_result(blobs: Blobs, config: JobConfig) -> dict[str, Any] | None:
@@ -94,6 +104,9 @@ def load_model(
         if about.app not in BUILT_IN:
             _bring(about, code, directory)
         arrays: Arrays = dict(npz_arrays(blobs.read_checked(prefix, MODEL, manifest), f"{url}/{MODEL}"))
+        if NAMES in manifest.files:
+            names = npz_arrays(blobs.read_checked(prefix, NAMES, manifest), f"{url}/{NAMES}")
+            about = replace(about, names=names)
         made = resolve(about.app, about.app_params)
     except BlobError as error:
         raise InputError(str(error)) from None
@@ -164,6 +177,16 @@ def _of_data(data_url: str) -> dict[str, Any]:
     manifest = blobs.manifest(prefix)
     about = {} if manifest is None else manifest.about
     return {"labels": list(about.get("labels") or ()), "first_index": about.get("first_index")}
+
+
+def _names(data_url: str) -> dict[str, bytes]:
+    """Return the file of the names of users and items, where a job's data are ratings: the data may go, the model stays."""
+    blobs, prefix = _set_at(data_url)
+    manifest = blobs.manifest(prefix)
+    if manifest is None or manifest.about.get("kind") != "ratings":
+        return {}
+    held = blobs.read_npz(f"{prefix}/{HELD_OUT}")
+    return {NAMES: npz_bytes({name: held[name] for name in _NAMES})}
 
 
 def _url(where: str) -> str:

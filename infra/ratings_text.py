@@ -15,9 +15,12 @@ from infra.csv_lines import BYTE_ORDER_MARK, breaks, cells, is_number, line_from
 from infra.errors import InputError
 
 _COLUMNS = ("user", "item", "rating")
+_RATING = 2
 #: One character for `::`, which Arrow wants; no text has it.
 _UNIT = "\x1f"
 _TEXT = pa.dictionary(pa.int32(), pa.string())
+#: Names of users and of items, each all whole numbers or all texts.
+_Known = tuple[NDArray[Any], NDArray[Any]]
 _BLOCK, _MOST_BLOCK = 1 << 24, 2**31 - 2
 #: Beyond so many times the rows, whole numbers are too far apart for a table of all between the least and the largest.
 _SPARSE_IDS = 8
@@ -48,6 +51,18 @@ class Ratings:
         return len(self.values)
 
 
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Users and items, as in `Ratings`; `values` is None where it is not said who gave how many points."""
+
+    users: NDArray[np.int32]
+    items: NDArray[np.int32]
+    values: NDArray[np.float32] | None
+    user_names: NDArray[Any]
+    item_names: NDArray[Any]
+    place: Callable[[int], str]
+
+
 @dataclass(frozen=True)
 class _Layout:
     """Where the ratings begin (byte), what stands between cells, how many there are, and which names are whole numbers."""
@@ -69,8 +84,25 @@ def read_ratings(source: str, data: bytes) -> Ratings:
     InputError
         One line with the file and the line in it, counted from 1.
     """
-    data = data.removeprefix(BYTE_ORDER_MARK)
-    layout = _layout(source, data)
+    found = _read(source, data.removeprefix(BYTE_ORDER_MARK), None)
+    assert found.values is not None  # a third column was asked for
+    return Ratings(found.users, found.items, found.values, found.user_names, found.item_names, found.place)
+
+
+def read_pairs(source: str, data: bytes, users: NDArray[Any], items: NDArray[Any]) -> Pairs:
+    """Return the pairs of a file as `read_ratings` reads it, in which the column of the ratings may be missing.
+
+    Parameters
+    ----------
+    users, items : the names that are known, all whole numbers or all texts. Where they are texts, those of the file are
+        read as texts too. Where there are no ratings either, a first line is a header if it begins with `user`, and no
+        name in it is known.
+    """
+    return _read(source, data.removeprefix(BYTE_ORDER_MARK), (users, items))
+
+
+def _read(source: str, data: bytes, known: _Known | None) -> Pairs:
+    layout = _layout(source, data, known)
     if layout.delimiter == _UNIT:
         data = data[: layout.start] + data[layout.start :].replace(b"::", _UNIT.encode())
     table = _table(source, data, layout)
@@ -78,8 +110,8 @@ def read_ratings(source: str, data: bytes) -> Ratings:
     def place(row: int) -> str:
         return f"line {line_number(data, layout.start, row)}"
 
-    values = table.column(2).to_numpy()
-    if not (fine := np.isfinite(values)).all():
+    values = table.column(_RATING).to_numpy() if layout.width > _RATING else None
+    if values is not None and not (fine := np.isfinite(values)).all():
         row = int(fine.argmin())
         raise InputError(f"{source}: {place(row)}: the rating is {values[row]}; write a finite number")
     (users, user_names), (items, item_names) = (_numbered(table.column(index)) for index in (0, 1))
@@ -87,10 +119,10 @@ def read_ratings(source: str, data: bytes) -> Ratings:
         if names.dtype.kind == "U" and not names[0]:
             row = int((numbers == 0).argmax())
             raise InputError(f"{source}: {place(row)}: the {what} is empty; name each")
-    return Ratings(users, items, values, user_names, item_names, place)
+    return Pairs(users, items, values, user_names, item_names, place)
 
 
-def _layout(source: str, data: bytes) -> _Layout:
+def _layout(source: str, data: bytes, known: _Known | None) -> _Layout:
     first = line_from(data, 0)
     if first is None:
         raise InputError(f"{source}: is empty; give a file with one rating a line: user, item, rating")
@@ -100,21 +132,24 @@ def _layout(source: str, data: bytes) -> _Layout:
         top = _split(line, delimiter)
         start = first[0]
         place = f"line {breaks(data[:start]) + 1}"
-        if len(top) < len(_COLUMNS):
+        if len(top) < (len(_COLUMNS) if known is None else _RATING):
+            wanted = "all three" if known is None else "two at least"
             raise InputError(
-                f"{source}: {place}: has {len(top)} of the columns user, item, rating; want all three, with commas, tabs "
+                f"{source}: {place}: has {len(top)} of the columns user, item, rating; want {wanted}, with commas, tabs "
                 "or '::' between them"
             )
-        if not any(map(is_number, top)):
+        if _is_header(top, known):
             start = first[1]
             second = line_from(data, start)
             if second is None:
-                raise InputError(f"{source}: has a header and no ratings; give at least ten")
+                least = "ten" if known is None else "one"
+                raise InputError(f"{source}: has a header and no ratings; give at least {least}")
             below = _split(data[slice(*second)], delimiter)
             top = below + top[len(below) :]
     except csv.Error as error:
         raise InputError(f"{source}: the first rows: {error}; give a text file of ratings") from None
-    whole = (_is_whole(top[0]), _is_whole(top[1]))
+    users, items = (known is None or not _are_texts(known[index]) for index in (0, 1))
+    whole = (users and is_whole(top[0]), items and is_whole(top[1]))
     return _Layout(start, _UNIT if delimiter == "::" else delimiter, len(top), whole)
 
 
@@ -122,7 +157,22 @@ def _split(line: bytes, delimiter: str) -> list[str]:
     return cells(line.replace(b"::", _UNIT.encode()), _UNIT) if delimiter == "::" else cells(line, delimiter)
 
 
-def _is_whole(text: str) -> bool:
+def _is_header(top: list[str], known: _Known | None) -> bool:
+    if any(map(is_number, top)):
+        return False
+    if known is None or len(top) > _RATING or not all(map(_are_texts, known)):
+        return True  # a rating, or a name, would be a number
+    return top[0].lower().startswith("user") and not any(
+        (names == name).any() for names, name in zip(known, top, strict=True)
+    )
+
+
+def _are_texts(names: NDArray[Any]) -> bool:
+    return names.dtype.kind == "U"
+
+
+def is_whole(text: str) -> bool:
+    """Return whether a name is taken for a whole number, where all others of its column are."""
     return re.fullmatch(r"-?\d{1,18}", text) is not None
 
 
@@ -157,7 +207,8 @@ def _mended(source: str, data: bytes, layout: _Layout, message: str) -> pa.Table
 
 
 def _parse(data: bytes, layout: _Layout, *, serial: bool) -> pa.Table:
-    names = [*_COLUMNS, *(str(index) for index in range(len(_COLUMNS), layout.width))]
+    wanted = list(_COLUMNS[: layout.width])
+    names = [*wanted, *(str(index) for index in range(len(wanted), layout.width))]
     kinds = {name: pa.int64() if whole else _TEXT for name, whole in zip(_COLUMNS, layout.whole, strict=False)}
     block = min(_MOST_BLOCK, len(data) + 1) if serial else _BLOCK
     return pa_csv.read_csv(
@@ -166,7 +217,7 @@ def _parse(data: bytes, layout: _Layout, *, serial: bool) -> pa.Table:
         parse_options=pa_csv.ParseOptions(delimiter=layout.delimiter),
         convert_options=pa_csv.ConvertOptions(
             column_types={**kinds, "rating": pa.float32()},
-            include_columns=list(_COLUMNS),
+            include_columns=wanted,
             null_values=[],
             strings_can_be_null=False,
         ),

@@ -1,6 +1,5 @@
-"""What a trained model says of new examples."""
+"""What a trained model says of new data."""
 
-import io
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,20 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from infra.data_files import form_of, read_data
+from infra.data_kinds import kind_for
 from infra.errors import InputError, ProteusError
-from infra.examples import Examples, examples
 from infra.models import ModelAbout, load_model
+from infra.new_data import NewData, read_new
 from psengine.apps.base import Predicts
-from psengine.apps.sparse import Csr
+from tasks.csv_tables import csv_bytes
 
-#: Forms that leave zeros out, so that a file may seem to have fewer columns than it has.
-_SPARSE_FORMS = (".svm", ".svmlight", ".libsvm", ".txt")
 _CLASS = "class"
+#: Labels that an error names, of those that a model knows.
+_FEW = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,68 +30,104 @@ class Predictions:
     model, source : where the model lies, and what was read.
     app : the application.
     name : what the values are; heads their column.
-    values : shape (rows,) or (rows, m): labels of classes, or what the application says.
-    accuracy : share of the rows whose label is the predicted one; None where values are no labels of this data.
+    rows : int64 of shape (n,), rows in the source, counted from 0.
+    values : shape (n,) or (n, m): labels of classes, or what the application says.
+    likeliest : shape (n,), which of m values is the largest, where they are shares of something; else None.
+    accuracy : share of the rows whose label is the predicted one; None where they have none, or values are no labels.
+    rmse : root of the mean squared error, where the rows have ratings; else None.
     """
 
     model: str
     source: str
     app: str
     name: str
+    rows: NDArray[np.int64]
     values: NDArray[Any]
-    accuracy: float | None
+    likeliest: NDArray[np.int64] | None = None
+    accuracy: float | None = None
+    rmse: float | None = None
 
     def as_csv(self) -> bytes:
-        """Return a CSV of the row in the source, counted from 0, and the values."""
-        columns = [self.values] if self.values.ndim == 1 else list(self.values.T)
-        names = [self.name] if self.values.ndim == 1 else [f"{self.name}_{index}" for index in range(len(columns))]
-        texts = [column.tolist() if column.dtype == object else column for column in columns]
-        table = pa.table([pa.array(np.arange(len(self.values))), *map(pa.array, texts)], names=["row", *names])
-        sink = io.BytesIO()
-        sink.write((",".join(table.column_names) + "\n").encode())
-        pa_csv.write_csv(table, sink, pa_csv.WriteOptions(include_header=False, quoting_style="needed"))
-        return sink.getvalue()
+        """Return a CSV of the row in the source, counted from 0, and the values, after the number of the largest."""
+        columns = {"row": self.rows}
+        if self.likeliest is not None:
+            columns[self.name] = self.likeliest
+        if self.values.ndim == 1:
+            columns[self.name] = self.values
+        else:
+            columns |= {f"{self.name}_{index}": column for index, column in enumerate(self.values.T)}
+        return csv_bytes(
+            {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
+        )
+
+    def summary(self) -> str:
+        """Return how many rows there are and how well they were told, for a terminal."""
+        rightly = "" if self.accuracy is None else f", {self.accuracy:.4f} of them as their labels say"
+        off = "" if self.rmse is None else f", rmse {self.rmse:.4f} from their ratings"
+        return f"{len(self.values)} rows{rightly}{off}"
 
     def figures(self) -> dict[str, Any]:
         """Return what there is to say besides, JSON-able."""
         told = {"model": self.model, "app": self.app, "data": self.source, "rows": len(self.values)}
-        return {**told, "predicts": self.name, "accuracy": self.accuracy}
+        return {**told, "predicts": self.name, "accuracy": self.accuracy, "rmse": self.rmse}
 
 
-def predict(model: str, source: str, app: str = "", code: str = "") -> Predictions:
+def predict(model: str, source: str, app: str = "", code: str = "", labels: bool = True) -> Predictions:
     """Return what a model says of the rows of a data file.
 
     Parameters
     ----------
     model, app, code : as of `infra.models.load_model`.
     source : a built-in set, or path or fsspec URL of a data file.
+    labels : whether the labels of the source are to be held against the predictions.
 
     Raises
     ------
     InputError
-        One line: a model or data that cannot be read or do not fit each other, an application that predicts nothing.
+        One line: a model or data that cannot be read or do not fit each other, an application that predicts nothing, a
+        label that is none of the model's classes.
     """
     with tempfile.TemporaryDirectory(prefix="proteus-code-") as place:
         made, tables, about = load_model(model, app, code, Path(place))
         if not isinstance(made, Predicts):
-            raise InputError(f"{about.url}: app {about.app} predicts nothing; it has no method predict")
-        found = _fitting(about, source, examples(source, read_data(source, about.first_index)))
+            missing = "attribute predicts" if hasattr(made, "predict") else "method predict"
+            raise InputError(f"{about.url}: app {about.app} predicts nothing; it has no {missing}")
+        found = read_new(source, about, labels)
+        classes = made.predicts == _CLASS and bool(about.labels)
+        if classes:
+            _check_labels(about, source, found)
         values = _ask(made, tables, found, about, source)
-    if made.predicts != _CLASS or not about.labels:
-        return Predictions(about.url, source, about.app, made.predicts, values, None)
-    names = np.array(about.labels, object)[values]
-    own = np.array(found.labels, object)[found.y] if found.labels else None
-    return Predictions(
-        about.url, source, about.app, _CLASS, names, None if own is None else float((names == own).mean())
+    of = (about.url, source, about.app, made.predicts, found.rows)
+    kind = kind_for(about.app)
+    if classes:
+        values = np.array(about.labels, object)[values]
+        return Predictions(*of, values, accuracy=None if found.known is None else float((values == found.known).mean()))
+    if kind == "ratings" and found.known is not None:
+        return Predictions(*of, values, rmse=float(np.sqrt(np.mean((np.float64(values) - found.known) ** 2))))
+    return Predictions(*of, values, likeliest=values.argmax(axis=1) if kind == "documents" else None)
+
+
+def _check_labels(about: ModelAbout, source: str, found: NewData) -> None:
+    """Refuse a label that the model cannot predict: a share of rows that are told rightly would be of other data."""
+    if found.known is None:
+        return
+    known = set(about.labels)
+    row, label = next(((row, label) for row, label in enumerate(found.known.tolist()) if label not in known), (-1, ""))
+    if row < 0:
+        return
+    some = ", ".join(map(repr, about.labels[:_FEW])) + (", …" if len(about.labels) > _FEW else "")
+    raise InputError(
+        f"{source}: {found.place(row)}: label {label!r} is none of the model's {len(known)} classes ({some}); "
+        "mend it, or have labels passed over by --no-labels"
     )
 
 
 def _ask(
-    made: Predicts, tables: Mapping[str, NDArray[Any]], found: Examples, about: ModelAbout, source: str
+    made: Predicts, tables: Mapping[str, NDArray[Any]], found: NewData, about: ModelAbout, source: str
 ) -> NDArray[Any]:
     """Return what the application says, once it is a value for each row."""
     try:
-        values = np.asarray(made.predict(tables, found.arrays()))
+        values = np.asarray(made.predict(tables, found.arrays))
     except ValueError as error:
         raise InputError(f"{source}: does not fit the model {about.url}: {str(error).splitlines()[0]}") from None
     except Exception as error:  # a user's own application may raise whatever it likes
@@ -104,20 +137,3 @@ def _ask(
             f"app {about.app}: predicts values of shape {values.shape} for {len(found)} rows; want one a row"
         )
     return values
-
-
-def _fitting(about: ModelAbout, source: str, found: Examples) -> Examples:
-    """Return the examples with as many columns as the model was trained on; one line where they have others."""
-    wanted, width = about.app_params.get("n_inputs"), found.x.shape[1]
-    if not isinstance(wanted, int) or width == wanted:
-        return found
-    if width > wanted or form_of(source) not in _SPARSE_FORMS:
-        raise InputError(
-            f"{source}: has {width} features, and the model {about.url} was trained on {wanted}; give data of that kind"
-        )
-    x = found.x
-    if isinstance(x, Csr):
-        wider: NDArray[np.float32] | Csr = Csr(x.data, x.indices, x.indptr, wanted)
-    else:
-        wider = np.pad(x, ((0, 0), (0, wanted - width)))
-    return Examples(wider, found.y, found.ids, found.labels)

@@ -85,6 +85,8 @@ class LatentDirichletAllocation:
     and the sum of either of the last two is the number of tokens that have a topic, at any clock.
     """
 
+    predicts = "topic"
+
     def __init__(
         self,
         n_words: int,
@@ -218,12 +220,18 @@ class LatentDirichletAllocation:
         mean = float(np.log(chances.astype(np.float64)).mean()) if len(chances) else 0.0
         return {"perplexity": float(np.exp(-mean)), "log_likelihood": mean}
 
-    def predict(
-        self, params: Mapping[str, NDArray[np.generic]], arrays: Mapping[str, NDArray[np.generic]]
-    ) -> dict[str, F32]:
-        """Return `mixtures`, (documents, k) float32: the share of each topic in each document, its sum 1."""
+    def predict(self, params: Mapping[str, NDArray[np.generic]], arrays: Mapping[str, NDArray[np.generic]]) -> F32:
+        """Return the share of each topic in each document, shape (documents, k), the sum of a document 1."""
         words, offsets = _documents(arrays, self.n_words)
-        return {"mixtures": self._mixtures(words, offsets, self._phi(params))}
+        return self._mixtures(words, offsets, self._phi(params))
+
+    def top_words(self, params: Mapping[str, NDArray[np.generic]], n: int) -> list[I64]:
+        """Return up to `n` words of each topic, those with the most tokens first; none that has no token."""
+        found = []
+        for counts in np.asarray(params["word_topic"]).T:
+            there = np.flatnonzero(counts)
+            found.append(there[np.argsort(-counts[there], kind="stable")[:n]])
+        return found
 
     def joint_log_likelihood(self, words: I32, offsets: I64, assignments: NDArray[Any]) -> float:
         """Return log p(words, topics) of documents whose tokens have the topics `assignments` (and one), per token."""

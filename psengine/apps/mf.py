@@ -78,6 +78,8 @@ class MatrixFactorization:
     spread : standard deviation of the inner product of two rows at the start, in those of the ratings
     """
 
+    predicts = "rating"
+
     def __init__(
         self,
         *,

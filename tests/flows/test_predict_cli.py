@@ -63,6 +63,7 @@ def test_rows_get_their_labels_and_the_figures_say_how_many_are_right(tmp_path: 
         "rows": 30,
         "predicts": "class",
         "accuracy": 1.0,
+        "rmse": None,
     }
     assert run(model, "--data", data, "--out", "-").output == out.read_text()
 
@@ -73,9 +74,60 @@ def test_numbers_come_back_as_the_numbers_they_were(tmp_path: Path) -> None:
     found = predict(trained_model(tmp_path / "m", str(tmp_path / "a.csv"), "mlr"), str(tmp_path / "b.csv"))
     assert found.as_csv().decode().splitlines()[:3] == ["row,class", "0,40", "1,7"]
     assert found.accuracy == 1.0
-    wrong = (tmp_path / "b.csv").read_text().replace(",40\n", ",41\n", 5)
+    wrong = (tmp_path / "b.csv").read_text().replace(",40\n", ",7\n", 5)
     (tmp_path / "b.csv").write_text(wrong)
     assert predict(str(tmp_path / "m/jobs/job/model"), str(tmp_path / "b.csv")).accuracy == 0.75
+
+
+def test_rows_without_a_label_get_one_and_nothing_is_said_of_how_many_are_right(tmp_path: Path, model: str) -> None:
+    labelled = flowers(tmp_path / "new.csv", rows=30, seed=1)
+    with Path(labelled).open(newline="") as file:
+        inputs = [row[:2] for row in csv.reader(file)]
+    (tmp_path / "plain.csv").write_text("".join(f"{x},{y}\n" for x, y in inputs))
+    (tmp_path / "named.tsv").write_text("width\theight\n" + "".join(f"{x}\t{y}\n" for x, y in inputs))
+    np.savez(tmp_path / "plain.npz", x=np.array(inputs, float))
+    wanted = run(model, "--data", labelled, "--out", "-").output
+    for name in ("plain.csv", "named.tsv", "plain.npz"):
+        out = tmp_path / "out.csv"
+        result = run(model, "--data", str(tmp_path / name), "--out", str(out))
+        assert (result.output, out.read_bytes().decode()) == (f"30 rows: {out}\n", wanted)
+    assert predict(model, str(tmp_path / "plain.csv")).figures()["accuracy"] is None
+
+
+def test_a_label_that_the_model_does_not_know_is_refused_or_passed_over(tmp_path: Path, model: str) -> None:
+    new = tmp_path / "new.csv"
+    classes = "'lily, white', 'rose', 'the \"iris\"'"
+    for labels, says in (
+        (("rose", "rose", "tulip"), f"line 3: label 'tulip' is none of the model's 3 classes ({classes})"),
+        ((0, 1, 2), "line 1: label 0 is none of the model's 3 classes"),
+        ((0.5, 1, 2), "line 1: label 0.5 is none of the model's 3 classes"),
+    ):
+        new.write_text("".join(f"{x},{y},{label}\n" for (x, y), label in zip(CENTRES, labels, strict=True)))
+        refused(f"new.csv: {says}", model, "--data", str(new), "--out", "-")
+        found = predict(model, str(new), labels=False)
+        assert (found.values.tolist(), found.accuracy) == (list(NAMES), None)
+    many = tmp_path / "many.csv"
+    many.write_text("".join(f"{i % 12},{i},{i % 12}\n" for i in range(48)))
+    new.write_text("1,2,12\n")
+    refused("label 12 is none of the model's 12 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …); mend it, or have labels "
+            "passed over by --no-labels", trained_model(tmp_path / "m", str(many), "mlr"), "--data", str(new),
+            "--out", "-")  # fmt: skip
+
+
+def test_a_sparse_file_always_has_labels_and_they_may_be_passed_over(tmp_path: Path) -> None:
+    rows = [f"{7 + i % 2} {1 + i % 2}:1 {3 + i % 7}:0.5" for i in range(40)]
+    (tmp_path / "a.svm").write_text("\n".join(rows))
+    model = trained_model(tmp_path / "blobs", str(tmp_path / "a.svm"), "mlr")
+    (tmp_path / "new.svm").write_text("\n".join(f"0 {row[2:]}" for row in rows[:4]))
+    refused("new.svm: line 1: label 0 is none of the model's 2 classes (7, 8)", model, "--data",
+            str(tmp_path / "new.svm"), "--out", "-")  # fmt: skip
+    assert run(model, "--data", str(tmp_path / "new.svm"), "--out", "-", "--no-labels").output.splitlines() == [
+        "row,class",
+        "0,7",
+        "1,8",
+        "2,7",
+        "3,8",
+    ]
 
 
 def test_a_sparse_file_may_lack_the_last_columns(tmp_path: Path) -> None:
@@ -113,12 +165,20 @@ def test_bad_input_is_refused(tmp_path: Path, model: str, monkeypatch: pytest.Mo
     data = str(tmp_path / "a.csv")
     refused("has 1 features, and the model", model, "--data", str(narrow), "--out", "-")
     refused("bad.csv: line 2: column 2 is 'x'; write a number", model, "--data", str(bad), "--out", "-")
+    narrow.write_text("x,y\n1,2\n")
+    refused("has 1 features, and the model", model, "--data", str(narrow), "--out", "-")  # a header names a label
     refused("there is no model", str(tmp_path), "--data", data, "--out", "-")
     refused("is a model of app mlr, not of kmeans:KMeans", model, "--data", data, "--out", "-", "--app",
             "kmeans:KMeans", "--code", str(EXAMPLE))  # fmt: skip
     refused("--out none/a.csv: there is no directory none", model, "--data", data, "--out", "none/a.csv")
     refused("--json -: the predictions go to standard output", model, "--data", data, "--out", "-", "--json", "-")
     refused("say by --app which module:Class it holds", model, "--data", data, "--out", "-", "--code", "a.py")
+    refused("--data: name what to predict from, or give --topics N of a model of lda", model, "--out", "-")
+    refused("--data: name what to predict", model, "--out", "-", "--data", data, "--topics", "3")
+    refused("--vocabulary a.txt: says the words of topics", model, "--out", "-", "--data", data, "--vocabulary",
+            "a.txt")  # fmt: skip
+    refused("--topics: has no use for --no-labels and --code", model, "--out", "-", "--topics", "3", "--no-labels")
+    refused("is a model of app mlr, which has none; name a model of lda", model, "--out", "-", "--topics", "3")
     assert run(model, "--data", data).exit_code == 2
 
 
@@ -198,7 +258,7 @@ class Odd:
     ("predicts", "error", "says"),
     [
         ("", InputError, "app mine:Odd predicts nothing; it has no method predict"),
-        ("def predict(self, p, a): return np.zeros(3)", InputError, "predicts nothing"),
+        ("def predict(self, p, a): return 0", InputError, "predicts nothing; it has no attribute predicts"),
         ("predicts = 'x'; predict = lambda self, p, a: np.zeros(3)", ProteusError, r"shape \(3,\) for 60 rows"),
         ("predicts = 'x'; predict = lambda self, p, a: a['z']", ProteusError, "its predict failed: KeyError: 'z'"),
         ("predicts = 'x'; predict = lambda self, p, a: int('a')", InputError, r"a\.csv: does not fit the model"),
@@ -233,3 +293,8 @@ def test_kmeans_tells_clusters_and_not_labels(tmp_path: Path) -> None:
     assert clusters[0] == "cluster"
     assert sorted(clusters[1:4]) == ["0", "1", "2"]
     assert clusters[1:4] == clusters[4:7] == clusters[7:]
+    (tmp_path / "plain.csv").write_text("".join(f"{x},{y}\n" for x, y in CENTRES))
+    (tmp_path / "other.csv").write_text("".join(f"{x},{y},tulip\n" for x, y in CENTRES))
+    for name in ("plain.csv", "other.csv"):
+        found = run(model, "--data", str(tmp_path / name), "--out", "-").output.splitlines()[1:]
+        assert [line.partition(",")[2] for line in found] == clusters[1:4]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.blobs import Blobs
-from infra.data_bags import as_arrays, read_bags
-from infra.data_documents import read, read_vocabulary
+from infra.data_bags import as_arrays, first_word_from, read_bags
+from infra.data_documents import read, read_new, read_vocabulary
 from infra.datasets import HELD_OUT, part_name, prepare
 from infra.errors import InputError
 
@@ -126,6 +126,27 @@ def test_a_job_gets_them(tmp_path: Path) -> None:
     assert set(found.read_npz(part_name(0))) == {"words", "offsets", "ids", "token_start"}
     assert len(found.read_npz(HELD_OUT)["ids"]) == data.heldout_rows == 120
     assert prepare(blobs, "job", "topics", 3, 0, "lda") == data
+
+
+def test_documents_to_predict_from_keep_their_numbers_and_have_known_words(tmp_path: Path) -> None:
+    path = tmp_path / "a.ldac"
+    path.write_bytes(LDAC)
+    found = read_new(str(path), 4)
+    assert (found.words.tolist(), found.offsets.tolist(), found.ids.tolist()) == ([0, 3, 3, 2], [0, 3, 4], [0, 2])
+    with pytest.raises(InputError, match=r"a\.ldac: line 1: term is 3; want 0 to 2, as the model was trained"):
+        read_new(str(path), 3)
+    (tmp_path / "a.txt").write_bytes(UCI)
+    with pytest.raises(InputError, match=r"a\.txt: line 5: wordID is 4; want 1 to 3, as"):
+        read_new(str(tmp_path / "a.txt"), 3)
+    assert len(read_new("topics", 1000)) == 1200
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_the_first_word_beyond_a_vocabulary_is_found(mark: bytes) -> None:
+    assert first_word_from(mark + LDAC, 2) == "line 1: term is 3; want 0 to 1"
+    assert first_word_from(mark + b"1 0:7\r\n\r\n2 1:9 2:1", 2) == "line 3: term is 2; want 0 to 1"
+    assert first_word_from(mark + UCI, 2) == "line 5: wordID is 4; want 1 to 2"
+    assert first_word_from(mark + LDAC, 4) is first_word_from(mark + UCI, 4) is None
 
 
 def test_a_vocabulary_has_a_word_for_each_id(tmp_path: Path) -> None:

@@ -64,6 +64,49 @@ def test_each_form_is_read_plain_and_packed(tmp_path: Path, packed: str, name: s
     assert (found.y.tolist(), found.ids.tolist(), found.labels) == ([0, 1], [0, 1], (0, 1))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "labelled", "width"),
+    [
+        ("a.csv", "1,2\n3,4\n", False, 2),
+        ("a.tsv", "\n1\t2\n", False, 2),
+        ("a.csv", "width,height\n1,2\n", False, 2),
+        ("a.csv", "1,2,0\n3,4,1\n", True, 2),
+        ("a.csv", "width,height,kind\n1,2,a\n", True, 2),
+        ("a.csv", "width,label\n1,2\n", True, 1),  # a header names the label
+        ("a.csv", "1,rose\n2,rose\n", True, 1),
+        ("a.svm", "0 1:1 2:2\n", True, 2),
+    ],
+)
+def test_as_many_columns_as_a_model_has_inputs_are_no_label(
+    tmp_path: Path, name: str, text: str, labelled: bool, width: int
+) -> None:
+    table = read_data(write(tmp_path, name, text), n_inputs=2)
+    assert (table.labelled, table.x.shape[1]) == (labelled, width)
+    assert labelled or not table.y.any()
+
+
+def test_one_input_alone_is_a_column_of_its_own(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.csv", "width\n1\n2\n")
+    assert dense(examples(source, read_data(source, n_inputs=1))) == [[1], [2]]
+    with pytest.raises(InputError, match="line 1: has one column; want features and a label"):
+        read_data(source)
+    with pytest.raises(InputError, match="line 1: has one column"):
+        read_data(source, n_inputs=2)
+    with pytest.raises(InputError, match="line 1: has one column"):
+        read_data(write(tmp_path, "a.csv", "label\n1\n"), n_inputs=1)
+    with pytest.raises(InputError, match="line 2: column 1 is 'rose'; write a number"):
+        read_data(write(tmp_path, "a.csv", "lily\nrose\n"), n_inputs=1)
+
+
+def test_arrays_to_predict_from_need_no_labels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.eye(3))
+    source = str(tmp_path / "a.npz")
+    table = read_data(source, n_inputs=3)
+    assert (table.labelled, table.y.tolist(), table.place(1)) == (False, [0, 0, 0], "row 1")
+    with pytest.raises(InputError, match="has no array 'y'"):
+        read_data(source)
+
+
 def test_a_url_is_read_as_a_path_is() -> None:
     with fsspec.open("memory://somewhere/a.csv.gz", "wb") as file:
         file.write(gzip.compress(b"1,2,0\n3,4,1\n"))

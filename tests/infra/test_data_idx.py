@@ -52,6 +52,16 @@ def test_images_and_the_labels_beside_them_are_read(tmp_path: Path, images: str,
     assert table.y.tolist() == LABELS.tolist()
 
 
+def test_images_to_predict_from_need_no_labels(tmp_path: Path) -> None:
+    source = write(tmp_path, "images-idx3-ubyte", idx(IMAGES))
+    table = read_data(source, n_inputs=6)
+    assert isinstance(table.x, np.ndarray)
+    np.testing.assert_allclose(table.x, IMAGES.reshape(6, 6) / 255, rtol=1e-6)
+    assert not table.labelled
+    write(tmp_path, "labels-idx1-ubyte", idx(LABELS))
+    assert read_data(source, n_inputs=6).y.tolist() == LABELS.tolist()
+
+
 def test_a_job_is_dealt_images_from_a_url(tmp_path: Path) -> None:
     for name, values in (("images-idx3", IMAGES), ("labels-idx1", LABELS)):
         with fsspec.open(f"memory://mnist/{name}-ubyte", "wb") as file:

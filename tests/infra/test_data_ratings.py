@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.blobs import Blobs
-from infra.data_ratings import RatingSet, even_bounds, read
+from infra.data_ratings import RatingSet, even_bounds, read, read_new
 from infra.datasets import HELD_OUT, check_data, part_name, prepare
 from infra.errors import InputError
 from infra.generated_ratings import generated_ratings
@@ -178,3 +178,84 @@ def test_a_job_gets_its_parts_and_is_told_the_sizes(tmp_path: Path) -> None:
     assert prepare(blobs, "job", "ratings", 3, seed=5, app="mf") == summary
     with pytest.raises(InputError, match="use another job id"):
         prepare(blobs, "job", "ratings", 3, seed=5, app="mlr")
+
+
+# -- pairs to predict from --------------------------------------------------------------------------------------------
+
+WHOLE, TEXTS = np.array([40, 7, 2]), np.array(["The Kid", "M", "12"])
+
+
+def new(
+    folder: Path, content: bytes, users: np.ndarray = WHOLE, items: np.ndarray = TEXTS
+) -> tuple[list[int], list[int]]:
+    found = read_new(write(folder, content), users, items)
+    assert found.users.dtype == found.items.dtype == np.int32
+    return found.users.tolist(), found.items.tolist()
+
+
+def test_pairs_get_the_numbers_of_known_names(tmp_path: Path) -> None:
+    assert new(tmp_path, b"7,M\n\n40,12\n7,The Kid\n") == ([1, 0, 1], [1, 2, 0])
+    assert new(tmp_path, b"\xef\xbb\xbf7::M::3::x\n2::12::4::x\n") == ([1, 2], [1, 2])
+    assert new(tmp_path, b"12\t2\nM\t007\n", TEXTS, WHOLE) == ([2, 1], [2, 1])
+    assert new(tmp_path, b"007,7\n7,007\n", np.array(["7", "007", "M"])[::-1], WHOLE) == ([1, 2], [1, 1])
+    assert read_new(write(tmp_path, b"7,M,3\n2,12,4.5\n"), WHOLE, TEXTS).values == pytest.approx([3, 4.5])
+    assert read_new(write(tmp_path, b"7,M\n2,12\n"), WHOLE, TEXTS).values is None
+
+
+@pytest.mark.parametrize(
+    ("content", "users", "items", "header"),
+    [
+        (b"user,item\n7,M\n", WHOLE, TEXTS, True),
+        (b"who,what\n7,M\n", WHOLE, TEXTS, True),  # a user would be a number
+        (b"userId,film\nM,M\n", TEXTS, TEXTS, True),
+        (b"who,what,stars\nM,M,1\n", TEXTS, TEXTS, True),  # a rating would be a number
+        (b"12,M\nM,M\n", TEXTS, TEXTS, False),
+        (b"The Kid,M\nM,M\n", TEXTS, TEXTS, False),
+        (b"user a,M\nM,M\n", np.array(["M", "user a"]), TEXTS, False),
+        (b"user a,M\nM,M\n", TEXTS, np.array(["M", "x"]), False),
+    ],
+)
+def test_a_first_line_of_pairs_is_a_header_where_it_can_be_nothing_else(
+    tmp_path: Path, content: bytes, users: np.ndarray, items: np.ndarray, header: bool
+) -> None:
+    source = write(tmp_path, content)
+    if b"user a" in content and "user a" not in users:
+        with pytest.raises(InputError, match="line 1: user 'user a' is none of"):
+            read_new(source, users, items)
+    else:
+        assert len(read_new(source, users, items).users) == 2 - header
+
+
+@pytest.mark.parametrize(
+    ("content", "users", "told"),
+    [
+        (b"7,M\n\n8,M\n9,M\n", WHOLE, "line 3: user '8' is none of the 3 users that the model was trained on; leave"),
+        (b"7,M\nanna,M\n", WHOLE, "line 2: user 'anna' is none of the 3 users"),
+        (b"7,M\n99999999999999999999,M\n", WHOLE, "line 2: user '99999999999999999999' is none"),
+        (b"7,m\n8,M\n", WHOLE, "line 1: item 'm' is none of the 3 items"),
+        (b"who,what\nM,M\n", TEXTS, "line 1: user 'who' is none of"),
+        (b"7\n", WHOLE, "line 1: has 1 of the columns user, item, rating; want two at least"),
+        (b"7,M\n7,M,3\n", WHOLE, "line 2: has 3 columns and the first row 2; mend the row"),
+        (b"7,M\n7,\n", WHOLE, "line 2: the item is empty; name each"),
+        (b"7,M,3\n2,M,\n", WHOLE, "line 2: the rating is empty; write a number"),
+        (b"user,item\n", WHOLE, "has a header and no ratings; give at least one"),
+        (b"", WHOLE, "is empty"),
+    ],
+)
+def test_pairs_that_cannot_be_asked_are_told_in_one_line(
+    tmp_path: Path, content: bytes, users: np.ndarray, told: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        new(tmp_path, content, users)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_built_in_set_has_numbers_for_names() -> None:
+    found = read_new("ratings", np.arange(1500)[::-1], np.arange(600))
+    of = read("ratings", 1).ratings
+    assert (1499 - found.users[:9]).tolist() == of.user_names[of.users[:9]].tolist()
+    texts = np.arange(1500).astype(np.str_)
+    assert (read_new("ratings", texts, np.arange(600)).users + found.users == 1499).all()
+    with pytest.raises(InputError, match=r"ratings: rating \d+: user '\d+' is none of the 3 users"):
+        read_new("ratings", TEXTS, TEXTS)

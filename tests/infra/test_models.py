@@ -69,6 +69,21 @@ def test_a_model_is_loaded_from_a_bucket(model: Path) -> None:
     assert load_model("memory://bucket/m/model.npz")[2].url == "memory://bucket/m"
 
 
+def test_names_of_users_and_items_are_kept_with_the_model(tmp_path: Path, model: Path) -> None:
+    rows = [(f"u{user}", 3 * item, user * item % 5) for user in range(8) for item in range(9)]
+    (tmp_path / "r.csv").write_text("".join(f"{user},{item},{value}\n" for user, item, value in rows))
+    of = Path(trained_model(tmp_path / "mf", str(tmp_path / "r.csv"), "mf", clocks=1, rank=2))
+    names = load_model(str(of))[2].names
+    with np.load(of.parent / "data" / "heldout.npz") as held:
+        assert {name: names[name].tolist() for name in names} == {
+            name: held[name].tolist() for name in ("user_names", "item_names")
+        }
+    assert load_model(str(model))[2].names == {}
+    assert sorted(file.name for file in model.iterdir()) == ["manifest.json", "model.npz"]
+    (of / "names.npz").write_bytes((of / "model.npz").read_bytes())
+    refused(str(of), r"names\.npz: (has \d+ bytes, not|its content differs)")
+
+
 def test_what_is_not_there_or_damaged_is_told(model: Path) -> None:
     refused(str(model.parent / "none"), "there is no model, as no manifest.json is there; name what the training named")
     refused(str(model.parent / "data"), "is a set of other files and no model")

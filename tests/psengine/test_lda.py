@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from infra.data_documents import read
 from psengine.apps.alone import initial, train_alone
-from psengine.apps.base import resolve
+from psengine.apps.base import Predicts, resolve
 from psengine.apps.lda import LatentDirichletAllocation, LdaData
 from psengine.sharding import Arrays
 
@@ -194,10 +194,19 @@ def test_topics_of_the_generated_documents_are_found() -> None:
     plain = np.exp(-np.log((frequency / frequency.sum())[held["words"]]).mean())
     assert perplexities[-1] < 0.6 * plain
     assert perplexities[-1] < 0.8 * perplexities[0]
-    mixtures = of.predict(tables, held)["mixtures"]
+    assert isinstance(of, Predicts)
+    assert of.predicts == "topic"
+    mixtures = of.predict(tables, held)
+    assert mixtures.dtype == np.float32
     assert mixtures.shape == (len(held["ids"]), 10)
     assert np.allclose(mixtures.sum(axis=1), 1, atol=1e-4)
     assert of.evaluate(tables, held) == of.evaluate(tables, held)
+
+
+def test_the_top_words_of_a_topic_are_those_with_most_of_its_tokens() -> None:
+    counts = np.array([[2, 0, 0], [5, 0, 1], [0, 0, 4], [2, 0, 1], [9, 0, 0]], np.int32)
+    of = LatentDirichletAllocation(5, 24, k=3)
+    assert [words.tolist() for words in of.top_words({"word_topic": counts}, 3)] == [[4, 1, 0], [], [2, 1, 3]]
 
 
 def test_the_joint_likelihood_is_the_product_of_the_chances_one_after_another() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from infra.data_ratings import read
 from psengine.apps.alone import initial, train_alone
-from psengine.apps.base import ReadsRows, resolve
+from psengine.apps.base import Predicts, ReadsRows, resolve
 from psengine.apps.mf import MatrixFactorization, Strip
 from psengine.model import JobError
 
@@ -127,6 +127,8 @@ def test_it_finds_the_factors_under_the_noise(more: dict[str, Any]) -> None:
 
 def test_predictions_are_ratings_and_the_figures_are_of_them() -> None:
     of = app()
+    assert isinstance(of, Predicts)
+    assert of.predicts == "rating"
     params = initial(of, 1)
     users, items = np.array([3, 39, 3]), np.array([0, 29, 7])
     told = of.predict(params, {"users": users, "items": items})

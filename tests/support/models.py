@@ -23,7 +23,7 @@ def trained_model(
 ) -> str:
     """Train `app` on `source`; return the model's directory. `made`: the application, where it is not to be imported."""
     blobs = Blobs(directory.as_uri())
-    data = prepare(blobs, "job", source, 2, 0)
+    data = prepare(blobs, "job", source, 2, 0, app)
     sizes = dict(data.sizes)
     config = JobConfig("job", app, sizes | params, data.data_url, 2, clocks=clocks, code_sha256=code_sha256)
     made = made or resolve(app, config.app_params)
