@@ -1,0 +1,321 @@
+"""Real servers whose shards move, are copied and lost, while clients push by maps that may be old, and again.
+
+The controller is modelled: it moves shards one at a time, takes back what a move may have lost on the way, and has all go
+back to the last copies when a server is gone. Nobody else may write, and nothing that was acknowledged is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from psengine.instructions import ShardOwner
+from psengine.servers import ShardServer
+from psengine.store import ShardState
+
+SHARDS, PARTITIONS = 2, 3
+WAITS = "it is on its way"
+
+
+@dataclass
+class Move:
+    """A shard on its way; `states` once its server, `before`, has handed it over and the answer has come."""
+
+    shard: int
+    epoch: int
+    to: str
+    before: ShardOwner
+    states: dict[int, ShardState] | None = None
+
+
+@dataclass
+class Pushed:
+    """A message as it was sent, so that it can come once more."""
+
+    shard: int
+    server: str
+    epoch: int
+    sequence: int
+    clock: int
+    partition: int
+    attempt: int
+    committed: int
+
+
+class ShardMachine(RuleBasedStateMachine):
+    @initialize(n=st.integers(2, 4))
+    def begin(self, n: int) -> None:
+        self.servers: dict[str, ShardServer] = {}
+        self.names = self.epoch = self.generation = self.sequence = 0
+        self.kept: tuple[int, dict[int, ShardState]] | None = None
+        self.done = [0] * PARTITIONS
+        self.attempts: dict[tuple[int, int], int] = {}
+        #: {(clock, partition): the attempt that was acknowledged}
+        self.counts: dict[tuple[int, int], int] = {}
+        self.owners: dict[int, ShardOwner] = {}
+        self.move: Move | None = None
+        self.given_up: list[Move] = []
+        self.sent: list[Pushed] = []
+        #: what clients know, and of which generation it is
+        self.map: dict[int, ShardOwner] = {}
+        self.map_of = 0
+        for _ in range(n):
+            self.join()
+        self.open()
+        self.tell(list(self.servers), True)
+
+    # -- what the controller does ---------------------------------------------------------------------------------
+
+    @rule()
+    def join(self) -> None:
+        if len(self.servers) < 5:
+            self.names += 1
+            self.servers[f"s{self.names}"] = ShardServer()
+
+    def open(self) -> None:
+        """Begin a generation from what was kept, or from the beginning."""
+        self.epoch += 1
+        self.generation, self.move = self.epoch, None
+        clock, states = self.kept or (0, {s: ShardState({"w": np.zeros((1, 1))}, 0, 0) for s in range(SHARDS)})
+        names = sorted(self.servers)
+        self.owners = {s: self.owner(s, names[(s + self.epoch) % len(names)], self.epoch) for s in range(SHARDS)}
+        for shard, owner in self.owners.items():
+            self.servers[owner.node].go_on_from({shard: states[shard]}, self.epoch, PARTITIONS)
+        self.done = [clock] * PARTITIONS
+        self.counts = {key: attempt for key, attempt in self.counts.items() if key[0] <= clock}
+
+    def owner(self, shard: int, name: str, epoch: int) -> ShardOwner:
+        return ShardOwner(shard, name, name, epoch)
+
+    @rule(data=st.data(), clients=st.booleans())
+    def told(self, data: st.DataObject, clients: bool) -> None:
+        """Some hear of the map, others later."""
+        self.tell(data.draw(st.lists(st.sampled_from(sorted(self.servers)), unique=True)), clients)
+
+    def tell(self, names: list[str], clients: bool) -> None:
+        for name in names:
+            self.servers[name].forget([o for o in self.owners.values() if o.node != name], self.generation)
+        if clients:
+            self.map, self.map_of = dict(self.owners), self.generation
+
+    @precondition(lambda self: self.move is None and len(self.servers) > 1)
+    @rule(data=st.data(), shard=st.integers(0, SHARDS - 1))
+    def begin_to_move(self, data: st.DataObject, shard: int) -> None:
+        heirs = sorted(set(self.servers) - {self.owners[shard].node})
+        self.start(shard, data.draw(st.sampled_from(heirs)))
+
+    def start(self, shard: int, to: str) -> None:
+        self.epoch += 1
+        self.move = Move(shard, self.epoch, to, self.owners[shard])
+        self.servers[to].expect([shard], self.epoch)
+
+    @precondition(lambda self: self.move is not None)
+    @rule(lost=st.booleans())
+    def hand_over(self, lost: bool) -> None:
+        """The heir asks; the answer is lost, or comes: then he has them once he takes them."""
+        assert self.move is not None
+        answer = self.ask(self.move)
+        assert answer["status"] == "ok", answer
+        if not lost:
+            self.move.states = answer["states"]
+
+    def ask(self, move: Move) -> dict[str, Any]:
+        server, epochs = self.servers[move.before.node], {move.shard: move.before.epoch}
+        return server.hand_over(epochs, move.to, move.to, move.epoch, self.common())
+
+    @precondition(lambda self: self.move is not None and self.move.states is not None)
+    @rule()
+    def take(self) -> None:
+        move = self.move
+        assert move is not None
+        assert move.states is not None
+        self.servers[move.to].take(PARTITIONS, move.states, move.epoch)
+        self.owners[move.shard], self.move = self.owner(move.shard, move.to, move.epoch), None
+
+    @precondition(lambda self: self.move is not None)
+    @rule()
+    def take_back(self) -> None:
+        """The heir gives up, or is gone: the server may have handed the shard over to nobody, and takes it back."""
+        move = self.move
+        assert move is not None
+        if move.to in self.servers:
+            self.servers[move.to].expect_no_more([move.shard], move.epoch)
+        self.given_up.append(move)
+        self.start(move.shard, move.before.node)
+        self.hand_over(lost=False)
+        self.take()
+
+    @precondition(lambda self: self.given_up)
+    @rule(data=st.data(), asks=st.booleans())
+    def late(self, data: st.DataObject, asks: bool) -> None:
+        """An heir that was given up asks late, or its answer comes late: it gets nothing, and serves nothing."""
+        move = data.draw(st.sampled_from(self.given_up))
+        if asks and move.before.node in self.servers:
+            assert self.ask(move)["status"] == "stale-epoch"
+        if move.states is not None and move.to in self.servers:
+            self.servers[move.to].take(PARTITIONS, move.states, move.epoch)
+
+    @precondition(lambda self: self.move is None)
+    @rule()
+    def keep(self) -> None:
+        clock, states = self.common(), dict[int, ShardState]()
+        for shard, owner in self.owners.items():
+            states |= self.servers[owner.node].copy({shard: owner.epoch}, clock)
+        assert {state.folded for state in states.values()} == {clock * PARTITIONS}
+        self.kept = clock, states
+
+    @precondition(lambda self: len(self.servers) > 1)
+    @rule(data=st.data(), warned=st.booleans())
+    def lose(self, data: st.DataObject, warned: bool) -> None:
+        """A server is gone; one that was warned has moved its shards before, so that nothing goes with it."""
+        name = data.draw(st.sampled_from(sorted(self.servers)))
+        if warned:
+            self.leave(name)
+        acknowledged, serves = dict(self.counts), any(owner.node == name for owner in self.owners.values())
+        del self.servers[name]
+        if serves:
+            self.open()
+        elif self.move is not None and self.move.to == name:
+            self.take_back()
+        assert serves or self.counts == acknowledged
+        assert not (warned and serves)
+
+    def leave(self, name: str) -> None:
+        if self.move is not None:
+            self.take_back()
+        for shard in [shard for shard, owner in self.owners.items() if owner.node == name]:
+            self.start(shard, min(set(self.servers) - {name}))
+            self.hand_over(lost=False)
+            self.take()
+
+    # -- what clients do ------------------------------------------------------------------------------------------
+
+    @rule(
+        partition=st.integers(0, PARTITIONS - 1), anew=st.booleans(), some=st.sampled_from([(0,), (1,), (0, 1), (0, 1)])
+    )
+    def work(self, partition: int, anew: bool, some: tuple[int, ...]) -> None:
+        """A micro-task's updates are sent, to all shards or some; all acknowledged by servers of this generation, it is done."""
+        clock = self.done[partition] + 1
+        if clock > self.common() + 1:
+            return
+        key = clock, partition
+        if anew or key not in self.attempts:
+            self.attempts[key] = self.attempts.get(key, 0) + 1
+        attempt = self.attempts[key]
+        answers = []
+        for shard in some:
+            self.sequence += 1
+            known = self.map[shard]
+            sent = Pushed(shard, known.node, known.epoch, self.sequence, clock, partition, attempt, self.common())
+            self.sent.append(sent)
+            answers.append(self.push(sent))
+        if answers == ["ok"] * SHARDS and self.map_of == self.generation:
+            self.done[partition] += 1
+            self.counts[key] = attempt
+
+    def push(self, sent: Pushed) -> str:
+        """Send a message to whom the map names, and on to where the shard has gone; return the last answer."""
+        name, epoch = sent.server, sent.epoch
+        for _ in range(20):
+            server = self.servers.get(name)
+            if server is None:
+                return "nobody there"
+            if sent.shard in server._arriving:
+                return WAITS
+            answer = server.push(
+                "client",
+                sent.sequence,
+                sent.clock,
+                {sent.shard: epoch},
+                [(sent.partition, [sent.attempt])],
+                {sent.shard: [{"w": np.full((1, 1), self.value(sent.clock, sent.partition, sent.attempt))}]},
+                sent.committed,
+            )
+            if answer["status"] != "moved":
+                return str(answer["status"])
+            (after,) = answer["owners"]
+            assert after.epoch > epoch, "it is sent in a circle"
+            name, epoch = after.node, after.epoch
+        raise AssertionError("it is sent on for ever")
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def once_more(self, data: st.DataObject) -> None:
+        """A message comes again, however late; its sender has long stopped waiting for the answer."""
+        self.push(data.draw(st.sampled_from(self.sent)))
+
+    @rule(shard=st.integers(0, SHARDS - 1))
+    def read(self, shard: int) -> None:
+        """Whoever reads by a map of this generation reads the committed state, or is told to wait or where to go."""
+        if self.map_of != self.generation:
+            return
+        owner = self.map[shard]
+        for _ in range(20):
+            server = self.servers.get(owner.node)
+            if server is None or shard in server._arriving:
+                return
+            answer = server.pull({shard: owner.epoch}, self.common(), exact=True)
+            if answer["status"] == "ok":
+                assert answer["shards"][shard]["w"].item() == self.total(self.common())
+                return
+            if answer["status"] == "stale-epoch" and owner.epoch < self.owners[shard].epoch:
+                return  # it was taken back; a newer map says so
+            assert answer["status"] == "moved", answer
+            (owner,) = answer["owners"]
+
+    # -- what must hold -------------------------------------------------------------------------------------------
+
+    def value(self, clock: int, partition: int, attempt: int) -> float:
+        return 10_000.0 * clock + 100.0 * partition + attempt
+
+    def total(self, clock: int) -> float:
+        return sum(self.value(c, p, attempt) for (c, p), attempt in self.counts.items() if c <= clock)
+
+    def common(self) -> int:
+        return min(self.done)
+
+    def serving(self, shard: int, epoch: int) -> list[str]:
+        return [
+            name
+            for name, server in self.servers.items()
+            if server._elsewhere({shard: epoch}) is None and server._stale({shard: epoch}) is None
+        ]
+
+    @invariant()
+    def no_shard_has_two_servers_in_one_epoch(self) -> None:
+        for shard in range(SHARDS):
+            for epoch in range(1, self.epoch + 1):
+                assert len(self.serving(shard, epoch)) <= 1, (shard, epoch)
+
+    @invariant()
+    def a_shard_that_stays_has_its_server(self) -> None:
+        for shard, owner in self.owners.items():
+            if self.move is None or self.move.shard != shard:
+                assert self.serving(shard, owner.epoch) == [owner.node]
+
+    def teardown(self) -> None:
+        """All maps told and all work done, the model has each micro-task once."""
+        if not hasattr(self, "owners"):
+            return
+        if self.move is not None:
+            self.take_back()
+        self.tell(list(self.servers), True)
+        last = max(self.done)
+        for _ in range(2):
+            for partition in range(PARTITIONS):
+                if self.done[partition] <= last:
+                    self.work(partition, True, (0, 1))
+        assert self.common() >= last
+        for shard, owner in self.owners.items():
+            found: Any = self.servers[owner.node].gather({shard: owner.epoch}, self.common())
+            assert found["shards"][shard]["w"].item() == self.total(self.common())
+            assert found["folded"][shard] == self.common() * PARTITIONS
+
+
+TestShardMachine = ShardMachine.TestCase
+TestShardMachine.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
