@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from psengine.adjacent import joined, unpacked
 from psengine.apps.base import RowSet
 from psengine.cancelling import all_or_none
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec, TaskKey
 from psengine.own import Left, OwnRows
 from psengine.rows import Array, RowBlock, RowDelta, count, cut, cut_delta, named_bytes, read_only, smaller
-from psengine.servers import ShardServer, shard_arrays
+from psengine.servers import ShardServer
 from psengine.sharding import Arrays, Sharding
 from psengine.sums import Block, Delta, blocks, tree_sum
 from psengine.transport import Transport, Unreachable, deadline_s
@@ -205,8 +206,9 @@ class ParameterClient:
                     address, "proteus_pull_ahead", most, tries=1, epochs=epochs, clock=clock, **some
                 )
                 if answer["status"] == "ok":
-                    self._count_read(address, answer["shards"], some)
-                    return shard_arrays(answer["shards"]), answer["attempt"]
+                    shards = unpacked(answer["shards"])
+                    self._count_read(address, shards, some)
+                    return shards, answer["attempt"]
                 if answer["status"] == "moved":
                     break  # the map that says so is on its way
             raise SupersededError(answer["error"])
@@ -267,8 +269,9 @@ class ParameterClient:
                 return await self._pull(again, sharding, wanted, committed, exact, until)
             if answer["status"] == "moved":
                 return await self._pull(self._rerouted(epochs, answer), sharding, wanted, committed, exact, until)
-            self._count_read(address, answer["shards"], some)
-            return shard_arrays(answer["shards"])
+            shards = unpacked(answer["shards"])
+            self._count_read(address, shards, some)
+            return shards
 
         found = await all_or_none(of(*server) for server in self._by_server(shards).items())
         return {shard: rows for some in found for shard, rows in some.items()}
@@ -437,7 +440,7 @@ def _joined(table: TableSpec, sharding: Sharding, shards: Mapping[int, Arrays]) 
     some = [rows for rows in there if len(rows)]
     if not some:
         return read_only(np.zeros((0, table.n_cols), table.dtype))
-    return read_only(some[0] if len(some) == 1 else np.concatenate(some))
+    return read_only(joined(some))
 
 
 async def _retried(call: Callable[[], Awaitable[Any]], tries: int) -> Any:

@@ -13,6 +13,7 @@ from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 from distributed.comm.core import Comm
 from distributed.core import Status
 
+from psengine.adjacent import packed
 from psengine.agent import Loader, NodeAgent, ShardLoader
 from psengine.instructions import NodeInstruction
 from psengine.model import Tier
@@ -86,6 +87,8 @@ class AgentPlugin(WorkerPlugin):
             return Status.dont_reply
 
         async def _answer(comm: Comm, answer: dict[str, Any]) -> None:
+            if "shards" in answer:
+                answer["shards"] = packed(answer["shards"])
             await comm.write(pack(answer))  # type: ignore[no-untyped-call]
             if agent.turns.scarce:  # to watch the bytes go out costs a third of the rate
                 await agent.turns.until(taken(comm))

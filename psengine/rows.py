@@ -214,19 +214,22 @@ def add_rows(array: Array, delta: RowDelta) -> None:
         array[some] = np.add(array[some], values[low : low + step], dtype=array.dtype, casting="same_kind")
 
 
-def added(array: Array, update: Array | RowDelta) -> Array:
-    """Return a new array with `update` added to the rows it has, in the type of `array`: the one way in which tables grow."""
+def added(array: Array, update: Array | RowDelta, out: Array | None = None) -> Array:
+    """Return an array with `update` added to the rows it has, in the type of `array`: the one way in which tables grow.
+
+    It is a new one, or `out`, which is like `array`.
+    """
     if isinstance(update, RowDelta):
         rows = update.rows
+        total = np.empty_like(array) if out is None else out
         if isinstance(rows, slice):  # each row is written once
-            total = np.empty_like(array)
             total[: rows.start], total[rows.stop :] = array[: rows.start], array[rows.stop :]
             np.add(array[rows], update.values, out=total[rows], dtype=array.dtype, casting="same_kind")
         else:
-            total = array.copy()
+            total[:] = array
             add_rows(total, update)
         return total
-    grown: Array = np.add(array, update, dtype=array.dtype, casting="same_kind")
+    grown: Array = np.add(array, update, out=out, dtype=array.dtype, casting="same_kind")
     return grown
 
 

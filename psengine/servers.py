@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from psengine.adjacent import room
 from psengine.apps.base import App, RowSet, initial_arrays
 from psengine.instructions import ShardOwner
 from psengine.sharding import Arrays, Sharding
@@ -263,6 +264,7 @@ class ShardServer:
             return refused
         try:
             if rows is None:
+                self._make_room(epochs, committed)
                 return {
                     "status": "ok",
                     "shards": {s: self.stores[s].read(committed, exact, None, until) for s in epochs},
@@ -271,6 +273,14 @@ class ShardServer:
             return {"status": "ok", "shards": {s: _some(tables, rows[s]) for s, tables in found.items()}}
         except StaleReadError as error:
             return {"status": "stale-read", "error": str(error)}
+
+    def _make_room(self, shards: Collection[int], clock: int) -> None:
+        """Have the shards lie side by side when they come to `clock`."""
+        stores = [self.stores[shard] for shard in sorted(shards)]
+        if len(stores) > 1 and all(store.comes_to(clock) for store in stores):
+            places = {name: room([store.committed[name] for store in stores]) for name in stores[0].committed}
+            for at, store in enumerate(stores):
+                store.write_to({name: of[at] for name, of in places.items()})
 
     async def pull_ahead(
         self, epochs: Mapping[int, int], clock: int, rows: Mapping[int, Mapping[str, RowSet | None]] | None = None
@@ -295,6 +305,8 @@ class ShardServer:
             stores = {shard: self.stores[shard] for shard in epochs}
             attempts = {store.attempt(clock) for store in stores.values()}
             if len(attempts) == 1 and 0 not in attempts:
+                if rows is None:
+                    self._make_room(epochs, clock)
                 found = {shard: store.ahead(clock) for shard, store in stores.items()}
                 if rows is not None:
                     found = {s: _some({name: tables[name] for name in rows[s]}, rows[s]) for s, tables in found.items()}
@@ -359,8 +371,3 @@ class ShardServer:
 
 def _some(tables: Arrays, rows: Mapping[str, RowSet | None]) -> Arrays:
     return {name: table if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}
-
-
-def shard_arrays(message: Mapping[int, Arrays]) -> dict[int, Arrays]:
-    """Return arrays by shard from a message, whose keys a transport may have turned into strings."""
-    return {int(shard): dict(arrays) for shard, arrays in message.items()}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from psengine.sums import Block, Delta, tree_sum
 
 #: marked states that are kept at most
 _MARKS = 2
+_NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
 
 Answer = Literal["accepted", "repeated", "superseded"]
 
@@ -120,6 +122,8 @@ class ShardStore:
         self._committed_by = 0
         #: what `committed` becomes with the effects of its next clock as they are
         self._next: Arrays | None = None
+        #: where the tables of the next clock are to be written, those that change
+        self._room: Arrays = {}
         #: what has come since `_live` was read, and is not yet in it
         self._late: list[Delta] = []
 
@@ -200,8 +204,18 @@ class ShardStore:
     def _with_next(self) -> Arrays:
         if self._next is None:
             effects = self.pending[self.committed_clock + 1]
-            self._next = _added(self.committed, effects.sum(self._n_partitions, self.committed))
+            # It is written to once: what was read of it before more came may still be on its way.
+            room, self._room = self._room, {}
+            self._next = _added(self.committed, effects.sum(self._n_partitions, self.committed), room)
         return self._next
+
+    def comes_to(self, clock: int) -> bool:
+        """Return whether `clock` is the next one, something of it has come, and what it makes is not worked out yet."""
+        return clock == self.committed_clock + 1 and clock in self.pending and self._next is None
+
+    def write_to(self, room: Arrays) -> None:
+        """Have the tables of the next clock written to `room`, once, as far as they change."""
+        self._room = room
 
     def fold(self, through: int) -> None:
         """Make every pending effect of the clocks up to `through` part of the committed state."""
@@ -272,6 +286,8 @@ class ShardStore:
         return state[table]
 
 
-def _added(state: Arrays, update: Delta) -> Arrays:
-    """Return new arrays where `update` changes a table; they keep the state's type."""
-    return {name: added(array, update[name]) if name in update else array for name, array in state.items()}
+def _added(state: Arrays, update: Delta, room: Mapping[str, NDArray[np.generic]] = _NOWHERE) -> Arrays:
+    """Return new arrays, or those of `room`, where `update` changes a table; they keep the state's type."""
+    return {
+        name: added(array, update[name], room.get(name)) if name in update else array for name, array in state.items()
+    }
