@@ -15,6 +15,7 @@ from flows.console import Display
 from flows.interrupts import Interrupted, Interrupts
 from flows.train_console import Moment, closing_table, display, story_table
 from flows.training_options import application, default_params
+from psengine.stages import StageThresholds, stage_for
 from tasks.applications import check_application
 from tasks.data import absolute_data, default_data
 from tasks.explain import subject
@@ -127,16 +128,19 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
 
 
 def hints(job: LocalJob, events: Sequence[NodeEvent]) -> list[str]:
-    """Return a line for each option that leaves nodes without something to do."""
+    """Return a line for each option that leaves nodes without something to do, when all of them are there."""
     coming = {event.node for event in events if event.action == "join"} - set(job.tiers)
     transient = len(coming) + sum(tier == "transient" for tier in job.tiers.values())
-    lanes = job.threads * (len(coming) + len(job.tiers))
+    reliable = list(job.tiers.values()).count("reliable")
+    of = StageThresholds(job.training.stage_2_above, job.training.stage_3_above)
+    stage = job.training.stage or stage_for(transient, reliable, 1, of)
+    lanes = job.threads * (transient if stage == 3 else transient + reliable)
     servers, lines = (transient + 1) // 2, []
     if job.training.partitions < lanes:
         lines.append(
             f"--partitions {job.training.partitions}: fewer than the {lanes} micro-tasks that the nodes can run at a time"
         )
-    if job.training.shards < servers and job.training.stage != 1:
+    if job.training.shards < servers and stage != 1:
         lines.append(
             f"--shards {job.training.shards}: no more nodes can serve; half of the transient ones are {servers}"
         )

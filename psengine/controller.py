@@ -258,6 +258,8 @@ class Controller:
         if self.config is None or self.asked_s is None or self._begun or self.shards.opening:
             return []
         again = self.progress.started_s is not None
+        if self.limits.ending and self._recovery.restored is None and self.checkpoints.under_way is not None:
+            return []  # it is about to be what there is to save
         if self.members.cannot_serve and not again:
             return self._fail(f"too few nodes can serve: {self.members.set_aside}")
         patient = now_s - self.asked_s < self.config.start_patience_s
@@ -306,8 +308,12 @@ class Controller:
             return []
         self.limits.stop_reason = reason
         if self.book is not None:
-            self.limits.end_at(self.book.last_begun)
+            self._end_at(self.book.last_begun)
         return [] if self._end_without_model(now_s) else self._dispatch(now_s)
+
+    def _end_at(self, clock: int) -> None:
+        """Begin no clock after this one; the first one is done, for a model of none is no model."""
+        self.limits.end_at(max(1, clock))
 
     def _end_without_model(self, now_s: float) -> bool:
         """End a job that was told to stop if there is nothing to save; return whether that is so."""
@@ -510,7 +516,7 @@ class Controller:
 
     def _gone_back(self) -> None:
         if self.limits.ending and self.book is not None:
-            self.limits.end_at(max(1, self.book.common))  # who wants it to end does not want all of it done once more
+            self._end_at(self.book.common)  # who wants it to end does not want all of it done once more
         self._saving, self.reason = None, self.rollbacks[-1][1]
         self.members.settle(self._busy)
 
@@ -523,8 +529,11 @@ class Controller:
             return []
         ready = {node.name: node for node in self.members.in_state("ready", "leaving")}
         working = bool(ready) or bool(book.running)
-        if limits.ending and not working:
-            limits.end_at(book.common)  # nobody is left to complete the clock under way
+        if limits.ending and not working:  # nobody is left to complete the clock under way
+            if not book.common and limits.stop_reason is not None:
+                self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
+                return []
+            self._end_at(book.common)
         if limits.last_clock is not None and book.common >= limits.last_clock:
             return [] if self.shards.moving else self._gather(now_s)
         self.state = "running" if working else "waiting"
@@ -586,5 +595,5 @@ class Controller:
             return [*ended, *self._saving.due(event.now_s)]
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.limits.ending:
-            self.limits.end_at(book.last_begun)
+            self._end_at(book.last_begun)
         return ended + self._begin(event.now_s) + self._adapt(event.now_s) + self._dispatch(event.now_s)

@@ -40,7 +40,8 @@ class NodeRecord:
     @property
     def loads(self) -> bool:
         """Whether there is something that it was told to load, and has not said that it holds."""
-        return self.wanted is not None and not self.wanted <= self.holds
+        told = self.state in ("joining", "ready", "leaving") and self.wanted is not None
+        return told and not (self.wanted or frozenset()) <= self.holds
 
     @property
     def seat(self) -> Seat:

@@ -10,7 +10,7 @@ from typing import Any
 from psengine.model import TaskStats
 from psengine.nodes import NodeRecord
 
-#: So many batches of one clock have failed before that is told.
+#: So many batches of one clock have failed on one node before that is told.
 _TROUBLE = 3
 
 
@@ -39,7 +39,7 @@ class Progress:
         self.started_s: float | None = None
         #: what keeps the clock under way from ending, where batches fail again and again; "" otherwise
         self.trouble = ""
-        self._failures = 0
+        self._failures = Counter[str]()
         self._seconds_before = 0.0
         self._last_common_s = 0.0
         #: (kernel seconds, completions by tier) of the clocks that became common in this process
@@ -81,14 +81,13 @@ class Progress:
 
     def failed(self, node: str, clock: int, error: str) -> None:
         """Note that a batch is to be done again; once is nothing to speak of."""
-        self._failures += 1
-        if self._failures >= _TROUBLE:
-            self.trouble = (
-                f"clock {clock} does not end: {self._failures} batches have failed, the last one on {node}: {error}"
-            )
+        self._failures[node] += 1
+        if self._failures[node] >= _TROUBLE:
+            self.trouble = f"clock {clock} does not end: {self._failures[node]} batches have failed on {node}: {error}"
 
     def _forget_failures(self) -> None:
-        self._failures, self.trouble = 0, ""
+        self.trouble = ""
+        self._failures.clear()
 
     def close(self, clocks: Iterable[int], now_s: float, stage: int) -> None:
         """Note that `clocks` have become common, in `stage`."""

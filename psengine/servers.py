@@ -275,10 +275,11 @@ class ShardServer:
             return {"status": "stale-read", "error": str(error)}
 
     def _make_room(self, shards: Collection[int], clock: int) -> None:
-        """Have the shards lie side by side when they come to `clock`."""
+        """Have the tables that change in all the shards lie side by side when they come to `clock`."""
         stores = [self.stores[shard] for shard in sorted(shards)]
-        if len(stores) > 1 and all(store.comes_to(clock) for store in stores):
-            places = {name: room([store.committed[name] for store in stores]) for name in stores[0].committed}
+        names = set.intersection(*(store.changes(clock) for store in stores)) if len(stores) > 1 else set()
+        if names:
+            places = {name: room([store.committed[name] for store in stores]) for name in sorted(names)}
             for at, store in enumerate(stores):
                 store.write_to({name: of[at] for name, of in places.items()})
 

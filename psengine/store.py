@@ -209,9 +209,11 @@ class ShardStore:
             self._next = _added(self.committed, effects.sum(self._n_partitions, self.committed), room)
         return self._next
 
-    def comes_to(self, clock: int) -> bool:
-        """Return whether `clock` is the next one, something of it has come, and what it makes is not worked out yet."""
-        return clock == self.committed_clock + 1 and clock in self.pending and self._next is None
+    def changes(self, clock: int) -> set[str]:
+        """Return the tables that are to be written for `clock`: none if it is not the next one, or worked out already."""
+        if clock != self.committed_clock + 1 or clock not in self.pending or self._next is not None:
+            return set()
+        return {name for update in self.pending[clock].by_block.values() for name in update}
 
     def write_to(self, room: Arrays) -> None:
         """Have the tables of the next clock written to `room`, once, as far as they change."""

@@ -25,6 +25,19 @@ def read_script_file(path: Path | None, tiers: Mapping[str, str], clocks: int | 
     return () if path is None else read_script(path, tiers, clocks)
 
 
+def _before_kills(due: list[NodeEvent], clock: int | None) -> list[NodeEvent]:
+    """Return the events up to the first kill of `clock`, at which the job is held: a kill strikes into the next clock.
+
+    All of them where somebody joins after it: he may be the one that is waited for.
+    """
+    kills = [
+        at for at, event in enumerate(due) if event.action == "kill" and clock is not None and event.clock == clock
+    ]
+    if not kills or any(event.action == "join" for event in due[kills[0] :]):
+        return due
+    return due[: kills[0]]
+
+
 class Script:
     """The events of a job: those that have happened, with what is written of them, and those to come.
 
@@ -69,7 +82,10 @@ class Script:
         coming = set(nodes.running) - there
         due: list[NodeEvent] = []
         for event in self.to_come:
-            if not event.due(clock, elapsed_s) or (event.action in _TOLD and event.node in coming):
+            if not event.due(clock, elapsed_s):
+                break
+            if event.action in _TOLD and event.node in coming:
+                due = _before_kills(due, event.clock)
                 break
             due.append(event)
             if event.action == "join":

@@ -98,10 +98,20 @@ def test_what_was_sent_of_a_clock_is_not_written_to_when_more_comes() -> None:
     before = asyncio.run(server.pull_ahead(epochs, 1))["shards"]
     kept = {shard: tables["w"].copy() for shard, tables in before.items()}
     push(server, 1, attempt=2, w=lambda n: np.full((n, 2), 7.0))
+    for of in server.stores.values():
+        of.fold(1)  # as a push or a hand-over does, which makes no room
     after = server.pull(epochs, 1, exact=True)["shards"]
     for shard, rows in kept.items():
         assert np.array_equal(before[shard]["w"], rows)
         assert np.array_equal(after[shard]["w"], rows + 6.0)
+
+
+def test_a_table_that_changes_in_some_shards_takes_no_room_for_the_others() -> None:
+    server = served(3, 2)
+    server.stores[0].push(1, 0, [1], {"w": np.ones((3, 2))})
+    server.stores[1].push(1, 0, [1], {"n": np.ones((2, 1), np.int64)})
+    server.pull({0: 1, 1: 1}, 1, exact=True)
+    assert {of.base is None for store in server.stores.values() for of in store.committed.values()} == {True}
 
 
 def test_a_table_that_did_not_change_is_left_where_it_is() -> None:

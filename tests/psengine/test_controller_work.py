@@ -42,7 +42,7 @@ def test_a_clock_that_does_not_end_says_why() -> None:
         (dispatch,) = controller.handle(TickDue(0.4 + tries))
     assert controller.state == "running"
     assert describe(controller, 0, 4.0)["reason"] == (
-        "clock 2 does not end: 3 batches have failed, the last one on r: tcp://s did not answer"
+        "clock 2 does not end: 3 batches have failed on r: tcp://s did not answer"
     )
     controller.handle(done(dispatch, 5.0))
     assert controller.reason == ""

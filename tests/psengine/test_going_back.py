@@ -147,3 +147,48 @@ def test_a_job_that_was_stopped_and_has_lost_everything_has_ended() -> None:
     assert (world.controller.state, world.controller.reason) == ("stopped", "enough")
     assert world.controller.result is not None
     assert world.controller.result["clocks"] == 0
+
+
+@pytest.mark.parametrize("ends", [stop, time_is_over])
+def test_time_that_is_over_and_a_stop_while_nobody_is_there_leave_no_model_of_nothing(
+    ends: Callable[[World], None],
+) -> None:
+    world, node = trained(20, kept=False)
+    world.lose(node)
+    ends(world)
+    join(world, "another", True)
+    settle(world)
+    if ends is stop:
+        assert (world.controller.state, world.gathered) == ("stopped", None)
+    else:
+        assert end(world) == 1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("ends", [stop, time_is_over])
+@pytest.mark.parametrize("lost_first", [True, False])
+def test_a_checkpoint_that_is_being_written_is_waited_for(
+    ends: Callable[[World], None], whole: bool, lost_first: bool
+) -> None:
+    world, node = trained(20, kept=False)
+    world.feed(CheckpointRequested(world.now_s))
+    for what in (world.lose, lambda _: ends(world)) if lost_first else (lambda _: ends(world), world.lose):
+        what(node)
+    join(world, "another", True)
+    settle(world)
+    assert not world.controller.training
+    world.written(whole)
+    world.feed(TickDue(world.now_s))
+    if ends is stop and not whole:
+        assert (world.controller.state, world.gathered) == ("stopped", None)
+    else:
+        assert end(world) == (20 if whole else 1)
+
+
+def test_a_second_stop_changes_nothing() -> None:
+    world, node = trained(20, kept=True)
+    stop(world)
+    world.lose(node)
+    stop(world)
+    join(world, "another", True)
+    assert end(world) == 3

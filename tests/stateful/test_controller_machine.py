@@ -44,6 +44,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
         checkpoint_s=st.sampled_from([None, 1.0, 30.0]),
         stage_2_above=st.sampled_from([0.0, 0.0, 1.0]),
         stage_3_above=st.sampled_from([2.0, 15.0]),
+        max_seconds=st.sampled_from([None, None, None, 20.0]),
     )
     def begin(
         self,
@@ -55,6 +56,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
         checkpoint_s: float | None,
         stage_2_above: float,
         stage_3_above: float,
+        max_seconds: float | None,
     ) -> None:
         config = JobConfig(
             "storm",
@@ -66,6 +68,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
             checkpoint_s=checkpoint_s,
             stage_2_above=stage_2_above,
             stage_3_above=stage_3_above,
+            max_seconds=max_seconds,
         )
         self.anew(config)
         self.most: int | None = None  # the clock after which none is begun, once the job was told to stop
@@ -253,7 +256,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
             under_way = [
                 order.clock for node in self.alive() for order in node.batches if order.generation == self.generation
             ]
-            self.most = max([self.common(), *under_way, *(clock for clock, _ in self.completed)])
+            self.most = max([1, self.common(), *under_way, *(clock for clock, _ in self.completed)])
             self.feed(StopRequested("enough", self.now_s))
 
     @precondition(lambda self: self.common() > 0)
@@ -342,10 +345,13 @@ class ControllerMachine(World, RuleBasedStateMachine):
             return
         assert self.gathered is not None, f"the job does not end: {self.controller.state} {self.controller.reason}"
         clocks, partitions = self.gathered.committed, self.config.n_partitions
-        if self.most is None:
+        assert clocks >= 1, "a model of nothing"
+        if self.most is not None:
+            assert clocks <= self.most, "more was done for a job that was to stop"
+        elif self.config.max_seconds is None:
             assert clocks == self.config.clocks
         else:
-            assert clocks <= self.most, "more was done for a job that was to stop"
+            assert clocks <= (self.config.clocks or 0)
         total = self.value(clocks)
         for store in self.stores.values():
             assert store.read(clocks, exact=True)["w"].item() == total

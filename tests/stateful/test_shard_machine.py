@@ -61,6 +61,8 @@ class ShardMachine(RuleBasedStateMachine):
         self.move: Move | None = None
         self.given_up: list[Move] = []
         self.sent: list[Pushed] = []
+        #: what was read, and what it was then
+        self.seen: list[tuple[Any, Any]] = []
         #: what clients know, and of which generation it is
         self.map: dict[int, ShardOwner] = {}
         self.map_of = 0
@@ -273,6 +275,17 @@ class ShardMachine(RuleBasedStateMachine):
             assert answer["status"] == "moved", answer
             (owner,) = answer["owners"]
 
+    @rule(data=st.data())
+    def read_all(self, data: st.DataObject) -> None:
+        """All shards of one server are read; what was read stays what it was."""
+        name = data.draw(st.sampled_from(sorted(self.servers)))
+        going = None if self.move is None else self.move.shard
+        epochs = {s: owner.epoch for s, owner in self.owners.items() if owner.node == name and s != going}
+        answer = self.servers[name].pull(epochs, self.common(), exact=True)
+        for tables in answer["shards"].values():
+            assert tables["w"].item() == self.total(self.common())
+            self.seen.append((tables["w"], tables["w"].copy()))
+
     # -- what must hold -------------------------------------------------------------------------------------------
 
     def value(self, clock: int, partition: int, attempt: int) -> float:
@@ -307,6 +320,7 @@ class ShardMachine(RuleBasedStateMachine):
         """All maps told and all work done, the model has each micro-task once."""
         if not hasattr(self, "owners"):
             return
+        assert all(np.array_equal(now, then) for now, then in self.seen)
         if self.move is not None:
             self.take_back()
         self.tell(list(self.servers), True)

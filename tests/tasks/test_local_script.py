@@ -81,6 +81,26 @@ def test_a_notice_waits_for_its_node_to_join_and_holds_the_job_there() -> None:
     assert nodes.done[-1] == "kill t9", "its time runs from when it was told"
 
 
+def test_a_kill_waits_with_a_notice_of_its_clock_so_that_it_strikes_into_the_next_one() -> None:
+    events = [
+        NodeEvent(4, None, "join", "t9"),
+        NodeEvent(5, None, "kill", "t1"),
+        NodeEvent(5, None, "notice", "t9", 3.0),
+    ]
+    script, nodes, client = Script(events), Nodes(), Client()
+    client.there = ["t1"]
+    nodes.running = {"t1"}
+
+    def at(clock: int) -> list[str]:
+        return script.carry_out(nodes, client, client.status(clock), 1.0, 1)  # type: ignore[arg-type]
+
+    assert at(4) == ["clock 4: join t9"]
+    assert at(5) == []
+    client.there.append("t9")
+    assert at(5) == ["clock 5: kill t1", "clock 5: notice t9"]
+    assert (client.held, nodes.done) == (None, ["start t9", "freeze t1", "kill t1"])
+
+
 def test_who_joins_and_is_drained_in_one_clock_joins_first() -> None:
     script, nodes, client = (
         Script([NodeEvent(4, None, "join", "t9"), NodeEvent(4, None, "drain", "t9", 3.0)]), Nodes(), Client(),
