@@ -212,7 +212,9 @@ class Controller:
         node = self.members.at(address)
         at_work = node is not None and self.book is not None and self.book.running_on(node.name) > 0
         loads = node is not None and node.loads  # nobody knows how long an application takes to prepare its data
-        return max(patience_s(at_work, self.progress.longest_s), patience_s(loads, None))
+        serves = node is not None and self.shards.serves(node.name)
+        served_clock_s = self.progress.longest_recent_s if serves else 0.0
+        return max(patience_s(at_work, self.progress.longest_s, served_clock_s), patience_s(loads, None))
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant of the module docstring does not hold."""

@@ -6,6 +6,7 @@
 | works, and micro-tasks take long | it is given three times what the longest one took: a kernel may keep its process from everything else |
 | works, and nobody knows yet how long micro-tasks take | it is given three times the bound |
 | loads partitions | as much, for the same reason |
+| serves, where clocks take long | it is given a clock, a minute at most: a sign of life waits behind what fills its link |
 
 Only time counts in which the controller itself looked: one whose own process stood still has heard nothing, and takes nobody
 for lost for that.
@@ -20,15 +21,25 @@ from collections.abc import Callable, Mapping
 #: seconds of silence after which a node that has nothing to do is taken for lost
 SILENCE_S = 10.0
 _TIMES = 3.0
+#: seconds that a sign of life may wait for its link, at most
+_LINK_S = 60.0
 #: no more than this is counted between two looks, in seconds
 _LOOK_AT_MOST_S = 1.0
 
 
-def patience_s(at_work: bool, longest_micro_task_s: float | None) -> float:
-    """Return the seconds that a node may be silent; `longest_micro_task_s` is None before any was done."""
+def patience_s(at_work: bool, longest_micro_task_s: float | None, served_clock_s: float = 0.0) -> float:
+    """Return the seconds that a node may be silent.
+
+    Parameters
+    ----------
+    at_work : whether it runs, or prepares, something.
+    longest_micro_task_s : None before any was done.
+    served_clock_s : how long the longest of the last clocks took, of a node that serves; 0 of another one.
+    """
+    least_s = max(SILENCE_S, min(served_clock_s, _LINK_S))
     if not at_work:
-        return SILENCE_S
-    return max(SILENCE_S, _TIMES * (SILENCE_S if longest_micro_task_s is None else longest_micro_task_s))
+        return least_s
+    return max(least_s, _TIMES * (SILENCE_S if longest_micro_task_s is None else longest_micro_task_s))
 
 
 class Heartbeats:

@@ -16,8 +16,6 @@ from psengine.notices import Gathering, work_until_s
 from psengine.progress import Progress
 from psengine.tiers import Tiers
 
-_RECENT_CLOCKS = 5
-
 
 class Leaving:
     """The notices that have come, and what time they leave.
@@ -66,7 +64,7 @@ class Leaving:
 
     @property
     def _clock_s(self) -> float:
-        return max(self._progress.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
+        return self._progress.longest_recent_s
 
     def _works_until_s(self, node: NodeRecord, last: bool = False) -> float:
         """Return when a node that is leaving begins nothing more; `last`: see `notices.work_until_s`."""

@@ -10,6 +10,7 @@ from typing import Any
 from psengine.model import TaskStats
 from psengine.nodes import NodeRecord
 
+_RECENT_CLOCKS = 5
 #: So many batches of one clock have failed on one node before that is told.
 _TROUBLE = 3
 
@@ -69,6 +70,11 @@ class Progress:
     def seconds(self, now_s: float) -> float:
         """Return how long the training has lasted; 0 before it began."""
         return 0.0 if self.started_s is None else now_s - self.started_s
+
+    @property
+    def longest_recent_s(self) -> float:
+        """How long the longest of the last clocks took; 0 before there are any."""
+        return max(self.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
 
     def add(self, node: NodeRecord, clock: int, done: Sequence[TaskStats]) -> None:
         """Note micro-tasks of one clock that `node` completed."""

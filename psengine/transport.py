@@ -31,9 +31,10 @@ from distributed.protocol.serialize import (
 
 #: seconds before a call is made again
 AGAIN_S = 0.2
-#: Bytes a second, the slowest that parameters may come: a link of 25 Mbit/s to a server that sixty-four nodes read from at once.
+#: Bytes a second, the slowest that parameters may come: a link of 5 Mbit/s to a server that sixty-four nodes read from at once.
+#: Who gives up sooner asks again, while what he was sent before still fills the link.
 #: That a server or the way to it is gone is told by the connection, or by a new generation, not by this.
-_SLOWEST = 50_000
+_SLOWEST = 10_000
 #: Option and value: bytes that the system takes before it has sent those before.
 _NOT_SENT = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 _UNSENT_BYTES = 1 << 17

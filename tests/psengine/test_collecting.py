@@ -43,7 +43,7 @@ def test_servers_have_the_time_that_their_shards_take() -> None:
         ("tcp://a", "tcp://b", "tcp://c"), "proteus_gather"
     )
     two, one = (transport.calls[address][1] for address in ("tcp://a", "tcp://b"))
-    assert (two, one) == pytest.approx((60.0 + 2_000_000 / 50_000, 60.0 + 1_000_000 / 50_000), abs=0.1)
+    assert (two, one) == pytest.approx((60.0 + 2_000_000 / 10_000, 60.0 + 1_000_000 / 10_000), abs=0.1)
 
 
 def test_a_server_that_cannot_is_told_in_its_words() -> None:
@@ -56,6 +56,6 @@ def test_keepers_must_all_have_the_clock() -> None:
     shards, folded = asyncio.run(from_keepers(transport, SHARDING, OWNERS, 3))
     assert sorted(shards) == [0, 1, 2, 3]
     assert folded == [5] * 4
-    assert transport.calls["tcp://a"] == ("proteus_kept", pytest.approx(60.0 + 2_000_000 / 50_000, abs=0.1))
+    assert transport.calls["tcp://a"] == ("proteus_kept", pytest.approx(60.0 + 2_000_000 / 10_000, abs=0.1))
     with pytest.raises(RuntimeError, match="a later clock"):
         asyncio.run(from_keepers(transport, SHARDING, OWNERS, 2))

@@ -1,5 +1,7 @@
 """What runs, what is told of it, and what happens to work that failed."""
 
+import pytest
+
 from infra.cluster import NO_LOSSES
 from psengine.events import BatchDone, BatchFailed, NodeJoined, NodeReady, NoticeReceived, TickDue
 from psengine.heartbeats import SILENCE_S
@@ -59,3 +61,13 @@ def test_who_loads_may_be_silent_for_longer() -> None:
     controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 6.0))
     assert controller.patience_s("tcp://t") == SILENCE_S
     assert controller.patience_s("tcp://nobody") == SILENCE_S
+
+
+@pytest.mark.parametrize(("clock_s", "patience_s"), [(1.0, SILENCE_S), (33.0, 33.0), (600.0, 60.0)])
+def test_who_serves_may_be_silent_for_a_clock_as_its_link_may_be_full(clock_s: float, patience_s: float) -> None:
+    controller, dispatch = started(JobConfig("full", n_partitions=2, n_shards=1, clocks=9))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
+    (dispatch,) = (order for order in controller.handle(done(dispatch, clock_s)) if isinstance(order, Dispatch))
+    controller.handle(done(dispatch, 2 * clock_s))
+    assert controller.patience_s("tcp://r") == patience_s
+    assert controller.patience_s("tcp://t") >= SILENCE_S
