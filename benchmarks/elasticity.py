@@ -107,10 +107,10 @@ def join_and_leave(there: Places, n: int, course: Course, load: Load | None = No
         ("leave with notice", course.leaves, left_in, _LEAVE),
     ):
         event = f"{n - _RELIABLE} nodes {what}, {_RELIABLE} stay"
-        slower, usual_s = slowdown(seconds, clock, told_in), usual(seconds, clock)
+        slower, usual_s = slowdown(seconds, clock, told_in), usual(seconds, clock, told_in)
         note = f"clock {clock} of {course.clocks}, told in {told_in}, its neighbours {usual_s:.2f} s; {again}"
         figures.append(_figure(f"{event}: a clock is longer than its neighbours by", "share", slower, most, note))
-        held_up = _MS * stall(survivors, clock)
+        held_up = _MS * stall(survivors, clock, told_in)
         told_how = (
             "kernels of a clock after those of the one before, against the neighbouring clocks; most of the nodes"
         )
@@ -166,25 +166,22 @@ def _goes_on(status: dict[str, Any]) -> bool:
 
 
 def _gone_when_drained(running: Running, names: list[str]) -> int:
-    """End nodes as soon as they may go, as a market does; return the clock that was common when the first one might.
+    """End nodes as soon as they may go, as a market does; return the first clock that none of them works on.
 
     They work on while the notice lets them.
     """
-    left, first = set(names), 0
+    left = set(names)
 
     def drained(status: dict[str, Any]) -> bool:
-        nonlocal first
         free = {node["name"] for node in status["nodes"] if node["state"] == "drained"} & left
-        if free and len(left) == len(names):
-            first = status["clock"]
         running.signal(sorted(free), signal.SIGTERM)
         left.difference_update(free)
         return not left or status["state"] == "finished"
 
-    running.until(drained, HOURS_S)
+    status = running.until(drained, HOURS_S)
     if left:
         raise RuntimeError(f"the job ended before {len(left)} of the nodes that were given notice might go")
-    return max(first, 1)
+    return int(status["clock"]) + 1
 
 
 def _busy(cpu: float, ours: float) -> str:

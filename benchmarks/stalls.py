@@ -18,9 +18,9 @@ def slowdown(seconds: Sequence[float], clock: int, told: int | None = None) -> f
 
     What a clock takes is not the same before and after the change; the slowest of the clocks that it affects is compared
     with the median of those neighbours that take longer. If the change was prepared from the clock `told` on, the
-    clocks from there to `clock` are compared with those before `told`.
+    neighbours before are those before `told`, and the clocks from there to `clock` are compared with them alone.
     """
-    affected, usual_s = seconds[clock - 1 : clock - 1 + AFFECTED], usual(seconds, clock)
+    affected, usual_s = seconds[clock - 1 : clock - 1 + AFFECTED], usual(seconds, clock, told)
     slower = max(affected) / usual_s - 1
     if told is not None and told < clock:
         before_s = median(seconds[max(0, told - 1 - NEIGHBOURS) : told - 1])
@@ -28,9 +28,9 @@ def slowdown(seconds: Sequence[float], clock: int, told: int | None = None) -> f
     return max(0.0, slower)
 
 
-def usual(seconds: Sequence[float], clock: int) -> float:
-    """Return the greater of the medians of the clocks before and after a change in `clock`."""
-    first, after = clock - 1, clock - 1 + AFFECTED
+def usual(seconds: Sequence[float], clock: int, told: int | None = None) -> float:
+    """Return the greater of the medians of the clocks before and after a change in `clock`; see `slowdown`."""
+    first, after = (told or clock) - 1, clock - 1 + AFFECTED
     sides = [seconds[max(0, first - NEIGHBOURS) : first], seconds[after : after + NEIGHBOURS]]
     return max(median(side) for side in sides if side)
 
@@ -49,16 +49,16 @@ def waits(kernels: Iterable[Kernel]) -> dict[int, float]:
     return found
 
 
-def stall(by_node: Iterable[dict[int, float]], clock: int) -> float:
+def stall(by_node: Iterable[dict[int, float]], clock: int, told: int | None = None) -> float:
     """Return the seconds that the node that was held up most waited longer, for a change in `clock`, than it usually does.
 
     `by_node` are the waits of those who stayed; what is usual are a node's waits before neighbouring clocks, as in
     `usual`.
     """
-    most = 0.0
+    most, first = 0.0, told or clock
     for waited in by_node:
         after = clock + AFFECTED
-        sides = [_known(waited, clock - NEIGHBOURS, clock), _known(waited, after, after + NEIGHBOURS)]
+        sides = [_known(waited, first - NEIGHBOURS, first), _known(waited, after, after + NEIGHBOURS)]
         medians = [median(side) for side in sides if side]
         disturbed = _known(waited, clock, after)
         if disturbed and medians:

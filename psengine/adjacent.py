@@ -7,7 +7,7 @@ table then, and what is received is the table.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,8 @@ Array = NDArray[np.generic]
 
 def room(rows: Sequence[Array]) -> list[Array]:
     """Return memory for arrays like `rows`, side by side, in their order; what is in it is not set."""
-    first = rows[0]
-    ends = np.cumsum([len(of) for of in rows]).tolist()
-    together = np.empty((ends[-1], *first.shape[1:]), first.dtype)
-    return [together[low:high] for low, high in zip([0, *ends], ends, strict=False)]
+    lengths = [len(of) for of in rows]
+    return _cut(np.empty((sum(lengths), *rows[0].shape[1:]), rows[0].dtype), lengths)
 
 
 def whole(pieces: Sequence[Array]) -> Array | None:
@@ -71,10 +69,15 @@ def unpacked(message: Mapping[Any, Any]) -> dict[int, Arrays]:
         return {int(shard): dict(arrays) for shard, arrays in message.items()}
     shards: dict[int, Arrays] = {int(shard): {} for shard in message["shards"]}
     for name, table in message["tables"].items():
-        ends = np.cumsum(message["rows"][name]).tolist()
-        for shard, low, high in zip(shards, [0, *ends], ends, strict=False):
-            shards[shard][name] = table[low:high]
+        for shard, rows in zip(shards, _cut(table, message["rows"][name]), strict=True):
+            shards[shard][name] = rows
     return shards
+
+
+def _cut(table: Array, lengths: Sequence[int]) -> list[Array]:
+    """Return the rows of `table` in runs of these lengths, one after the other; views."""
+    ends = list(accumulate(lengths))
+    return [table[low:high] for low, high in zip([0, *ends], ends, strict=False)]
 
 
 def _address(array: Array) -> int:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from psengine.adjacent import joined, unpacked
 from psengine.apps.base import RowSet
-from psengine.cancelling import all_or_none
+from psengine.cancelling import all_or_none, cancel_all
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec, TaskKey
 from psengine.own import Left, OwnRows
@@ -41,6 +41,9 @@ _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
 #: seconds that a map may be under way which says who serves what a server that is gone has handed over
 _MAP_S = 5.0
+#: Seconds that an answer is waited for from a server that has handed over all that it is asked for: it may be gone, and Dask
+#: tries for the whole deadline to connect to whoever is not there.
+_LEFT_S = 2.0
 #: how often a server is asked anew for what is not there yet, when it is read ahead
 _PATIENT_TRIES = 30
 
@@ -349,6 +352,26 @@ class ParameterClient:
         self._check_generation()
         return wanted
 
+    async def _while_served(self, address: str, op: str, shards: Iterable[int], call: Coroutine[Any, Any, Any]) -> Any:
+        """Return what a `call` for `shards` gives; give it up soon after the map says that none of them is served there.
+
+        Raises
+        ------
+        Unreachable
+        """
+        there, asking = frozenset(shards), asyncio.ensure_future(call)
+        try:
+            while not asking.done():
+                if any(owner.address == address for owner in self._owners if owner.shard in there):
+                    another = asyncio.ensure_future(self._remapped.wait())
+                    await asyncio.wait((asking, another), return_when=asyncio.FIRST_COMPLETED)
+                    another.cancel()
+                elif not (await asyncio.wait((asking,), timeout=_LEFT_S))[0]:
+                    raise Unreachable(address, op, TimeoutError("it serves nothing of that any more"))
+            return asking.result()
+        finally:
+            await cancel_all((asking,))
+
     def _rerouted(self, epochs: dict[int, int], answer: Mapping[str, Any]) -> list[int]:
         """Note who serves what a server no longer does; return the shards that are to be asked for again, all of them."""
         moved = {owner.shard: owner for owner in answer["owners"]}
@@ -365,7 +388,12 @@ class ParameterClient:
                 # servers answer in the order of the batches
                 message |= {"turn": self._batch, "reader": self._sender}
             within_s = deadline_s(_DEADLINE_S, n_bytes)
-            answer = await _retried(lambda: self._transport.call(address, op, within_s, **message), tries)
+            answer = await self._while_served(
+                address,
+                op,
+                message["epochs"],
+                _retried(lambda: self._transport.call(address, op, within_s, **message), tries),
+            )
         elif op == "proteus_pull_ahead":
             answer = await self._own.pull_ahead(**message)
         else:

@@ -17,8 +17,8 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | BatchFailed | dispatched again at the next tick; a fatal one fails the job |
 | NodeFailed | the job fails: its application is wrong |
 | NodeUnfit | the node is set aside, its partitions go elsewhere; the job fails when no node that is there can load |
-| NoticeReceived | with others that come soon: it works on as long as there is time (`notices`), while its partitions are loaded elsewhere and, from the next common clock on, its shards move; then as with DrainRequested |
-| DrainRequested | no new work; its partitions to their previous owners, its shards to others; drained when nothing runs and nothing is served or kept |
+| NoticeReceived | with others that come soon: it works on as long as there is time (`notices`), while its partitions are loaded elsewhere; then as with DrainRequested |
+| DrainRequested | no new work; its partitions to their previous owners, its shards to others when its last clock is common; drained when nothing runs and nothing is served or kept |
 | NodeLost | what it ran is dispatched again at once under the next attempt; if it served, all go back to what was kept: see `tiers` |
 | TickDue | deadlines: start, notices, `max_seconds` |
 | HoldRequested | no clock beyond the one that it names is begun; nothing ends |
@@ -422,7 +422,7 @@ class Controller:
         return self._go_on(event.now_s) if self.leaving.notices.done(event.now_s) else []
 
     def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
-        self.members.drain(names, now_s + seconds)
+        self.leaving.drain(names, now_s + seconds, self.book)
         self.members.settle(self._busy)
         return self._go_on(now_s)
 
@@ -432,7 +432,8 @@ class Controller:
         Those of whom time is up end also while others are waited for.
         """
         told = self.leaving.notices.done(now_s)
-        return self._go_on(now_s) if self._end_work(now_s) or told else []
+        plan = self._place() if told else []  # before any of them ends, so that what they own goes to its heirs
+        return plan + self._go_on(now_s) if self._end_work(now_s) or told else []
 
     def _end_work(self, now_s: float) -> bool:
         """Give those who are leaving nothing new to do, where it is time for that; return whether there are any."""
@@ -443,20 +444,15 @@ class Controller:
         self.members.settle(self._busy)
         return True
 
-    def _adapt(self, now_s: float, between: bool = False) -> list[Instruction]:
-        """Bring shards and copies to where they should be; not while the model is gathered.
-
-        `between`: a clock has just become common.
-        """
+    def _adapt(self, now_s: float) -> list[Instruction]:
+        """Bring shards and copies to where they should be; not while the model is gathered."""
         if not self._begun or self._saving is not None or self.config is None or self.book is None:
             return []
         stay = self.leaving.notices.under_way  # what is told next may be where shards would go
         if not self.members.in_state("leaving", "draining"):
             stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
-        between = between or not self.book.running
-        return self.tiers.adapt(
-            self.config, self.members, self.book.common, now_s, between, self.leaving.clocks_left(now_s), stay
-        )
+        serving_on = self.leaving.serving_on(self.book, now_s)
+        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, serving_on, stay)
 
     def _busy(self, name: str) -> bool:
         return self.tiers.holds(name) or (self.book is not None and self.book.running_on(name) > 0)
@@ -478,9 +474,13 @@ class Controller:
 
     def _go_on(self, now_s: float) -> list[Instruction]:
         """Return what follows from a change of the nodes."""
+        return self._place() + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
+
+    def _place(self) -> list[Instruction]:
+        """Choose the stage that suits the nodes, and who works on what in it."""
         if self.config is not None and self._begun:
             self.tiers.choose_stage(self.config, self.members)
-        return self._replan() + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
+        return self._replan()
 
     def _replan(self) -> list[Instruction]:
         """Bring the placement in line with the nodes; while all go back, nobody is told to load anything.
@@ -561,7 +561,7 @@ class Controller:
         self.progress.close(range(before + 1, book.common + 1), event.now_s, self.stage)
         self.members.settle(self._busy)
         # First the state that is to be kept: once the next clock is dispatched, its servers move on.
-        kept = self._keep(event.now_s) + self._adapt(event.now_s, between=True) if book.common > before else []
+        kept = self._keep(event.now_s) + self._adapt(event.now_s) if book.common > before else []
         return kept + (self._answer_notices(event.now_s) or self._dispatch(event.now_s))
 
     def _on_batch_failed(self, event: events.BatchFailed) -> list[Instruction]:

@@ -13,7 +13,11 @@ from psengine.events import BatchFailed
 from psengine.instructions import Dispatch
 from psengine.microtasks import MicroTaskBook
 from psengine.nodes import NodeRecord
-from psengine.plan import Placement
+from psengine.plan import Owners, Placement
+from psengine.sums import blocks
+
+#: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to be done with.
+_SUMS = 2
 
 
 class Dispatcher:
@@ -36,7 +40,8 @@ class Dispatcher:
 
         With stale reads a node that runs something is sent nothing, and others only what is of their earliest clock: they
         work off batches one after the other, each reads and pushes for itself, and a partition that has fallen behind
-        the node's others would else be a batch of its own for ever.
+        the node's others would else be a batch of its own for ever. For the same reason a node that has taken partitions
+        over waits for those who are about to be done with them, as long as what it could do is in many pieces.
 
         Parameters
         ----------
@@ -59,6 +64,8 @@ class Dispatcher:
         for (name, clock), partitions in groups.items():
             if driver.staleness and (clock > first[name] or book.running_on(name)):
                 continue
+            if driver.staleness and self._in_pieces(name, clock, partitions, placement.owner):
+                continue
             self._batches += 1
             out.append(
                 Dispatch(
@@ -76,6 +83,19 @@ class Dispatcher:
                 )
             )
         return out
+
+    def _in_pieces(self, name: str, clock: int, partitions: list[int], owner: Owners) -> bool:
+        """Return whether a node's batch is in many pieces only because others have not done the rest quite yet.
+
+        When many nodes go, what they worked on becomes free one by one. Of a batch in pieces a node has a sum of each piece to
+        send, as large as the table, and then a second batch to do.
+        """
+        running, n_partitions = self._book.running.items(), len(self._book.done)
+        coming = [p for p, of in running if owner[p] == name != of.node and of.clock == clock - 1]
+        if not coming:
+            return False
+        sums = len(blocks(partitions, n_partitions))
+        return sums > _SUMS and len(blocks([*partitions, *coming], n_partitions)) < sums
 
     def failed(self, event: BatchFailed) -> list[int]:
         """Hold back what failed, and return it: the partitions whose latest attempt was in the batch."""

@@ -12,7 +12,7 @@ from psengine.events import NoticeReceived
 from psengine.membership import Membership
 from psengine.microtasks import MicroTaskBook
 from psengine.nodes import NodeRecord
-from psengine.notices import Gathering, work_until_s
+from psengine.notices import Gathering, hands_over_by_s, work_until_s
 from psengine.progress import Progress
 from psengine.tiers import Tiers
 
@@ -39,18 +39,38 @@ class Leaving:
         return True
 
     def end_work(self, book: MicroTaskBook, now_s: float) -> bool:
-        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any."""
+        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any.
+
+        While further notices are waited for, only those whose time is up: the others may end with those who are told next.
+        """
+        must_only = self.notices.under_way
 
         def is_time(node: NodeRecord, last: bool = False) -> bool:
-            return node.until_s is None or now_s >= self._works_until_s(node, last)
+            return node.until_s is None or now_s >= self._works_until_s(node, last or must_only)
 
         return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
 
-    def clocks_left(self, now_s: float) -> int:
-        """Return how many clocks there is time for until the first of those who are leaving ends; 1 at least."""
-        clock_s = self._clock_s
-        times = [self._works_until_s(node) - now_s for node in self._members.in_state("leaving")]
-        return max(1, int(min(times, default=0.0) / clock_s)) if clock_s else 1
+    def drain(self, names: Collection[str], until_s: float, book: MicroTaskBook | None) -> None:
+        """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
+        self._members.drain(names, until_s)
+        for node in self._members.in_state("draining"):
+            if node.last_clock is None and book is not None:
+                owned = self._members.placement.owned_by(node.name)
+                node.last_clock = max((book.begun(partition) for partition in owned), default=None)
+
+    def serving_on(self, book: MicroTaskBook, now_s: float) -> frozenset[str]:
+        """Return those of whom what they serve stays where it is, though they are to go.
+
+        Until the last clock that they do is common: before that, all who go would read from the few who stay, and what
+        has come of a clock under way would move with its shards, block by block.
+        """
+
+        def stays(node: NodeRecord) -> bool:
+            if node.until_s is not None and now_s >= hands_over_by_s(node.until_s, self._clock_s, self._hand_over_s):
+                return False
+            return node.state == "leaving" or book.common < (node.last_clock or 0)
+
+        return frozenset(node.name for node in self._members.in_state("leaving", "draining") if stays(node))
 
     def may_leave(self, names: Collection[str]) -> bool:
         """Return whether these nodes can go: what they serve and keep, other reliable nodes can."""
@@ -66,7 +86,11 @@ class Leaving:
     def _clock_s(self) -> float:
         return self._progress.longest_recent_s
 
+    @property
+    def _hand_over_s(self) -> float:
+        return self._tiers.backups.took_s
+
     def _works_until_s(self, node: NodeRecord, last: bool = False) -> float:
         """Return when a node that is leaving begins nothing more; `last`: see `notices.work_until_s`."""
-        hand_over_s = self._tiers.backups.took_s if self._tiers.holds(node.name) else 0.0
+        hand_over_s = self._hand_over_s if self._tiers.holds(node.name) else 0.0
         return 0.0 if node.until_s is None else work_until_s(node.until_s, self._clock_s, hand_over_s, last)

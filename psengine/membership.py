@@ -194,7 +194,8 @@ class Membership:
 
     def take_over(self) -> None:
         """Give every partition without an owner that is there to somebody who is."""
-        self.placement = take_over(self.placement, [node.seat for node in self.in_state("ready", "leaving")])
+        seats = [node.seat for node in self.in_state("ready", "leaving")]
+        self.placement = take_over(self.placement, seats, self.target)
 
     def deal(self) -> None:
         """Give what its owner has not loaded to whoever is to have it in the long run; nothing is to run.
@@ -228,17 +229,16 @@ class Membership:
         ready = [
             node.seat for node in self.in_state("ready", "leaving")
         ]  # those who are to rest work until others have loaded
-        if begun:
-            self.take_over()
         names = {node.name for node in candidates}
         held = tuple(
-            owner if owner in names else planned if planned in names else None
+            planned if planned in names else owner if owner in names else None
             for owner, planned in zip(self.placement.owner, self.target, strict=True)
         )
         self.target = balance(held, [node.seat for node in candidates])
         if begun and not any(node.state in ("joining", "draining") and not node.gone for node in self.nodes.values()):
             self.target = tidied(self.target, [node.seat for node in candidates])
         if begun:
+            self.take_over()
             leaving = {
                 node.name for node in self.in_state("leaving")
             }  # they keep what they own while they can work on it

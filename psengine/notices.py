@@ -3,9 +3,9 @@
 A market that withdraws many nodes tells each of them, and each looks for that by itself, so notices come one after the other. They are
 answered together: planned for one at a time, shards would go to nodes that are told next.
 
-What it serves moves when the next clock has become common, while it works; its partitions are loaded elsewhere meanwhile. New work it is
-given until what is left of its time is needed for the last of it: to finish what it runs, and to hand over what it still
-serves. Those whose time comes together end with the same clock, as far as they can: of a clock that some of them have begun
+Its partitions are loaded elsewhere while it works. New work it is given until what is left of its time is needed for the
+last of it: to finish what it runs, and to hand over what it serves. That moves when the last clock that it does has become
+common, or earlier if time presses. Those whose time comes together end with the same clock, as far as they can: of a clock that some of them have begun
 and others have not, the rest would fall to whoever stands by for it, on top of his own.
 
 Source: Proteus (EuroSys 2017), 3.3 (the eviction warning is used to end well).
@@ -62,3 +62,18 @@ def work_until_s(until_s: float, clock_s: float, hand_over_s: float, last: bool 
     """
     times = _LAST_TIMES if last else _TIMES
     return until_s - (FLOOR_S + times * clock_s + times * hand_over_s)
+
+
+def hands_over_by_s(until_s: float, clock_s: float, hand_over_s: float) -> float:
+    """Return the moment from which on a node does not keep what it serves, whatever is under way.
+
+    Parameters
+    ----------
+    until_s : float
+        When its notice runs out.
+    clock_s : float
+        As in `work_until_s`. Servers send and take at least what they serve in it, so that a hand-over takes no longer.
+    hand_over_s : float
+        How long it takes to bring what is served to other nodes; 0 if that is not known.
+    """
+    return until_s - (FLOOR_S + max(_TIMES * hand_over_s, clock_s))

@@ -131,17 +131,23 @@ def tidied(owners: Owners, seats: Sequence[Seat]) -> Owners:
     return tuple(target)
 
 
-def take_over(placement: Placement, seats: Sequence[Seat]) -> Placement:
+def take_over(placement: Placement, seats: Sequence[Seat], planned: Owners | None = None) -> Placement:
     """Return the placement in which every partition without a usable owner has one, if there is a seat at all.
 
-    The previous owner comes first, then whoever `balance` wants: the rest goes to those who hold it and have room, then in
-    runs. Seats that are not among `seats` lose what they own and what they stand by for.
+    Whoever it is `planned` for comes first if he holds it, then the previous owner, then whoever it is planned for, then
+    whoever `balance` wants: the rest goes to those who hold it and have room, then in runs. Seats that are not among
+    `seats` lose what they own and what they stand by for.
     """
-    usable = {seat.node for seat in seats}
-    owner = [o if o in usable else None for o in placement.owner]
-    previous = [o if o in usable else None for o in placement.previous]
-    for partition, current in enumerate(owner):
-        if current is None:
+    holds: dict[str | None, frozenset[int]] = {seat.node: seat.holds for seat in seats}
+    owner = [o if o in holds else None for o in placement.owner]
+    previous = [o if o in holds else None for o in placement.previous]
+    for partition, heir in enumerate(planned or (None,) * len(owner)):
+        if owner[partition] is not None:
+            continue
+        if heir in holds and (previous[partition] is None or partition in holds[heir]):
+            owner[partition] = heir
+            previous[partition] = None if previous[partition] == heir else previous[partition]
+        else:
             owner[partition], previous[partition] = previous[partition], None
     for partition, wanted in enumerate(balance(tuple(owner), seats)):
         if owner[partition] is None:

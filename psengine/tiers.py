@@ -5,7 +5,8 @@ neither micro-tasks nor how the job stands.
 
 | what befalls the shards | then |
 |---|---|
-| nodes join, are told to go, the ratio of the tiers changes | those that the layout wants elsewhere move, while the training goes on |
+| nodes join, the ratio of the tiers changes | those that the layout wants elsewhere move, while the training goes on |
+| nodes are told to go | the same, for those that they serve when they have done their last work |
 | shards are to go from the reliable tier to the transient one | first a round of backups, so that they are never there alone |
 | a server is lost | all go back to the last whole round: survivors to their own copies, the lost shards to their keepers' |
 | a copy that this needs is missing | all go back to the last checkpoint, or to the beginning |
@@ -15,9 +16,7 @@ Source: Proteus (EuroSys 2017), 3.2, 3.3.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Collection, Sequence
 
 from psengine.backups import Backups
 from psengine.checkpointing import Checkpoint
@@ -26,12 +25,8 @@ from psengine.layout import Layout, layout_for
 from psengine.membership import Membership
 from psengine.model import JobConfig
 from psengine.nodes import NodeRecord
-from psengine.plan import Owners
 from psengine.shardmap import ShardMap
 from psengine.stages import Stage, StageThresholds, stage_for
-
-#: In so many portions shards move from nodes that are leaving, where there is time.
-_PORTIONS = 4
 
 
 class Tiers:
@@ -43,8 +38,6 @@ class Tiers:
         self.backups = Backups()
         #: who is to serve and keep what; None before the shards were opened
         self.layout: Layout | None = None
-        #: shards that move at one time from nodes that are leaving and have time
-        self._portion = 0
         #: the changes of the layout, newest last, as lines for people
         self.changes: list[list[str]] = []
 
@@ -86,18 +79,15 @@ class Tiers:
         members: Membership,
         common: int,
         now_s: float,
-        between: bool,
-        clocks_left: int = 1,
+        serving_on: Collection[str] = (),
         stay: bool = False,
     ) -> list[Instruction]:
         """Return the moves and copies that the layout still lacks.
 
         Parameters
         ----------
-        between : bool
-            Whether a clock has just become common, or nothing runs: there is then least to be moved.
-        clocks_left : int
-            How many clocks there is time for until the first of those who are leaving ends.
+        serving_on : names of those who are to go
+            What they serve stays where it is until they have done their last work.
         stay : bool
             Whether the layout is soon to be another one: shards stay where they are, and copies are made as before.
         """
@@ -111,7 +101,7 @@ class Tiers:
         if wanted is None:  # nobody else can: those who may have handed shards over to somebody who is gone serve on
             return [*self.shards.move(config, self.shards.final, alive, self.shards.unsure, common)]
         self._adopt(wanted)
-        may = self._may_move(wanted, members, between, clocks_left)
+        may = self._may_move(wanted, members, serving_on)
         moves = self.shards.move(config, wanted.owners, alive, may, common)
         if moves:
             self.backups.abandon()
@@ -166,31 +156,18 @@ class Tiers:
             self.changes.append(wanted.lines(self.layout))
             self.layout = wanted
 
-    def _may_move(self, wanted: Layout, members: Membership, between: bool, clocks_left: int) -> list[int]:
-        """Return the shards that may move now.
-
-        What is urgent at once; what a node serves that is leaving and has time, `between` clocks, for in the middle of one
-        much has come that is not folded, and in portions, for whoever reads or pushes waits for what moves; the rest when
-        no copies are under way.
-        """
+    def _may_move(self, wanted: Layout, members: Membership, serving_on: Collection[str]) -> list[int]:
+        """Return the shards that may move now: what is urgent at once, the rest when no copies are under way."""
         reliable, transient = _servers(members)
         able = {*reliable, *transient}
-        leaving = {node.name for node in members.in_state("leaving")}
-        may, patient = [], []
+        may = []
         for shard, (heir, owner) in enumerate(zip(wanted.owners, self.shards.final, strict=True)):
-            if shard not in self.shards.unsure and heir == owner:
+            unsure = shard in self.shards.unsure
+            if not unsure and (heir == owner or owner in serving_on):
                 continue
-            leaves = owner not in able or shard in self.shards.unsure
             alone = heir not in reliable and self.backups.keeper(shard) is None
-            if owner in leaving and shard not in self.shards.unsure:
-                patient.append(shard)
-            elif leaves or not (alone or self.backups.under_way):
+            if unsure or owner not in able or not (alone or self.backups.under_way):
                 may.append(shard)
-        if not patient:
-            self._portion = 0
-        elif between:
-            self._portion = max(self._portion, ceil(len(patient) / max(1, min(_PORTIONS, clocks_left))))
-            may += one_each(patient, wanted.owners)[: self._portion]
         return may
 
     def _back_up(
@@ -211,16 +188,6 @@ class Tiers:
                 common, self.shards.owners, {shard: alive[name] for shard, name in keepers.items()}, now_s
             )
         ]
-
-
-def one_each(shards: Sequence[int], owners: Owners) -> list[int]:
-    """Return `shards` so that each of the `owners` has one before any has two, and so on: their links fill alike."""
-    turn: Counter[str | None] = Counter()
-    rounds = []
-    for shard in shards:
-        rounds.append((turn[owners[shard]], shard))
-        turn[owners[shard]] += 1
-    return [shard for _, shard in sorted(rounds)]
 
 
 def _servers(members: Membership) -> tuple[list[str], list[str]]:

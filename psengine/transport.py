@@ -103,7 +103,8 @@ async def taken(comm: Comm) -> None:
     if _NOT_SENT is not None:
         stream.socket.setsockopt(socket.IPPROTO_TCP, _NOT_SENT, _UNSENT_BYTES)
     with contextlib.suppress(OSError):  # the reader is gone, and waits for nothing
-        await stream.write(b"")
+        # Whoever stops waiting is not to cancel what the stream waits for: it would log that as a fault.
+        await asyncio.shield(stream.write(b""))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -83,6 +83,10 @@ def test_of_what_was_told_before_every_clock_since_then_counts() -> None:
     assert slowdown(seconds, 9, told=5) == pytest.approx(0.15)
     assert slowdown(seconds, 9, told=6) == 0.0
     assert slowdown(seconds, 5, told=5) == slowdown(seconds, 5)
+    slow_to_the_end = [4.0, 4.0, 4.0, 9.0, 9.0, 9.0, 9.0, 4.0, 4.0, 4.0]
+    assert slowdown(slow_to_the_end, 7, told=7) == 0.0  # to its neighbours it looks usual
+    assert slowdown(slow_to_the_end, 7, told=4) == pytest.approx(1.25)
+    assert usual(slow_to_the_end, 7, told=4) == 4.0
 
 
 def test_waits_are_between_the_kernels_of_two_clocks() -> None:
@@ -100,6 +104,8 @@ def test_a_stall_is_what_a_node_waits_beyond_its_usual() -> None:
     assert stall([steady, steady | {7: 1.25}], 6) == 0.75
     assert stall([steady | {9: 3.0}], 6) == 0.0  # that is not of this change
     assert stall([{}], 6) == 0.0
+    held_up_from_4_on = steady | dict.fromkeys(range(4, 8), 1.25)
+    assert (stall([held_up_from_4_on], 6), stall([held_up_from_4_on], 6, told=4)) == (0.0, 0.75)
 
 
 @given(st.integers(2, 4_194_304), st.integers(1, 65))

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from psengine.heartbeats import SILENCE_S
-from tests.faults.test_tiers import active, node, run, servers, whole
 from tests.support.engine import LocalCluster
 from tests.support.patience import PATIENCE
+from tests.support.tiers import active, node, run, servers, whole
 
 pytestmark = [pytest.mark.e2e]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    with LocalCluster(tmp_path_factory.mktemp("undisturbed")) as cluster:
-        run(cluster, 1, 1, stage=1)
-        cluster.wait_state("finished")
-        model: np.ndarray = cluster.model()["weights"]
-        return model.tobytes()
 
 
 def test_a_server_that_only_the_controller_cannot_reach_is_lost_and_joins_anew(

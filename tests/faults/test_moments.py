@@ -9,12 +9,11 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.faults.test_tiers import CLOCKS, active, run, servers, whole
 from tests.support.doom import Moment
 from tests.support.engine import LocalCluster, digits_job
+from tests.support.tiers import CLOCKS, active, run, servers, whole
 
 pytestmark = [pytest.mark.e2e]
 
@@ -27,15 +26,6 @@ CASES = [
     pytest.param(op, moment, victim, marks=[] if op == "proteus_hand_over" else pytest.mark.storm)
     for op, (moment, victim) in product(BEGUN_BY, WORST)
 ]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    with LocalCluster(tmp_path_factory.mktemp("undisturbed")) as cluster:
-        run(cluster, 1, 1, stage=1)
-        cluster.wait_state("finished")
-        model: np.ndarray = cluster.model()["weights"]
-        return model.tobytes()
 
 
 @pytest.mark.parametrize(("op", "moment", "victim"), CASES)

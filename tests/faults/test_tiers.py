@@ -3,63 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.support.engine import LocalCluster, digits_job
+from tests.support.engine import LocalCluster
+from tests.support.tiers import CLOCKS, active, node, run, servers, whole
 
 pytestmark = [pytest.mark.e2e]
-
-CLOCKS = 90
-
-
-def node(status: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(n for n in status["nodes"] if n["name"] == name)
-
-
-def servers(status: dict[str, Any]) -> set[str]:
-    return {shard["node"] for shard in status["shards"]}
-
-
-def run(cluster: LocalCluster, reliable: int, transient: int, **config: Any) -> None:
-    cluster.start_nodes(reliable, transient)
-    for name, value in {"features": 2000, "clocks": CLOCKS, "n_shards": 4}.items():
-        config.setdefault(name, value)
-    cluster.client.start(digits_job(cluster, **config).to_dict())
-
-
-def active(cluster: LocalCluster, clock: int = 10) -> dict[str, Any]:
-    """Wait until two transient nodes serve everything, and some clock is kept at the reliable ones; return the status."""
-    return cluster.wait(
-        lambda s: (
-            len(servers(s)) == 2
-            and all(name.startswith("t") for name in servers(s))
-            and min(s["backup_clock"] or 0, s["clock"]) >= clock
-        ),
-        "shards on two transient nodes",
-    )
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    with LocalCluster(tmp_path_factory.mktemp("undisturbed")) as cluster:
-        run(cluster, 1, 1, stage=1)
-        status = cluster.wait_state("finished")
-        assert set(status["result"]["stage_by_clock"]) == {1}
-        model: np.ndarray = cluster.model()["weights"]
-        return model.tobytes()
-
-
-def whole(cluster: LocalCluster, undisturbed: bytes) -> dict[str, Any]:
-    """Wait for the end; check that the model is the undisturbed one and each clock counts once; return the status."""
-    status = cluster.wait_state("finished")
-    assert status["lost_micro_tasks"] == 0
-    assert sum(status["micro_tasks_done"].values()) == CLOCKS * 12
-    assert [clock for clock, _ in status["result"]["losses"]] == list(range(1, CLOCKS + 1))
-    assert cluster.model()["weights"].tobytes() == undisturbed
-    return status
 
 
 def test_an_active_server_is_killed_and_all_go_back_to_what_is_kept(tmp_path: Path, undisturbed: bytes) -> None:

@@ -35,6 +35,33 @@ def test_a_partition_that_has_fallen_behind_is_soon_in_step_with_its_node_s_othe
     assert orders(dispatcher, "aaa") == [("a", 3, [0, 1, 2])]
 
 
+def test_what_is_taken_over_from_many_is_one_batch_when_they_are_nearly_done() -> None:
+    """They end one by one: of partitions 0, 2 and 5 a node would have three sums to send, and of the rest as many again."""
+    book = MicroTaskBook(8)
+    dispatcher = Dispatcher(book, SspDriver(1))
+    assert len(orders(dispatcher, "abbbbbbb")) == 2
+    complete(book, [0])
+    for partition in (2, 5):
+        complete(book, [partition])
+    assert orders(dispatcher, "aaaaaaaa") == [], "in pieces"
+    for partition in (1, 3, 4):
+        complete(book, [partition])
+    assert orders(dispatcher, "aaaaaaaa") == [("a", 2, [0, 1, 2, 3, 4, 5])], "two pieces"
+
+
+def test_what_is_in_pieces_is_begun_when_nobody_is_about_to_be_done_with_the_rest() -> None:
+    book = MicroTaskBook(8)
+    dispatcher = Dispatcher(book, SspDriver(1))
+    assert len(orders(dispatcher, "abbbbbbb")) == 2
+    complete(book, [0, 2, 5])
+    assert orders(dispatcher, "abababab") == [("a", 2, [0, 2])], "two pieces"
+    book = MicroTaskBook(8)
+    dispatcher = Dispatcher(book, SspDriver(1))
+    assert len(orders(dispatcher, "abababab")) == 2
+    complete(book, [0, 2, 4, 6])
+    assert orders(dispatcher, "abababab") == [("a", 2, [0, 2, 4, 6])], "it has no others"
+
+
 def test_bulk_synchronous_a_busy_node_is_sent_at_once_what_another_one_has_left() -> None:
     book = MicroTaskBook(2)
     dispatcher = Dispatcher(book, SspDriver(0))

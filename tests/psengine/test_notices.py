@@ -6,18 +6,18 @@ from hypothesis import strategies as st
 
 from psengine.controller import Controller
 from psengine.events import (
+    DrainRequested,
     JobStarted,
     NodeJoined,
     NodeLost,
     NodeReady,
     NoticeReceived,
     ShardsOpened,
-    ShardsTaken,
     TickDue,
 )
 from psengine.instructions import Dispatch, Instruction, LoadPartitions, OpenShards, TakeShards
 from psengine.model import JobConfig
-from psengine.notices import FLOOR_S, Gathering, work_until_s
+from psengine.notices import FLOOR_S, Gathering, hands_over_by_s, work_until_s
 from psengine.status import describe
 from tests.support.controller import done, started
 
@@ -86,12 +86,19 @@ def two_at_work() -> tuple[Controller, list[Dispatch]]:
     return some_at_work("r", "s")
 
 
-def some_at_work(*names: str, staleness: int = 0) -> tuple[Controller, list[Dispatch]]:
+def some_at_work(*names: str, n_partitions: int = 8, staleness: int = 0) -> tuple[Controller, list[Dispatch]]:
     """Return a controller with nodes that serve a shard each, and the orders of their first clock."""
     controller, orders = Controller(), list[Instruction]()
     for name in names:
         controller.handle(NodeJoined(name, f"tcp://{name}", "reliable", 1, 0.0))
-    job = JobConfig("moved", n_partitions=8, n_shards=len(names), clocks=99, n_reliable=len(names), staleness=staleness)
+    job = JobConfig(
+        "moved",
+        n_partitions=n_partitions,
+        n_shards=len(names),
+        clocks=99,
+        n_reliable=len(names),
+        staleness=staleness,
+    )
     for load in controller.handle(JobStarted(job, 0.0)):
         assert isinstance(load, LoadPartitions)
         controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 0.0))
@@ -104,15 +111,41 @@ def takes(orders: list[Instruction]) -> list[tuple[str, int]]:
     return [(order.node, order.committed) for order in orders if isinstance(order, TakeShards)]
 
 
-def test_what_a_node_with_time_serves_moves_when_the_clock_is_common() -> None:
-    """In the middle of a clock all that has come of it would move block by block."""
+def test_what_a_node_with_time_serves_moves_when_its_last_clock_is_common() -> None:
+    """Before that it works on, and all who go would read what they serve from the few who stay."""
     controller, dispatches = two_at_work()
-    first, last = dispatches
-    assert takes(controller.handle(NoticeReceived("s", 100.0, 1.0))) == []
-    assert takes(controller.handle(TickDue(7.1))) == []
-    assert takes(controller.handle(done(first, 7.2))) == []
-    assert takes(controller.handle(done(last, 7.3))) == [("r", 1)]
+    assert takes(controller.handle(NoticeReceived("s", 12.0, 1.0))) == []
+    moved = []
+    for now_s in (2.0, 3.0, 4.0, 5.0, 6.0):
+        orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, now_s))]
+        dispatches = [order for order in orders if isinstance(order, Dispatch)]
+        moved.append((takes(orders), {order.node for order in dispatches}))
+    assert moved == [([], {"r", "s"})] * 3 + [([("r", 4)], {"r"}), ([], {"r"})]
     controller.validate()
+
+
+def test_in_the_middle_of_its_last_clock_nothing_moves() -> None:
+    """All that has come of it would move block by block."""
+    controller, (first, last) = two_at_work()
+    assert takes(controller.handle(DrainRequested(("s",), 100.0, 1.0))) == []
+    assert takes(controller.handle(TickDue(7.1))) == []
+    assert takes(controller.handle(done(last, 7.2))) == []
+    assert takes(controller.handle(done(first, 7.3))) == [("r", 1)]
+    controller.validate()
+
+
+def test_who_waits_for_a_last_clock_that_does_not_end_hands_over_while_there_is_time() -> None:
+    controller, (first, last) = two_at_work()
+    controller.handle(done(last, 5.0))
+    again = [order for order in controller.handle(done(first, 5.0)) if isinstance(order, Dispatch)]
+    controller.handle(NoticeReceived("s", 20.0, 5.5))
+    controller.handle(TickDue(7.0))
+    for order in again:
+        if order.node == "s":
+            assert takes(controller.handle(done(order, 7.5))) == []
+    by_s = 25.5 - FLOOR_S - 5.0
+    assert takes(controller.handle(TickDue(by_s - 0.1))) == []
+    assert takes(controller.handle(TickDue(by_s))) == [("r", 1)]
 
 
 def test_what_a_node_without_time_serves_moves_at_once() -> None:
@@ -139,10 +172,34 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
     assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {state}
     orders = controller.handle(TickDue(1.0 + seconds_left / 10))
     for dispatch in dispatches:
-        orders += controller.handle(done(dispatch, 14.0))
-    assert takes(orders) == ([("r", 0)] * 3 if seconds_left < FLOOR_S else [("r", 1)]), "with time, in portions"
+        orders += controller.handle(done(dispatch, 110.0))
+    assert takes(orders) == [("r", 0 if seconds_left < FLOOR_S else 1)] * 3
     assert len(controller.tiers.changes) == 2, "how it was, and one plan for all"
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["r"]
+    controller.validate()
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_what_those_own_who_leave_at_once_goes_to_those_who_stay_in_runs(staleness: int) -> None:
+    """In pieces, a node has a sum of every piece to send, each as large as the table."""
+    stay, go = ("r", "s", "u", "v"), tuple(f"t{i}" for i in range(12))
+    names = (*stay, *go)
+    controller, dispatches = some_at_work(*names, n_partitions=64, staleness=staleness)
+    for dispatch in dispatches:
+        controller.handle(done(dispatch, 60.0))
+    for number, name in enumerate(go):
+        controller.handle(NoticeReceived(name, 120.0, 61.0 + number / 10))
+        assert controller.members.nodes[name].state == "leaving", "the others are told next"
+    orders = controller.handle(TickDue(67.0))
+    assert {controller.members.nodes[name].state for name in go} == {"draining"}, "a clock of a minute"
+    loads = {order.node: order.partitions for order in orders if isinstance(order, LoadPartitions)}
+    assert set(loads) == set(stay)
+    for low, name in zip(range(0, 64, 16), stay, strict=True):
+        assert set(loads[name]) >= set(range(low, low + 16))
+    for load in [order for order in orders if isinstance(order, LoadPartitions)]:
+        controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 68.0))
+    for low, name in zip(range(0, 64, 16), stay, strict=True):
+        assert controller.members.placement.owned_by(name) == tuple(range(low, low + 16))
     controller.validate()
 
 
@@ -169,36 +226,6 @@ def test_who_has_no_time_is_given_nothing_before_the_notices_are_answered() -> N
     assert {order.node for order in orders if isinstance(order, Dispatch)} == {"r"}
 
 
-def test_with_time_what_those_who_leave_serve_moves_in_portions_one_a_clock() -> None:
-    """Whoever reads or pushes waits for what moves: all of it at once would hold up one clock for long."""
-    controller, dispatches = some_at_work("r", "s", "t", "u")
-    for name in ("s", "t", "u"):
-        controller.handle(NoticeReceived(name, 120.0, 1.0))
-    controller.handle(TickDue(7.0))
-    moved = []
-    for clock in range(1, 5):
-        orders = [order for d in dispatches for order in controller.handle(done(d, 8.0 + clock))]
-        dispatches = [order for order in orders if isinstance(order, Dispatch)]
-        moved.append([shard for order in orders if isinstance(order, TakeShards) for shard in order.shards])
-        for order in orders:
-            if isinstance(order, TakeShards):
-                assert order.node == "r"
-                controller.handle(ShardsTaken(order.node, order.address, order.shards, order.epoch, 8.5 + clock))
-    assert moved == [[1], [2], [3], []]
-    assert controller.shards.final == ("r",) * 4
-    assert len(controller.tiers.changes) == 2, "how it was, and one plan"
-    controller.validate()
-
-
-def test_without_much_time_it_moves_in_fewer_portions() -> None:
-    controller, dispatches = some_at_work("r", "s", "t", "u")
-    for name in ("s", "t", "u"):
-        controller.handle(NoticeReceived(name, 30.0, 1.0))
-    controller.handle(TickDue(2.5))
-    orders = [order for d in dispatches for order in controller.handle(done(d, 6.5))]
-    assert len(takes(orders)) == 3, "after a clock of five seconds there is no time for two more and what is in reserve"
-
-
 def test_those_who_leave_together_end_with_the_same_clock() -> None:
     """Whoever is a clock behind does it too: else it would fall to those who stay, on top of their own."""
     controller, dispatches = some_at_work("r", "s", "t", staleness=1)
@@ -209,21 +236,23 @@ def test_those_who_leave_together_end_with_the_same_clock() -> None:
         under_way.update({order.node: order for order in orders if isinstance(order, Dispatch)})
 
     for name in ("s", "t"):
-        controller.handle(NoticeReceived(name, 30.0, 1.0))
+        controller.handle(NoticeReceived(name, 14.0, 1.0))
     for node in ("r", "s", "t", "s"):
         report(node, 3.0)
     assert {node: order.clock for node, order in under_way.items()} == {"r": 2, "s": 3, "t": 2}
     states = controller.members.nodes
-    controller.handle(TickDue(30.0 - FLOOR_S - 3 * 2.0))
+    controller.handle(TickDue(15.0 - FLOOR_S - 3 * 3.0))
     assert (states["s"].state, states["t"].state) == ("draining", "leaving")
-    report("t", 23.0)
-    report("r", 23.0)
+    report("t", 4.5)
+    report("r", 4.5)
     assert {node: order.clock for node, order in under_way.items()} == {"r": 3, "s": 3, "t": 3}
-    report("s", 23.5)
+    report("s", 5.5)
     assert states["t"].state == "draining"
-    report("t", 23.5)
-    report("r", 24.0)
+    report("t", 5.5)
+    assert not controller.shards.moving, "their last clock is not common yet"
+    report("r", 6.0)
     assert {(node, order.clock, len(order.tasks)) for node, order in under_way.items()} == {("r", 4, 8)}
+    assert controller.shards.final == ("r",) * 3
     controller.validate()
 
 
@@ -260,17 +289,19 @@ def test_what_waits_for_the_common_clock_moves_when_time_presses() -> None:
     assert takes(controller.handle(TickDue(61.0 - FLOOR_S))) == [("r", 0)]
 
 
-def test_what_waits_for_the_common_clock_moves_where_nothing_runs() -> None:
+def test_what_is_served_moves_where_nothing_runs_and_there_is_no_time_for_more() -> None:
     controller, dispatches = two_at_work()
     controller.limits.hold_at(1)
     for dispatch in dispatches:
         controller.handle(done(dispatch, 1.0))
     controller.handle(NoticeReceived("s", 60.0, 1.5))
-    assert takes(controller.handle(TickDue(7.0))) == [("r", 1)]
+    assert takes(controller.handle(TickDue(61.5 - FLOOR_S - 3 * 1.0 - 0.1))) == []
+    assert takes(controller.handle(TickDue(61.5 - FLOOR_S - 3 * 1.0))) == [("r", 1)]
 
 
 @given(st.floats(0.0, 300.0), st.floats(0.0, 30.0), st.floats(0.0, 30.0))
 def test_what_is_left_is_enough_for_a_clock_and_the_hand_over(notice_s: float, clock_s: float, hand_s: float) -> None:
     at_s = work_until_s(notice_s, clock_s, hand_s)
+    assert at_s <= hands_over_by_s(notice_s, clock_s, hand_s) <= notice_s - hand_s - FLOOR_S
     assert notice_s - at_s >= clock_s + hand_s + FLOOR_S
     assert work_until_s(notice_s, clock_s + 1.0, hand_s) < at_s > work_until_s(notice_s, clock_s, hand_s + 1.0)

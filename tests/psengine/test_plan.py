@@ -63,6 +63,15 @@ def test_orphans_go_to_the_previous_owner_then_to_a_holder_then_to_the_least_loa
     assert take_over(placement, []).owner == (None,) * 4
 
 
+def test_orphans_go_to_those_they_are_planned_for_but_not_from_who_stands_by_to_who_would_have_to_load() -> None:
+    placement = Placement(("gone",) * 5, ("a", "a", "a", None, None))
+    seats = [Seat("a", 1, frozenset({0, 1, 2})), Seat("b", 1, frozenset({0}))]
+    after = take_over(placement, seats, ("b", "b", "a", "b", "gone too"))
+    assert after.owner[:4] == ("b", "a", "a", "b")
+    assert after.owner[4] in ("a", "b")
+    assert after.previous == ("a", None, None, None, None)
+
+
 def test_driver_is_bulk_synchronous_without_staleness_and_bounded_with() -> None:
     assert SspDriver(0).ready([1, 1, 0], {2: None}, None) == []
     assert SspDriver(0).ready([1, 1, 1], {}, None) == [(0, 2), (1, 2), (2, 2)]

@@ -1,14 +1,17 @@
 """What goes over the wire between nodes: arrays arrive as they were, aligned, and in memory of their own."""
 
 import asyncio
+import socket
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from distributed.core import Server
+from tornado.iostream import IOStream
 
 from psengine.store import ShardState
-from psengine.transport import DaskTransport, Unreachable, pack
+from psengine.transport import DaskTransport, Unreachable, pack, taken
 
 #: rows of 4 bytes: what Dask sends joined to its header, and what it sends apart
 SIZES = (0, 1, 1_000, 100_000, 2_000_000)
@@ -89,3 +92,24 @@ def test_a_peer_that_is_gone_is_unreachable() -> None:
             await caller.close()  # type: ignore[no-untyped-call]
 
     asyncio.run(ask())
+
+
+def test_giving_up_to_wait_for_a_slow_reader_is_not_logged_as_a_fault() -> None:
+    async def reader_that_does_not_read() -> list[Any]:
+        faults: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            near = socket.create_connection(server.getsockname())
+            far, _ = server.accept()
+        stream = IOStream(near)
+        stream.write(bytes(50_000_000))
+        comm: Any = SimpleNamespace(stream=stream)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(taken(comm), 0.05)
+        await asyncio.sleep(0)
+        stream.close()
+        far.close()
+        await asyncio.sleep(0)
+        return faults
+
+    assert asyncio.run(reader_that_does_not_read()) == []
