@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -342,7 +342,7 @@ class ParameterClient:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _MAP_S
         wanted = list(shards)
-        while any(owner.address == address for owner in self._owners if owner.shard in wanted):
+        while self._served_at(address, wanted):
             self._check_generation()
             left_s = until_s - loop.time()
             if left_s <= 0:
@@ -352,25 +352,45 @@ class ParameterClient:
         self._check_generation()
         return wanted
 
-    async def _while_served(self, address: str, op: str, shards: Iterable[int], call: Coroutine[Any, Any, Any]) -> Any:
-        """Return what a `call` for `shards` gives; give it up soon after the map says that none of them is served there.
+    async def _retried(
+        self, address: str, op: str, shards: Iterable[int], call: Callable[[], Coroutine[Any, Any, Any]], tries: int
+    ) -> Any:
+        """Return what a `call` for `shards` gives, tried again if need be, as long as some of them are served there.
 
         Raises
         ------
         Unreachable
         """
-        there, asking = frozenset(shards), asyncio.ensure_future(call)
+        there = frozenset(shards)
+        for number in range(1, tries + 1):
+            try:
+                # Of who did not answer, and has handed over what he was asked for, no answer is to be expected.
+                return await self._while_served(address, op, there, call(), _LEFT_S if number == 1 else 0.0)
+            except Unreachable:
+                if number == tries or not self._served_at(address, there):
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _while_served(
+        self, address: str, op: str, shards: frozenset[int], call: Coroutine[Any, Any, Any], patience_s: float
+    ) -> Any:
+        """Return what a `call` gives; give it up `patience_s` after the map says that none of the shards is served there."""
+        asking = asyncio.ensure_future(call)
         try:
             while not asking.done():
-                if any(owner.address == address for owner in self._owners if owner.shard in there):
+                if self._served_at(address, shards):
                     another = asyncio.ensure_future(self._remapped.wait())
                     await asyncio.wait((asking, another), return_when=asyncio.FIRST_COMPLETED)
                     another.cancel()
-                elif not (await asyncio.wait((asking,), timeout=_LEFT_S))[0]:
+                elif not (await asyncio.wait((asking,), timeout=patience_s))[0]:
                     raise Unreachable(address, op, TimeoutError("it serves nothing of that any more"))
             return asking.result()
         finally:
             await cancel_all((asking,))
+
+    def _served_at(self, address: str, shards: Collection[int]) -> bool:
+        """Return whether the map says that some of these shards are served at an address."""
+        return any(owner.address == address for owner in self._owners if owner.shard in shards)
 
     def _rerouted(self, epochs: dict[int, int], answer: Mapping[str, Any]) -> list[int]:
         """Note who serves what a server no longer does; return the shards that are to be asked for again, all of them."""
@@ -388,11 +408,8 @@ class ParameterClient:
                 # servers answer in the order of the batches
                 message |= {"turn": self._batch, "reader": self._sender}
             within_s = deadline_s(_DEADLINE_S, n_bytes)
-            answer = await self._while_served(
-                address,
-                op,
-                message["epochs"],
-                _retried(lambda: self._transport.call(address, op, within_s, **message), tries),
+            answer = await self._retried(
+                address, op, message["epochs"], lambda: self._transport.call(address, op, within_s, **message), tries
             )
         elif op == "proteus_pull_ahead":
             answer = await self._own.pull_ahead(**message)
@@ -469,13 +486,3 @@ def _joined(table: TableSpec, sharding: Sharding, shards: Mapping[int, Arrays]) 
     if not some:
         return read_only(np.zeros((0, table.n_cols), table.dtype))
     return read_only(joined(some))
-
-
-async def _retried(call: Callable[[], Awaitable[Any]], tries: int) -> Any:
-    for left in reversed(range(tries)):
-        try:
-            return await call()
-        except Unreachable:
-            if not left:
-                raise
-    raise AssertionError("unreachable")

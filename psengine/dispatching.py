@@ -18,6 +18,8 @@ from psengine.sums import blocks
 
 #: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to be done with.
 _SUMS = 2
+#: In times of its last batch, what a node's next one is at least if it waits for all of it.
+_TIMES = 2
 
 
 class Dispatcher:
@@ -27,6 +29,8 @@ class Dispatcher:
         self._book, self._driver = book, driver
         self._batches = 0
         self._held_back: set[int] = set()
+        #: how many micro-tasks each node was sent at last
+        self._tasks: dict[str, int] = {}
 
     def orders(
         self,
@@ -41,7 +45,7 @@ class Dispatcher:
         With stale reads a node that runs something is sent nothing, and others only what is of their earliest clock: they
         work off batches one after the other, each reads and pushes for itself, and a partition that has fallen behind
         the node's others would else be a batch of its own for ever. For the same reason a node that has taken partitions
-        over waits for those who are about to be done with them, as long as what it could do is in many pieces.
+        over waits for those who are about to be done with them, if they are many, or if what it has is in many pieces.
 
         Parameters
         ----------
@@ -64,9 +68,10 @@ class Dispatcher:
         for (name, clock), partitions in groups.items():
             if driver.staleness and (clock > first[name] or book.running_on(name)):
                 continue
-            if driver.staleness and self._in_pieces(name, clock, partitions, placement.owner):
+            if driver.staleness and self._waits(name, clock, partitions, placement.owner):
                 continue
             self._batches += 1
+            self._tasks[name] = len(partitions)
             out.append(
                 Dispatch(
                     node=name,
@@ -84,18 +89,20 @@ class Dispatcher:
             )
         return out
 
-    def _in_pieces(self, name: str, clock: int, partitions: list[int], owner: Owners) -> bool:
-        """Return whether a node's batch is in many pieces only because others have not done the rest quite yet.
+    def _waits(self, name: str, clock: int, partitions: list[int], owner: Owners) -> bool:
+        """Return whether a node's batch waits for those who are about to be done with the rest of its partitions.
 
-        When many nodes go, what they worked on becomes free one by one. Of a batch in pieces a node has a sum of each piece to
-        send, as large as the table, and then a second batch to do.
+        When many nodes go, what they worked on becomes free one by one. Begun with some of it, a node has two batches to do
+        instead of one, and of a batch in pieces a sum of each piece to send, as large as the table. To wait costs a part of
+        a clock such as there were: it is worth it where the next one is at least twice as long, or in pieces.
         """
         running, n_partitions = self._book.running.items(), len(self._book.done)
         coming = [p for p, of in running if owner[p] == name != of.node and of.clock == clock - 1]
         if not coming:
             return False
         sums = len(blocks(partitions, n_partitions))
-        return sums > _SUMS and len(blocks([*partitions, *coming], n_partitions)) < sums
+        in_pieces = sums > _SUMS and len(blocks([*partitions, *coming], n_partitions)) < sums
+        return in_pieces or len(partitions) + len(coming) >= _TIMES * self._tasks.get(name, 0)
 
     def failed(self, event: BatchFailed) -> list[int]:
         """Hold back what failed, and return it: the partitions whose latest attempt was in the batch."""

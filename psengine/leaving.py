@@ -43,10 +43,11 @@ class Leaving:
 
         While further notices are waited for, only those whose time is up: the others may end with those who are told next.
         """
-        must_only = self.notices.under_way
+        must_only, hand_over_s = self.notices.under_way, self._hand_over_s()
 
         def is_time(node: NodeRecord, last: bool = False) -> bool:
-            return node.until_s is None or now_s >= self._works_until_s(node, last or must_only)
+            by_s = node.until_s
+            return by_s is None or now_s >= work_until_s(by_s, self._clock_s, hand_over_s, last or must_only)
 
         return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
 
@@ -64,9 +65,10 @@ class Leaving:
         Until the last clock that they do is common: before that, all who go would read from the few who stay, and what
         has come of a clock under way would move with its shards, block by block.
         """
+        took_s = self._tiers.backups.took_s
 
         def stays(node: NodeRecord) -> bool:
-            if node.until_s is not None and now_s >= hands_over_by_s(node.until_s, self._clock_s, self._hand_over_s):
+            if node.until_s is not None and now_s >= hands_over_by_s(node.until_s, self._clock_s, took_s):
                 return False
             return node.state == "leaving" or book.common < (node.last_clock or 0)
 
@@ -86,11 +88,11 @@ class Leaving:
     def _clock_s(self) -> float:
         return self._progress.longest_recent_s
 
-    @property
     def _hand_over_s(self) -> float:
-        return self._tiers.backups.took_s
+        """Return the time that is left for hand-overs.
 
-    def _works_until_s(self, node: NodeRecord, last: bool = False) -> float:
-        """Return when a node that is leaving begins nothing more; `last`: see `notices.work_until_s`."""
-        hand_over_s = self._hand_over_s if self._tiers.holds(node.name) else 0.0
-        return 0.0 if node.until_s is None else work_until_s(node.until_s, self._clock_s, hand_over_s, last)
+        Also by those who have nothing to hand over, as long as others who go have: whoever worked on by itself would read
+        from the few who stay.
+        """
+        going = self._members.in_state("leaving", "draining")
+        return self._tiers.backups.took_s if any(self._tiers.holds(node.name) for node in going) else 0.0

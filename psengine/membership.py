@@ -26,7 +26,7 @@ from typing import Any
 from psengine.instructions import Instruction, LoadPartitions
 from psengine.model import JobConfig, Tier
 from psengine.nodes import NodeRecord
-from psengine.plan import Owners, Placement, balance, switch, take_over, tidied
+from psengine.plan import Owners, Placement, balance, quotas, switch, take_over, tidied
 
 
 class Membership:
@@ -239,11 +239,11 @@ class Membership:
             self.target = tidied(self.target, [node.seat for node in candidates])
         if begun:
             self.take_over()
-            leaving = {
-                node.name for node in self.in_state("leaving")
-            }  # they keep what they own while they can work on it
+            # Who is leaving keeps what he owns while he can work on it; until then his heirs have their share of the rest.
+            leaving = {node.name for node in self.in_state("leaving")}
             now = tuple(o if o in leaving else t for o, t in zip(self.placement.owner, self.target, strict=True))
-            self.placement = switch(self.placement, now, ready)
+            shares = quotas(self.placement.owner, [seat for seat in ready if seat.node in names | leaving])
+            self.placement = switch(self.placement, now, ready, shares if leaving else None)
         loads: list[Instruction] = []
         for node in candidates:
             share = frozenset(p for p, owner in enumerate(self.target) if owner == node.name)

@@ -12,7 +12,8 @@ Source: Proteus (EuroSys 2017), 3.3 and Fig. 5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -159,12 +160,22 @@ def take_over(placement: Placement, seats: Sequence[Seat], planned: Owners | Non
     return Placement(tuple(owner), tuple(previous))
 
 
-def switch(placement: Placement, target: Owners, seats: Sequence[Seat]) -> Placement:
-    """Return the placement after moving to `target` whatever the wanted owner already holds loaded."""
+def switch(
+    placement: Placement, target: Owners, seats: Sequence[Seat], most: Mapping[str, int] | None = None
+) -> Placement:
+    """Return the placement after moving to `target` whatever the wanted owner already holds loaded.
+
+    With `most`, nobody comes to own more than that, {node: partitions}.
+    """
     holds = {seat.node: seat.holds for seat in seats}
     owner, previous = list(placement.owner), list(placement.previous)
+    owned = Counter(owner)
     for partition, wanted in enumerate(target):
         if wanted is None or wanted == owner[partition] or partition not in holds.get(wanted, frozenset()):
             continue
+        if most is not None and owned[wanted] >= most.get(wanted, 0):
+            continue
+        owned.subtract([owner[partition]])
+        owned[wanted] += 1
         owner[partition], previous[partition] = wanted, owner[partition]
     return replace(placement, owner=tuple(owner), previous=tuple(previous))

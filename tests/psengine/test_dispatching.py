@@ -35,26 +35,37 @@ def test_a_partition_that_has_fallen_behind_is_soon_in_step_with_its_node_s_othe
     assert orders(dispatcher, "aaa") == [("a", 3, [0, 1, 2])]
 
 
-def test_what_is_taken_over_from_many_is_one_batch_when_they_are_nearly_done() -> None:
-    """They end one by one: of partitions 0, 2 and 5 a node would have three sums to send, and of the rest as many again."""
+def test_who_takes_over_as_much_as_it_had_waits_for_all_of_it() -> None:
+    """A second batch for the rest would take another push and another read."""
     book = MicroTaskBook(8)
     dispatcher = Dispatcher(book, SspDriver(1))
-    assert len(orders(dispatcher, "abbbbbbb")) == 2
-    complete(book, [0])
-    for partition in (2, 5):
-        complete(book, [partition])
-    assert orders(dispatcher, "aaaaaaaa") == [], "in pieces"
-    for partition in (1, 3, 4):
-        complete(book, [partition])
-    assert orders(dispatcher, "aaaaaaaa") == [("a", 2, [0, 1, 2, 3, 4, 5])], "two pieces"
+    assert len(orders(dispatcher, "aaabbbbb")) == 2
+    complete(book, [0, 1, 2, 3, 4])
+    assert orders(dispatcher, "aaaaaabb") == [], "a sixth is to come"
+    complete(book, [5])
+    assert orders(dispatcher, "aaaaaabb") == [("a", 2, [0, 1, 2, 3, 4, 5])]
+
+
+def test_who_takes_over_little_begins_with_what_there_is() -> None:
+    book = MicroTaskBook(8)
+    dispatcher = Dispatcher(book, SspDriver(1))
+    assert len(orders(dispatcher, "aaaabbbb")) == 2
+    complete(book, [0, 1, 2, 3])
+    assert orders(dispatcher, "aaaaabbb") == [("a", 2, [0, 1, 2, 3])]
+
+
+def test_what_is_in_pieces_waits_for_those_who_are_nearly_done() -> None:
+    """Of partitions 0, 2, 5 a node would have three sums to send, and then two others."""
+    book = MicroTaskBook(8)
+    dispatcher = Dispatcher(book, SspDriver(1))
+    assert len(orders(dispatcher, "ababbabb")) == 2
+    complete(book, [0, 2, 5])
+    assert orders(dispatcher, "aaaababb") == [], "with 1 and 3 as well they are two"
+    complete(book, [1, 3])
+    assert orders(dispatcher, "aaaababb") == [("a", 2, [0, 1, 2, 3, 5])]
 
 
 def test_what_is_in_pieces_is_begun_when_nobody_is_about_to_be_done_with_the_rest() -> None:
-    book = MicroTaskBook(8)
-    dispatcher = Dispatcher(book, SspDriver(1))
-    assert len(orders(dispatcher, "abbbbbbb")) == 2
-    complete(book, [0, 2, 5])
-    assert orders(dispatcher, "abababab") == [("a", 2, [0, 2])], "two pieces"
     book = MicroTaskBook(8)
     dispatcher = Dispatcher(book, SspDriver(1))
     assert len(orders(dispatcher, "abababab")) == 2

@@ -203,6 +203,30 @@ def test_what_those_own_who_leave_at_once_goes_to_those_who_stay_in_runs(stalene
     controller.validate()
 
 
+def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> None:
+    """Its runs are of what other nodes work on that stay, too: those would have nothing left to do."""
+    stay, go = ("r", "s", "u", "v"), tuple(f"t{i}" for i in range(12))
+    controller, dispatches = some_at_work(*stay, *go, n_partitions=64)
+    for name in go:
+        controller.handle(NoticeReceived(name, 120.0, 1.0))
+    for load in controller.handle(TickDue(6.0)):
+        if isinstance(load, LoadPartitions):
+            controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 6.5))
+
+    def owned(name: str) -> tuple[int, ...]:
+        return controller.members.placement.owned_by(name)
+
+    assert {len(owned(name)) for name in (*stay, *go)} == {4}
+    orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, 7.0))]
+    last = [order for order in orders if isinstance(order, Dispatch)]
+    assert sorted(order.node for order in last) == sorted((*stay, *go))
+    controller.handle(TickDue(121.0 - FLOOR_S - 3 * 7.0))
+    for order in last:
+        controller.handle(done(order, 100.0))
+    assert [owned(name) for name in stay] == [tuple(range(low, low + 16)) for low in range(0, 64, 16)]
+    controller.validate()
+
+
 def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> None:
     controller, _ = some_at_work("r", "s", "t")
     controller.handle(NoticeReceived("s", 10.0, 1.0))
