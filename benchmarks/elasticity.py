@@ -179,8 +179,8 @@ def _gone_when_drained(running: Running, names: list[str]) -> int:
         return not left or status["state"] == "finished"
 
     status = running.until(drained, HOURS_S)
-    if left:
-        raise RuntimeError(f"the job ended before {len(left)} of the nodes that were given notice might go")
+    if left or status["state"] == "finished":
+        raise RuntimeError("the job ended before all nodes that were given notice might go")
     return int(status["clock"]) + 1
 
 

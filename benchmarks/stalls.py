@@ -60,7 +60,7 @@ def stall(by_node: Iterable[dict[int, float]], clock: int, told: int | None = No
         after = clock + AFFECTED
         sides = [_known(waited, first - NEIGHBOURS, first), _known(waited, after, after + NEIGHBOURS)]
         medians = [median(side) for side in sides if side]
-        disturbed = _known(waited, clock, after)
+        disturbed = _known(waited, first, after)
         if disturbed and medians:
             most = max(most, max(disturbed) - max(medians))
     return most

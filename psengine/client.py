@@ -41,7 +41,7 @@ _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
 #: seconds that a map may be under way which says who serves what a server that is gone has handed over
 _MAP_S = 5.0
-#: Seconds that an answer is waited for from a server that has handed over all that it is asked for: it may be gone, and Dask
+#: Seconds that an answer is waited for, at least, from a server that has handed over all that it is asked for: it may be gone, and Dask
 #: tries for the whole deadline to connect to whoever is not there.
 _LEFT_S = 2.0
 #: how often a server is asked anew for what is not there yet, when it is read ahead
@@ -374,16 +374,25 @@ class ParameterClient:
     async def _while_served(
         self, address: str, op: str, shards: frozenset[int], call: Coroutine[Any, Any, Any], patience_s: float
     ) -> Any:
-        """Return what a `call` gives; give it up `patience_s` after the map says that none of the shards is served there."""
-        asking = asyncio.ensure_future(call)
+        """Return what a `call` gives, unless the map says that none of the shards is served there any more.
+
+        Then it is given up after `patience_s`, or, if there is any, after as long as it has lasted already.
+        """
+        loop = asyncio.get_running_loop()
+        began_s, asking = loop.time(), loop.create_task(call)
         try:
             while not asking.done():
                 if self._served_at(address, shards):
-                    another = asyncio.ensure_future(self._remapped.wait())
-                    await asyncio.wait((asking, another), return_when=asyncio.FIRST_COMPLETED)
-                    another.cancel()
-                elif not (await asyncio.wait((asking,), timeout=patience_s))[0]:
-                    raise Unreachable(address, op, TimeoutError("it serves nothing of that any more"))
+                    another = loop.create_task(self._remapped.wait())
+                    try:
+                        await asyncio.wait((asking, another), return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        another.cancel()
+                else:
+                    # What has been asked for a while may be on its way already.
+                    left_s = max(patience_s, loop.time() - began_s) if patience_s else 0.0
+                    if not (await asyncio.wait((asking,), timeout=left_s))[0]:
+                        raise Unreachable(address, op, TimeoutError("it serves nothing of that any more"))
             return asking.result()
         finally:
             await cancel_all((asking,))

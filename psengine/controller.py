@@ -18,7 +18,7 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | NodeFailed | the job fails: its application is wrong |
 | NodeUnfit | the node is set aside, its partitions go elsewhere; the job fails when no node that is there can load |
 | NoticeReceived | with others that come soon: it works on as long as there is time (`notices`), while its partitions are loaded elsewhere; then as with DrainRequested |
-| DrainRequested | no new work; its partitions to their previous owners, its shards to others when its last clock is common; drained when nothing runs and nothing is served or kept |
+| DrainRequested | no new work; its partitions to who holds them loaded, its shards to others when its last clock is common; drained when nothing runs and nothing is served or kept |
 | NodeLost | what it ran is dispatched again at once under the next attempt; if it served, all go back to what was kept: see `tiers` |
 | TickDue | deadlines: start, notices, `max_seconds` |
 | HoldRequested | no clock beyond the one that it names is begun; nothing ends |
@@ -406,6 +406,7 @@ class Controller:
         if node is None or node.state not in ("joining", "ready", "leaving"):
             return []
         node.state, node.error = "draining" if node.state == "leaving" else "unfit", event.error
+        self.leaving.note_last(self.book)
         return self._without_the_unfit(event.now_s)
 
     def _without_the_unfit(self, now_s: float) -> list[Instruction]:
@@ -418,8 +419,7 @@ class Controller:
         if not self.leaving.told(event):
             return []
         self.members.settle(self._busy)
-        self._end_work(event.now_s)
-        return self._go_on(event.now_s) if self.leaving.notices.done(event.now_s) else []
+        return self._answer_notices(event.now_s)
 
     def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
         self.leaving.drain(names, now_s + seconds, self.book)
@@ -427,10 +427,7 @@ class Controller:
         return self._go_on(now_s)
 
     def _answer_notices(self, now_s: float) -> list[Instruction]:
-        """Return what follows from the notices that have come, all of them at once, when no more are waited for.
-
-        Those of whom time is up end also while others are waited for.
-        """
+        """Return what follows from the notices that have come, all of them at once, when no more are waited for."""
         told = self.leaving.notices.done(now_s)
         plan = self._place() if told else []  # before any of them ends, so that what they own goes to its heirs
         return plan + self._go_on(now_s) if self._end_work(now_s) or told else []
@@ -451,7 +448,9 @@ class Controller:
         stay = self.leaving.notices.under_way  # what is told next may be where shards would go
         if not self.members.in_state("leaving", "draining"):
             stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
-        serving_on = self.leaving.serving_on(self.book, now_s)
+        last = self.limits.last_clock
+        over = last is not None and self.book.common >= last  # gathered from nodes that go, the model might be lost
+        serving_on = frozenset() if over else self.leaving.serving_on(self.book, now_s)
         return self.tiers.adapt(self.config, self.members, self.book.common, now_s, serving_on, stay)
 
     def _busy(self, name: str) -> bool:
@@ -529,7 +528,7 @@ class Controller:
         book, dispatcher, limits = self.book, self._dispatcher, self.limits
         if not self._begun or book is None or dispatcher is None or self._saving is not None or self.shards.opening:
             return []
-        ready = {node.name: node for node in self.members.in_state("ready", "leaving")}
+        ready = {node.name: node for node in self.leaving.may_begin(now_s)}
         working = bool(ready) or bool(book.running)
         if limits.ending and not working:  # nobody is left to complete the clock under way
             if not book.common and limits.stop_reason is not None:

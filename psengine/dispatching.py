@@ -29,8 +29,8 @@ class Dispatcher:
         self._book, self._driver = book, driver
         self._batches = 0
         self._held_back: set[int] = set()
-        #: how many micro-tasks each node was sent at last
-        self._tasks: dict[str, int] = {}
+        #: how many micro-tasks each node was sent in its last two batches: one of them may have been to catch up
+        self._tasks: dict[str, tuple[int, int]] = {}
 
     def orders(
         self,
@@ -50,7 +50,7 @@ class Dispatcher:
         Parameters
         ----------
         ready : mapping
-            {name: node}; it has every owner in `placement`.
+            {name: node}; other owners are given nothing.
         limit : int or None
             No clock after this one is begun.
         map_version, generation : int
@@ -61,7 +61,7 @@ class Dispatcher:
         groups: dict[tuple[str, int], list[int]] = {}
         for partition, clock in driver.ready(book.done, book.running, limit):
             owner = placement.owner[partition]
-            if owner is not None and partition not in self._held_back:
+            if owner is not None and owner in ready and partition not in self._held_back:
                 groups.setdefault((owner, clock), []).append(partition)
         out = []
         first = {name: min(clock for of, clock in groups if of == name) for name, _ in groups}
@@ -71,7 +71,7 @@ class Dispatcher:
             if driver.staleness and self._waits(name, clock, partitions, placement.owner):
                 continue
             self._batches += 1
-            self._tasks[name] = len(partitions)
+            self._tasks[name] = len(partitions), self._tasks.get(name, (0, 0))[0]
             out.append(
                 Dispatch(
                     node=name,
@@ -102,7 +102,7 @@ class Dispatcher:
             return False
         sums = len(blocks(partitions, n_partitions))
         in_pieces = sums > _SUMS and len(blocks([*partitions, *coming], n_partitions)) < sums
-        return in_pieces or len(partitions) + len(coming) >= _TIMES * self._tasks.get(name, 0)
+        return in_pieces or len(partitions) + len(coming) >= _TIMES * max(self._tasks.get(name, (0, 0)))
 
     def failed(self, event: BatchFailed) -> list[int]:
         """Hold back what failed, and return it: the partitions whose latest attempt was in the batch."""

@@ -35,25 +35,36 @@ class Leaving:
         if not self._members.notice(event.node, event.seconds_left, event.about):
             return False
         self._members.drain((event.node,), event.now_s + event.seconds_left, works_on=True)
-        self.notices.add(event.now_s, event.seconds_left)
+        # Whoever was told before has less time left than the last one, maybe, and waits for the others to be told, too.
+        ends_s = [node.until_s for node in self._going if node.until_s is not None]
+        least_s = min(ends_s, default=event.now_s) - event.now_s
+        self.notices.add(event.now_s, min(event.seconds_left, max(0.0, least_s)))
         return True
 
     def end_work(self, book: MicroTaskBook, now_s: float) -> bool:
         """Give those who are leaving nothing new to do, where it is time for that; return whether there are any.
 
-        While further notices are waited for, only those whose time is up: the others may end with those who are told next.
+        Nobody ends while further notices are waited for: what he owned would go to those who are told next.
         """
-        must_only, hand_over_s = self.notices.under_way, self._hand_over_s()
-
-        def is_time(node: NodeRecord, last: bool = False) -> bool:
-            by_s = node.until_s
-            return by_s is None or now_s >= work_until_s(by_s, self._clock_s, hand_over_s, last or must_only)
-
+        if self.notices.under_way:
+            return False
+        is_time = partial(self._is_time, now_s, self._hand_over_s())
         return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
+
+    def may_begin(self, now_s: float) -> list[NodeRecord]:
+        """Return the nodes that may be given something to do: those who are leaving as long as they have time for it."""
+        is_time = partial(self._is_time, now_s, self._hand_over_s(), last=True)
+        return [
+            node for node in self._members.in_state("ready", "leaving") if node.state == "ready" or not is_time(node)
+        ]
 
     def drain(self, names: Collection[str], until_s: float, book: MicroTaskBook | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
         self._members.drain(names, until_s)
+        self.note_last(book)
+
+    def note_last(self, book: MicroTaskBook | None) -> None:
+        """Note the last clock of those who are draining, where it is not known yet: it is what they run."""
         for node in self._members.in_state("draining"):
             if node.last_clock is None and book is not None:
                 owned = self._members.placement.owned_by(node.name)
@@ -72,7 +83,7 @@ class Leaving:
                 return False
             return node.state == "leaving" or book.common < (node.last_clock or 0)
 
-        return frozenset(node.name for node in self._members.in_state("leaving", "draining") if stays(node))
+        return frozenset(node.name for node in self._going if stays(node))
 
     def may_leave(self, names: Collection[str]) -> bool:
         """Return whether these nodes can go: what they serve and keep, other reliable nodes can."""
@@ -94,5 +105,13 @@ class Leaving:
         Also by those who have nothing to hand over, as long as others who go have: whoever worked on by itself would read
         from the few who stay.
         """
-        going = self._members.in_state("leaving", "draining")
-        return self._tiers.backups.took_s if any(self._tiers.holds(node.name) for node in going) else 0.0
+        return self._tiers.backups.took_s if any(self._tiers.holds(node.name) for node in self._going) else 0.0
+
+    @property
+    def _going(self) -> list[NodeRecord]:
+        return self._members.in_state("leaving", "draining")
+
+    def _is_time(self, now_s: float, hand_over_s: float, node: NodeRecord, last: bool = False) -> bool:
+        """Return whether a node that is leaving begins nothing more; `last`: see `notices.work_until_s`."""
+        by_s = node.until_s
+        return by_s is None or now_s >= work_until_s(by_s, self._clock_s, hand_over_s, last)

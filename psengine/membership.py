@@ -7,8 +7,8 @@ It knows neither micro-tasks nor how the job stands: what runs where, it is told
 | joining | it loads the partitions that it was asked for |
 | ready | it may own partitions |
 | unfit | it cannot load (its disk is full, its network is away): it owns nothing, and may still serve shards, unless its code is another |
-| leaving | it was told to go and works on, for there is time (`notices`): it owns what it owned, and is to serve nothing |
-| draining | it was told to go and finishes what it runs |
+| leaving | it was told to go and works on, for there is time (`notices`): it owns what it owned, and serves what it served until its last clock is common |
+| draining | it was told to go, finishes what it runs, and then hands over what it serves |
 | drained | nothing runs on it and it serves nothing: it can go |
 | lost | its process went before that |
 

@@ -56,7 +56,7 @@ def work_until_s(until_s: float, clock_s: float, hand_over_s: float, last: bool 
     clock_s : float
         How long the longest of the last clocks took, hence a node's work in one of them.
     hand_over_s : float
-        How long it takes to bring what it serves to another node; 0 where it serves nothing any more.
+        How long it takes to bring what those who go serve to other nodes; 0 where none of them serves anything.
     last : bool
         Return the moment from which on it begins nothing at all.
     """
@@ -72,7 +72,7 @@ def hands_over_by_s(until_s: float, clock_s: float, hand_over_s: float) -> float
     until_s : float
         When its notice runs out.
     clock_s : float
-        As in `work_until_s`. Servers send and take at least what they serve in it, so that a hand-over takes no longer.
+        As in `work_until_s`. Whoever reads whole tables moves more in it than a hand-over does.
     hand_over_s : float
         How long it takes to bring what is served to other nodes; 0 if that is not known.
     """

@@ -38,6 +38,8 @@ class Tiers:
         self.backups = Backups()
         #: who is to serve and keep what; None before the shards were opened
         self.layout: Layout | None = None
+        #: those who are to go, and serve on until they have done their last work
+        self._serving_on: Collection[str] = ()
         #: the changes of the layout, newest last, as lines for people
         self.changes: list[list[str]] = []
 
@@ -47,9 +49,11 @@ class Tiers:
 
     @property
     def settled(self) -> bool:
-        """Whether shards are where the layout wants them, and nothing of that is under way."""
-        there = not self.shards.moving and not self.shards.opening
-        return there and self.layout is not None and self.layout.owners == self.shards.final
+        """Whether shards are where the layout wants them, or where they are to be until nodes go, and none moves."""
+        if self.shards.moving or self.shards.opening or self.layout is None:
+            return False
+        both = zip(self.layout.owners, self.shards.final, strict=True)
+        return all(wanted == there or there in self._serving_on for wanted, there in both)
 
     def choose_stage(self, config: JobConfig, members: Membership) -> None:
         """Set the stage that the nodes ask for, and who rests in it."""
@@ -91,6 +95,7 @@ class Tiers:
         stay : bool
             Whether the layout is soon to be another one: shards stay where they are, and copies are made as before.
         """
+        self._serving_on = serving_on
         if self.shards.opening:
             return []
         alive = {node.name: node for node in members.nodes.values() if not node.gone}

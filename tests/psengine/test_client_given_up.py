@@ -96,7 +96,7 @@ def test_who_has_handed_over_and_does_not_answer_is_not_waited_for(way: str, bro
         (pull if way == "push" else push).close()
         await wires.calling.wait()
         client.use_map(2, [ShardOwner(0, "heir", HEIR, 2), ShardOwner(1, "gone", GONE, 1)], 1)
-        await asyncio.sleep(10.0)
+        await asyncio.sleep(4.0)
         assert (work.done(), wires.given_up) == (False, 0), "some of it is served there still"
         began_s = loop.time()
         client.use_map(3, [ShardOwner(0, "heir", HEIR, 2), ShardOwner(1, "heir", HEIR, 2)], 1)

@@ -54,6 +54,20 @@ def test_who_takes_over_little_begins_with_what_there_is() -> None:
     assert orders(dispatcher, "aaaaabbb") == [("a", 2, [0, 1, 2, 3])]
 
 
+def test_a_batch_to_catch_up_says_nothing_of_how_much_a_node_has() -> None:
+    book = MicroTaskBook(8)
+    dispatcher = Dispatcher(book, SspDriver(1))
+    assert len(orders(dispatcher, "aaaabbbb")) == 2
+    complete(book, [0, 1, 2, 3, 4])
+    assert orders(dispatcher, "aaaabbbb") == [("a", 2, [0, 1, 2, 3])]
+    complete(book, [0, 1, 2, 3])
+    assert orders(dispatcher, "aaaaabbb") == [("a", 2, [4])], "it has fallen behind"
+    complete(book, [5, 6, 7])
+    assert orders(dispatcher, "aaaaabbb") == [("b", 2, [5, 6, 7])]
+    complete(book, [4])
+    assert orders(dispatcher, "aaaaaabb") == [("a", 3, [0, 1, 2, 3, 4])], "of five, one is to come"
+
+
 def test_what_is_in_pieces_waits_for_those_who_are_nearly_done() -> None:
     """Of partitions 0, 2, 5 a node would have three sums to send, and then two others."""
     book = MicroTaskBook(8)

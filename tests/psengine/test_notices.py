@@ -13,6 +13,7 @@ from psengine.events import (
     NodeReady,
     NoticeReceived,
     ShardsOpened,
+    ShardsTaken,
     TickDue,
 )
 from psengine.instructions import Dispatch, Instruction, LoadPartitions, OpenShards, TakeShards
@@ -168,9 +169,10 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
     for name, now_s in (("s", 1.0), ("t", 1.01), ("u", 1.02)):
         orders += controller.handle(NoticeReceived(name, seconds_left, now_s))
     assert orders == []
+    assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {"leaving"}
+    orders = controller.handle(TickDue(1.0 + seconds_left / 10))
     state = "draining" if seconds_left < FLOOR_S else "leaving"
     assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {state}
-    orders = controller.handle(TickDue(1.0 + seconds_left / 10))
     for dispatch in dispatches:
         orders += controller.handle(done(dispatch, 110.0))
     assert takes(orders) == [("r", 0 if seconds_left < FLOOR_S else 1)] * 3
@@ -225,6 +227,56 @@ def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> Non
         controller.handle(done(order, 100.0))
     assert [owned(name) for name in stay] == [tuple(range(low, low + 16)) for low in range(0, 64, 16)]
     controller.validate()
+
+
+def test_many_with_no_time_for_a_clock_are_one_plan_too() -> None:
+    """Ended one by one, what the first of them owned would go to those who are told next."""
+    stay, go = ("r", "s", "u", "v"), tuple(f"t{i}" for i in range(12))
+    controller, dispatches = some_at_work(*stay, *go, n_partitions=64)
+    for dispatch in dispatches:
+        controller.handle(done(dispatch, 60.0))
+    orders = list[Instruction]()
+    for number, name in enumerate(go):
+        orders += controller.handle(NoticeReceived(name, 30.0, 61.0 + number / 100))
+    assert orders == []
+    controller.handle(TickDue(62.5))
+    assert {controller.members.nodes[name].state for name in go} == {"draining"}
+    assert [controller.members.placement.owned_by(name)[4:] for name in stay] == [
+        tuple(part for part in range(low, low + 16) if part >= 16) for low in range(0, 64, 16)
+    ]
+    controller.validate()
+
+
+def test_who_has_little_left_is_not_kept_from_handing_over_by_who_is_told_next() -> None:
+    controller, dispatches = some_at_work("r", "s", "t", n_partitions=3)
+    controller.handle(NoticeReceived("s", 120.0, 0.0))
+    controller.handle(TickDue(6.0))
+    orders, now_s = list[Instruction](), 6.0
+    under_way = list(dispatches)
+    while now_s < 117.5:
+        now_s += 0.5
+        orders = [order for dispatch in under_way for order in controller.handle(done(dispatch, now_s))]
+        if now_s == 115.5:
+            controller.handle(NoticeReceived("t", 120.0, now_s))
+        controller.handle(TickDue(now_s + 0.3))
+        if takes(orders):
+            break
+        under_way = [order for order in orders if isinstance(order, Dispatch)]
+    assert controller.shards.moving
+    assert controller.shards.final[1] == "r"
+
+
+def test_the_model_is_not_gathered_from_those_who_are_to_go() -> None:
+    """A save that fails is tried again, and then they may be gone."""
+    controller, dispatches = two_at_work()
+    controller.limits.target = 1
+    controller.handle(NoticeReceived("s", 120.0, 1.0))
+    controller.handle(TickDue(6.1))
+    orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, 7.0))]
+    (take,) = (order for order in orders if isinstance(order, TakeShards))
+    assert not controller.gathering
+    controller.handle(ShardsTaken(take.node, take.address, take.shards, take.epoch, 7.5))
+    assert controller.gathering
 
 
 def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> None:
