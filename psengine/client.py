@@ -41,8 +41,8 @@ _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
 #: seconds that a map may be under way which says who serves what a server that is gone has handed over
 _MAP_S = 5.0
-#: Seconds that an answer is waited for, at least, from a server that has handed over all that it is asked for: it may be gone, and Dask
-#: tries for the whole deadline to connect to whoever is not there.
+#: Seconds that an answer is waited for, at least, from a server that has handed over all that it is asked for: it may be
+#: gone, and Dask tries for the whole deadline to connect to whoever is not there.
 _LEFT_S = 2.0
 #: how often a server is asked anew for what is not there yet, when it is read ahead
 _PATIENT_TRIES = 30

@@ -1,8 +1,9 @@
 """Which node works on which partition: balanced by threads, moving as little as can be, deterministic. Pure.
 
 Each partition has an owner and a previous owner that still holds it loaded; when the owner goes, whoever it is planned for
-takes over if he holds it, or else the previous owner, without touching storage. Ownership switches only to nodes that hold the partition, except for orphans: a
-partition whose owner is gone goes to somebody at once, who loads it on demand if nobody left holds it.
+takes over if he holds it, or else the previous owner, without touching storage. Ownership switches only to nodes that hold
+the partition, except for orphans: a partition whose owner is gone goes to somebody at once, who loads it on demand if nobody
+left holds it.
 
 Where nodes come and go one by one, partitions come apart: each node has some here and some there, and has as many sums to
 send. When nobody is about to come or go, whole runs are made of them again (`tidied`).
