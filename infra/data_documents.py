@@ -82,16 +82,17 @@ class DocumentSet:
         return {}
 
     def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield `words`, `offsets`, `ids` (see `Documents`) and `token_start` (1,) int64 of each partition.
+        """Yield `words`, `offsets`, `ids` (see `Documents`), `token_start` (1,) and `word_counts` (n_words,) int64 of each partition.
 
         Documents are dealt by a seeded permutation that is cut so that partitions have about equally many tokens.
-        Tokens are numbered in that order: those of a partition are from `token_start` on.
+        Tokens are numbered in that order: those of a partition are from `token_start` on. The counts are of all of them.
         """
+        counts = np.bincount(self.train.words, minlength=self.n_words).astype(np.int64)
         order = np.random.default_rng(seed).permutation(len(self.train))
         start = 0
         for which in _runs(order, np.diff(self.train.offsets), self.n_partitions):
             part = self.train.take(which)
-            yield {**part.arrays(), "token_start": np.array([start], np.int64)}
+            yield {**part.arrays(), "token_start": np.array([start], np.int64), "word_counts": counts}
             start += len(part.words)
 
     def heldout(self) -> dict[str, NDArray[Any]]:

@@ -308,9 +308,9 @@ class ShardServer:
             if len(attempts) == 1 and 0 not in attempts:
                 if rows is None:
                     self._make_room(epochs, clock)
-                found = {shard: store.ahead(clock) for shard, store in stores.items()}
+                found = {s: store.ahead(clock, None if rows is None else rows[s]) for s, store in stores.items()}
                 if rows is not None:
-                    found = {s: _some({name: tables[name] for name in rows[s]}, rows[s]) for s, tables in found.items()}
+                    found = {s: _some(tables, rows[s]) for s, tables in found.items()}
                 return {"status": "ok", "shards": found, "attempt": attempts.pop()}
             if any(store.committed_clock >= clock for store in stores.values()):
                 return {"status": "stale-read", "error": f"clock {clock} is committed, by several attempts"}

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.growing import Growing, apart
 from psengine.rows import added
 from psengine.sharding import Arrays
 from psengine.sums import Block, Delta, tree_sum
@@ -79,6 +80,18 @@ class _Effects:
         attempts = set(self.attempts.values())
         return attempts.pop() if len(attempts) == 1 else 0
 
+    def growing(
+        self, before: NDArray[np.generic], table: str, out: NDArray[np.generic] | None = None
+    ) -> Growing | None:
+        """Return what a table becomes with all of these effects; None where they are not of runs of other rows each."""
+        updates = [update[table] for update in self.by_block.values() if table in update]
+        if not apart(updates):
+            return None
+        begun = Growing(before, out)
+        for update in updates:
+            begun.add(update)
+        return begun
+
     def sum(self, n_partitions: int, tables: Collection[str]) -> Delta:
         of = {
             block: {name: some for name, some in update.items() if name in tables}
@@ -120,8 +133,11 @@ class ShardStore:
         self._live: Arrays = {}
         #: the attempt under which all effects of `committed_clock` came; 0 where it is not known, or they differ
         self._committed_by = 0
-        #: what `committed` becomes with the effects of its next clock as they are
-        self._next: Arrays | None = None
+        #: tables of `committed` as they become with the effects of its next clock as they are
+        self._next: dict[str, NDArray[np.generic]] = {}
+        #: the tables of which those who read ahead want some rows: they are written as the effects of the next clock come
+        self._early: frozenset[str] = frozenset()
+        self._growing: dict[str, Growing] = {}
         #: where the tables of the next clock are to be written, those that change
         self._room: Arrays = {}
         #: what has come since `_live` was read, and is not yet in it
@@ -173,12 +189,23 @@ class ShardStore:
         new = not any(partition in effects.attempts for partition in range(first, first + len(attempts)))
         answer = effects.take(first, attempts, update)
         if answer == "accepted":
-            self._next = None
+            if clock == self.committed_clock + 1:
+                self._grow(update, new)
             if new:
                 self._late.append(update)
             else:  # it has taken the place of something that may be in there
                 self._forget_live()
         return answer
+
+    def _grow(self, update: Delta, new: bool) -> None:
+        self._next = {}
+        if not new:  # it has taken the place of something that is in there
+            self._growing, self._early = {}, frozenset()
+        for name in self._early & update.keys():
+            if name in self._growing:
+                self._growing[name].add(update[name])
+            elif begun := self.pending[self.committed_clock + 1].growing(self.committed[name], name):
+                self._growing[name] = begun
 
     def _forget_live(self) -> None:
         self._live, self._late = {}, []
@@ -194,24 +221,37 @@ class ShardStore:
         effects = self.pending.get(clock) if clock == self.committed_clock + 1 else None
         return 0 if effects is None else effects.attempt(self._n_partitions)
 
-    def ahead(self, clock: int) -> Arrays:
+    def ahead(self, clock: int, tables: Collection[str] | None = None) -> Arrays:
         """Return the rows as they are once `clock` is committed, if no other attempt at it comes; see `attempt`, which is not 0.
 
-        Nothing is committed by it: the controller alone says when a clock is complete.
+        Nothing is committed by it: the controller alone says when a clock is complete. Of `tables` that are named some
+        rows are wanted; of these the next clock's are written as they come.
         """
-        return self.committed if clock == self.committed_clock else self._with_next()
+        self._early |= frozenset(tables or ())
+        state = self.committed if clock == self.committed_clock else self._with_next(tables)
+        return {name: array for name, array in state.items() if tables is None or name in tables}
 
-    def _with_next(self) -> Arrays:
-        if self._next is None:
+    def _with_next(self, tables: Collection[str] | None = None) -> Arrays:
+        """Return `tables` of `committed`, or all, with the effects of its next clock."""
+        # What is there is not written to again: what was read of it before more came may still be on its way.
+        missing = [name for name in self.committed if name not in self._next and (tables is None or name in tables)]
+        if missing:
             effects = self.pending[self.committed_clock + 1]
-            # It is written to once: what was read of it before more came may still be on its way.
             room, self._room = self._room, {}
-            self._next = _added(self.committed, effects.sum(self._n_partitions, self.committed), room)
+            for name in missing:
+                begun = self._growing.pop(name, None) or effects.growing(self.committed[name], name, room.get(name))
+                grown = None if begun is None else begun.whole()
+                if grown is not None:
+                    self._next[name] = grown
+            before = {name: self.committed[name] for name in missing if name not in self._next}
+            if before:
+                self._next |= _added(before, effects.sum(self._n_partitions, before), room)
+                self._early -= before.keys()  # what is to be added up first is written in vain
         return self._next
 
     def changes(self, clock: int) -> set[str]:
         """Return the tables that are to be written for `clock`: none if it is not the next one, or worked out already."""
-        if clock != self.committed_clock + 1 or clock not in self.pending or self._next is not None:
+        if clock != self.committed_clock + 1 or clock not in self.pending or self._next or self._growing:
             return set()
         return {name for update in self.pending[clock].by_block.values() for name in update}
 
@@ -226,11 +266,12 @@ class ShardStore:
         for clock in range(self.committed_clock + 1, through + 1):
             self._committed_by = 0
             if clock in self.pending:
-                self.committed = self._with_next()
+                after = self._with_next()
+                self.committed = {name: after[name] for name in self.committed}
                 effects = self.pending.pop(clock)
                 self.folded += len(effects)
                 self._committed_by = effects.attempt(self._n_partitions)
-            self.committed_clock, self._next = clock, None
+            self.committed_clock, self._next = clock, {}
             self.mark(clock)
         self._forget_live()
 

@@ -37,11 +37,11 @@ _MOST_INT16 = 2**15 - 1
 class Block:
     """The tokens of a partition whose words are drawn in one clock, document after document.
 
-    `words` (words,) rising; `order` (tokens,), their places in the partition, and `row` (tokens,), which of `words` each
-    has; those of document d are `order[starts[d]:starts[d + 1]]`.
+    `rows` of `word_topic` hold these words, None where it is all of them; `order` (tokens,), the tokens' places in the
+    partition, and `row` (tokens,), which of `rows` each has; those of document d are `order[starts[d]:starts[d + 1]]`.
     """
 
-    words: I64
+    rows: RowSet | None
     order: I32
     row: I32
     starts: I64
@@ -49,12 +49,16 @@ class Block:
 
 @dataclass(frozen=True)
 class LdaData:
-    """One partition: its tokens' words (tokens,) int32, where documents begin, its first row of `assignments`, its blocks."""
+    """One partition: its tokens' words (tokens,) int32, where documents begin, its first row of `assignments`, its blocks.
+
+    `rows` of `word_topic` hold all its words, None where it is all of them; `row` (tokens,), which of `rows` each has.
+    """
 
     words: I32
     offsets: I64
     token_start: int
-    distinct: I64
+    rows: RowSet | None
+    row: I32
     blocks: tuple[Block, ...]
     loss_offset: tuple[float, ...]
 
@@ -71,8 +75,10 @@ class LatentDirichletAllocation:
     alpha, beta : float
         Weights of the symmetric Dirichlet priors: of topics in a document, of words in a topic.
     blocks : int
-        Words are dealt to so many blocks; a clock draws one block in each partition, other partitions other blocks, so
-        that `blocks` clocks are one pass. Partitions do not disturb one another where there are as many blocks.
+        The words are cut into so many blocks; a clock draws one block in each partition, other partitions other blocks,
+        so that `blocks` clocks are one pass. Partitions do not disturb one another where there are as many blocks. Each is
+        a run of words, so that reading it and adding to it is a step over a run of memory; `word_counts` (n_words,) of the
+        data, the tokens of each word in all partitions, say where to cut for blocks of about equally many tokens.
     start_topics : int
         A word's tokens begin in so many topics, drawn by its number, the same in all partitions; `k` or more: in any.
     seed : int
@@ -140,21 +146,34 @@ class LatentDirichletAllocation:
         lengths = np.diff(offsets)
         document = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         log_size = np.log(np.maximum(lengths - 1, 0) + self.k * self.alpha)
+        counts = np.asarray(arrays.get("word_counts", np.ones(self.n_words)), np.float64)
+        if counts.shape != (self.n_words,):
+            raise ValueError(f"word_counts have shape {counts.shape}: wanted ({self.n_words},)")
+        bounds = _bounds(counts, self.blocks)
+        block_of = np.repeat(np.arange(self.blocks), np.diff(bounds))[words]
         blocks, offsets_of_loss = [], []
         for number in range(self.blocks):
-            order = np.flatnonzero(words % self.blocks == number).astype(np.int32)
-            distinct, row = np.unique(words[order], return_inverse=True)
+            order = np.flatnonzero(block_of == number).astype(np.int32)
+            rows, row = self._rows_of(words[order], int(bounds[number]), int(bounds[number + 1]))
             starts = np.searchsorted(order, offsets).astype(np.int64)
-            blocks.append(Block(distinct.astype(np.int64), order, row.astype(np.int32), starts))
+            blocks.append(Block(rows, order, row, starts))
             offsets_of_loss.append(float(log_size[document[order]].sum()))
-        return LdaData(words, offsets, start, np.unique(words).astype(np.int64), tuple(blocks), tuple(offsets_of_loss))
+        every, row = self._rows_of(words, 0, self.n_words)
+        return LdaData(words, offsets, start, every, row, tuple(blocks), tuple(offsets_of_loss))
+
+    def _rows_of(self, words: I32, low: int, high: int) -> tuple[RowSet | None, I32]:
+        """Return the rows of `word_topic` that hold words of a run, None for all of them, and which of them each word has."""
+        distinct, row = np.unique(words, return_inverse=True)
+        if len(distinct) <= (1 - _WORTH_LEAVING) * (high - low):
+            return distinct.astype(np.int64), row.astype(np.int32)
+        return (None if (low, high) == (0, self.n_words) else slice(low, high)), (words - low).astype(np.int32)
 
     def rows(self, data: LdaData, clock: int) -> dict[str, RowSet]:
         """Return the partition's own tokens, and the words it draws where they leave out much of the vocabulary."""
         wanted: dict[str, RowSet] = {"assignments": slice(data.token_start, data.token_start + len(data.words))}
-        words = self._words(data, clock)
-        if len(words) <= (1 - _WORTH_LEAVING) * self.n_words:
-            wanted["word_topic"] = words
+        rows = data.rows if clock == 1 else data.blocks[self._block(data, clock)].rows
+        if rows is not None:
+            wanted["word_topic"] = rows
         return wanted
 
     def run(self, data: LdaData, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
@@ -163,13 +182,11 @@ class LatentDirichletAllocation:
         The loss is minus the log-likelihood of each token drawn, given all others.
         """
         before = np.asarray(params["assignments"])[:, 0]
-        compact = "word_topic" in self.rows(data, clock)
         change = np.zeros(params["word_topic"].shape, np.int32)
         topics = np.array(params["topics"][0], np.int64)
         if clock == 1:
             after = self._start(data)
-            rows = np.searchsorted(data.distinct, data.words) if compact else data.words
-            flat = np.bincount(rows * np.int64(self.k) + after - 1, minlength=change.size)
+            flat = np.bincount(data.row * np.int64(self.k) + after - 1, minlength=change.size)
             change += flat.reshape(change.shape).astype(np.int32)
             topics += np.bincount(after - 1, minlength=self.k)
             loss, drawn = len(data.words) * float(np.log(self.n_words)), len(data.words)
@@ -179,11 +196,10 @@ class LatentDirichletAllocation:
             number = self._block(data, clock)
             block = data.blocks[number]
             after = before.astype(np.int32)
-            row = block.row if compact else block.words[block.row].astype(np.int32)
             key = np.random.SeedSequence([self.seed, clock, data.token_start]).generate_state(1, np.uint64)[0]
             word_topic = np.ascontiguousarray(params["word_topic"], np.int32)
             loss = sweep(
-                row, block.order, block.starts, data.offsets, after, word_topic, topics, change,
+                block.row, block.order, block.starts, data.offsets, after, word_topic, topics, change,
                 self.alpha, self.beta, self.beta * self.n_words, key,
             )  # fmt: skip
             loss, drawn = loss + data.loss_offset[number], len(block.order)
@@ -270,8 +286,14 @@ class LatentDirichletAllocation:
         partition = round(data.token_start / max(len(data.words), 1))
         return (partition + clock) % self.blocks
 
-    def _words(self, data: LdaData, clock: int) -> I64:
-        return data.distinct if clock == 1 else data.blocks[self._block(data, clock)].words
+
+def _bounds(counts: NDArray[np.float64], n_blocks: int) -> I64:
+    """Return where to cut words with these counts into runs of about equally many tokens, each of one word at least."""
+    tokens = np.cumsum(counts)
+    places = np.arange(1, n_blocks)
+    cuts = np.searchsorted(tokens, tokens[-1] * places / n_blocks) + 1
+    cuts = np.maximum.accumulate(cuts - places) + places  # one after the other
+    return np.concatenate([[0], np.minimum(cuts, len(counts) - n_blocks + places), [len(counts)]])
 
 
 def _documents(arrays: Mapping[str, NDArray[np.generic]], n_words: int) -> tuple[I32, I64]:

@@ -100,6 +100,8 @@ def test_partitions_have_all_tokens_in_order_and_about_equally_many() -> None:
     assert [int(p["token_start"][0]) for p in parts] == np.cumsum([0, *sizes[:-1]]).tolist()
     assert sum(sizes) == data.sizes["n_tokens"]
     assert max(sizes) - min(sizes) < 2 * np.diff(data.train.offsets).max()
+    counts = np.bincount(np.concatenate([p["words"] for p in parts]), minlength=1000)
+    assert all(np.array_equal(p["word_counts"], counts) for p in parts), "of all of them"
     ids = np.concatenate([p["ids"] for p in parts])
     assert sorted([*ids, *data.heldout()["ids"]]) == list(range(1200))
     for p in parts:
@@ -123,7 +125,7 @@ def test_a_job_gets_them(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path.as_uri())
     data = prepare(blobs, "job", "topics", 3, 0, "lda")
     found = Blobs(data.data_url)
-    assert set(found.read_npz(part_name(0))) == {"words", "offsets", "ids", "token_start"}
+    assert set(found.read_npz(part_name(0))) == {"words", "offsets", "ids", "token_start", "word_counts"}
     assert len(found.read_npz(HELD_OUT)["ids"]) == data.heldout_rows == 120
     assert prepare(blobs, "job", "topics", 3, 0, "lda") == data
 

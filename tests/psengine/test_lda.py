@@ -74,6 +74,21 @@ def test_the_same_arguments_give_the_same_bits_and_parameters_stay_as_they_are()
     assert of.run(prepared[1], mine, 4).updates["assignments"].tobytes() != again[0]["assignments"].tobytes()
 
 
+def test_blocks_are_runs_of_words_with_about_equally_many_tokens() -> None:
+    raw = part([400, 400])
+    raw["words"] = np.repeat([0, *range(4, V)], [400, *[50] * 8]).astype(np.int32)
+    raw["word_counts"] = np.bincount(raw["words"], minlength=V)
+    of = app([raw], blocks=2)
+    wanted = [of.rows(of.prepare(raw), clock)["word_topic"] for clock in (2, 3)]
+    assert wanted[0] == slice(0, 1)
+    assert wanted[1].tolist() == list(range(4, V)), "named, for they leave out a quarter of the run"  # type: ignore[union-attr]
+    assert sorted(np.concatenate([block.order for block in of.prepare(raw).blocks])) == list(range(800))
+    del raw["word_counts"]
+    assert of.rows(of.prepare(raw), 3)["word_topic"] == slice(6, V), "of equally many words where nobody has counted"
+    every = app([raw], blocks=V).prepare({**raw, "word_counts": np.eye(V)[0]}).blocks
+    assert [len(block.order) for block in every] == [400, 0, 0, 0, *[50] * 8], "each has a word"
+
+
 def test_partitions_draw_other_numbers() -> None:
     one, other = part([200], 3, 0), part([200], 3, 200)
     of = app([one, other], k=10)
@@ -115,7 +130,7 @@ def test_a_token_is_drawn_with_the_chances_of_the_formula(k: int, alpha: float, 
     np.add.at(word_topic, (raw["words"], z - 1), 1)
     tables = {
         "assignments": z[:, None].astype(np.int16),
-        "word_topic": word_topic[prepared.blocks[0].words] if "word_topic" in of.rows(prepared, 2) else word_topic,
+        "word_topic": word_topic[prepared.blocks[0].rows] if "word_topic" in of.rows(prepared, 2) else word_topic,
         "topics": word_topic.sum(axis=0)[None].astype(np.int64),
     }
     token, draws = int(prepared.blocks[0].order[0]), 6_000
@@ -232,6 +247,7 @@ def test_the_joint_likelihood_is_the_product_of_the_chances_one_after_another() 
         ({"words": np.array([0, V], np.int32), "offsets": np.array([0, 2])}, "wanted 0 to 11"),
         ({"offsets": np.array([0, 9])}, "offsets end at"),
         ({"token_start": np.array([7])}, "wanted within 0 to 5"),
+        ({"word_counts": np.ones(V + 1)}, r"word_counts have shape \(13,\): wanted \(12,\)"),
     ],
 )
 def test_bad_data_are_told(change: dict[str, np.ndarray | None], message: str) -> None:

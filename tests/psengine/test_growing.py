@@ -1,0 +1,155 @@
+"""Tables that are written piece by piece, as the updates of a clock come."""
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from psengine.growing import Growing, apart
+from psengine.rows import RowDelta, added, joined
+from psengine.store import ShardStore
+from psengine.sums import Delta
+
+ROWS, PARTITIONS, CLOCKS = 12, 4, 3
+F32 = NDArray[np.float32]
+
+
+def table(seed: int, rows: int = ROWS) -> F32:
+    return np.random.default_rng(seed).standard_normal((rows, 3)).astype(np.float32)
+
+
+def run_of(low: int, high: int, seed: int = 0) -> RowDelta:
+    return RowDelta(slice(low, high), table(seed, high - low))
+
+
+runs = st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(lambda ends: (min(ends), max(ends)))
+
+
+@given(st.lists(runs, max_size=5))
+@example([(0, 5), (0, 3)])
+@example([(0, 3), (0, 5)])
+@example([(2, 9), (4, 5)])
+@example([(8, 12), (0, 4), (4, 8)])
+def test_it_has_the_bits_of_the_sum_where_rows_are_others(asked: list[tuple[int, int]]) -> None:
+    before = table(1)
+    pieces = [run_of(low, high, seed) for seed, (low, high) in enumerate(asked)]
+    growing = Growing(before)
+    for piece in pieces:
+        growing.add(piece)
+    found = growing.whole()
+    there = sorted((piece for piece in pieces if len(piece.values)), key=lambda piece: piece.rows.start)  # type: ignore[union-attr]
+    fits = all(a.rows.stop <= b.rows.start for a, b in pairwise(there))  # type: ignore[union-attr]
+    assert (found is not None) == fits == apart(pieces)
+    if found is not None:
+        want = added(before, joined(there)) if there else before
+        assert found.tobytes() == want.tobytes()
+    assert before.tobytes() == table(1).tobytes(), "it stays as it is"
+
+
+def test_what_is_no_run_of_rows_does_not_fit() -> None:
+    for other in (table(2), RowDelta(np.array([1, 3]), table(2, 2))):
+        growing = Growing(table(1))
+        assert growing.add(run_of(0, 1))
+        assert not growing.add(other)
+        assert not growing.add(run_of(5, 6)), "nor what comes after it"
+        assert growing.whole() is None
+        assert not apart([run_of(0, 1), other])
+
+
+def test_it_is_written_to_the_room_that_is_given() -> None:
+    room = np.empty((ROWS, 3), np.float32)
+    growing = Growing(table(1), room)
+    growing.add(run_of(3, 7))
+    assert growing.whole() is room
+    assert room.tobytes() == added(table(1), run_of(3, 7)).tobytes()
+
+
+def updates(draw: st.DrawFn) -> Delta:
+    found: dict[str, F32 | RowDelta] = {}
+    for name in ("v", "w"):
+        seed = draw(st.integers(0, 99))
+        match draw(st.sampled_from(["none", "run", "rows", "whole"])):
+            case "run":
+                found[name] = run_of(*draw(runs), seed)
+            case "rows":
+                rows = np.array(sorted(draw(st.sets(st.integers(0, ROWS - 1)))), np.int64)
+                found[name] = RowDelta(rows, table(seed, len(rows)))
+            case "whole":
+                found[name] = table(seed)
+    return found
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> list[tuple[str, object]]:
+    """Pushes of a clock, each partition at least once under an attempt that all share in the end, with readers between."""
+    steps: list[tuple[str, object]] = []
+    for clock in range(1, CLOCKS + 1):
+        pushes = [(clock, partition, 1, updates(draw)) for partition in draw(st.permutations(range(PARTITIONS)))]
+        if draw(st.booleans()):  # all of it is done again, while some of it comes late
+            again = [(clock, partition, 2, updates(draw)) for partition in draw(st.permutations(range(PARTITIONS)))]
+            pushes = pushes[: draw(st.integers(0, PARTITIONS))] + again
+        for push in pushes:
+            steps.append(("push", push))
+            if draw(st.booleans()):
+                steps.append(("ask", draw(st.sampled_from([("v",), ("w",), ("v", "w"), ()]))))
+        steps.append(("fold", clock))
+    return steps
+
+
+@given(stories())
+def test_a_store_that_writes_early_has_the_bits_of_one_that_does_not(story: list[tuple[str, object]]) -> None:
+    early, late = (ShardStore(0, 1, {"v": table(1), "w": table(2)}, PARTITIONS) for _ in range(2))
+    handed: list[tuple[F32, bytes]] = []
+    for step, of in story:
+        if step == "push":
+            clock, partition, attempt, update = of  # type: ignore[misc]
+            answers = [store.push(clock, partition, [attempt], update) for store in (early, late)]
+            assert answers[0] == answers[1]
+        elif step == "ask":
+            clock = early.committed_clock + 1
+            if not early.attempt(clock):
+                clock -= 1  # as who reads ahead of the clock that was just folded
+            for array in early.ahead(clock, of).values():  # type: ignore[arg-type]
+                handed.append((array, array.tobytes()))  # type: ignore[arg-type]
+        else:
+            for store in (early, late):
+                store.fold(of)  # type: ignore[arg-type]
+            for name in ("v", "w"):
+                assert early.committed[name].tobytes() == late.committed[name].tobytes()
+    for array, bits in handed:
+        assert array.tobytes() == bits, "what was handed out is never written again"
+
+
+def test_it_is_begun_as_soon_as_somebody_has_asked() -> None:
+    store = ShardStore(0, 1, {"v": table(1), "w": table(2)}, 2)
+    store.ahead(0, ["w"])
+    store.push(1, 0, [1], {"v": run_of(0, 4), "w": run_of(0, 4)})
+    assert list(store._growing) == ["w"], "nobody has asked for the other one"
+    store.push(1, 1, [1], {"v": run_of(4, 8), "w": run_of(4, 8)})
+    assert list(store.ahead(1, ["w"])) == ["w"]
+    assert list(store._next) == ["w"], "the other one is not written before it is wanted"
+    store.fold(1)
+    assert store.committed["v"].tobytes() == added(table(1), joined([run_of(0, 4), run_of(4, 8)])).tobytes()
+
+
+def test_it_is_not_begun_again_where_it_was_in_vain() -> None:
+    store = ShardStore(0, 1, {"w": table(1)}, 2)
+    store.ahead(0, ["w"])
+    for clock in (1, 2):
+        store.push(clock, 0, [1], {"w": run_of(0, 4)})
+        assert list(store._growing) == (["w"] if clock == 1 else [])
+        store.push(clock, 1, [1], {"w": run_of(2, 6)})
+        store.ahead(clock, ["w"])
+        store.fold(clock)
+
+
+def test_what_is_done_again_is_not_added_twice() -> None:
+    store = ShardStore(0, 1, {"w": table(1)}, 2)
+    store.ahead(0, ["w"])
+    store.push(1, 0, [1], {"w": run_of(0, 4)})
+    store.push(1, 0, [2], {"w": run_of(4, 8)})
+    store.push(1, 1, [2], {"w": run_of(8, 9)})
+    store.fold(1)
+    assert store.committed["w"].tobytes() == added(table(1), joined([run_of(4, 8), run_of(8, 9)])).tobytes()
