@@ -58,13 +58,19 @@ def _table(figures: list[Figure]) -> Table:
 
 
 def measure(
-    names: Sequence[str], *, quiet: bool = False, nodes: Sequence[int] = (), pictures: Path | None = None
+    names: Sequence[str],
+    *,
+    quiet: bool = False,
+    nodes: Sequence[int] = (),
+    paper_figures: Sequence[int] = (),
+    pictures: Path | None = None,
 ) -> list[Figure]:
     """Run the benchmarks of these names, each in a scratch folder of its own.
 
     Parameters
     ----------
     nodes : for those of many nodes; none: as few as each finds enough.
+    paper_figures : of `tiering`, those whose layouts are measured; none: all.
     pictures : folder that takes a picture of each of these, named after it.
     """
     if not quiet:
@@ -76,6 +82,8 @@ def measure(
             if name in OF_MANY_NODES:
                 options = {"nodes": tuple(nodes)} if nodes else {}
                 options["picture"] = None if pictures is None else pictures / f"{name}.png"
+            if name == "tiering" and paper_figures:
+                options["figures"] = tuple(paper_figures)
             figures += importlib.import_module(f"benchmarks.{name.replace('-', '_')}").run(Path(scratch), **options)
     return figures
 

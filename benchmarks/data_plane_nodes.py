@@ -151,14 +151,14 @@ async def move(client: Any, load: Load, address: str) -> tuple[list[float], list
     update: NDArray[np.float32] = np.ones((sharding.tables[0].n_rows, COLUMNS), np.float32)
     pushes: list[float] = []
     pulls: list[float] = []
-    client.use_map(client.map_version + 1, owners)
+    client.use_map(client.routes.version + 1, owners)
     for clock in range(1, load.rounds + 1):
         began = perf_counter()
         sums = sum_up({(0, 1): {TABLE: update}}, 1, sharding.tables)
         await client.flush(sharding, clock, sums)
         pushes.append(perf_counter() - began)
         for seconds in ([], pulls):
-            client.use_map(client.map_version + 1, owners)  # what it has in its cache is not used again
+            client.use_map(client.routes.version + 1, owners)  # what it has in its cache is not used again
             began = perf_counter()
             tables = await client.read(sharding, clock, clock, True)
             seconds.append(perf_counter() - began)

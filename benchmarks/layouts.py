@@ -8,10 +8,12 @@ about half of itself communicating.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from psengine.stages import Stage
 
+PAPER_FIGURES = (11, 12, 13, 14)
 TABLE_BYTES = 4_000_000
 #: Kernel time of a clock, in table times, where all nodes work alike.
 KERNEL = 2.5
@@ -64,15 +66,19 @@ def traditional(n: int) -> Layout:
     return Layout("11-13", "traditional", n, 0, None)
 
 
-def tierings(n: int) -> list[Layout]:
-    """Return what stands beside the traditional layout of `n` nodes (a multiple of 16) in Figs. 11-14."""
+def tierings(n: int, figures: Collection[int] = PAPER_FIGURES) -> list[Layout]:
+    """Return what stands beside the traditional layout of `n` nodes (a multiple of 16) in some of Figs. 11-14.
+
+    What stands in two of them is returned once, as the first one's: Fig. 13's stage 2 of sixteen nodes is Fig. 12's.
+    """
     few = n // 16
     layouts = [Layout("11", "stage 1", reliable, n - reliable, 1) for reliable in (few, 2 * few, 4 * few, 8 * few)]
     layouts += [Layout("12", "stage 2", few, n - few, 2)]
-    if few > 1:  # with sixteen nodes they are the same
+    if few > 1 or 12 not in figures:
         layouts += [Layout("13", "stage 2", 1, n - 1, 2)]
     layouts += [Layout("13", "stage 3", 1, n - 1, 3)]
-    return [*layouts, *(Layout("14", f"stage {stage}", n // 2, n - n // 2, stage) for stage in (2, 3))]
+    layouts += [Layout("14", f"stage {stage}", n // 2, n - n // 2, stage) for stage in (2, 3)]
+    return [layout for layout in layouts if int(layout.figure) in figures]
 
 
 def scalings() -> list[Layout]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.figure import Figure, figure
-from benchmarks.layouts import TABLE_BYTES, Layout, table_seconds, tierings, traditional
+from benchmarks.layouts import PAPER_FIGURES, TABLE_BYTES, Layout, table_seconds, tierings, traditional
 from benchmarks.many_nodes import Places, places
 from benchmarks.measured import Measured, load_for, measure
 from benchmarks.netns import lacking
@@ -19,14 +19,19 @@ from benchmarks.netns import lacking
 NODES = (16,)
 
 
-def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = None) -> list[Figure]:
-    """Measure; nothing where there can be no namespaces."""
+def run(
+    scratch: Path,
+    nodes: tuple[int, ...] = NODES,
+    picture: Path | None = None,
+    figures: tuple[int, ...] = PAPER_FIGURES,
+) -> list[Figure]:
+    """Measure the layouts of the paper's `figures`; nothing where there can be no namespaces."""
     if reason := lacking():
         print(f"tiering: skipped: {reason}")
         return []
     found: list[tuple[Measured, Measured]] = []
     for n in nodes:
-        found += _of(n, scratch / str(n))
+        found += _of(n, figures, scratch / str(n))
     if picture is not None:
         from benchmarks.many_nodes_pictures import draw_tiering
 
@@ -34,11 +39,11 @@ def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = No
     return [_figure(one, beside) for one, beside in found]
 
 
-def _of(n: int, folder: Path) -> list[tuple[Measured, Measured]]:
+def _of(n: int, figures: tuple[int, ...], folder: Path) -> list[tuple[Measured, Measured]]:
     """Return each layout of `n` nodes, and the traditional one beside it."""
     unit_s = table_seconds(n)
     with places(n, round(TABLE_BYTES / unit_s), folder) as there:
-        found = [_one(there, layout, unit_s) for layout in (traditional(n), *tierings(n))]
+        found = [_one(there, layout, unit_s) for layout in (traditional(n), *tierings(n, figures))]
     return [(one, found[0]) for one in found]
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from psengine.apps.base import resolve
 from psengine.batches import BatchRunner, Job
 from psengine.cancelling import cancel_all
-from psengine.client import ParameterClient, SupersededError
+from psengine.client import ParameterClient
 from psengine.copies import Copies
 from psengine.events import (
     BackedUp,
@@ -46,6 +46,7 @@ from psengine.instructions import (
     UpdateShardMap,
 )
 from psengine.model import JobConfig, JobError
+from psengine.routing import SupersededError
 from psengine.servers import ShardServer
 from psengine.sharding import Sharding
 from psengine.store import ShardState, StaleReadError
@@ -237,13 +238,13 @@ class NodeAgent:
             self.moved["copy"] += n_bytes
 
     def _use_map(self, order: UpdateShardMap) -> None:
-        before = self.client.generation
+        before = self.client.routes.generation
         self.client.use_map(order.version, order.owners, order.generation)
         self.turns.most = turns_for(len({owner.address for owner in order.owners}))
         elsewhere = [owner for owner in order.owners if owner.address != self.address]
         self.server.forget(elsewhere, order.generation)
         self.copies.forget([owner.shard for owner in elsewhere])
-        if self.client.generation != before:
+        if self.client.routes.generation != before:
             if self._running is not None:
                 self._running.cancel()  # it waits, maybe, for a server that is gone
             self._runner.drop_ahead()
@@ -351,8 +352,8 @@ class NodeAgent:
             await self._report(report)
 
     async def _run(self, order: Dispatch) -> BatchDone:
-        if self._job is None or order.map_version > self.client.map_version:
-            raise SupersededError(f"map {order.map_version} wanted, {self.client.map_version} here")
+        if self._job is None or order.map_version > self.client.routes.version:
+            raise SupersededError(f"map {order.map_version} wanted, {self.client.routes.version} here")
         self.client.begin(order.generation, order.batch)
         stats = await self._runner.run(self._job, order)
         return BatchDone(self.node, self.address, order.clock, stats, 0.0)

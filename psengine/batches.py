@@ -65,7 +65,7 @@ class BatchRunner:
         """
         config, _, sharding = job
         ahead, self._ahead = self._ahead, None
-        done = {} if ahead is None else await ahead.done_for(order, self._client.map_version)
+        done = {} if ahead is None else await ahead.done_for(order, self._client.routes.version)
         rest = [task for task in order.tasks if task.partition not in done]
         if rest:
             done |= await self._do(job, order, rest)
@@ -73,7 +73,7 @@ class BatchRunner:
         loop = asyncio.get_running_loop()
         sums = await loop.run_in_executor(self._lanes.pool, sum_up, log, config.n_partitions, sharding.tables)
         if order.goes_on:
-            self._ahead = Ahead(order, self._client.map_version, partial(self._begin_ahead, job, order, done))
+            self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
         await self._client.flush(sharding, order.clock, sums, order.committed)
         left = [(task, done[task.partition].left) for task in order.tasks]
         self._client.keep(order.clock, order.committed, left)

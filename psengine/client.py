@@ -11,19 +11,18 @@ the same bit for bit wherever partitions were worked on, and can the effects of 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from psengine.adjacent import joined, unpacked
 from psengine.apps.base import RowSet
-from psengine.cancelling import all_or_none, cancel_all
+from psengine.cancelling import all_or_none
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec, TaskKey
 from psengine.own import Left, OwnRows
+from psengine.routing import Routes, SupersededError
 from psengine.rows import Array, RowBlock, RowDelta, count, cut, cut_delta, named_bytes, read_only, smaller
 from psengine.servers import ShardServer
 from psengine.sharding import Arrays, Sharding
@@ -39,17 +38,8 @@ Wanted = Mapping[str, RowSet | None]
 _DEADLINE_S = 10.0
 _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
-#: seconds that a map may be under way which says who serves what a server that is gone has handed over
-_MAP_S = 5.0
-#: Seconds that an answer is waited for, at least, from a server that has handed over all that it is asked for: it may be
-#: gone, and Dask tries for the whole deadline to connect to whoever is not there.
-_LEFT_S = 2.0
 #: how often a server is asked anew for what is not there yet, when it is read ahead
 _PATIENT_TRIES = 30
-
-
-class SupersededError(Exception):
-    """The work at hand is no longer wanted: its read or its servers have moved on."""
 
 
 class ParameterClient:
@@ -64,6 +54,8 @@ class ParameterClient:
 
     Attributes
     ----------
+    routes : Routes
+        Who serves what, as far as is known here.
     moved : dict
         Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` did not have to
         be read because they were kept.
@@ -71,14 +63,9 @@ class ParameterClient:
 
     def __init__(self, sender: str, address: str, transport: Transport, own: ShardServer) -> None:
         self._sender, self._address, self._transport, self._own = sender, address, transport, own
-        self._owners: tuple[ShardOwner, ...] = ()
-        self.map_version = 0
-        #: set when there is another map
-        self._remapped = asyncio.Event()
-        #: of the map; what was begun in an earlier one is not gone on with
-        self.generation = 0
-        #: the generation in which the batch under way was ordered, and its number
-        self._ordered_in, self._batch = 0, 0
+        self.routes = Routes()
+        #: number of the batch under way
+        self._batch = 0
         self.moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
         #: parent clock, and what was read under it
         self._cache: tuple[int, dict[str, RowBlock]] | None = None
@@ -89,16 +76,9 @@ class ParameterClient:
 
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
         """Route by this map from now on, if it is newer; a shard that has moved on since stays where it is known to be."""
-        if version > self.map_version:
-            self.generation = generation
-            later = {owner.shard: owner for owner in self._owners}
-            self._owners = tuple(
-                max(owner, later.get(owner.shard, owner), key=lambda known: known.epoch) for owner in owners
-            )
-            self.map_version, self._cache = version, None
+        if self.routes.use(version, owners, generation):
+            self._cache = None
             self.forget_own()
-            self._remapped.set()
-            self._remapped = asyncio.Event()
 
     def forget_own(self) -> None:
         """Forget the rows that were kept: the next micro-tasks read them from the servers."""
@@ -124,14 +104,8 @@ class ParameterClient:
         SupersededError
             When it has already.
         """
-        self._ordered_in, self._batch = generation, batch
-        self._check_generation()
-
-    def _check_generation(self) -> None:
-        if self._ordered_in != self.generation:
-            raise SupersededError(
-                f"of generation {self._ordered_in}, and all have gone back to begin {self.generation}"
-            )
+        self._batch = batch
+        self.routes.begin(generation)
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
         """Return whole tables that show every effect up to `parent_clock`; they are not to be written to.
@@ -175,7 +149,7 @@ class ParameterClient:
         if first or missing:
             until = {} if exact or clock is None else {of.name: clock - 1 for of in sharding.tables if of.own}
             shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact, until)
-            self._check_generation()
+            self.routes.check()
             fresh = _blocks(sharding, missing, shards)
             # Rows of their own are read once, and kept elsewhere.
             own = {table.name for table in sharding.tables if table.own and missing.get(table.name) is not None}
@@ -216,7 +190,7 @@ class ParameterClient:
                     break  # the map that says so is on its way
             raise SupersededError(answer["error"])
 
-        found = await all_or_none(of(*server) for server in self._by_server(range(sharding.n_shards)).items())
+        found = await all_or_none(of(*server) for server in self.routes.by_server(range(sharding.n_shards)).items())
         attempts = {attempt for _, attempt in found}
         if len(attempts) > 1:
             raise SupersededError(f"the effects of clock {clock} are of several attempts")
@@ -268,15 +242,15 @@ class ParameterClient:
                     address, "proteus_pull", most, epochs=epochs, committed=committed, exact=exact, **some
                 )
             except Unreachable as gone:
-                again = await self._remap(epochs, address, gone)
+                again = await self.routes.remapped(epochs, address, gone)
                 return await self._pull(again, sharding, wanted, committed, exact, until)
             if answer["status"] == "moved":
-                return await self._pull(self._rerouted(epochs, answer), sharding, wanted, committed, exact, until)
+                return await self._pull(self.routes.rerouted(epochs, answer), sharding, wanted, committed, exact, until)
             shards = unpacked(answer["shards"])
             self._count_read(address, shards, some)
             return shards
 
-        found = await all_or_none(of(*server) for server in self._by_server(shards).items())
+        found = await all_or_none(of(*server) for server in self.routes.by_server(shards).items())
         return {shard: rows for some in found for shard, rows in some.items()}
 
     def _count_read(self, address: str, shards: Mapping[int, Arrays], asked: Mapping[str, Any]) -> None:
@@ -311,120 +285,29 @@ class ParameterClient:
                     committed=committed,
                 )
             except Unreachable as gone:
-                await self._push(await self._remap(epochs, address, gone), sharding, clock, sums, committed)
+                await self._push(await self.routes.remapped(epochs, address, gone), sharding, clock, sums, committed)
                 return
             if answer["status"] == "moved":
-                await self._push(self._rerouted(epochs, answer), sharding, clock, sums, committed)
+                await self._push(self.routes.rerouted(epochs, answer), sharding, clock, sums, committed)
 
-        await all_or_none(to(*server) for server in self._by_server(shards).items())
-
-    def _by_server(self, shards: Iterable[int]) -> dict[str, dict[int, int]]:
-        wanted = set(shards)
-        servers: dict[str, dict[int, int]] = {}
-        for owner in self._owners:
-            if owner.shard in wanted:
-                servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
-        return servers
-
-    async def _remap(self, shards: Iterable[int], address: str, gone: Unreachable) -> list[int]:
-        """Return `shards` once the map says that none of them is served at `address`, which is `gone`.
-
-        A server that has handed everything over goes, maybe before the map that says so has come here. What it took it
-        has handed over, so that what is sent anew counts once.
-
-        Raises
-        ------
-        Unreachable
-            When no such map comes in a while.
-        SupersededError
-            When all go back.
-        """
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + _MAP_S
-        wanted = list(shards)
-        while self._served_at(address, wanted):
-            self._check_generation()
-            left_s = until_s - loop.time()
-            if left_s <= 0:
-                raise gone
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._remapped.wait(), left_s)
-        self._check_generation()
-        return wanted
-
-    async def _retried(
-        self, address: str, op: str, shards: Iterable[int], call: Callable[[], Coroutine[Any, Any, Any]], tries: int
-    ) -> Any:
-        """Return what a `call` for `shards` gives, tried again if need be, as long as some of them are served there.
-
-        Raises
-        ------
-        Unreachable
-        """
-        there = frozenset(shards)
-        for number in range(1, tries + 1):
-            try:
-                # Of who did not answer, and has handed over what he was asked for, no answer is to be expected.
-                return await self._while_served(address, op, there, call(), _LEFT_S if number == 1 else 0.0)
-            except Unreachable:
-                if number == tries or not self._served_at(address, there):
-                    raise
-        raise AssertionError("unreachable")
-
-    async def _while_served(
-        self, address: str, op: str, shards: frozenset[int], call: Coroutine[Any, Any, Any], patience_s: float
-    ) -> Any:
-        """Return what a `call` gives, unless the map says that none of the shards is served there any more.
-
-        Then it is given up after `patience_s`, or, if there is any, after as long as it has lasted already.
-        """
-        loop = asyncio.get_running_loop()
-        began_s, asking = loop.time(), loop.create_task(call)
-        try:
-            while not asking.done():
-                if self._served_at(address, shards):
-                    another = loop.create_task(self._remapped.wait())
-                    try:
-                        await asyncio.wait((asking, another), return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        another.cancel()
-                else:
-                    # What has been asked for a while may be on its way already.
-                    left_s = max(patience_s, loop.time() - began_s) if patience_s else 0.0
-                    if not (await asyncio.wait((asking,), timeout=left_s))[0]:
-                        raise Unreachable(address, op, TimeoutError("it serves nothing of that any more"))
-            return asking.result()
-        finally:
-            await cancel_all((asking,))
-
-    def _served_at(self, address: str, shards: Collection[int]) -> bool:
-        """Return whether the map says that some of these shards are served at an address."""
-        return any(owner.address == address for owner in self._owners if owner.shard in shards)
-
-    def _rerouted(self, epochs: dict[int, int], answer: Mapping[str, Any]) -> list[int]:
-        """Note who serves what a server no longer does; return the shards that are to be asked for again, all of them."""
-        moved = {owner.shard: owner for owner in answer["owners"]}
-        if any(owner.epoch <= epochs[shard] for shard, owner in moved.items()):
-            raise SupersededError(answer["error"])  # it was sent back to where it has been
-        self._owners = tuple(moved.get(owner.shard, owner) for owner in self._owners)
-        return list(epochs)
+        await all_or_none(to(*server) for server in self.routes.by_server(shards).items())
 
     async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
         """Return a server's answer; `n_bytes` of parameters may travel, at the most."""
-        self._check_generation()
+        self.routes.check()
         if address != self._address:
             if op in _READS:
                 # servers answer in the order of the batches
                 message |= {"turn": self._batch, "reader": self._sender}
             within_s = deadline_s(_DEADLINE_S, n_bytes)
-            answer = await self._retried(
+            answer = await self.routes.retried(
                 address, op, message["epochs"], lambda: self._transport.call(address, op, within_s, **message), tries
             )
         elif op == "proteus_pull_ahead":
             answer = await self._own.pull_ahead(**message)
         else:
             await self._own.arrived(message["epochs"])
-            self._check_generation()
+            self.routes.check()
             local: dict[str, Callable[..., Any]] = {"proteus_pull": self._own.pull, "proteus_push": self._own.push}
             answer = local[op](**message)
         if answer["status"] not in ("ok", "moved", "not-yet"):

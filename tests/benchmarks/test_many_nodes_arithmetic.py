@@ -32,6 +32,8 @@ def test_every_layout_has_all_nodes_and_the_same_work(n: int) -> None:
 def test_with_sixteen_nodes_figure_13_s_stage_2_is_figure_12_s() -> None:
     assert [layout.figure for layout in tierings(16) if layout.stage == 2] == ["12", "14"]
     assert [layout.figure for layout in tierings(32) if layout.stage == 2] == ["12", "13", "14"]
+    assert [(layout.figure, layout.stage) for layout in tierings(16, (13,))] == [("13", 2), ("13", 3)]
+    assert [(layout.figure, layout.stage) for layout in tierings(64, (12, 14))] == [("12", 2), ("14", 2), ("14", 3)]
 
 
 def test_links_of_servers_carry_what_the_workers_read() -> None:

@@ -68,6 +68,12 @@ def test_a_number_of_nodes_that_there_is_no_layout_for_is_refused() -> None:
     assert "'17': give 16, 32 or 64, or several with commas between them" in outcome.output
 
 
+def test_a_figure_that_tiering_does_not_have_is_refused() -> None:
+    outcome = CliRunner().invoke(cli, ["bench", "tiering", "--figures", "12,16"])
+    assert outcome.exit_code == 2
+    assert "'16': give 11, 12, 13 or 14, or several with commas between them" in " ".join(outcome.output.split())
+
+
 def test_nodes_and_pictures_are_asked_of_the_three_that_take_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,3 +83,6 @@ def test_nodes_and_pictures_are_asked_of_the_three_that_take_them(
     arguments = ["bench", "tick", "tiering", "--nodes", "16,64", "--pictures", str(tmp_path)]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
     assert asked == [{}, {"nodes": (16, 64), "picture": tmp_path / "tiering.png"}]
+    asked.clear()
+    assert CliRunner().invoke(cli, ["bench", "tick", "tiering", "--figures", "12,13"]).exit_code == 0
+    assert asked == [{}, {"figures": (12, 13), "picture": None}]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine import client
+from psengine import client, routing
 from psengine.agent import NodeAgent
 from psengine.apps.base import Work
 from psengine.events import (
@@ -203,7 +203,7 @@ def test_a_push_whose_answer_is_lost_is_sent_again_and_counts_once() -> None:
 def test_a_server_that_stays_away_fails_the_batch_and_the_next_attempt_replaces_the_half_that_arrived(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client, "_MAP_S", 0.05)
+    monkeypatch.setattr(routing, "_MAP_S", 0.05)
 
     async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
         wires.spoil = lambda op, n: "lost" if op == "proteus_push" and n <= 3 else ""

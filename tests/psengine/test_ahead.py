@@ -281,7 +281,7 @@ def test_a_new_map_in_between_is_read_by() -> None:
         cluster.wires.calls.clear()
         await go_on(cluster, CLOCKS)
         assert pulls(cluster.wires) == len(NODES) * (len(NODES) - 1)
-        assert {a.client.map_version for a in cluster.agents.values()} == {cluster.version}
+        assert {a.client.routes.version for a in cluster.agents.values()} == {cluster.version}
         assert address("a") in cluster.wires.agents
         check(cluster)
 

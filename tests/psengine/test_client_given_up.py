@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.client import ParameterClient, SupersededError
+from psengine.client import ParameterClient
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec
+from psengine.routing import SupersededError
 from psengine.servers import ShardServer
 from psengine.sharding import Sharding
 from psengine.transport import Unreachable
