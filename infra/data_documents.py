@@ -82,17 +82,19 @@ class DocumentSet:
         return {}
 
     def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield `words`, `offsets`, `ids` (see `Documents`), `token_start` (1,) and `word_counts` (n_words,) int64 of each partition.
+        """Yield `words`, `offsets`, `ids` (see `Documents`) of each partition; `partition` (1,), its number, `token_start` (1,) int64.
 
         Documents are dealt by a seeded permutation that is cut so that partitions have about equally many tokens.
-        Tokens are numbered in that order: those of a partition are from `token_start` on. The counts are of all of them.
+        Tokens are numbered in that order: those of a partition are from `token_start` on. `word_counts`
+        (n_words,) int32 are of the tokens of all partitions.
         """
-        counts = np.bincount(self.train.words, minlength=self.n_words).astype(np.int64)
+        counts = np.bincount(self.train.words, minlength=self.n_words).astype(np.int32)
         order = np.random.default_rng(seed).permutation(len(self.train))
         start = 0
-        for which in _runs(order, np.diff(self.train.offsets), self.n_partitions):
+        for partition, which in enumerate(_runs(order, np.diff(self.train.offsets), self.n_partitions)):
             part = self.train.take(which)
-            yield {**part.arrays(), "token_start": np.array([start], np.int64), "word_counts": counts}
+            numbers = {"partition": np.array([partition]), "token_start": np.array([start], np.int64)}
+            yield {**part.arrays(), **numbers, "word_counts": counts}
             start += len(part.words)
 
     def heldout(self) -> dict[str, NDArray[Any]]:

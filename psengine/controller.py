@@ -99,6 +99,8 @@ class Controller:
         self._arrivals = Arrivals()
         self._begun = False
         self._saving: Saving | None = None
+        #: why it was to stop, told when its model was being saved: of use only if that comes to nothing
+        self._late_stop: str | None = None
 
     # -- the one door ---------------------------------------------------------------------------------------------
 
@@ -307,6 +309,7 @@ class Controller:
 
     def _on_stop(self, reason: str, now_s: float) -> list[Instruction]:
         if self._saving is not None:
+            self._late_stop = reason
             return []
         self.limits.stop_reason = reason
         if self.book is not None:
@@ -422,7 +425,7 @@ class Controller:
         return self._answer_notices(event.now_s)
 
     def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
-        self.leaving.drain(names, now_s + seconds, self.book)
+        self.leaving.drain(names, now_s + seconds, now_s, self.book)
         self.members.settle(self._busy)
         return self._go_on(now_s)
 
@@ -445,11 +448,11 @@ class Controller:
         """Bring shards and copies to where they should be; not while the model is gathered."""
         if not self._begun or self._saving is not None or self.config is None or self.book is None:
             return []
-        stay = self.leaving.notices.under_way  # what is told next may be where shards would go
-        if not self.members.in_state("leaving", "draining"):
-            stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
         last = self.limits.last_clock
         over = last is not None and self.book.common >= last  # gathered from nodes that go, the model might be lost
+        stay = self.leaving.notices.under_way and not over  # what is told next may be where shards would go
+        if not self.members.in_state("leaving", "draining"):
+            stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
         serving_on = frozenset() if over else self.leaving.serving_on(self.book, now_s)
         return self.tiers.adapt(self.config, self.members, self.book.common, now_s, serving_on, stay)
 
@@ -473,7 +476,12 @@ class Controller:
 
     def _go_on(self, now_s: float) -> list[Instruction]:
         """Return what follows from a change of the nodes."""
-        return self._place() + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
+        if self._begun and self.leaving.notices.under_way:  # those who are told next are to be given nothing to load
+            self.members.switch()
+            plan: list[Instruction] = []
+        else:
+            plan = self._place()
+        return plan + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
 
     def _place(self) -> list[Instruction]:
         """Choose the stage that suits the nodes, and who works on what in it."""
@@ -516,6 +524,9 @@ class Controller:
         return [] if self._end_without_model(now_s) else self._go_on(now_s)
 
     def _gone_back(self) -> None:
+        if self._late_stop is not None and self.book is not None:
+            self.limits.stop_reason = self._late_stop
+            self._end_at(self.book.common)
         if self.limits.ending and self.book is not None:
             self._end_at(self.book.common)  # who wants it to end does not want all of it done once more
         self._saving, self.reason = None, self.rollbacks[-1][1]
@@ -536,7 +547,8 @@ class Controller:
                 return []
             self._end_at(book.common)
         if limits.last_clock is not None and book.common >= limits.last_clock:
-            return [] if self.shards.moving else self._gather(now_s)
+            orders = self._adapt(now_s)  # what those have who are to go
+            return orders if self.shards.moving else orders + self._gather(now_s)
         self.state = "running" if working else "waiting"
         aside = self.members.set_aside
         self.reason = (

@@ -7,29 +7,34 @@ sum (`sums`), in which such pieces are put side by side and nothing is added up.
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections.abc import Collection
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.rows import RowDelta, count, span
+from psengine.rows import RowDelta, add_rows
 
 Array = NDArray[np.generic]
 
 
-def apart(updates: Collection[Array | RowDelta]) -> bool:
-    """Return whether updates are of runs of rows, no two of which have a row in common."""
-    runs = [of.rows for of in updates if isinstance(of, RowDelta) and isinstance(of.rows, slice)]
-    if len(runs) < len(updates):
+def apart(updates: Collection[Array | RowDelta], n_rows: int) -> bool:
+    """Return whether updates are of some of `n_rows` rows each, and no two of them have a row in common."""
+    touched = np.zeros(n_rows, bool)
+    return all(_touch(touched, update) for update in updates)
+
+
+def _touch(touched: NDArray[np.bool_], update: Array | RowDelta) -> bool:
+    """Note the rows of an update; return False where it is of all rows, or one of them was noted before."""
+    if not isinstance(update, RowDelta) or touched[update.rows].any():
         return False
-    spans = sorted(span(rows) for rows in runs if count(rows))
-    return all(before[1] <= after[0] for before, after in pairwise(spans))
+    touched[update.rows] = True
+    return True
 
 
 class Growing:
-    """What becomes of the table `before` by runs of rows, no two of which have a row in common; `before` stays as it is.
+    """What becomes of the table `before` by updates of some rows, no two of which have a row in common.
+
+    `before` stays as it is.
 
     Parameters
     ----------
@@ -38,41 +43,45 @@ class Growing:
     """
 
     def __init__(self, before: Array, out: Array | None = None) -> None:
-        self._before, self._after = before, out
+        self._before = before
+        self._after = np.empty_like(before) if out is None else out
+        self._touched = np.zeros(len(before), bool)
+        #: whether rows that were not touched are written already
+        self._filled = False
         self._fits = True
-        #: of what was added, in rising order
-        self._runs: list[tuple[int, int]] = []
 
-    def add(self, update: Array | RowDelta) -> bool:
-        """Add an update; return whether it fits: a run of rows, none of which has been added to. If not, all is in vain."""
-        if not (self._fits and isinstance(update, RowDelta) and isinstance(update.rows, slice)):
-            self._fits, self._after = False, None
-            return False
-        if count(update.rows) == 0:
-            return True
-        low, high = span(update.rows)
-        at = bisect(self._runs, (low, high))
-        if (at and self._runs[at - 1][1] > low) or (at < len(self._runs) and self._runs[at][0] < high):
-            self._fits, self._after = False, None
-            return False
-        self._runs.insert(at, (low, high))
-        if self._after is None:
-            self._after = np.empty_like(self._before)
-        there = slice(low, high)
-        np.add(
-            self._before[there], update.values, out=self._after[there], dtype=self._before.dtype, casting="same_kind"
-        )
-        return True
+    def add(self, update: Array | RowDelta) -> None:
+        """Add an update; if it has not rows of its own alone, all is in vain, also what comes after it."""
+        fits = self._fits and _touch(self._touched, update)
+        self._fits = False  # also where it cannot be added, for then what it touches is not written
+        if not fits:
+            return
+        assert isinstance(update, RowDelta)
+        rows = update.rows
+        if isinstance(rows, slice):
+            dtype = self._before.dtype
+            np.add(self._before[rows], update.values, out=self._after[rows], dtype=dtype, casting="same_kind")
+        else:
+            self._touched[rows] = False
+            self._fill()
+            self._touched[rows] = True
+            add_rows(self._after, update)
+        self._fits = True
 
     def whole(self) -> Array | None:
         """Return the table, to which nothing is added any more; None if an update did not fit."""
         if not self._fits:
             return None
-        if not self._runs:
+        if not self._touched.any():
             return self._before
-        assert self._after is not None
-        ends = [0, *(high for _, high in self._runs)]
-        begins = [*(low for low, _ in self._runs), len(self._before)]
-        for low, high in zip(ends, begins, strict=True):
-            self._after[low:high] = self._before[low:high]
+        self._fill()
         return self._after
+
+    def _fill(self) -> None:
+        """Write the rows that were not touched, which between runs are few runs."""
+        if self._filled:
+            return
+        self._filled = True
+        edges = np.flatnonzero(np.diff(self._touched, prepend=True, append=True))
+        for low, high in zip(edges[::2], edges[1::2], strict=True):
+            self._after[low:high] = self._before[low:high]

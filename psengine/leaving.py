@@ -58,9 +58,11 @@ class Leaving:
             node for node in self._members.in_state("ready", "leaving") if node.state == "ready" or not is_time(node)
         ]
 
-    def drain(self, names: Collection[str], until_s: float, book: MicroTaskBook | None) -> None:
+    def drain(self, names: Collection[str], until_s: float, now_s: float, book: MicroTaskBook | None) -> None:
         """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
         self._members.drain(names, until_s)
+        if self.notices.under_way:  # they cannot wait longer than that for others to be told
+            self.notices.add(now_s, max(0.0, until_s - now_s))
         self.note_last(book)
 
     def note_last(self, book: MicroTaskBook | None) -> None:

@@ -214,6 +214,23 @@ class Membership:
         )
         self.placement = replace(self.placement, owner=owners)
 
+    def switch(self) -> None:
+        """Give every partition to whom it is planned for, if he has loaded it; one without an owner to somebody who is there."""
+        self.take_over()
+        # Those who are to rest work until others have loaded.
+        seats = [node.seat for node in self.in_state("ready", "leaving")]
+        # Who is leaving keeps what he owns while he can work on it; until then his heirs have their share of the rest.
+        leaving = {node.name for node in self.in_state("leaving")}
+        now = tuple(o if o in leaving else t for o, t in zip(self.placement.owner, self.target, strict=True))
+        share = leaving | {node.name for node in self._candidates}
+        shares = quotas(self.placement.owner, [seat for seat in seats if seat.node in share])
+        self.placement = switch(self.placement, now, seats, shares if leaving else None)
+
+    @property
+    def _candidates(self) -> list[NodeRecord]:
+        """Those who are to own something in the long run."""
+        return [node for node in self.in_state("joining", "ready") if node.tier != self.resting]
+
     def replan(self, begun: bool) -> list[Instruction]:
         """Bring the placement in line with the nodes; return the loads that the plan still lacks.
 
@@ -225,10 +242,7 @@ class Membership:
         config = self._config
         if config is None:
             return []
-        candidates = [node for node in self.in_state("joining", "ready") if node.tier != self.resting]
-        ready = [
-            node.seat for node in self.in_state("ready", "leaving")
-        ]  # those who are to rest work until others have loaded
+        candidates = self._candidates
         names = {node.name for node in candidates}
         held = tuple(
             planned if planned in names else owner if owner in names else None
@@ -238,12 +252,7 @@ class Membership:
         if begun and not any(node.state in ("joining", "draining") and not node.gone for node in self.nodes.values()):
             self.target = tidied(self.target, [node.seat for node in candidates])
         if begun:
-            self.take_over()
-            # Who is leaving keeps what he owns while he can work on it; until then his heirs have their share of the rest.
-            leaving = {node.name for node in self.in_state("leaving")}
-            now = tuple(o if o in leaving else t for o, t in zip(self.placement.owner, self.target, strict=True))
-            shares = quotas(self.placement.owner, [seat for seat in ready if seat.node in names | leaving])
-            self.placement = switch(self.placement, now, ready, shares if leaving else None)
+            self.switch()
         loads: list[Instruction] = []
         for node in candidates:
             share = frozenset(p for p, owner in enumerate(self.target) if owner == node.name)

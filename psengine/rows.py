@@ -198,6 +198,9 @@ def cut_delta(delta: RowDelta, low: int, high: int) -> RowDelta | None:
         at = rows.start + low - delta.rows.start
     else:
         at = int(np.searchsorted(delta.rows, low))
+        first, end = span(rows)
+        if end - first == len(rows):  # of rows that lie apart, a shard may have some that do not
+            rows = slice(first, end)
     return RowDelta(rows, delta.values[at : at + count(rows)])
 
 

@@ -83,9 +83,9 @@ class _Effects:
     def growing(
         self, before: NDArray[np.generic], table: str, out: NDArray[np.generic] | None = None
     ) -> Growing | None:
-        """Return what a table becomes with all of these effects; None where they are not of runs of other rows each."""
+        """Return what a table becomes with all of these effects; None where they are not of other rows each."""
         updates = [update[table] for update in self.by_block.values() if table in update]
-        if not apart(updates):
+        if not apart(updates, len(before)):
             return None
         begun = Growing(before, out)
         for update in updates:
@@ -135,8 +135,10 @@ class ShardStore:
         self._committed_by = 0
         #: tables of `committed` as they become with the effects of its next clock as they are
         self._next: dict[str, NDArray[np.generic]] = {}
-        #: the tables of which those who read ahead want some rows: they are written as the effects of the next clock come
+        #: the tables that those who read ahead name: they are written as the effects of the next clock come
         self._early: frozenset[str] = frozenset()
+        #: those of which the updates had to be added up the last time: to write them early would be in vain
+        self._summed: frozenset[str] = frozenset()
         self._growing: dict[str, Growing] = {}
         #: where the tables of the next clock are to be written, those that change
         self._room: Arrays = {}
@@ -224,12 +226,12 @@ class ShardStore:
     def ahead(self, clock: int, tables: Collection[str] | None = None) -> Arrays:
         """Return the rows as they are once `clock` is committed, if no other attempt at it comes; see `attempt`, which is not 0.
 
-        Nothing is committed by it: the controller alone says when a clock is complete. Of `tables` that are named some
-        rows are wanted; of these the next clock's are written as they come.
+        Nothing is committed by it: the controller alone says when a clock is complete. What comes of the next clock is
+        written early to the `tables` that are named.
         """
-        self._early |= frozenset(tables or ())
+        self._early |= frozenset(tables or ()) - self._summed
         state = self.committed if clock == self.committed_clock else self._with_next(tables)
-        return {name: array for name, array in state.items() if tables is None or name in tables}
+        return {name: state[name] for name in self.committed if tables is None or name in tables}
 
     def _with_next(self, tables: Collection[str] | None = None) -> Arrays:
         """Return `tables` of `committed`, or all, with the effects of its next clock."""
@@ -243,17 +245,20 @@ class ShardStore:
                 grown = None if begun is None else begun.whole()
                 if grown is not None:
                     self._next[name] = grown
+                    self._summed -= {name}
             before = {name: self.committed[name] for name in missing if name not in self._next}
             if before:
                 self._next |= _added(before, effects.sum(self._n_partitions, before), room)
-                self._early -= before.keys()  # what is to be added up first is written in vain
+                self._early -= before.keys()
+                self._summed |= before.keys()
         return self._next
 
     def changes(self, clock: int) -> set[str]:
         """Return the tables that are to be written for `clock`: none if it is not the next one, or worked out already."""
-        if clock != self.committed_clock + 1 or clock not in self.pending or self._next or self._growing:
+        if clock != self.committed_clock + 1 or clock not in self.pending:
             return set()
-        return {name for update in self.pending[clock].by_block.values() for name in update}
+        changed = {name for update in self.pending[clock].by_block.values() for name in update}
+        return changed - self._next.keys() - self._growing.keys()
 
     def write_to(self, room: Arrays) -> None:
         """Have the tables of the next clock written to `room`, once, as far as they change."""

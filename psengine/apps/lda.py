@@ -49,16 +49,16 @@ class Block:
 
 @dataclass(frozen=True)
 class LdaData:
-    """One partition: its tokens' words (tokens,) int32, where documents begin, its first row of `assignments`, its blocks.
+    """One partition: its number, its tokens' words (tokens,) int32, where documents begin, its first row of `assignments`.
 
-    `rows` of `word_topic` hold all its words, None where it is all of them; `row` (tokens,), which of `rows` each has.
+    `rows` of `word_topic` hold all its words, None where it is all of them; `blocks` are those of its tokens.
     """
 
+    partition: int
     words: I32
     offsets: I64
     token_start: int
     rows: RowSet | None
-    row: I32
     blocks: tuple[Block, ...]
     loss_offset: tuple[float, ...]
 
@@ -146,23 +146,27 @@ class LatentDirichletAllocation:
         lengths = np.diff(offsets)
         document = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         log_size = np.log(np.maximum(lengths - 1, 0) + self.k * self.alpha)
-        counts = np.asarray(arrays.get("word_counts", np.ones(self.n_words)), np.float64)
-        if counts.shape != (self.n_words,):
-            raise ValueError(f"word_counts have shape {counts.shape}: wanted ({self.n_words},)")
-        bounds = _bounds(counts, self.blocks)
-        block_of = np.repeat(np.arange(self.blocks), np.diff(bounds))[words]
+        block_of = _blocks(arrays.get("word_counts"), self.n_words, self.blocks)
+        number_of = block_of[words]
         blocks, offsets_of_loss = [], []
         for number in range(self.blocks):
-            order = np.flatnonzero(block_of == number).astype(np.int32)
-            rows, row = self._rows_of(words[order], int(bounds[number]), int(bounds[number + 1]))
+            order = np.flatnonzero(number_of == number).astype(np.int32)
+            rows, row = self._rows_of(words[order], np.flatnonzero(block_of == number))
             starts = np.searchsorted(order, offsets).astype(np.int64)
             blocks.append(Block(rows, order, row, starts))
             offsets_of_loss.append(float(log_size[document[order]].sum()))
-        every, row = self._rows_of(words, 0, self.n_words)
-        return LdaData(words, offsets, start, every, row, tuple(blocks), tuple(offsets_of_loss))
+        every, _ = self._rows_of(words, np.arange(self.n_words))
+        # Tokens are numbered through the partitions: of a set that does not say its number, it is about this.
+        guessed = round(start / max(len(words), 1))
+        partition = int(np.asarray(arrays.get("partition", guessed)).reshape(-1)[0])
+        return LdaData(partition, words, offsets, start, every, tuple(blocks), tuple(offsets_of_loss))
 
-    def _rows_of(self, words: I32, low: int, high: int) -> tuple[RowSet | None, I32]:
-        """Return the rows of `word_topic` that hold words of a run, None for all of them, and which of them each word has."""
+    def _rows_of(self, words: I32, among: I64) -> tuple[RowSet | None, I32]:
+        """Return the rows of `word_topic` that hold words of a block, None for all of them, and which of them each word has.
+
+        `among` (n,) are the words of the block.
+        """
+        low, high = (int(among[0]), int(among[-1]) + 1) if len(among) else (0, 0)
         distinct, row = np.unique(words, return_inverse=True)
         if len(distinct) <= (1 - _WORTH_LEAVING) * (high - low):
             return distinct.astype(np.int64), row.astype(np.int32)
@@ -186,7 +190,8 @@ class LatentDirichletAllocation:
         topics = np.array(params["topics"][0], np.int64)
         if clock == 1:
             after = self._start(data)
-            flat = np.bincount(data.row * np.int64(self.k) + after - 1, minlength=change.size)
+            _, row = self._rows_of(data.words, np.arange(self.n_words))
+            flat = np.bincount(row * np.int64(self.k) + after - 1, minlength=change.size)
             change += flat.reshape(change.shape).astype(np.int32)
             topics += np.bincount(after - 1, minlength=self.k)
             loss, drawn = len(data.words) * float(np.log(self.n_words)), len(data.words)
@@ -282,18 +287,25 @@ class LatentDirichletAllocation:
         return start
 
     def _block(self, data: LdaData, clock: int) -> int:
-        # Tokens are numbered through the partitions, so this is about the partition's own number.
-        partition = round(data.token_start / max(len(data.words), 1))
-        return (partition + clock) % self.blocks
+        return (data.partition + clock) % self.blocks
 
 
-def _bounds(counts: NDArray[np.float64], n_blocks: int) -> I64:
-    """Return where to cut words with these counts into runs of about equally many tokens, each of one word at least."""
-    tokens = np.cumsum(counts)
+def _blocks(counts: NDArray[Any] | None, n_words: int, n_blocks: int) -> I64:
+    """Return the block of each word, (n_words,): runs of about equally many tokens, each of one word at least.
+
+    Where nobody has counted, as in sets of an earlier form, words are dealt out: of words that are sorted by their
+    frequency, a run would have nearly all tokens.
+    """
+    if counts is None:
+        return np.arange(n_words) % n_blocks
+    if np.shape(counts) != (n_words,):
+        raise ValueError(f"word_counts have shape {np.shape(counts)}: wanted ({n_words},)")
+    tokens = np.cumsum(counts, dtype=np.float64)
     places = np.arange(1, n_blocks)
     cuts = np.searchsorted(tokens, tokens[-1] * places / n_blocks) + 1
     cuts = np.maximum.accumulate(cuts - places) + places  # one after the other
-    return np.concatenate([[0], np.minimum(cuts, len(counts) - n_blocks + places), [len(counts)]])
+    cuts = np.minimum(cuts, n_words - n_blocks + places)
+    return np.repeat(np.arange(n_blocks), np.diff([0, *cuts, n_words]))
 
 
 def _documents(arrays: Mapping[str, NDArray[np.generic]], n_words: int) -> tuple[I32, I64]:

@@ -97,6 +97,7 @@ def test_partitions_have_all_tokens_in_order_and_about_equally_many() -> None:
     data = read("topics", 7)
     parts = list(data.parts(3))
     sizes = [len(p["words"]) for p in parts]
+    assert [int(p["partition"][0]) for p in parts] == list(range(7))
     assert [int(p["token_start"][0]) for p in parts] == np.cumsum([0, *sizes[:-1]]).tolist()
     assert sum(sizes) == data.sizes["n_tokens"]
     assert max(sizes) - min(sizes) < 2 * np.diff(data.train.offsets).max()
@@ -125,7 +126,7 @@ def test_a_job_gets_them(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path.as_uri())
     data = prepare(blobs, "job", "topics", 3, 0, "lda")
     found = Blobs(data.data_url)
-    assert set(found.read_npz(part_name(0))) == {"words", "offsets", "ids", "token_start", "word_counts"}
+    assert set(found.read_npz(part_name(0))) == {"words", "offsets", "ids", "partition", "token_start", "word_counts"}
     assert len(found.read_npz(HELD_OUT)["ids"]) == data.heldout_rows == 120
     assert prepare(blobs, "job", "topics", 3, 0, "lda") == data
 

@@ -125,3 +125,17 @@ def test_shards_that_go_between_two_tries_at_saving_are_made_anew() -> None:
     assert controller.state == "waiting"
     assert controller.book is not None
     assert controller.book.common == 0
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_stop_while_the_model_is_saved_counts_if_that_comes_to_nothing(saved: bool) -> None:
+    """Else all that was to be stopped would be done once more."""
+    controller, gather = gathering()
+    assert controller.handle(StopRequested("enough", 2.5)) == []
+    controller.handle(NodeLost("tcp://r", "killed", 3.0))
+    if saved:
+        controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 4.0))
+        assert controller.state == "finished"
+    else:
+        controller.handle(SaveFailed("OSError: away", False, 4.0))
+        assert (controller.state, controller.reason) == ("stopped", "enough")

@@ -1,14 +1,14 @@
 """Tables that are written piece by piece, as the updates of a clock come."""
 
-from itertools import pairwise
-
 import numpy as np
-from hypothesis import example, given
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from psengine.apps.base import RowSet
 from psengine.growing import Growing, apart
-from psengine.rows import RowDelta, added, joined
+from psengine.rows import RowDelta, add_rows, added, count, indices, joined
 from psengine.store import ShardStore
 from psengine.sums import Delta
 
@@ -24,38 +24,46 @@ def run_of(low: int, high: int, seed: int = 0) -> RowDelta:
     return RowDelta(slice(low, high), table(seed, high - low))
 
 
-runs = st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(lambda ends: (min(ends), max(ends)))
+runs = st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(lambda ends: slice(min(ends), max(ends)))
+named = st.sets(st.integers(0, ROWS - 1)).map(lambda rows: np.array(sorted(rows), np.int64))
 
 
-@given(st.lists(runs, max_size=5))
-@example([(0, 5), (0, 3)])
-@example([(0, 3), (0, 5)])
-@example([(2, 9), (4, 5)])
-@example([(8, 12), (0, 4), (4, 8)])
-def test_it_has_the_bits_of_the_sum_where_rows_are_others(asked: list[tuple[int, int]]) -> None:
+@settings(max_examples=300)
+@given(st.lists(st.one_of(runs, runs, named), max_size=4))
+@example([slice(0, 5), slice(0, 3)])
+@example([slice(2, 9), slice(4, 5)])
+@example([slice(8, 12), slice(0, 4), slice(4, 8)])
+@example([slice(8, 12), np.array([1, 3]), slice(4, 8), np.array([2])])
+def test_it_has_the_bits_of_the_sum_where_rows_are_others(asked: list[RowSet]) -> None:
     before = table(1)
-    pieces = [run_of(low, high, seed) for seed, (low, high) in enumerate(asked)]
+    pieces = [RowDelta(rows, table(seed, count(rows))) for seed, rows in enumerate(asked)]
     growing = Growing(before)
     for piece in pieces:
         growing.add(piece)
     found = growing.whole()
-    there = sorted((piece for piece in pieces if len(piece.values)), key=lambda piece: piece.rows.start)  # type: ignore[union-attr]
-    fits = all(a.rows.stop <= b.rows.start for a, b in pairwise(there))  # type: ignore[union-attr]
-    assert (found is not None) == fits == apart(pieces)
+    every = np.concatenate([np.zeros(0, np.int64), *(indices(piece.rows) for piece in pieces)])
+    assert (found is not None) == apart(pieces, ROWS) == (len(np.unique(every)) == len(every))
     if found is not None:
-        want = added(before, joined(there)) if there else before
+        want = before.copy()
+        for piece in pieces:
+            add_rows(want, piece)
         assert found.tobytes() == want.tobytes()
     assert before.tobytes() == table(1).tobytes(), "it stays as it is"
 
 
-def test_what_is_no_run_of_rows_does_not_fit() -> None:
-    for other in (table(2), RowDelta(np.array([1, 3]), table(2, 2))):
-        growing = Growing(table(1))
-        assert growing.add(run_of(0, 1))
-        assert not growing.add(other)
-        assert not growing.add(run_of(5, 6)), "nor what comes after it"
-        assert growing.whole() is None
-        assert not apart([run_of(0, 1), other])
+def test_an_update_of_all_rows_does_not_fit_nor_what_comes_after_it() -> None:
+    growing = Growing(table(1))
+    for update in (run_of(0, 1), table(2), run_of(5, 6)):
+        growing.add(update)
+    assert growing.whole() is None
+    assert not apart([run_of(0, 1), table(2)], ROWS)
+
+
+def test_what_cannot_be_added_does_not_fit() -> None:
+    growing = Growing(np.zeros((ROWS, 3), np.int32))
+    with pytest.raises(TypeError):
+        growing.add(run_of(0, 4))
+    assert growing.whole() is None, "there is nothing in these rows"
 
 
 def test_it_is_written_to_the_room_that_is_given() -> None:
@@ -72,7 +80,8 @@ def updates(draw: st.DrawFn) -> Delta:
         seed = draw(st.integers(0, 99))
         match draw(st.sampled_from(["none", "run", "rows", "whole"])):
             case "run":
-                found[name] = run_of(*draw(runs), seed)
+                run = draw(runs)
+                found[name] = run_of(run.start, run.stop, seed)
             case "rows":
                 rows = np.array(sorted(draw(st.sets(st.integers(0, ROWS - 1)))), np.int64)
                 found[name] = RowDelta(rows, table(seed, len(rows)))
@@ -137,11 +146,12 @@ def test_it_is_begun_as_soon_as_somebody_has_asked() -> None:
 def test_it_is_not_begun_again_where_it_was_in_vain() -> None:
     store = ShardStore(0, 1, {"w": table(1)}, 2)
     store.ahead(0, ["w"])
-    for clock in (1, 2):
+    for clock, low in ((1, 2), (2, 2), (3, 4), (4, 4)):
         store.push(clock, 0, [1], {"w": run_of(0, 4)})
-        assert list(store._growing) == (["w"] if clock == 1 else [])
-        store.push(clock, 1, [1], {"w": run_of(2, 6)})
-        store.ahead(clock, ["w"])
+        assert list(store._growing) == (["w"] if clock in (1, 4) else []), "again when they were apart the last time"
+        store.push(clock, 1, [1], {"w": run_of(low, low + 4)})
+        for _ in range(2):  # as two nodes read
+            store.ahead(clock, ["w"])
         store.fold(clock)
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from psengine.controller import Controller
 from psengine.events import (
     DrainRequested,
+    HoldRequested,
     JobStarted,
     NodeJoined,
     NodeLost,
@@ -14,6 +15,7 @@ from psengine.events import (
     NoticeReceived,
     ShardsOpened,
     ShardsTaken,
+    StopRequested,
     TickDue,
 )
 from psengine.instructions import Dispatch, Instruction, LoadPartitions, OpenShards, TakeShards
@@ -266,17 +268,49 @@ def test_who_has_little_left_is_not_kept_from_handing_over_by_who_is_told_next()
     assert controller.shards.final[1] == "r"
 
 
-def test_the_model_is_not_gathered_from_those_who_are_to_go() -> None:
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_model_is_not_gathered_from_those_who_are_to_go(answered: bool) -> None:
     """A save that fails is tried again, and then they may be gone."""
     controller, dispatches = two_at_work()
     controller.limits.target = 1
     controller.handle(NoticeReceived("s", 120.0, 1.0))
-    controller.handle(TickDue(6.1))
-    orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, 7.0))]
+    controller.handle(TickDue(6.1 if answered else 1.1))
+    orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, 7.0 if answered else 1.2))]
     (take,) = (order for order in orders if isinstance(order, TakeShards))
     assert not controller.gathering
     controller.handle(ShardsTaken(take.node, take.address, take.shards, take.epoch, 7.5))
     assert controller.gathering
+
+
+def test_the_model_of_a_job_that_is_stopped_while_nobody_works_is_not_gathered_from_them_either() -> None:
+    controller, dispatches = two_at_work()
+    controller.handle(HoldRequested(1, 0.5))
+    for dispatch in dispatches:
+        controller.handle(done(dispatch, 1.0))
+    controller.handle(NoticeReceived("s", 120.0, 2.0))
+    assert takes(controller.handle(TickDue(8.0))) == [], "it serves on as long as there is time for another clock"
+    assert takes(controller.handle(StopRequested("enough", 9.0))) == [("r", 1)]
+    assert not controller.gathering
+
+
+def test_who_has_less_time_than_those_who_were_told_before_hands_over_in_time() -> None:
+    controller, _ = some_at_work("r", "s", "t")
+    controller.handle(NoticeReceived("s", 120.0, 1.0))
+    assert takes(controller.handle(DrainRequested(("t",), FLOOR_S, 1.5))) == [], "others may be told next"
+    assert takes(controller.handle(TickDue(1.7))) == [("r", 0)]
+
+
+def test_nobody_is_told_to_load_what_is_about_to_be_planned_anew() -> None:
+    controller, _ = some_at_work("r", "s", "t")
+    controller.handle(NodeJoined("x", "tcp://x", "transient", 1, 0.1))
+    (load,) = (order for order in controller.handle(TickDue(0.9)) if isinstance(order, LoadPartitions))
+    controller.handle(NoticeReceived("s", 120.0, 1.0))
+    orders = controller.handle(NodeReady("x", "tcp://x", load.request, load.partitions, 2.0))
+    assert not any(isinstance(order, LoadPartitions) for order in orders)
+    assert controller.members.placement.owned_by("x") == (2,), "what it was to load already; 5 its owner works on"
+    orders = controller.handle(TickDue(6.1))
+    assert any(isinstance(order, LoadPartitions) for order in orders)
+    controller.validate()
 
 
 def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> None:
