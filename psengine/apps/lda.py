@@ -51,14 +51,14 @@ class Block:
 class LdaData:
     """One partition: its number, its tokens' words (tokens,) int32, where documents begin, its first row of `assignments`.
 
-    `rows` of `word_topic` hold all its words, None where it is all of them; `blocks` are those of its tokens.
+    `rows` (n,) of `word_topic` are its words, None where they are nearly all; `blocks` are those of its tokens.
     """
 
     partition: int
     words: I32
     offsets: I64
     token_start: int
-    rows: RowSet | None
+    rows: I64 | None
     blocks: tuple[Block, ...]
     loss_offset: tuple[float, ...]
 
@@ -155,7 +155,8 @@ class LatentDirichletAllocation:
             starts = np.searchsorted(order, offsets).astype(np.int64)
             blocks.append(Block(rows, order, row, starts))
             offsets_of_loss.append(float(log_size[document[order]].sum()))
-        every, _ = self._rows_of(words, np.arange(self.n_words))
+        distinct = np.unique(words).astype(np.int64)
+        every = distinct if len(distinct) <= (1 - _WORTH_LEAVING) * self.n_words else None
         # Tokens are numbered through the partitions: of a set that does not say its number, it is about this.
         guessed = round(start / max(len(words), 1))
         partition = int(np.asarray(arrays.get("partition", guessed)).reshape(-1)[0])
@@ -190,7 +191,7 @@ class LatentDirichletAllocation:
         topics = np.array(params["topics"][0], np.int64)
         if clock == 1:
             after = self._start(data)
-            _, row = self._rows_of(data.words, np.arange(self.n_words))
+            row = data.words if data.rows is None else np.searchsorted(data.rows, data.words)
             flat = np.bincount(row * np.int64(self.k) + after - 1, minlength=change.size)
             change += flat.reshape(change.shape).astype(np.int32)
             topics += np.bincount(after - 1, minlength=self.k)
