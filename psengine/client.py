@@ -21,12 +21,14 @@ from psengine.apps.base import RowSet
 from psengine.cancelling import all_or_none
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec, TaskKey
+from psengine.narrow import bytes_on_the_way
 from psengine.own import Left, OwnRows
 from psengine.routing import Routes, SupersededError
-from psengine.rows import Array, RowBlock, RowDelta, count, cut, cut_delta, named_bytes, read_only, smaller
+from psengine.rows import Array, RowBlock, RowDelta, count, cut, cut_delta, read_only, smaller
 from psengine.servers import ShardServer
 from psengine.sharding import Arrays, Sharding
 from psengine.sums import Block, Delta, blocks, tree_sum
+from psengine.traffic import sent_bytes
 from psengine.transport import Transport, Unreachable, deadline_s
 
 #: (first partition, attempts, sum of the updates) of a block
@@ -255,9 +257,9 @@ class ParameterClient:
 
     def _count_read(self, address: str, shards: Mapping[int, Arrays], asked: Mapping[str, Any]) -> None:
         if address != self._address:
-            self.moved["read"] += sum(array.nbytes for arrays in shards.values() for array in arrays.values())
+            self.moved["read"] += sent_bytes(shards.values())
             named = (rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values())
-            self.moved["read"] += sum(named_bytes(rows) for rows in named)
+            self.moved["read"] += sum(bytes_on_the_way(rows) for rows in named)
 
     async def _push(
         self, shards: Iterable[int], sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int
@@ -267,10 +269,10 @@ class ParameterClient:
         async def to(address: str, epochs: dict[int, int]) -> None:
             self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
             updates = {shard: [_cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs}
-            some = (of for per_block in updates.values() for update in per_block for of in update.values())
-            n_bytes = sum(of.nbytes for of in some)
+            some = [of for per_block in updates.values() for update in per_block for of in update.values()]
             if address != self._address:
-                self.moved["push"] += n_bytes
+                self.moved["push"] += sum(bytes_on_the_way(of) for of in some)
+            n_bytes = sum(of.nbytes for of in some)
             try:
                 answer = await self._ask(
                     address,

@@ -57,7 +57,7 @@ from psengine.sharding import Arrays
 from psengine.status import describe
 from psengine.story import Entry
 from psengine.storybook import KeepPage, Storybook
-from psengine.traffic import CONTROLLER, arrays_bytes
+from psengine.traffic import CONTROLLER, sent_bytes
 from psengine.transport import DaskTransport, Transport, unpack
 from psengine.words import runs
 
@@ -405,7 +405,7 @@ class ControllerShell:
 
     def _count(self, kind: str, shards: Mapping[int, Arrays]) -> None:
         """Count what was gathered, which is over the network, as the controller serves nothing."""
-        self._moved[kind] += arrays_bytes(shards.values())
+        self._moved[kind] += sent_bytes(shards.values())
         self.controller.handle(BytesMoved(CONTROLLER, dict(self._moved), _now()))
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.narrow import bytes_on_the_way
 from psengine.store import ShardState
 
 KINDS = ("read", "push", "hand_over", "copy", "restore", "input", "checkpoint", "evaluate", "model")
@@ -58,11 +59,16 @@ class Traffic:
 
 
 def state_bytes(states: Iterable[ShardState]) -> int:
-    """Return how large states are on the way, in bytes of their arrays."""
+    """Return what the arrays of states take on the way, in bytes."""
     return sum(
-        arrays_bytes([state.arrays]) + sum(of.nbytes for *_, update in state.later for of in update.values())
+        sent_bytes([state.arrays]) + sum(bytes_on_the_way(of) for *_, update in state.later for of in update.values())
         for state in states
     )
+
+
+def sent_bytes(shards: Iterable[Mapping[str, NDArray[np.generic]]]) -> int:
+    """Return what the arrays of shards take on the way, in bytes."""
+    return sum(bytes_on_the_way(array) for arrays in shards for array in arrays.values())
 
 
 def arrays_bytes(shards: Iterable[Mapping[str, NDArray[np.generic]]]) -> int:

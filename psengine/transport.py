@@ -1,7 +1,8 @@
 """Calls between processes, each with a deadline. The Protocol is what agents and shells need; Dask is one way.
 
 Nobody holds a proxy: a peer is an address, and a call to one that is gone ends in `Unreachable`, at the deadline at the
-latest. Arrays travel out of band, dataclasses of ours pickled, everything else as msgpack.
+latest. Arrays travel out of band, whole numbers in the narrowest type that holds them (`narrow`), dataclasses of ours pickled,
+everything else as msgpack.
 
 Arrays arrive aligned, in memory of their own that they were received into, and are not copied. Dask alone would
 receive the first array of a message behind the message's header, at whatever address that ends. NumPy takes longer over
@@ -13,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import io
+import pickle
 import socket
 from typing import Any, Protocol
 
@@ -25,9 +28,10 @@ from distributed.protocol.serialize import (
     dask_deserialize,
     dask_serialize,
     deserialize,
-    pickle_dumps,
     pickle_loads,
 )
+
+from psengine.narrow import type_on_the_way
 
 #: seconds before a call is made again
 AGAIN_S = 0.2
@@ -116,10 +120,35 @@ class _Apart:
 
 @dask_serialize.register(_Apart)  # type: ignore[untyped-decorator, no-untyped-call]
 def _to_frames(apart: _Apart) -> tuple[dict[str, Any], list[Any]]:
-    plain = isinstance(apart.value, np.ndarray) and not apart.value.dtype.hasobject
-    header, frames = dask_serialize(apart.value) if plain else pickle_dumps(apart.value)  # type: ignore[no-untyped-call]
+    array = apart.value if isinstance(apart.value, np.ndarray) and not apart.value.dtype.hasobject else None
+    plain = array is not None and type_on_the_way(array) == array.dtype
+    header, frames = dask_serialize(array) if plain else _pickled(apart.value)
     # Nothing goes first: the first buffer of a message is what Dask receives together with the header.
     return {**header, "pickled": not plain}, [memoryview(bytearray()), *frames]
+
+
+def _pickled(value: Any) -> tuple[dict[str, Any], list[Any]]:
+    """Return what Dask's `pickle_loads` takes; the bytes of arrays stand beside the pickle."""
+    buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    _Narrowing(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append).dump(value)
+    views = [buffer.raw() for buffer in buffers]
+    return {"serializer": "pickle", "writeable": [not view.readonly for view in views]}, [file.getvalue(), *views]
+
+
+class _Narrowing(pickle.Pickler):
+    """Pickles an array of whole numbers in the type as which it travels, and the way back to its own."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if not isinstance(value, np.ndarray) or (narrow := type_on_the_way(value)) == value.dtype:
+            return NotImplemented
+        return _widened, (value.astype(narrow), value.dtype.str, value.flags.writeable)
+
+
+def _widened(values: np.ndarray[Any, Any], dtype: str, writeable: bool) -> np.ndarray[Any, Any]:
+    wide = values.astype(dtype)
+    wide.flags.writeable = writeable
+    return wide
 
 
 @dask_deserialize.register(_Apart)  # type: ignore[untyped-decorator, no-untyped-call]

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed.comm.utils import to_frames
 from distributed.core import Server
 from tornado.iostream import IOStream
 
+from psengine.narrow import bytes_on_the_way
+from psengine.rows import RowDelta
 from psengine.store import ShardState
+from psengine.traffic import state_bytes
 from psengine.transport import DaskTransport, Unreachable, pack, taken
 
 #: rows of 4 bytes: what Dask sends joined to its header, and what it sends apart
@@ -72,10 +76,35 @@ def test_any_array_arrives(array: np.ndarray) -> None:
     assert np.array_equal(got, array)
 
 
-def test_what_is_read_only_stays_so() -> None:
-    array = np.arange(5.0)
+@pytest.mark.parametrize("length", [5, 5_000])
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_what_is_read_only_stays_so(length: int, dtype: type) -> None:
+    array = np.arange(length, dtype=dtype)
     array.flags.writeable = False
-    assert not there_and_back(array).flags.writeable
+    alone, within = there_and_back([array, RowDelta(slice(0, length), array)])
+    assert not alone.flags.writeable
+    assert not within.values.flags.writeable
+
+
+def test_whole_numbers_travel_narrow_and_arrive_as_they_were() -> None:
+    counts = np.arange(40_000, dtype=np.int32).reshape(-1, 4) % 100
+    update = RowDelta(np.arange(0, 30_000, 3), -counts)
+    state = ShardState({"counts": counts}, 3, 6, ((4, 0, (1,), {"counts": update}),))
+    sent = {"array": counts, "update": update, "state": state}
+    for what, of in sent.items():
+        frames = asyncio.run(to_frames(pack({what: of}), serializers=None))  # type: ignore[no-untyped-call]
+        arrays = state_bytes([state]) if of is state else bytes_on_the_way(of)
+        assert 0 <= sum(memoryview(frame).nbytes for frame in frames) - arrays < 2_000, what
+    assert bytes_on_the_way(counts) == counts.size
+
+    got = there_and_back(sent)
+    ((*_, later),) = got["state"].later
+    for there in (got["array"], -got["update"].values, got["state"].arrays["counts"], -later["counts"].values):
+        assert there.dtype == counts.dtype
+        assert np.array_equal(there, counts)
+        assert (there.flags.aligned, there.flags.writeable, there.flags.c_contiguous) == (True, True, True)
+    assert got["update"].rows.dtype == update.rows.dtype
+    assert np.array_equal(got["update"].rows, update.rows)
 
 
 def test_a_peer_that_is_gone_is_unreachable() -> None:

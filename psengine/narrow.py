@@ -1,0 +1,50 @@
+"""Whole numbers on the way: an array travels in the narrowest type that holds all of its numbers. Pure.
+
+Counts of topics, what is added to them, the topic of each token, the numbers of rows: four or eight bytes each in
+memory, where one or two say the same. To look for the least and the greatest number, to narrow and to widen takes a tenth
+of what the bytes that are spared take through the fastest of networks, the one within a machine.
+
+Source: none; Litz (2017), 5 sends what has changed only, in its own type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.apps.base import RowSet
+from psengine.rows import RowDelta
+
+Array = NDArray[Any]
+
+#: Bytes; smaller arrays are not looked at.
+LEAST = 4096
+_TYPES = {kind: [np.dtype(f"{kind}{size}") for size in (1, 2, 4)] for kind in "iu"}
+
+
+def type_on_the_way(array: Array) -> np.dtype[Any]:
+    """Return the type as which an array travels: its own, or a narrower one of its kind that holds all of its numbers."""
+    if (
+        array.dtype.kind not in _TYPES
+        or array.nbytes < LEAST
+        or not array.dtype.isnative
+        or not array.flags.c_contiguous
+    ):
+        return array.dtype
+    low, high = int(array.min()), int(array.max())
+    for narrow in _TYPES[array.dtype.kind]:
+        limits = np.iinfo(narrow)
+        if narrow.itemsize < array.itemsize and limits.min <= low and high <= limits.max:
+            return narrow
+    return array.dtype
+
+
+def bytes_on_the_way(of: Array | RowDelta | RowSet | None) -> int:
+    """Return what an array, an update or the names of rows take on the way, in bytes; nothing worth counting for a run."""
+    if of is None or isinstance(of, slice):
+        return 0
+    if isinstance(of, RowDelta):
+        return bytes_on_the_way(of.values) + bytes_on_the_way(of.rows)
+    return of.size * type_on_the_way(of).itemsize

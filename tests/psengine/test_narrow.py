@@ -1,0 +1,65 @@
+"""Whole numbers travel in the narrowest type that holds them, and arrive as what they were."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psengine.narrow import LEAST, bytes_on_the_way, type_on_the_way
+from psengine.rows import RowDelta
+
+N = LEAST
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "travels_as"),
+    [
+        ("int32", -128, 127, "int8"),
+        ("int32", -129, 0, "int16"),
+        ("int32", 0, 128, "int16"),
+        ("int32", 0, 32_768, "int32"),
+        ("int64", 0, 32_768, "int32"),
+        ("int64", 0, 2**31, "int64"),
+        ("uint32", 0, 255, "uint8"),
+        ("uint32", 0, 256, "uint16"),
+        ("int8", 0, 1, "int8"),
+        ("float32", 0, 1, "float32"),
+        ("bool", 0, 1, "bool"),
+    ],
+)
+def test_the_narrowest_type_that_holds_all(dtype: str, low: int, high: int, travels_as: str) -> None:
+    array = np.zeros((N, 2), dtype)
+    array[1], array[-1] = low, high
+    assert type_on_the_way(array) == np.dtype(travels_as)
+    assert bytes_on_the_way(array) == 2 * N * np.dtype(travels_as).itemsize
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(LEAST // 8 - 1, np.int64),
+        np.zeros(0, np.int64),
+        np.zeros((2 * N, 2), np.int64)[:, 0],
+        np.zeros(N, ">i4"),
+    ],
+    ids=["small", "empty", "apart", "foreign"],
+)
+def test_what_is_left_as_it_is(array: np.ndarray) -> None:
+    assert type_on_the_way(array) == array.dtype
+    assert bytes_on_the_way(array) == array.nbytes
+
+
+@given(st.sampled_from(["int16", "int32", "int64", "uint16", "uint64"]), st.data())
+def test_nothing_is_lost(dtype: str, data: st.DataObject) -> None:
+    limits = np.iinfo(dtype)
+    array = np.full(LEAST, data.draw(st.integers(limits.min, limits.max)), dtype)
+    array[0] = data.draw(st.integers(limits.min, limits.max))
+    there = array.astype(type_on_the_way(array))
+    assert np.array_equal(there.astype(dtype), array)
+
+
+def test_an_update_takes_its_values_and_the_names_of_its_rows() -> None:
+    rows, values = np.arange(0, 3 * N, 3), np.ones((N, 4), np.int32)
+    assert bytes_on_the_way(RowDelta(rows, values)) == N * 2 + N * 4
+    assert bytes_on_the_way(RowDelta(slice(0, N), values)) == N * 4
+    assert bytes_on_the_way(None) == bytes_on_the_way(slice(0, 3)) == 0
