@@ -17,12 +17,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.client import sum_up
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec
 from psengine.servers import ShardServer
 from psengine.sharding import Sharding
 from psengine.store import ShardStore
+from psengine.updates import sum_up
 
 TABLE = "weights"
 #: of a float32 table: long enough that a row is no figure of its own, short enough for four shards of 0.1 MB

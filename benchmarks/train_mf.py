@@ -27,7 +27,8 @@ from psengine.apps.alone import initial
 from psengine.apps.mf import MatrixFactorization, Strip
 from psengine.sharding import Arrays
 
-USERS, ITEMS, RATINGS = 138_000, 27_000, 10_000_000
+#: As many as MovieLens 20M has.
+USERS, ITEMS, RATINGS = 138_000, 27_000, 20_000_000
 RANK, THREADS = 32, 2
 #: Passes and steps at which the peer is tried, how near to its best is near enough, and the most passes of ours.
 _PASSES, _STEPS, _NEARLY = (3, 4, 5, 6, 8, 10), (0.2, 0.3), 1.005

@@ -14,13 +14,14 @@ from typing import Any
 from psengine import reading
 from psengine.ahead import Ahead, Begun, Done
 from psengine.apps.base import App, ReadsRows, RowSet
-from psengine.client import ParameterClient, sum_up
+from psengine.client import ParameterClient
 from psengine.instructions import Dispatch
 from psengine.lanes import Lanes
 from psengine.model import JobConfig, TaskKey, TaskStats
 from psengine.own import unchanged
 from psengine.rows import Array, RowBlock
 from psengine.sharding import Sharding
+from psengine.updates import sum_up
 
 #: what a node knows of the job
 Job = tuple[JobConfig, App, Sharding]
@@ -74,7 +75,7 @@ class BatchRunner:
         sums = await loop.run_in_executor(self._lanes.pool, sum_up, log, config.n_partitions, sharding.tables)
         if order.goes_on:
             self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
-        await self._client.flush(sharding, order.clock, sums, order.committed)
+        await self._client.flush(sharding, order.clock, sums, order.committed, order.goes_on)
         left = [(task, done[task.partition].left) for task in order.tasks]
         self._client.keep(order.clock, order.committed, left)
         return tuple(_stats(task, done[task.partition]) for task in order.tasks)

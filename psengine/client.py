@@ -1,4 +1,4 @@
-"""The process-wide client of a node: one cache, one update log, one message a server.
+"""The process-wide client of a node: one cache, one update log, one message a server, or two (`flush`).
 
 A cached value fetched under parent clock c serves any micro-task with a parent clock <= c; under BSP only that very
 clock, because there a read is of exactly one state. Updates are flushed before completions are reported. Of a table of
@@ -11,6 +11,7 @@ the same bit for bit wherever partitions were worked on, and can the effects of 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,15 +25,13 @@ from psengine.model import TableSpec, TaskKey
 from psengine.narrow import bytes_on_the_way
 from psengine.own import Left, OwnRows
 from psengine.routing import Routes, SupersededError
-from psengine.rows import Array, RowBlock, RowDelta, count, cut, cut_delta, read_only, smaller
+from psengine.rows import Array, RowBlock, count, cut, read_only
 from psengine.servers import ShardServer
 from psengine.sharding import Arrays, Sharding
-from psengine.sums import Block, Delta, blocks, tree_sum
 from psengine.traffic import sent_bytes
 from psengine.transport import Transport, Unreachable, deadline_s
+from psengine.updates import BlockSum, Updates, cut_update, divided, own_tables, size, size_on_the_way
 
-#: (first partition, attempts, sum of the updates) of a block
-BlockSum = tuple[int, tuple[int, ...], Delta]
 #: rows that are to be read, by table; None for all of a table
 Wanted = Mapping[str, RowSet | None]
 
@@ -40,6 +39,8 @@ Wanted = Mapping[str, RowSet | None]
 _DEADLINE_S = 10.0
 _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
+#: In bytes: so much that others need not wait for is worth a message of its own, on a slow link at the least.
+_REST_BYTES = 4096
 #: how often a server is asked anew for what is not there yet, when it is read ahead
 _PATIENT_TRIES = 30
 
@@ -174,9 +175,10 @@ class ParameterClient:
             Nothing is to be had ahead; when the controller orders `clock` + 1, `read_rows` is the way.
         """
         whole = _all_of(sharding, wanted)
+        announced = not own_tables(sharding) & {name for name, rows in wanted.items() if rows is None or count(rows)}
 
         async def of(address: str, epochs: dict[int, int]) -> tuple[dict[int, Arrays], int]:
-            some: dict[str, Any] = {}
+            some: dict[str, Any] = {"announced": announced}
             if not whole:
                 some["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
             for _ in range(_PATIENT_TRIES):
@@ -185,9 +187,8 @@ class ParameterClient:
                     address, "proteus_pull_ahead", most, tries=1, epochs=epochs, clock=clock, **some
                 )
                 if answer["status"] == "ok":
-                    shards = unpacked(answer["shards"])
-                    self._count_read(address, shards, some)
-                    return shards, answer["attempt"]
+                    self._count_read(address, answer["shards"], some)
+                    return unpacked(answer["shards"]), answer["attempt"]
                 if answer["status"] == "moved":
                     break  # the map that says so is on its way
             raise SupersededError(answer["error"])
@@ -199,17 +200,20 @@ class ParameterClient:
         shards = {shard: rows for some, _ in found for shard, rows in some.items()}
         return _blocks(sharding, wanted, shards), attempts.pop()
 
-    async def flush(self, sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int = 0) -> None:
-        """Send the sums of a batch, one message a server, and return when every server has taken its message.
+    async def flush(
+        self, sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int = 0, read_ahead: bool = False
+    ) -> None:
+        """Send the sums of a batch, all for a server together, and return when every server has taken what is its.
 
-        The servers learn that they may fold the clocks up to `committed`.
+        The servers learn that they may fold the clocks up to `committed`. Where others `read_ahead`, what they read is
+        announced first, and rows of partitions' own follow, if there is much of them.
 
         Raises
         ------
         SupersededError, Unreachable
             The batch is to be given up; servers that took their message keep it, under its attempts.
         """
-        await self._push(range(sharding.n_shards), sharding, clock, sums, committed)
+        await self._push(range(sharding.n_shards), sharding, clock, sums, committed, read_ahead)
 
     def count_own(self, kept: Iterable[Mapping[str, Array]]) -> None:
         """Count rows of their own that were not read because they were here."""
@@ -248,44 +252,46 @@ class ParameterClient:
                 return await self._pull(again, sharding, wanted, committed, exact, until)
             if answer["status"] == "moved":
                 return await self._pull(self.routes.rerouted(epochs, answer), sharding, wanted, committed, exact, until)
-            shards = unpacked(answer["shards"])
-            self._count_read(address, shards, some)
-            return shards
+            self._count_read(address, answer["shards"], some)
+            return unpacked(answer["shards"])
 
         found = await all_or_none(of(*server) for server in self.routes.by_server(shards).items())
         return {shard: rows for some in found for shard, rows in some.items()}
 
-    def _count_read(self, address: str, shards: Mapping[int, Arrays], asked: Mapping[str, Any]) -> None:
+    def _count_read(self, address: str, shards: Mapping[Any, Any], asked: Mapping[str, Any]) -> None:
+        """Count what was read of `shards`, as they were sent (see `adjacent.packed`)."""
         if address != self._address:
-            self.moved["read"] += sent_bytes(shards.values())
+            self.moved["read"] += sent_bytes([shards["tables"]] if "tables" in shards else shards.values())
             named = (rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values())
             self.moved["read"] += sum(bytes_on_the_way(rows) for rows in named)
 
     async def _push(
-        self, shards: Iterable[int], sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int
+        self,
+        shards: Iterable[int],
+        sharding: Sharding,
+        clock: int,
+        sums: Sequence[BlockSum],
+        committed: int,
+        read_ahead: bool = False,
     ) -> None:
         """Bring the updates of `shards` to wherever they are served."""
+        own = own_tables(sharding) if read_ahead else frozenset()
 
         async def to(address: str, epochs: dict[int, int]) -> None:
             self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
-            updates = {shard: [_cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs}
-            some = [of for per_block in updates.values() for update in per_block for of in update.values()]
-            if address != self._address:
-                self.moved["push"] += sum(bytes_on_the_way(of) for of in some)
-            n_bytes = sum(of.nbytes for of in some)
+            updates = {shard: [cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs}
+            blocks = [(low, attempts) for low, attempts, _ in sums]
+            same: dict[str, Any] = {"clock": clock, "epochs": epochs, "blocks": blocks, "committed": committed}
+            named: dict[str, Any] = {**same, "sender": self._sender, "sequence": sequence}
+            answer = None
+            first, rest = divided(updates, own)
             try:
-                answer = await self._ask(
-                    address,
-                    "proteus_push",
-                    n_bytes,
-                    sender=self._sender,
-                    sequence=sequence,
-                    clock=clock,
-                    epochs=epochs,
-                    blocks=[(first, attempts) for first, attempts, _ in sums],
-                    updates=updates,
-                    committed=committed,
-                )
+                if size(rest) >= _REST_BYTES:
+                    answer = await self._send(address, "proteus_announce", updates=first, **same)
+                    if answer["status"] == "ok":
+                        answer = await self._send(address, "proteus_push", updates=rest, announced=True, **named)
+                if answer is None or answer["status"] == "unannounced":
+                    answer = await self._send(address, "proteus_push", updates=updates, **named)
             except Unreachable as gone:
                 await self._push(await self.routes.remapped(epochs, address, gone), sharding, clock, sums, committed)
                 return
@@ -293,6 +299,14 @@ class ParameterClient:
                 await self._push(self.routes.rerouted(epochs, answer), sharding, clock, sums, committed)
 
         await all_or_none(to(*server) for server in self.routes.by_server(shards).items())
+
+    async def _send(self, address: str, op: str, updates: Updates, **message: Any) -> Any:
+        """Send updates to a server, count them, and return its answer."""
+        try:
+            return await self._ask(address, op, size(updates), updates=updates, **message)
+        finally:
+            if address != self._address:
+                self.moved["push"] += size_on_the_way(updates)  # which is looked at when nobody waits for it
 
     async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
         """Return a server's answer; `n_bytes` of parameters may travel, at the most."""
@@ -310,27 +324,17 @@ class ParameterClient:
         else:
             await self._own.arrived(message["epochs"])
             self.routes.check()
-            local: dict[str, Callable[..., Any]] = {"proteus_pull": self._own.pull, "proteus_push": self._own.push}
+            local: dict[str, Callable[..., Any]] = {
+                "proteus_pull": self._own.pull,
+                "proteus_push": self._own.push,
+                "proteus_announce": self._own.announce,
+            }
             answer = local[op](**message)
-        if answer["status"] not in ("ok", "moved", "not-yet"):
+            if op == "proteus_announce":
+                await asyncio.sleep(0)  # those who have waited for it are on their way
+        if answer["status"] not in ("ok", "moved", "not-yet", "unannounced"):
             raise SupersededError(answer["error"])
         return answer
-
-
-def sum_up(log: Mapping[tuple[int, int], Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[BlockSum]:
-    """Return the updates of a batch, by (partition, attempt), added up as far as they may be, in the smaller form."""
-    sizes = {table.name: table.n_rows for table in tables}
-    attempts = dict(log.keys())
-    updates = {partition: update for (partition, _), update in log.items()}
-    return [
-        (low, tuple(attempts[partition] for partition in range(low, high)), _sum((low, high), updates, sizes))
-        for low, high in blocks(attempts, n_partitions)
-    ]
-
-
-def _sum(block: Block, updates: Mapping[int, Delta], sizes: Mapping[str, int]) -> Delta:
-    total = tree_sum(block, lambda part: updates[part[0]] if part[1] - part[0] == 1 else None) or {}
-    return {name: smaller(of, sizes[name]) for name, of in total.items()}
 
 
 def _all_of(sharding: Sharding, wanted: Wanted) -> bool:
@@ -355,21 +359,6 @@ def _cut_wanted(sharding: Sharding, wanted: Wanted, shard: int) -> dict[str, Row
             there = None if rows is None else cut(rows, *sharding.rows(shard, table))
             if there is None or count(there):
                 out[table.name] = there
-    return out
-
-
-def _cut_update(sharding: Sharding, update: Delta, shard: int) -> Delta:
-    """Return the part of an update that lies in a shard; views."""
-    out: dict[str, Array | RowDelta] = {}
-    for table in sharding.tables:
-        of = update.get(table.name)
-        low, high = sharding.rows(shard, table)
-        if isinstance(of, RowDelta):
-            some = cut_delta(of, low, high)
-            if some is not None:
-                out[table.name] = some
-        elif of is not None:
-            out[table.name] = of[low:high]
     return out
 
 

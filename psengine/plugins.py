@@ -73,6 +73,12 @@ class AgentPlugin(WorkerPlugin):
             await agent.server.arrived(message["epochs"])
             return pack(agent.server.push(**message))
 
+        async def announce(**message: Any) -> Any:
+            message["epochs"] = _by_shard(message["epochs"])
+            message["updates"] = _by_shard(message["updates"])
+            await agent.server.arrived(message["epochs"])
+            return pack(agent.server.announce(**message))
+
         async def pull(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
             asked = _asked(message)
             await agent.server.arrived(asked["epochs"])
@@ -117,6 +123,7 @@ class AgentPlugin(WorkerPlugin):
         worker.handlers.update(
             proteus_instruct=instruct,
             proteus_push=push,
+            proteus_announce=announce,
             proteus_pull=pull,
             proteus_pull_ahead=pull_ahead,
             proteus_gather=gather,

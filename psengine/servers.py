@@ -28,6 +28,8 @@ from psengine.sums import Delta
 _WINDOW = 1024
 #: seconds that who reads ahead is let wait before he is told to ask again
 AHEAD_WAITS_S = 5.0
+#: seconds that those who read ahead are given to be answered first
+_SOON_S = 0.01
 
 
 class SequenceWindow:
@@ -199,6 +201,7 @@ class ShardServer:
         blocks: Sequence[tuple[int, Sequence[int]]],
         updates: Mapping[int, Sequence[Delta]],
         committed: int = 0,
+        announced: bool = False,
     ) -> dict[str, Any]:
         """Take the updates of a batch for all the shards of this server.
 
@@ -213,11 +216,14 @@ class ShardServer:
         updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as effects.
         committed : int
             A clock that is complete, as the sender was told: it may be folded.
+        announced : bool
+            Whether `updates` are what was not in the announcement of these very blocks (`announce`).
 
         Returns
         -------
         dict
-            `status` "ok", "stale-epoch", or "moved" with the `owners` now; but for the first, nothing was applied.
+            `status` "ok", "stale-epoch", "moved" with the `owners` now, or "unannounced" where the announcement is not
+            here (any more), and all of the updates are wanted; but for the first, nothing was applied.
         """
         refused = self._elsewhere(epochs) or self._stale(epochs)
         if refused:
@@ -226,6 +232,11 @@ class ShardServer:
         if window.seen(sequence):
             self.dropped["message"] += 1
             return {"status": "ok"}
+        if announced:
+            whole = self._with_announced(clock, blocks, updates)
+            if whole is None:
+                return {"status": "unannounced"}
+            updates = whole
         window.note(sequence)
         for shard, per_block in updates.items():
             store = self.stores[shard]
@@ -234,8 +245,49 @@ class ShardServer:
                 answer = store.push(clock, first, attempts, update)
                 if answer != "accepted":
                     self.dropped[answer] += 1
-        if any(self.stores[shard].attempt(clock) for shard in updates):
-            self._wake()
+        self._wake_if_known(updates, clock)
+        for shard in updates:
+            store = self.stores[shard]
+            if store.announced_clock == clock and store.attempt(clock):
+                # Nobody waits for what was not announced: those who read ahead are answered first.
+                asyncio.get_running_loop().call_later(_SOON_S, store.work_out, clock)
+        return {"status": "ok"}
+
+    def _with_announced(
+        self, clock: int, blocks: Sequence[tuple[int, Sequence[int]]], rest: Mapping[int, Sequence[Delta]]
+    ) -> dict[int, list[Delta]] | None:
+        """Return all of the updates of which `rest` has what was not announced; None where something was not."""
+        whole: dict[int, list[Delta]] = {shard: [] for shard in rest}
+        for shard, per_block in rest.items():
+            for (first, attempts), more in zip(blocks, per_block, strict=True):
+                known = self.stores[shard].announced(clock, first, attempts)
+                if known is None:
+                    return None
+                whole[shard].append({**known, **more})
+        return whole
+
+    def announce(
+        self,
+        clock: int,
+        epochs: Mapping[int, int],
+        blocks: Sequence[tuple[int, Sequence[int]]],
+        updates: Mapping[int, Sequence[Delta]],
+        committed: int = 0,
+    ) -> dict[str, Any]:
+        """Take beforehand what others read of the updates of a batch: those who read ahead need not wait for the rest.
+
+        No effect comes of it: the rest is pushed next, with a word that this was announced (`push`, which tells of the
+        parameters and of what is returned). Taken twice, or late, it changes nothing.
+        """
+        refused = self._elsewhere(epochs) or self._stale(epochs)
+        if refused:
+            return refused
+        for shard, per_block in updates.items():
+            store = self.stores[shard]
+            store.fold(committed)
+            for (first, attempts), update in zip(blocks, per_block, strict=True):
+                store.announce(clock, first, attempts, update)
+        self._wake_if_known(updates, clock)
         return {"status": "ok"}
 
     def pull(
@@ -284,12 +336,17 @@ class ShardServer:
                 store.write_to({name: of[at] for name, of in places.items()})
 
     async def pull_ahead(
-        self, epochs: Mapping[int, int], clock: int, rows: Mapping[int, Mapping[str, RowSet | None]] | None = None
+        self,
+        epochs: Mapping[int, int],
+        clock: int,
+        rows: Mapping[int, Mapping[str, RowSet | None]] | None = None,
+        announced: bool = False,
     ) -> dict[str, Any]:
         """Return rows as `pull` does for the committed clock `clock`, before anybody has said that it is complete.
 
         Whoever reads so waits here until the effects of all partitions have come, and uses what he gets only if the
-        controller, by and by, says that it counts the very `attempt` of which they were.
+        controller, by and by, says that it counts the very `attempt` of which they were. With `announced`, effects that
+        were announced only will do: nothing is asked for that is not in there.
 
         Returns
         -------
@@ -304,7 +361,7 @@ class ShardServer:
             if refused:
                 return refused
             stores = {shard: self.stores[shard] for shard in epochs}
-            attempts = {store.attempt(clock) for store in stores.values()}
+            attempts = {store.attempt_ahead(clock) if announced else store.attempt(clock) for store in stores.values()}
             if len(attempts) == 1 and 0 not in attempts:
                 if rows is None:
                     self._make_room(epochs, clock)
@@ -323,6 +380,11 @@ class ShardServer:
                 await asyncio.wait([woken], timeout=left_s)
             finally:
                 self._waiting.discard(woken)
+
+    def _wake_if_known(self, shards: Collection[int], clock: int) -> None:
+        """Have those who read ahead look again, if effects of all partitions have come, or were announced."""
+        if any(self.stores[shard].attempt_ahead(clock) or self.stores[shard].attempt(clock) for shard in shards):
+            self._wake()
 
     def _wake(self) -> None:
         """Have those who read ahead look again."""

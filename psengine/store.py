@@ -12,22 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.growing import Growing, apart
-from psengine.rows import added
+from psengine.coming import Coming, with_update
+from psengine.effects import Answer, Effects
 from psengine.sharding import Arrays
-from psengine.sums import Block, Delta, tree_sum
+from psengine.sums import Delta
 
 #: marked states that are kept at most
 _MARKS = 2
-_NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
-
-Answer = Literal["accepted", "repeated", "superseded"]
 
 
 @dataclass(frozen=True)
@@ -48,56 +43,6 @@ class ShardState:
 
 class StaleReadError(Exception):
     """A read of a committed clock that is no longer there: its reader was superseded."""
-
-
-class _Effects:
-    """The updates of one clock: those of the highest attempts that have come, by block."""
-
-    def __init__(self) -> None:
-        self.attempts: dict[int, int] = {}
-        self.by_block: dict[Block, Delta] = {}
-
-    def take(self, first: int, attempts: Sequence[int], update: Delta) -> Answer:
-        known = [self.attempts.get(partition, 0) for partition in range(first, first + len(attempts))]
-        if any(attempt < there for attempt, there in zip(attempts, known, strict=True)):
-            return "superseded"
-        if list(attempts) == known:
-            return "repeated"
-        end = first + len(attempts)
-        # An older block that shares a partition is of no use as a whole: the rest of it is done again, too.
-        self.by_block = {block: of for block, of in self.by_block.items() if block[1] <= first or end <= block[0]}
-        self.by_block[first, end] = update
-        self.attempts.update(zip(range(first, end), attempts, strict=True))
-        return "accepted"
-
-    def __len__(self) -> int:
-        return sum(high - low for low, high in self.by_block)
-
-    def attempt(self, n_partitions: int) -> int:
-        """Return the attempt under which the effects of all partitions are here; 0 where one is missing, or they differ."""
-        if len(self) < n_partitions:
-            return 0
-        attempts = set(self.attempts.values())
-        return attempts.pop() if len(attempts) == 1 else 0
-
-    def growing(
-        self, before: NDArray[np.generic], table: str, out: NDArray[np.generic] | None = None
-    ) -> Growing | None:
-        """Return what a table becomes with all of these effects; None where they are not of other rows each."""
-        updates = [update[table] for update in self.by_block.values() if table in update]
-        if not apart(updates, len(before)):
-            return None
-        begun = Growing(before, out)
-        for update in updates:
-            begun.add(update)
-        return begun
-
-    def sum(self, n_partitions: int, tables: Collection[str]) -> Delta:
-        of = {
-            block: {name: some for name, some in update.items() if name in tables}
-            for block, update in self.by_block.items()
-        }
-        return tree_sum((0, n_partitions), of.get) or {}
 
 
 class ShardStore:
@@ -121,7 +66,7 @@ class ShardStore:
         self.committed: Arrays = arrays
         self.committed_clock = clock
         #: effects of clocks above `committed_clock` only
-        self.pending: dict[int, _Effects] = {}
+        self.pending: dict[int, Effects] = {}
         #: distinct effects (clock, partition) in `committed`
         self.folded = folded
         self._n_partitions = n_partitions
@@ -133,15 +78,10 @@ class ShardStore:
         self._live: Arrays = {}
         #: the attempt under which all effects of `committed_clock` came; 0 where it is not known, or they differ
         self._committed_by = 0
-        #: tables of `committed` as they become with the effects of its next clock as they are
-        self._next: dict[str, NDArray[np.generic]] = {}
-        #: the tables that those who read ahead name: they are written as the effects of the next clock come
-        self._early: frozenset[str] = frozenset()
-        #: those of which the updates had to be added up the last time: to write them early would be in vain
-        self._summed: frozenset[str] = frozenset()
-        self._growing: dict[str, Growing] = {}
-        #: where the tables of the next clock are to be written, those that change
-        self._room: Arrays = {}
+        #: the last clock of which something was announced
+        self.announced_clock = 0
+        #: of the clock after `committed_clock`
+        self._coming = Coming(arrays, n_partitions)
         #: what has come since `_live` was read, and is not yet in it
         self._late: list[Delta] = []
 
@@ -187,27 +127,17 @@ class ShardStore:
         """
         if clock <= self.committed_clock:
             return "repeated"
-        effects = self.pending.setdefault(clock, _Effects())
+        effects = self.pending.setdefault(clock, Effects())
         new = not any(partition in effects.attempts for partition in range(first, first + len(attempts)))
         answer = effects.take(first, attempts, update)
         if answer == "accepted":
             if clock == self.committed_clock + 1:
-                self._grow(update, new)
+                self._coming.show(first, attempts, update)
             if new:
                 self._late.append(update)
             else:  # it has taken the place of something that may be in there
                 self._forget_live()
         return answer
-
-    def _grow(self, update: Delta, new: bool) -> None:
-        self._next = {}
-        if not new:  # it has taken the place of something that is in there
-            self._growing, self._early = {}, frozenset()
-        for name in self._early & update.keys():
-            if name in self._growing:
-                self._growing[name].add(update[name])
-            elif begun := self.pending[self.committed_clock + 1].growing(self.committed[name], name):
-                self._growing[name] = begun
 
     def _forget_live(self) -> None:
         self._live, self._late = {}, []
@@ -223,46 +153,47 @@ class ShardStore:
         effects = self.pending.get(clock) if clock == self.committed_clock + 1 else None
         return 0 if effects is None else effects.attempt(self._n_partitions)
 
+    def announce(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> None:
+        """Take beforehand what others read of an update that is still to be pushed; it is no effect yet (see `coming`).
+
+        Of any but the next clock nothing is kept.
+        """
+        if clock == self.committed_clock + 1:
+            self.announced_clock = clock
+            self._coming.show(first, attempts, update)
+
+    def announced(self, clock: int, first: int, attempts: Sequence[int]) -> Delta | None:
+        """Return what is known of a block's update under these very attempts, if `clock` is the next one."""
+        return self._coming.shown(first, attempts) if clock == self.committed_clock + 1 else None
+
+    def attempt_ahead(self, clock: int) -> int:
+        """Return what `attempt` does, also where effects of the next clock were only announced."""
+        return self._coming.attempt() if clock == self.committed_clock + 1 else self.attempt(clock)
+
     def ahead(self, clock: int, tables: Collection[str] | None = None) -> Arrays:
-        """Return the rows as they are once `clock` is committed, if no other attempt at it comes; see `attempt`, which is not 0.
+        """Return the rows as they are once `clock` is committed, if no other attempt at it comes.
+
+        `attempt` is not 0; or `attempt_ahead`, where none of `tables` is of partitions' own rows.
 
         Nothing is committed by it: the controller alone says when a clock is complete. What comes of the next clock is
         written early to the `tables` that are named.
         """
-        self._early |= frozenset(tables or ()) - self._summed
-        state = self.committed if clock == self.committed_clock else self._with_next(tables)
+        self._coming.read_early(tables or ())
+        state = self.committed if clock == self.committed_clock else self._coming.tables(tables)
         return {name: state[name] for name in self.committed if tables is None or name in tables}
 
-    def _with_next(self, tables: Collection[str] | None = None) -> Arrays:
-        """Return `tables` of `committed`, or all, with the effects of its next clock."""
-        # What is there is not written to again: what was read of it before more came may still be on its way.
-        missing = [name for name in self.committed if name not in self._next and (tables is None or name in tables)]
-        if missing:
-            effects = self.pending[self.committed_clock + 1]
-            room, self._room = self._room, {}
-            for name in missing:
-                begun = self._growing.pop(name, None) or effects.growing(self.committed[name], name, room.get(name))
-                grown = None if begun is None else begun.whole()
-                if grown is not None:
-                    self._next[name] = grown
-                    self._summed -= {name}
-            before = {name: self.committed[name] for name in missing if name not in self._next}
-            if before:
-                self._next |= _added(before, effects.sum(self._n_partitions, before), room)
-                self._early -= before.keys()
-                self._summed |= before.keys()
-        return self._next
+    def work_out(self, clock: int) -> None:
+        """Work out the tables at `clock`, if all its effects have come and it is to be committed next."""
+        if clock == self.committed_clock + 1 and self.attempt(clock):
+            self._coming.tables()
 
     def changes(self, clock: int) -> set[str]:
         """Return the tables that are to be written for `clock`: none if it is not the next one, or worked out already."""
-        if clock != self.committed_clock + 1 or clock not in self.pending:
-            return set()
-        changed = {name for update in self.pending[clock].by_block.values() for name in update}
-        return changed - self._next.keys() - self._growing.keys()
+        return self._coming.changes() if clock == self.committed_clock + 1 else set()
 
     def write_to(self, room: Arrays) -> None:
         """Have the tables of the next clock written to `room`, once, as far as they change."""
-        self._room = room
+        self._coming.write_to(room)
 
     def fold(self, through: int) -> None:
         """Make every pending effect of the clocks up to `through` part of the committed state."""
@@ -271,12 +202,13 @@ class ShardStore:
         for clock in range(self.committed_clock + 1, through + 1):
             self._committed_by = 0
             if clock in self.pending:
-                after = self._with_next()
-                self.committed = {name: after[name] for name in self.committed}
                 effects = self.pending.pop(clock)
+                after = self._coming.commit(effects)
+                self.committed = {name: after[name] for name in self.committed}
                 self.folded += len(effects)
                 self._committed_by = effects.attempt(self._n_partitions)
-            self.committed_clock, self._next = clock, {}
+            self.committed_clock = clock
+            self._coming.go_on(self.committed, self.pending.get(clock + 1))
             self.mark(clock)
         self._forget_live()
 
@@ -316,12 +248,12 @@ class ShardStore:
         names = [name for name in names if name not in early]
         # Each update is added once, however many read: sixty-four readers of as many updates would be thousands of sums.
         for update in self._late if self._live else ():
-            self._live = _added(self._live, update)
+            self._live = with_update(self._live, update)
         self._late = []
         missing = {name: self.committed[name] for name in names if name not in self._live}
         if missing:
             for clock in sorted(self.pending):
-                missing = _added(missing, self.pending[clock].sum(self._n_partitions, missing))
+                missing = with_update(missing, self.pending[clock].sum(self._n_partitions, missing))
             self._live |= missing
         return early | {name: self._live[name] for name in names}
 
@@ -330,12 +262,5 @@ class ShardStore:
         state = {table: self.committed[table]}
         for came in sorted(self.pending):
             if came <= clock:
-                state = _added(state, self.pending[came].sum(self._n_partitions, state))
+                state = with_update(state, self.pending[came].sum(self._n_partitions, state))
         return state[table]
-
-
-def _added(state: Arrays, update: Delta, room: Mapping[str, NDArray[np.generic]] = _NOWHERE) -> Arrays:
-    """Return new arrays, or those of `room`, where `update` changes a table; they keep the state's type."""
-    return {
-        name: added(array, update[name], room.get(name)) if name in update else array for name, array in state.items()
-    }

@@ -73,6 +73,113 @@ def test_who_reads_ahead_gets_what_will_be_committed_when_all_effects_are_there(
     asyncio.run(run())
 
 
+def announcement(server: ShardServer, partition: int, attempt: int = 1, clock: int = 1) -> dict[str, Any]:
+    updates = {
+        s: [{"w": np.full(store.committed["w"].shape, 0.1 + partition, np.float32)}]
+        for s, store in server.stores.items()
+    }
+    return {"clock": clock, "epochs": {0: 1, 1: 1}, "blocks": [(partition, [attempt])], "updates": updates}
+
+
+def rest(server: ShardServer, partition: int, attempt: int = 1, clock: int = 1) -> str:
+    """Push what was not announced, which is nothing, and return the answer."""
+    message = {**announcement(server, partition, attempt, clock), "updates": {0: [{}], 1: [{}]}}
+    return str(server.push("n", 100 * clock + 10 * attempt + partition, announced=True, **message)["status"])
+
+
+def test_who_reads_what_was_announced_does_not_wait_for_the_rest() -> None:
+    async def run() -> None:
+        server = serving()
+        whole = await waiting(server)
+        asked = asyncio.create_task(server.pull_ahead({0: 1, 1: 1}, 1, announced=True))
+        for partition in (0, 1):
+            assert server.announce(**announcement(server, partition)) == {"status": "ok"}
+        answer = await asked
+        assert (answer["status"], answer["attempt"], whole.done()) == ("ok", 1, False)
+        assert server.pull({0: 1}, 0, exact=True)["status"] == "ok", "nothing is committed by it"
+        assert [rest(server, partition) for partition in (0, 1)] == ["ok", "ok"]
+        await whole
+        later = server.pull({0: 1, 1: 1}, 1, exact=True)
+        for shard in (0, 1):
+            assert server.stores[shard].folded == 2
+            assert later["shards"][shard]["w"].tobytes() == answer["shards"][shard]["w"].tobytes()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("announced_last", [True, False])
+def test_who_reads_ahead_does_not_wait_where_some_have_nothing_to_announce(announced_last: bool) -> None:
+    async def run() -> None:
+        server = serving()
+        asked = asyncio.create_task(server.pull_ahead({0: 1, 1: 1}, 1, announced=True))
+        while not server._waiting:
+            await asyncio.sleep(0)
+        if announced_last:
+            push(server, 1)
+        server.announce(**announcement(server, 0))
+        if not announced_last:
+            push(server, 1)
+        assert (await asyncio.wait_for(asked, 1.0))["status"] == "ok"
+        assert rest(server, 0) == "ok"
+        assert server.pull({0: 1, 1: 1}, 1, exact=True)["status"] == "ok"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("rest_last", [True, False])
+def test_what_was_not_announced_is_worked_out_soon(rest_last: bool) -> None:
+    async def run() -> None:
+        server = serving()
+        server.announce(**announcement(server, 0))
+        for last in (False, True):
+            if last is rest_last:
+                assert rest(server, 0) == "ok"
+            else:
+                push(server, 1)
+        assert not server.stores[0]._coming._next
+        async with asyncio.timeout(10):
+            while not server.stores[0]._coming._next:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(run())
+
+
+def test_the_rest_of_what_was_not_announced_is_not_taken() -> None:
+    async def run() -> None:
+        server = serving()
+        assert rest(server, 0) == "unannounced"
+        server.announce(**announcement(server, 0, attempt=2))
+        assert rest(server, 0) == "unannounced", "that was another attempt"
+        assert not server.stores[0].pending
+        push(server, 0)  # all of it, under the number of the message that was not taken
+        push(server, 1)
+        assert server.pull({0: 1, 1: 1}, 1, exact=True)["status"] == "ok"
+        assert server.stores[0].folded == 2, "the attempt that was only announced does not count"
+        assert server.stores[0].committed["w"].tobytes() == undisturbed().tobytes()
+
+    asyncio.run(run())
+
+
+def test_a_server_that_has_handed_over_takes_no_announcement() -> None:
+    async def run() -> None:
+        server = serving()
+        server.announce(**announcement(server, 0))
+        state = server.hand_over({0: 1, 1: 1}, "b", "tcp://b", 2)["states"][0]
+        assert server.announce(**announcement(server, 1))["status"] == "moved"
+        assert rest(server, 0) == "moved"
+        assert state.later == (), "what was announced stays behind"
+
+    asyncio.run(run())
+
+
+def undisturbed() -> Any:
+    server = serving()
+    for partition in (0, 1):
+        push(server, partition)
+    server.pull({0: 1, 1: 1}, 1, exact=True)
+    return server.stores[0].committed["w"]
+
+
 @pytest.mark.parametrize("how", ["moved", "another generation", "not-yet"])
 def test_who_reads_ahead_is_not_kept_waiting_for_nothing(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where it is let know, that is not because its time has run out.

@@ -23,6 +23,8 @@ BEGUN_BY = {"proteus_hand_over": "notice", "proteus_keep": "", "proteus_kept": "
 MOMENTS = ("asked", "done", "answered")
 VICTIMS = ("who asks", "who answers", "the controller")
 
+pytestmark = pytest.mark.usefixtures("announced")
+
 
 class Story:
     """Two reliable and four transient nodes, of which two serve; at the moment that is told, one of those concerned dies."""

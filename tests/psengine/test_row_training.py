@@ -98,12 +98,19 @@ class Watched(Wires):
     async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
         if op in ("proteus_pull", "proteus_pull_ahead"):
             self.pulled += message["rows"].values()
-        if op == "proteus_push":
+        if op in ("proteus_push", "proteus_announce"):
             for per_block in message["updates"].values():
                 for update in per_block:
                     for name, of in update.items():
                         self.pushed[name] = self.pushed.get(name, 0) + of.nbytes
         return await super().call(address, op, deadline_s, **message)
+
+
+@pytest.fixture(autouse=True, params=[1, 1 << 30], ids=["announced", "whole"])
+def rest_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many bytes of the partitions' own rows are worth a message of their own."""
+    monkeypatch.setattr("psengine.client._REST_BYTES", request.param)
+    return int(request.param)
 
 
 def address(node: str) -> str:
@@ -259,6 +266,19 @@ def test_rows_of_their_own_are_read_once_while_nothing_moves() -> None:
     story(Cluster(), body)
 
 
+def test_what_others_read_is_announced_before_a_large_rest(rest_bytes: int) -> None:
+    async def body(cluster: Cluster) -> None:
+        await cluster.train(CLOCKS)
+        sent = {node: [op for to, op in cluster.wires.calls if to == address(node)] for node in NODES}
+        for ops in sent.values():
+            announced, pushed = ops.count("proteus_announce"), ops.count("proteus_push")
+            # by one of two others, whose own rows lie here; and not in the last clock, after which nobody reads
+            assert (announced, pushed) == (CLOCKS - 1 if rest_bytes == 1 else 0, 2 * CLOCKS)
+        check(cluster)
+
+    story(Cluster(), body)
+
+
 def test_only_rows_that_change_travel() -> None:
     async def body(cluster: Cluster) -> None:
         await cluster.train(CLOCKS)
@@ -296,7 +316,8 @@ def test_the_bits_are_the_same_when_partitions_and_shards_move() -> None:
 def test_the_bits_are_the_same_when_work_is_done_again_and_messages_are_lost() -> None:
     async def body(cluster: Cluster) -> None:
         wires = cluster.wires
-        wires.spoil = lambda op, n: "answer lost" if op in ("proteus_push", "proteus_pull") and n % 3 == 0 else ""
+        spoilt = ("proteus_push", "proteus_pull", "proteus_announce")
+        wires.spoil = lambda op, n: "answer lost" if op in spoilt and n % 3 == 0 else ""
         await cluster.train(2)
         cluster.dispatch(3)
         cluster.book.give_up("b")  # it is taken for lost, and yet it works on and reports

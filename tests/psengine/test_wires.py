@@ -23,6 +23,8 @@ from tests.support.wired_cluster import WiredCluster
 from tests.support.wired_storm import WiredStorm
 from tests.support.wires import Trouble
 
+pytestmark = pytest.mark.usefixtures("announced")
+
 CLOCKS, SHARDS = 25, 3
 #: Seconds of a story after which it will never end.
 LIMIT_S = 100_000.0

@@ -6,6 +6,7 @@ back to the last copies when a server is gone. Nobody else may write, and nothin
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,12 @@ class Pushed:
     partition: int
     attempt: int
     committed: int
+    #: what others read of it came before
+    announced: bool
+
+
+async def push(server: ShardServer, message: dict[str, Any]) -> dict[str, Any]:
+    return server.push(**message)
 
 
 class ShardMachine(RuleBasedStateMachine):
@@ -203,9 +210,12 @@ class ShardMachine(RuleBasedStateMachine):
     # -- what clients do ------------------------------------------------------------------------------------------
 
     @rule(
-        partition=st.integers(0, PARTITIONS - 1), anew=st.booleans(), some=st.sampled_from([(0,), (1,), (0, 1), (0, 1)])
+        partition=st.integers(0, PARTITIONS - 1),
+        anew=st.booleans(),
+        some=st.sampled_from([(0,), (1,), (0, 1), (0, 1)]),
+        announced=st.booleans(),
     )
-    def work(self, partition: int, anew: bool, some: tuple[int, ...]) -> None:
+    def work(self, partition: int, anew: bool, some: tuple[int, ...], announced: bool) -> None:
         """A micro-task's updates are sent, to all shards or some; all acknowledged by servers of this generation, it is done."""
         clock = self.done[partition] + 1
         if clock > self.common() + 1:
@@ -218,7 +228,11 @@ class ShardMachine(RuleBasedStateMachine):
         for shard in some:
             self.sequence += 1
             known = self.map[shard]
-            sent = Pushed(shard, known.node, known.epoch, self.sequence, clock, partition, attempt, self.common())
+            sent = Pushed(
+                shard, known.node, known.epoch, self.sequence, clock, partition, attempt, self.common(), announced
+            )
+            if announced:
+                self.announce(sent)
             self.sent.append(sent)
             answers.append(self.push(sent))
         if answers == ["ok"] * SHARDS and self.map_of == self.generation:
@@ -234,21 +248,36 @@ class ShardMachine(RuleBasedStateMachine):
                 return "nobody there"
             if sent.shard in server._arriving:
                 return WAITS
-            answer = server.push(
-                "client",
-                sent.sequence,
-                sent.clock,
-                {sent.shard: epoch},
-                [(sent.partition, [sent.attempt])],
-                {sent.shard: [{"w": np.full((1, 1), self.value(sent.clock, sent.partition, sent.attempt))}]},
-                sent.committed,
-            )
+            block = [(sent.partition, [sent.attempt])]
+            to = {"clock": sent.clock, "epochs": {sent.shard: epoch}, "blocks": block, "committed": sent.committed}
+            named: dict[str, Any] = {"sender": "client", "sequence": sent.sequence, **to}
+            answer = {"status": "unannounced"}
+            if sent.announced:
+                answer = asyncio.run(push(server, {**named, "updates": {sent.shard: [{}]}, "announced": True}))
+            if answer["status"] == "unannounced":
+                answer = asyncio.run(push(server, {**named, "updates": self.updates(sent)}))
             if answer["status"] != "moved":
                 return str(answer["status"])
             (after,) = answer["owners"]
             assert after.epoch > epoch, "it is sent in a circle"
             name, epoch = after.node, after.epoch
         raise AssertionError("it is sent on for ever")
+
+    def announce(self, sent: Pushed) -> None:
+        """Send the announcement of a message to whom the map names; it is not sent on."""
+        server = self.servers.get(sent.server)
+        if server is not None and sent.shard not in server._arriving:
+            block = [(sent.partition, [sent.attempt])]
+            server.announce(sent.clock, {sent.shard: sent.epoch}, block, self.updates(sent), sent.committed)
+
+    def updates(self, sent: Pushed) -> dict[int, Any]:
+        return {sent.shard: [{"w": np.full((1, 1), self.value(sent.clock, sent.partition, sent.attempt))}]}
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def announced_late(self, data: st.DataObject) -> None:
+        """An announcement comes again, or so late that its message came before."""
+        self.announce(data.draw(st.sampled_from(self.sent)))
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
@@ -328,7 +357,7 @@ class ShardMachine(RuleBasedStateMachine):
         for _ in range(2):
             for partition in range(PARTITIONS):
                 if self.done[partition] <= last:
-                    self.work(partition, True, (0, 1))
+                    self.work(partition, True, (0, 1), partition == 0)
         assert self.common() >= last
         for shard, owner in self.owners.items():
             found: Any = self.servers[owner.node].gather({shard: owner.epoch}, self.common())

@@ -1,0 +1,78 @@
+"""The updates of a batch as they are pushed: added up in blocks, cut to shards, in what others read and the rest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from psengine.model import TableSpec
+from psengine.narrow import bytes_on_the_way
+from psengine.rows import Array, RowDelta, cut_delta, smaller
+from psengine.sharding import Sharding
+from psengine.sums import Block, Delta, blocks, tree_sum
+
+#: (first partition, attempts, sum of the updates) of a block
+BlockSum = tuple[int, tuple[int, ...], Delta]
+#: by shard, of each block
+Updates = Mapping[int, Sequence[Delta]]
+
+
+def sum_up(log: Mapping[tuple[int, int], Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[BlockSum]:
+    """Return the updates of a batch, by (partition, attempt), added up as far as they may be, in the smaller form."""
+    sizes = {table.name: table.n_rows for table in tables}
+    attempts = dict(log.keys())
+    updates = {partition: update for (partition, _), update in log.items()}
+    return [
+        (low, tuple(attempts[partition] for partition in range(low, high)), _sum((low, high), updates, sizes))
+        for low, high in blocks(attempts, n_partitions)
+    ]
+
+
+def _sum(block: Block, updates: Mapping[int, Delta], sizes: Mapping[str, int]) -> Delta:
+    total = tree_sum(block, lambda part: updates[part[0]] if part[1] - part[0] == 1 else None) or {}
+    return {name: smaller(of, sizes[name]) for name, of in total.items()}
+
+
+def cut_update(sharding: Sharding, update: Delta, shard: int) -> Delta:
+    """Return the part of an update that lies in a shard; views."""
+    out: dict[str, Array | RowDelta] = {}
+    for table in sharding.tables:
+        of = update.get(table.name)
+        low, high = sharding.rows(shard, table)
+        if isinstance(of, RowDelta):
+            some = cut_delta(of, low, high)
+            if some is not None:
+                out[table.name] = some
+        elif of is not None:
+            out[table.name] = of[low:high]
+    return out
+
+
+def own_tables(sharding: Sharding) -> frozenset[str]:
+    """Return the tables whose rows belong to one partition each."""
+    return frozenset(table.name for table in sharding.tables if table.own)
+
+
+def divided(updates: Updates, names: Collection[str]) -> tuple[Updates, Updates]:
+    """Return updates without those of the tables of these names, and those alone."""
+
+    def part(wanted: bool) -> Updates:
+        return {
+            shard: [{name: of for name, of in update.items() if (name in names) is wanted} for update in per_block]
+            for shard, per_block in updates.items()
+        }
+
+    return part(False), part(True)
+
+
+def size(updates: Updates) -> int:
+    """Return how large updates are in memory, in bytes."""
+    return sum(of.nbytes for of in _arrays(updates))
+
+
+def size_on_the_way(updates: Updates) -> int:
+    """Return what updates take on the way, in bytes."""
+    return sum(bytes_on_the_way(of) for of in _arrays(updates))
+
+
+def _arrays(updates: Updates) -> list[Array | RowDelta]:
+    return [of for per_block in updates.values() for update in per_block for of in update.values()]
