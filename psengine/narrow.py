@@ -21,20 +21,16 @@ Array = NDArray[Any]
 
 #: Bytes; smaller arrays are not looked at.
 LEAST = 4096
-_TYPES = {kind: [np.dtype(f"{kind}{size}") for size in (1, 2, 4)] for kind in "iu"}
+#: Of the types of each kind, in bytes.
+_SIZES = (1, 2, 4)
 
 
 def type_on_the_way(array: Array) -> np.dtype[Any]:
     """Return the type as which an array travels: its own, or a narrower one of its kind that holds all of its numbers."""
-    if (
-        array.dtype.kind not in _TYPES
-        or array.nbytes < LEAST
-        or not array.dtype.isnative
-        or not array.flags.c_contiguous
-    ):
+    if array.dtype.kind not in "iu" or array.nbytes < LEAST or not array.dtype.isnative or not array.flags.c_contiguous:
         return array.dtype
     low, high = int(array.min()), int(array.max())
-    for narrow in _TYPES[array.dtype.kind]:
+    for narrow in (np.dtype(f"{array.dtype.kind}{size}") for size in _SIZES):
         limits = np.iinfo(narrow)
         if narrow.itemsize < array.itemsize and limits.min <= low and high <= limits.max:
             return narrow
