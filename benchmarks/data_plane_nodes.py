@@ -22,7 +22,7 @@ from psengine.model import TableSpec
 from psengine.servers import ShardServer
 from psengine.sharding import Sharding
 from psengine.store import ShardStore
-from psengine.updates import sum_up
+from psengine.updates import sum_up, under
 
 TABLE = "weights"
 #: of a float32 table: long enough that a row is no figure of its own, short enough for four shards of 0.1 MB
@@ -154,7 +154,7 @@ async def move(client: Any, load: Load, address: str) -> tuple[list[float], list
     client.use_map(client.routes.version + 1, owners)
     for clock in range(1, load.rounds + 1):
         began = perf_counter()
-        sums = sum_up({(0, 1): {TABLE: update}}, 1, sharding.tables)
+        sums = under(sum_up({0: {TABLE: update}}, 1, sharding.tables), {0: 1})
         await client.flush(sharding, clock, sums)
         pushes.append(perf_counter() - began)
         for seconds in ([], pulls):

@@ -12,28 +12,41 @@ begun is dropped, and the batch is done as ordered. Micro-tasks that others have
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from psengine.apps.base import Work
+from psengine.apps.base import RowSet, Work
 from psengine.instructions import Dispatch
 from psengine.lanes import Group
 from psengine.own import Left
-from psengine.sums import Delta
+from psengine.sums import Block, Delta
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a micro-task has come to: its update, what it left of the rows of its own, and how long its kernel took."""
+    """What a micro-task has come to.
+
+    Attributes
+    ----------
+    update : what it adds.
+    own : the rows of its own, by table.
+    leave : returns them as it leaves them; that is worked out when the update is on its way.
+    kept_bytes : what it had not to read of them, because the node had kept it.
+    kernel_s : how long its kernel took.
+    """
 
     update: Delta
-    left: Left
+    own: Mapping[str, RowSet]
+    leave: Callable[[], Left]
+    kept_bytes: int
     work: Work
     kernel_s: float
 
 
-#: The attempt of which the effects are that were read, and the micro-tasks under way, by partition.
-Begun = tuple[int, Group[int, Done]]
+#: The micro-tasks of a batch, by partition, and the sums of their updates.
+Kernels = Group[int, Done, list[tuple[Block, Delta]]]
+#: The attempt of which the effects are that were read, and the micro-tasks under way.
+Begun = tuple[int, Kernels]
 
 
 class Ahead:
@@ -54,22 +67,19 @@ class Ahead:
         self._partitions = frozenset(task.partition for task in order.tasks)
         self._task = asyncio.get_running_loop().create_task(_begun(begin))
 
-    async def done_for(self, order: Dispatch, map_version: int) -> dict[int, Done]:
-        """Return what of `order` is done ahead, by partition, when it is; nothing where it does not fit.
-
-        What an application raises in one of these micro-tasks is raised.
-        """
+    async def kernels_for(self, order: Dispatch, map_version: int) -> Kernels | None:
+        """Return the micro-tasks that are wanted for `order`, when they are begun; None where what was begun does not fit."""
         asked = [task.partition for task in order.tasks if task.partition in self._partitions]
         mine = (self._clock, self._generation, self._map_version)
         if not asked or not order.completed_by or mine != (order.clock, order.generation, map_version):
             self.drop()
-            return {}
+            return None
         begun = await self._task
         if begun is None or begun[0] != order.completed_by:
             self.drop()
-            return {}
+            return None
         begun[1].want(asked)
-        return await begun[1].results()
+        return begun[1]
 
     def drop(self) -> None:
         """Do without it: nothing more of it is begun."""

@@ -6,25 +6,28 @@ It keeps what was begun of the next batch (`ahead`). It knows no controller: an 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from psengine import reading
-from psengine.ahead import Ahead, Begun, Done
+from psengine.ahead import Ahead, Begun, Done, Kernels
 from psengine.apps.base import App, ReadsRows, RowSet
 from psengine.client import ParameterClient
 from psengine.instructions import Dispatch
 from psengine.lanes import Lanes
 from psengine.model import JobConfig, TaskKey, TaskStats
-from psengine.own import unchanged
+from psengine.own import Left, unchanged
 from psengine.rows import Array, RowBlock
 from psengine.sharding import Sharding
-from psengine.updates import sum_up
+from psengine.sums import Block, Delta
+from psengine.updates import sum_up, under
 
 #: what a node knows of the job
 Job = tuple[JobConfig, App, Sharding]
+T = TypeVar("T")
 
 
 class BatchRunner:
@@ -41,6 +44,8 @@ class BatchRunner:
     def __init__(self, client: ParameterClient, threads: int, partition: Callable[[int], Awaitable[Any]]) -> None:
         self._client, self._partition = client, partition
         self._lanes = Lanes(threads, "kernel")
+        #: the rows that the micro-tasks of a clock will want, by partition, as soon as that is known
+        self._foreseen: tuple[int, frozenset[int], asyncio.Future[dict[int, dict[str, RowSet]]]] | None = None
         #: the batch that was begun ahead of its order
         self._ahead: Ahead | None = None
 
@@ -66,22 +71,32 @@ class BatchRunner:
         """
         config, _, sharding = job
         ahead, self._ahead = self._ahead, None
-        done = {} if ahead is None else await ahead.done_for(order, self._client.routes.version)
+        kernels = None if ahead is None else await ahead.kernels_for(order, self._client.routes.version)
+        done = {} if kernels is None else await kernels.results()
         rest = [task for task in order.tasks if task.partition not in done]
+        sums = None if kernels is None else kernels.of_all()
         if rest:
-            done |= await self._do(job, order, rest)
-        log = {(task.partition, task.attempt): done[task.partition].update for task in order.tasks}
-        loop = asyncio.get_running_loop()
-        sums = await loop.run_in_executor(self._lanes.pool, sum_up, log, config.n_partitions, sharding.tables)
+            kernels = await self._do(job, order, rest)
+            done |= await kernels.results()
+            sums = kernels.of_all() if len(rest) == len(order.tasks) else None
+        done = {task.partition: done[task.partition] for task in order.tasks}
+        leaving = {part: self._lanes.pool.submit(of.leave) for part, of in done.items() if of.own}
+        if sums is None:
+            updates = {part: of.update for part, of in done.items()}
+            sums = await self._on_threads(sum_up, updates, config.n_partitions, sharding.tables)
         if order.goes_on:
-            self._ahead = Ahead(order, self._client.routes.version, partial(self._begin_ahead, job, order, done))
-        await self._client.flush(sharding, order.clock, sums, order.committed, order.goes_on)
-        left = [(task, done[task.partition].left) for task in order.tasks]
-        self._client.keep(order.clock, order.committed, left)
+            begin = partial(self._begin_ahead, job, order, {part: of.own for part, of in done.items()}, leaving)
+            self._ahead = Ahead(order, self._client.routes.version, begin)
+        named = under(sums, {task.partition: task.attempt for task in order.tasks})
+        await self._client.flush(sharding, order.clock, named, order.committed, order.goes_on)
+        left = [
+            (task, await asyncio.wrap_future(leaving[of])) for task in order.tasks if (of := task.partition) in leaving
+        ]
+        self._client.keep(order.clock, order.committed, left, sum(of.kept_bytes for of in done.values()))
         return tuple(_stats(task, done[task.partition]) for task in order.tasks)
 
-    async def _do(self, job: Job, order: Dispatch, tasks: Sequence[TaskKey]) -> dict[int, Done]:
-        """Read what these micro-tasks of `order` want, and do them; by partition."""
+    async def _do(self, job: Job, order: Dispatch, tasks: Sequence[TaskKey]) -> Kernels:
+        """Read what these micro-tasks of `order` want, and begin them."""
         config, _, sharding = job
         data = {task.partition: await self._partition(task.partition) for task in tasks}
         wanted = await self._wanted(job, data, order.clock)
@@ -90,53 +105,93 @@ class BatchRunner:
         needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
         exact = config.staleness == 0
         read = await self._client.read_rows(sharding, needed, order.parent_clock, order.committed, exact, order.clock)
-        return await self._lanes.start(_kernels(job, order.clock, data, wanted, own, kept, read)).results()
+        here = {part: partial(_these, of) for part, of in kept.items()}
+        return self._start(job, order.clock, data, wanted, own, here, read)
 
-    async def _begin_ahead(self, job: Job, order: Dispatch, done: Mapping[int, Done]) -> Begun:
-        """Read what comes after `order`, as soon as it is there, and begin the same partitions' next micro-tasks with it."""
+    async def _begin_ahead(
+        self, job: Job, order: Dispatch, before: Mapping[int, Mapping[str, RowSet]], leaving: Mapping[int, Future[Left]]
+    ) -> Begun:
+        """Read what comes after `order`, as soon as it is there, and begin the same partitions' next micro-tasks with it.
+
+        What those of `order` left of the rows of their own, which were `before`, is waited for by the kernels alone.
+        """
         _, _, sharding = job
         clock = order.clock + 1
         data = {task.partition: await self._partition(task.partition) for task in order.tasks}
         wanted = await self._wanted(job, data, clock)
         own = {part: reading.own_of(sharding.tables, of) for part, of in wanted.items()}
-        kept = {part: unchanged(done[part].left, own[part]) for part in data}
+        kept = {part: unchanged(before[part], own[part]) for part in data}
         needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
-        read, attempt = await self._client.read_ahead(sharding, needed, order.clock)
-        self._client.count_own(kept.values())
-        return attempt, self._lanes.start(_kernels(job, clock, data, wanted, own, kept, read))
+        try:
+            read, attempt = await self._client.read_ahead(sharding, needed, order.clock)
+            here = {part: partial(_of_these, leaving.get(part), names) for part, names in kept.items()}
+            return attempt, self._start(job, clock, data, wanted, own, here, read)
+        finally:
+            self._client.count_ahead()
+
+    def _start(
+        self,
+        job: Job,
+        clock: int,
+        data: Mapping[int, Any],
+        wanted: Mapping[int, Mapping[str, RowSet]],
+        own: Mapping[int, Mapping[str, RowSet]],
+        here: Mapping[int, Callable[[], Mapping[str, Array]]],
+        read: Mapping[str, RowBlock],
+    ) -> Kernels:
+        """Begin micro-tasks; all but `read` is by partition, and `here` gives what need not be read of the rows of its own."""
+        config, app, sharding = job
+
+        def kernel(part: int) -> Done:
+            kept = here[part]()
+            params = reading.given(wanted[part], kept, read, sharding.tables)
+            began_s = perf_counter()
+            work = app.run(data[part], params, clock)
+            took_s = perf_counter() - began_s
+            update = reading.as_delta(wanted[part], params, work.updates)
+            before, change = ({name: of[name] for name in own[part] if name in of} for of in (params, work.updates))
+            leave = partial(reading.left_behind, own[part], before, change)
+            return Done(update, own[part], leave, sum(of.nbytes for of in kept.values()), work, took_s)
+
+        def sums(done: Mapping[int, Done]) -> list[tuple[Block, Delta]]:
+            return sum_up({part: of.update for part, of in done.items()}, config.n_partitions, sharding.tables)
+
+        kernels = self._lanes.start({part: partial(kernel, part) for part in data}, sums)
+        self._foresee(job, data, clock + 1)
+        return kernels
 
     async def _wanted(self, job: Job, data: Mapping[int, Any], clock: int) -> dict[int, dict[str, RowSet]]:
         """Return the rows that the micro-tasks want, by partition."""
-        _, app, sharding = job
-        if not isinstance(app, ReadsRows):
+        if not isinstance(job[1], ReadsRows):
             return {part: {} for part in data}
-        return await asyncio.get_running_loop().run_in_executor(
-            self._lanes.pool,
-            lambda: {part: reading.wants(app, sharding.tables, of, clock) for part, of in data.items()},
-        )
+        if self._foreseen is not None and self._foreseen[:2] == (clock, frozenset(data)):
+            return await self._foreseen[2]
+        return await self._on_threads(_wants, job, data, clock)
+
+    def _foresee(self, job: Job, data: Mapping[int, Any], clock: int) -> None:
+        """Begin to ask for the rows of a clock to come: when the kernels before it are done, others wait for the answer."""
+        config, app, _ = job
+        if (config.clocks is None or clock <= config.clocks) and isinstance(app, ReadsRows):
+            future = asyncio.get_running_loop().run_in_executor(None, _wants, job, data, clock)
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be that nobody asks
+            self._foreseen = clock, frozenset(data), future
+
+    async def _on_threads(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, work, *arguments)
 
 
-def _kernels(
-    job: Job,
-    clock: int,
-    data: Mapping[int, Any],
-    wanted: Mapping[int, Mapping[str, RowSet]],
-    own: Mapping[int, Mapping[str, RowSet]],
-    kept: Mapping[int, Mapping[str, Array]],
-    read: Mapping[str, RowBlock],
-) -> dict[int, Callable[[], Done]]:
-    """Return the micro-tasks by partition, as what is to be called for each; all but `read` is by partition, too."""
+def _wants(job: Job, data: Mapping[int, Any], clock: int) -> dict[int, dict[str, RowSet]]:
     _, app, sharding = job
+    return {part: reading.wants(app, sharding.tables, of, clock) for part, of in data.items()}
 
-    def kernel(part: int) -> Done:
-        params = reading.given(wanted[part], kept[part], read, sharding.tables)
-        began_s = perf_counter()
-        work = app.run(data[part], params, clock)
-        took_s = perf_counter() - began_s
-        update = reading.as_delta(wanted[part], params, work.updates)
-        return Done(update, reading.left_behind(own[part], params, work.updates), work, took_s)
 
-    return {part: partial(kernel, part) for part in data}
+def _these(kept: Mapping[str, Array]) -> Mapping[str, Array]:
+    return kept
+
+
+def _of_these(leaving: Future[Left] | None, names: Collection[str]) -> dict[str, Array]:
+    """Return the rows of the tables of these names as they were left, when that is known."""
+    return {name: leaving.result()[name][1] for name in names} if leaving is not None else {}
 
 
 def _stats(task: TaskKey, done: Done) -> TaskStats:

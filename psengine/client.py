@@ -12,6 +12,7 @@ the same bit for bit wherever partitions were worked on, and can the effects of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,8 @@ _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
 #: In bytes: so much that others need not wait for is worth a message of its own, on a slow link at the least.
 _REST_BYTES = 4096
+#: Seconds that it waits at most for what is read ahead, which would have to share the way with it.
+_REST_WAITS_S = 0.01
 #: how often a server is asked anew for what is not there yet, when it is read ahead
 _PATIENT_TRIES = 30
 
@@ -76,6 +79,10 @@ class ParameterClient:
         #: its generation when the batch under way looked for what is kept
         self._begun = 0
         self._sequence: dict[str, int] = {}
+        #: set when what is read ahead while a push is under way has come, or will not
+        self._came = asyncio.Event()
+        #: what was read ahead and is still to be counted: where, what came, and what was asked
+        self._uncounted: list[tuple[str, Mapping[Any, Any], Mapping[str, Any]]] = []
 
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
         """Route by this map from now on, if it is newer; a shard that has moved on since stays where it is known to be."""
@@ -95,9 +102,7 @@ class ParameterClient:
     def kept(self, task: TaskKey, clock: int, own: Mapping[str, RowSet]) -> dict[str, Array]:
         """Return by table the rows of its own that a micro-task need not read; they are not to be written to."""
         self._begun = self._own_rows.generation
-        found = self._own_rows.find(task, clock, own)
-        self.count_own([found])
-        return found
+        return self._own_rows.find(task, clock, own)
 
     def begin(self, generation: int, batch: int) -> None:
         """Begin a batch that was ordered in `generation`; nothing of it is sent once another generation has begun.
@@ -187,13 +192,16 @@ class ParameterClient:
                     address, "proteus_pull_ahead", most, tries=1, epochs=epochs, clock=clock, **some
                 )
                 if answer["status"] == "ok":
-                    self._count_read(address, answer["shards"], some)
+                    self._uncounted.append((address, answer["shards"], some))
                     return unpacked(answer["shards"]), answer["attempt"]
                 if answer["status"] == "moved":
                     break  # the map that says so is on its way
             raise SupersededError(answer["error"])
 
-        found = await all_or_none(of(*server) for server in self.routes.by_server(range(sharding.n_shards)).items())
+        try:
+            found = await all_or_none(of(*server) for server in self.routes.by_server(range(sharding.n_shards)).items())
+        finally:
+            self._came.set()
         attempts = {attempt for _, attempt in found}
         if len(attempts) > 1:
             raise SupersededError(f"the effects of clock {clock} are of several attempts")
@@ -206,21 +214,28 @@ class ParameterClient:
         """Send the sums of a batch, all for a server together, and return when every server has taken what is its.
 
         The servers learn that they may fold the clocks up to `committed`. Where others `read_ahead`, what they read is
-        announced first, and rows of partitions' own follow, if there is much of them.
+        announced first, and rows of partitions' own follow, if there is much of them, when what this node reads ahead has
+        come, or does not come soon.
 
         Raises
         ------
         SupersededError, Unreachable
             The batch is to be given up; servers that took their message keep it, under its attempts.
         """
+        self._came = asyncio.Event()
         await self._push(range(sharding.n_shards), sharding, clock, sums, committed, read_ahead)
 
-    def count_own(self, kept: Iterable[Mapping[str, Array]]) -> None:
-        """Count rows of their own that were not read because they were here."""
-        self.moved["own"] += sum(values.nbytes for found in kept for values in found.values())
+    def count_ahead(self) -> None:
+        """Count what was read ahead, by and by: to look how narrow its numbers are takes as long as a part of the way."""
+        while self._uncounted:
+            self._count_read(*self._uncounted.pop())
 
-    def keep(self, clock: int, committed: int, left: Iterable[tuple[TaskKey, Left]]) -> None:
-        """Keep what micro-tasks of `clock` left of the rows of their own, after `flush`; drop what is older than `committed`."""
+    def keep(self, clock: int, committed: int, left: Iterable[tuple[TaskKey, Left]], kept_bytes: int = 0) -> None:
+        """Keep what micro-tasks of `clock` left of the rows of their own, after `flush`; drop what is older than `committed`.
+
+        `kept_bytes` they had not to read, because it had been kept.
+        """
+        self.moved["own"] += kept_bytes
         if self._begun == self._own_rows.generation:
             for task, rows in left:
                 self._own_rows.keep(task, clock, rows)
@@ -289,6 +304,8 @@ class ParameterClient:
                 if size(rest) >= _REST_BYTES:
                     answer = await self._send(address, "proteus_announce", updates=first, **same)
                     if answer["status"] == "ok":
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(self._came.wait(), _REST_WAITS_S)
                         answer = await self._send(address, "proteus_push", updates=rest, announced=True, **named)
                 if answer is None or answer["status"] == "unannounced":
                     answer = await self._send(address, "proteus_push", updates=updates, **named)

@@ -1,7 +1,8 @@
 """The threads of a node, and what is given to them: groups of jobs that share them, one group after the other.
 
 A thread takes one job after the other and tells the event loop when none is left, not at each: a loop that is woken for
-every job takes the interpreter from the kernel that runs next.
+every job takes the interpreter from the kernel that runs next. What is to be made of all results (`then`) the last thread
+makes, too, for the same reason.
 """
 
 from __future__ import annotations
@@ -11,17 +12,25 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+R = TypeVar("R")
 
 
-class Group(Generic[K, V]):
+class Group(Generic[K, V, R]):
     """Jobs by name, begun in their order, as many at one time as there are threads."""
 
-    def __init__(self, jobs: Mapping[K, Callable[[], V]], after: Collection[Group[K, V]]) -> None:
-        self._jobs = jobs
+    def __init__(
+        self,
+        jobs: Mapping[K, Callable[[], V]],
+        after: Collection[Group[Any, Any, Any]],
+        then: Callable[[Mapping[K, V]], R],
+    ) -> None:
+        self._jobs, self._then = jobs, then
+        self._of_all: R | None = None
+        self._then_error: BaseException | None = None
         self._waiting = deque(jobs)
         self._after = tuple(after)
         self._wanted: Collection[K] = frozenset(jobs)
@@ -38,7 +47,7 @@ class Group(Generic[K, V]):
         self._wanted = frozenset(names)
 
     async def results(self) -> dict[K, V]:
-        """Return what the jobs that are wanted gave, once no job runs; what the first of them raised is raised.
+        """Return what the jobs that are wanted gave, once no job runs; what the first of them, or `then`, raised is raised.
 
         One that was not begun, because another one raised that is not wanted any more, is left out.
         """
@@ -50,7 +59,13 @@ class Group(Generic[K, V]):
         for name in self._jobs:
             if name in self._errors and name in self._wanted:
                 raise self._errors[name]
+        if self._then_error is not None and len(self._wanted) == len(self._jobs):
+            raise self._then_error
         return {name: of for name, of in self._results.items() if name in self._wanted}
+
+    def of_all(self) -> R | None:
+        """Return what `then` made of the results of all jobs; None where one of them was not wanted, or not done."""
+        return self._of_all if len(self._wanted) == len(self._jobs) else None
 
     def start(self, pool: ThreadPoolExecutor, lanes: int) -> None:
         """Begin, on `lanes` threads of `pool`; needs a running event loop."""
@@ -76,9 +91,19 @@ class Group(Generic[K, V]):
         finally:
             with self._lock:
                 self._open -= 1
-                if not self._open:
-                    self._after = ()
-                    self.quiet.set()
+                last = not self._open
+            if last:
+                self._finish()
+
+    def _finish(self) -> None:
+        try:
+            if len(self._results) == len(self._jobs) == len(self._wanted):
+                self._of_all = self._then({name: self._results[name] for name in self._jobs})
+        except BaseException as error:  # noqa: BLE001 - raised again by `results`
+            self._then_error = error
+        finally:
+            self._after = ()
+            self.quiet.set()
 
 
 class Lanes:
@@ -90,14 +115,14 @@ class Lanes:
     def __init__(self, threads: int, name: str) -> None:
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._last: Group[Hashable, object] | None = None
+        self._last: Group[Any, Any, Any] | None = None
 
-    def start(self, jobs: Mapping[K, Callable[[], V]]) -> Group[K, V]:
-        """Begin a group of jobs."""
+    def start(self, jobs: Mapping[K, Callable[[], V]], then: Callable[[Mapping[K, V]], R]) -> Group[K, V, R]:
+        """Begin a group of jobs; `then` is called with the results of all of them, on a thread, when all are done."""
         last = self._last
-        group: Group[K, V] = Group(jobs, () if last is None or last.quiet.is_set() else (last,))  # type: ignore[arg-type]
+        group = Group(jobs, () if last is None or last.quiet.is_set() else (last,), then)
         group.start(self.pool, max(1, min(self.threads, len(jobs))))
-        self._last = group  # type: ignore[assignment]
+        self._last = group
         return group
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Whole numbers on the way: an array travels in the narrowest type that holds all of its numbers. Pure.
 
 Counts of topics, what is added to them, the topic of each token, the numbers of rows: four or eight bytes each in
-memory, where one or two say the same. To look for the least and the greatest number, to narrow and to widen takes a tenth
-of what the bytes that are spared take through the fastest of networks, the one within a machine.
+memory, where one or two say the same. Within one machine, to look for the least and the greatest number, to narrow and
+to widen takes about as long as the bytes that are spared would; through any other network it takes less.
 
 Source: none; Litz (2017), 5 sends what has changed only, in its own type.
 """

@@ -23,9 +23,9 @@ from psengine.rows import Array, same
 Left = Mapping[str, tuple[RowSet, Array]]
 
 
-def unchanged(left: Left, wanted: Mapping[str, RowSet]) -> dict[str, Array]:
-    """Return by table what a partition's next micro-task need not read: these very rows, as its last one has `left` them."""
-    return {name: left[name][1] for name, rows in wanted.items() if name in left and same(left[name][0], rows)}
+def unchanged(before: Mapping[str, RowSet], wanted: Mapping[str, RowSet]) -> frozenset[str]:
+    """Return the tables of which a partition's next micro-task wants the very rows that its last one had."""
+    return frozenset(name for name, rows in wanted.items() if name in before and same(before[name], rows))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ what it returns is put as an update of those rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,14 @@ def own_of(tables: Sequence[TableSpec], wanted: Mapping[str, RowSet]) -> dict[st
 
 
 def union_of(
-    tables: Sequence[TableSpec], wanted: Sequence[Mapping[str, RowSet]], here: Sequence[Mapping[str, Array]]
+    tables: Sequence[TableSpec], wanted: Sequence[Mapping[str, RowSet]], here: Sequence[Collection[str]]
 ) -> dict[str, RowSet | None]:
     """Return what is to be read for a batch, by table: rows, or None for all; a table that nobody needs is left out.
 
     Parameters
     ----------
-    wanted, here : sequences of mappings
-        For each micro-task: the rows it wants, and what is on the node already.
+    wanted, here : sequences of mappings, and of sets of names
+        For each micro-task: the rows it wants, and the tables of which they are on the node already.
     """
     out: dict[str, RowSet | None] = {}
     for table in tables:
@@ -77,13 +77,16 @@ def as_delta(wanted: Mapping[str, RowSet], params: Mapping[str, Array], updates:
     Raises
     ------
     ValueError
-        When an update is of no table, or has not the shape of the rows that the micro-task got.
+        When an update is of no table, or has not the shape of the rows that the micro-task got, or a type that does not
+        go into theirs.
     """
     for name, update in updates.items():
         if name not in params:
             raise ValueError(f"an update of table {name!r} came: the tables are {', '.join(params)}")
         if np.shape(update) != params[name].shape:
             raise ValueError(f"the update of table {name!r} is {np.shape(update)}: want {params[name].shape}")
+        if not np.can_cast(update.dtype, params[name].dtype, "same_kind"):
+            raise ValueError(f"the update of table {name!r} is of {update.dtype}: the table is of {params[name].dtype}")
     return {name: RowDelta(wanted[name], of) if name in wanted else of for name, of in updates.items()}
 
 

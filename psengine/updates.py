@@ -16,15 +16,15 @@ BlockSum = tuple[int, tuple[int, ...], Delta]
 Updates = Mapping[int, Sequence[Delta]]
 
 
-def sum_up(log: Mapping[tuple[int, int], Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[BlockSum]:
-    """Return the updates of a batch, by (partition, attempt), added up as far as they may be, in the smaller form."""
+def sum_up(updates: Mapping[int, Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[tuple[Block, Delta]]:
+    """Return the updates of a batch, by partition, added up in blocks as far as they may be, in the smaller form."""
     sizes = {table.name: table.n_rows for table in tables}
-    attempts = dict(log.keys())
-    updates = {partition: update for (partition, _), update in log.items()}
-    return [
-        (low, tuple(attempts[partition] for partition in range(low, high)), _sum((low, high), updates, sizes))
-        for low, high in blocks(attempts, n_partitions)
-    ]
+    return [(block, _sum(block, updates, sizes)) for block in blocks(updates.keys(), n_partitions)]
+
+
+def under(sums: Sequence[tuple[Block, Delta]], attempts: Mapping[int, int]) -> list[BlockSum]:
+    """Return the sums of blocks as they are pushed, with the attempt of each partition."""
+    return [(low, tuple(attempts[part] for part in range(low, high)), total) for (low, high), total in sums]
 
 
 def _sum(block: Block, updates: Mapping[int, Delta], sizes: Mapping[str, int]) -> Delta:

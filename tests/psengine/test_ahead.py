@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,16 @@ import pytest
 
 import psengine.servers
 from psengine.apps.base import Work
+from psengine.client import ParameterClient
 from psengine.events import BatchDone, BatchFailed
 from psengine.instructions import UpdateShardMap
-from psengine.lanes import Lanes
 from psengine.microtasks import MicroTaskBook
+from psengine.nodes import NodeRecord
 from psengine.plan import Placement
 from psengine.servers import ShardServer
 from psengine.store import ShardStore
 from tests.psengine.test_agent import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
-from tests.psengine.test_row_training import CLOCKS, NODES, PARTITIONS, Cluster, address, check
+from tests.psengine.test_row_training import CLOCKS, NODES, PARTITIONS, Cluster, Wanderers, Watched, address, check
 from tests.psengine.test_row_training import story as training
 from tests.psengine.test_store import Zeros
 from tests.support.patience import PATIENCE
@@ -259,80 +260,6 @@ def test_the_book_knows_under_which_attempt_all_have_completed_a_clock() -> None
     assert book.completed_by == 3
 
 
-# -- the threads --------------------------------------------------------------------------------------------------
-
-
-def on_lanes(body: Callable[[Lanes], Coroutine[Any, Any, None]], threads: int = 2) -> None:
-    async def run() -> None:
-        lanes = Lanes(threads, "test")
-        try:
-            async with asyncio.timeout(10 * PATIENCE):
-                await body(lanes)
-        finally:
-            lanes.close()
-
-    asyncio.run(run())
-
-
-def test_a_group_begins_when_nothing_of_the_one_before_runs_any_more() -> None:
-    gate, began, seen = threading.Event(), threading.Event(), []
-
-    def first(name: str) -> None:
-        began.set()
-        assert gate.wait(10 * PATIENCE)
-        seen.append(name)
-
-    async def body(lanes: Lanes) -> None:
-        try:
-            given_up = lanes.start({name: lambda name=name: first(name) for name in ("a", "b", "c")})
-            await asyncio.to_thread(began.wait, 10 * PATIENCE)
-            given_up.want(())
-            waits = asyncio.create_task(given_up.results())
-            await asyncio.sleep(0)
-            waits.cancel()
-            later = lanes.start({"z": lambda: seen.append("z")})
-        finally:
-            gate.set()
-        assert await later.results() == {"z": None}
-        assert seen[-1] == "z"
-        assert "c" not in seen
-
-    on_lanes(body)
-
-
-def test_a_job_of_a_later_group_waits_although_a_thread_is_free() -> None:
-    second_ran, first_ended = threading.Event(), threading.Event()
-
-    def first() -> None:
-        second_ran.wait(0.2)  # which it does not, while we run
-        first_ended.set()
-
-    def second() -> bool:
-        second_ran.set()
-        return first_ended.is_set()
-
-    async def body(lanes: Lanes) -> None:
-        lanes.start({"a": first})
-        assert await lanes.start({"b": second}).results() == {"b": True}
-
-    on_lanes(body)
-
-
-def test_what_a_job_raises_is_raised_if_the_job_is_wanted() -> None:
-    async def body(lanes: Lanes) -> None:
-        def wrong() -> int:
-            raise ZeroDivisionError("by the user")
-
-        group = lanes.start({"good": lambda: 1, "wrong": wrong, "late": lambda: 2})
-        group.want(("good", "late"))
-        assert await group.results() in ({"good": 1}, {"good": 1, "late": 2})
-        with pytest.raises(ZeroDivisionError):
-            await lanes.start({"wrong": wrong}).results()
-        assert await lanes.start({n: lambda n=n: n * n for n in range(9)}).results() == {n: n * n for n in range(9)}
-
-    on_lanes(body, threads=1)
-
-
 # -- the agent ----------------------------------------------------------------------------------------------------
 
 
@@ -390,6 +317,76 @@ def test_a_new_map_in_between_is_read_by() -> None:
         assert pulls(cluster.wires) == len(NODES) * (len(NODES) - 1)
         assert {a.client.routes.version for a in cluster.agents.values()} == {cluster.version}
         assert address("a") in cluster.wires.agents
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_the_rest_of_an_update_does_not_share_the_way_with_what_is_read_ahead(
+    announced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psengine.client._REST_WAITS_S", 5 * PATIENCE)
+    seen: list[tuple[str, str, int]] = []
+    read, call = ParameterClient.read_ahead, Watched.call
+
+    async def noted_read(self: ParameterClient, sharding: Any, wanted: Any, clock: int) -> Any:
+        found = await read(self, sharding, wanted, clock)
+        seen.append(("came", self._sender, clock))
+        return found
+
+    async def noted_call(self: Watched, to: str, op: str, deadline_s: float, **message: Any) -> Any:
+        if op == "proteus_push" and message.get("announced"):
+            seen.append(("rest", message["sender"], message["clock"]))
+        return await call(self, to, op, deadline_s, **message)
+
+    monkeypatch.setattr(ParameterClient, "read_ahead", noted_read)
+    monkeypatch.setattr(Watched, "call", noted_call)
+
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        rests = [(sender, clock) for what, sender, clock in seen if what == "rest"]
+        assert len(rests) >= len(NODES) * (CLOCKS - 1)
+        for sender, clock in rests:
+            assert seen.index(("came", sender, clock)) < seen.index(("rest", sender, clock))
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_the_rest_of_an_update_waits_for_nobody_who_is_slow(announced: None) -> None:
+    async def body(cluster: Cluster) -> None:
+        ready = {node: NodeRecord(node, address(node), "reliable", 1) for node in NODES}
+        (first, *others) = cluster.dispatcher.orders(cluster.placement, ready, CLOCKS, cluster.version, 1)
+        cluster.agents[first.node].instruct(first)
+        await cluster.done()  # although nothing is to be had ahead
+        for order in others:
+            cluster.agents[order.node].instruct(order)
+            await cluster.done()
+        await go_on(cluster, CLOCKS)
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_the_rows_of_the_next_clock_are_asked_for_while_the_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[tuple[int, int], threading.Event] = defaultdict(threading.Event)
+    rows, run = Wanderers.rows, Wanderers.run
+
+    def noted(self: Wanderers, data: int, clock: int) -> Any:
+        assert clock <= CLOCKS, "there is no such clock"
+        asked[data, clock].set()
+        return rows(self, data, clock)
+
+    def waits(self: Wanderers, data: int, params: Any, clock: int) -> Work:
+        assert clock == CLOCKS or asked[data, clock + 1].wait(5 * PATIENCE)
+        return run(self, data, params, clock)
+
+    monkeypatch.setattr(Wanderers, "rows", noted)
+    monkeypatch.setattr(Wanderers, "run", waits)
+
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        monkeypatch.undo()
         check(cluster)
 
     training(Cluster(), body)

@@ -81,6 +81,8 @@ class Wanderers:
                 updates["places"] = (rng.standard_normal(places.shape) + 0.01 * near).astype(np.float32)
         if self.wrong == "shape":
             updates["places"] = np.zeros((1, 2), np.float32)
+        if self.wrong == "type":
+            updates["marks"] = np.zeros_like(params["marks"], np.float32)
         return Work(updates, 0.0, 1)
 
     def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
@@ -442,6 +444,7 @@ def test_who_does_a_micro_task_again_does_not_see_what_a_lost_node_left(stalenes
     [
         ("rows", "slice(0, 31, None) is no run of the 30 rows of table 'words'"),
         ("shape", "the update of table 'places' is (1, 2): want (7, 2)"),
+        ("type", "the update of table 'marks' is of float32: the table is of int16"),
     ],
 )
 def test_rows_that_are_wrong_fail_the_job_by_name(wrong: str, says: str) -> None:
