@@ -1,7 +1,7 @@
 """A batch that a node begins ahead of its order: the way from one bulk-synchronous clock to the next.
 
-Between two clocks lie a push, a report, a dispatch and a read, one after the other. So whoever has sent its updates asks the
-servers for the next clock at once, waits there for the effects of all partitions, and begins its own next micro-tasks
+Between two clocks lie a push, a report, a dispatch and a read, one after the other. So whoever sends its updates asks the
+servers for the next clock in the same moment, waits there for the effects of all partitions, and begins its own next micro-tasks
 with what it gets, while the controller takes the reports and sends its orders: on the critical path are a push and a read.
 
 Nothing else is new: no effect leaves the node before the order has come. The order names the attempt under which the
@@ -32,6 +32,7 @@ class Done:
     own : the rows of its own, by table.
     leave : returns them as it leaves them; that is worked out when the update is on its way.
     kept_bytes : what it had not to read of them, because the node had kept it.
+    work : what the application returned.
     kernel_s : how long its kernel took.
     """
 
@@ -43,8 +44,10 @@ class Done:
     kernel_s: float
 
 
+#: Of blocks of partitions.
+Sums = list[tuple[Block, Delta]]
 #: The micro-tasks of a batch, by partition, and the sums of their updates.
-Kernels = Group[int, Done, list[tuple[Block, Delta]]]
+Kernels = Group[int, Done, Sums]
 #: The attempt of which the effects are that were read, and the micro-tasks under way.
 Begun = tuple[int, Kernels]
 

@@ -47,6 +47,8 @@ class Backups:
         self._number = 0
         self._whole = 0
         self._at: dict[int, Keeper] = {}
+        #: shards of which the last whole round has made copies, whether they are left or not
+        self._n_kept = 0
         self._round: _Round | None = None
         self._rests_until_s = 0.0
         #: how long the last whole round took, in seconds
@@ -106,6 +108,7 @@ class Backups:
         if there.awaited:
             return False
         self.clock, self._whole, self._at = there.clock, there.number, there.keepers
+        self._n_kept = len(there.keepers)
         self.took_s = now_s - there.since_s
         self._rests_until_s = now_s + self.took_s
         self._round = None
@@ -140,8 +143,13 @@ class Backups:
             return None
         return Kept(self._whole, self.clock, tuple((shard, keeper.address) for shard, keeper in self._at.items()))
 
-    def places(self) -> tuple[ShardOwner, ...]:
-        """Return who has each shard's copy of the last whole round, the round in place of the epoch."""
+    def places(self) -> tuple[ShardOwner, ...] | None:
+        """Return who has each shard's copy of the last whole round, the round in place of the epoch.
+
+        None where there is no such round, or a keeper of it is gone.
+        """
+        if self.clock is None or len(self._at) < self._n_kept:
+            return None
         return tuple(
             ShardOwner(shard, keeper.node, keeper.address, self._whole) for shard, keeper in sorted(self._at.items())
         )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
 from psengine import reading
-from psengine.ahead import Ahead, Begun, Done, Kernels
+from psengine.ahead import Ahead, Begun, Done, Kernels, Sums
 from psengine.apps.base import App, ReadsRows, RowSet
 from psengine.client import ParameterClient
 from psengine.instructions import Dispatch
@@ -22,8 +22,7 @@ from psengine.model import JobConfig, TaskKey, TaskStats
 from psengine.own import Left, unchanged
 from psengine.rows import Array, RowBlock
 from psengine.sharding import Sharding
-from psengine.sums import Block, Delta
-from psengine.updates import sum_up, under
+from psengine.updates import announced, sum_up, under
 
 #: what a node knows of the job
 Job = tuple[JobConfig, App, Sharding]
@@ -44,6 +43,7 @@ class BatchRunner:
     def __init__(self, client: ParameterClient, threads: int, partition: Callable[[int], Awaitable[Any]]) -> None:
         self._client, self._partition = client, partition
         self._lanes = Lanes(threads, "kernel")
+        self._foresight = ThreadPoolExecutor(1, thread_name_prefix="rows")
         #: the rows that the micro-tasks of a clock will want, by partition, as soon as that is known
         self._foreseen: tuple[int, frozenset[int], asyncio.Future[dict[int, dict[str, RowSet]]]] | None = None
         #: the batch that was begun ahead of its order
@@ -53,6 +53,7 @@ class BatchRunner:
         """Begin nothing more; a kernel that runs is let run out."""
         self.drop_ahead()
         self._lanes.close()
+        self._foresight.shutdown(wait=False, cancel_futures=True)
 
     def drop_ahead(self) -> None:
         """Do without what was begun ahead."""
@@ -69,31 +70,39 @@ class BatchRunner:
         Exception
             What the application raised.
         """
+        _, _, sharding = job
+        done, sums = await self._kernels_of(job, order)
+        leaving = {part: self._lanes.pool.submit(of.leave) for part, of in done.items() if of.own}
+        came = None
+        if order.goes_on:
+            came = asyncio.Event()
+            own = {part: of.own for part, of in done.items()}
+            begin = partial(self._begin_ahead, job, order, own, leaving, came)
+            self._ahead = Ahead(order, self._client.routes.version, begin)
+        named = under(sums, {task.partition: task.attempt for task in order.tasks})
+        await self._client.flush(sharding, order.clock, named, order.committed, came)
+        left = {part: of.result() if of.done() else await asyncio.wrap_future(of) for part, of in leaving.items()}
+        tasks = [(task, left[task.partition]) for task in order.tasks if task.partition in left]
+        self._client.keep(order.clock, order.committed, tasks, sum(of.kept_bytes for of in done.values()))
+        return tuple(_stats(task, done[task.partition]) for task in order.tasks)
+
+    async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, Done], Sums]:
+        """Return what the micro-tasks of `order` come to, begun ahead as far as that fits, and the sums of their updates."""
         config, _, sharding = job
         ahead, self._ahead = self._ahead, None
-        kernels = None if ahead is None else await ahead.kernels_for(order, self._client.routes.version)
-        done = {} if kernels is None else await kernels.results()
+        begun = None if ahead is None else await ahead.kernels_for(order, self._client.routes.version)
+        done = {} if begun is None else await begun.results()
+        sums = None if begun is None else begun.made()
         rest = [task for task in order.tasks if task.partition not in done]
-        sums = None if kernels is None else kernels.of_all()
         if rest:
-            kernels = await self._do(job, order, rest)
-            done |= await kernels.results()
-            sums = kernels.of_all() if len(rest) == len(order.tasks) else None
+            others = await self._do(job, order, rest)
+            done |= await others.results()
+            sums = others.made() if len(rest) == len(order.tasks) else None
         done = {task.partition: done[task.partition] for task in order.tasks}
-        leaving = {part: self._lanes.pool.submit(of.leave) for part, of in done.items() if of.own}
         if sums is None:
             updates = {part: of.update for part, of in done.items()}
             sums = await self._on_threads(sum_up, updates, config.n_partitions, sharding.tables)
-        if order.goes_on:
-            begin = partial(self._begin_ahead, job, order, {part: of.own for part, of in done.items()}, leaving)
-            self._ahead = Ahead(order, self._client.routes.version, begin)
-        named = under(sums, {task.partition: task.attempt for task in order.tasks})
-        await self._client.flush(sharding, order.clock, named, order.committed, order.goes_on)
-        left = [
-            (task, await asyncio.wrap_future(leaving[of])) for task in order.tasks if (of := task.partition) in leaving
-        ]
-        self._client.keep(order.clock, order.committed, left, sum(of.kept_bytes for of in done.values()))
-        return tuple(_stats(task, done[task.partition]) for task in order.tasks)
+        return done, sums
 
     async def _do(self, job: Job, order: Dispatch, tasks: Sequence[TaskKey]) -> Kernels:
         """Read what these micro-tasks of `order` want, and begin them."""
@@ -105,16 +114,35 @@ class BatchRunner:
         needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
         exact = config.staleness == 0
         read = await self._client.read_rows(sharding, needed, order.parent_clock, order.committed, exact, order.clock)
-        here = {part: partial(_these, of) for part, of in kept.items()}
+        here = {part: partial(_as_kept, of) for part, of in kept.items()}
         return self._start(job, order.clock, data, wanted, own, here, read)
 
     async def _begin_ahead(
-        self, job: Job, order: Dispatch, before: Mapping[int, Mapping[str, RowSet]], leaving: Mapping[int, Future[Left]]
+        self,
+        job: Job,
+        order: Dispatch,
+        before: Mapping[int, Mapping[str, RowSet]],
+        leaving: Mapping[int, Future[Left]],
+        came: asyncio.Event,
     ) -> Begun:
         """Read what comes after `order`, as soon as it is there, and begin the same partitions' next micro-tasks with it.
 
-        What those of `order` left of the rows of their own, which were `before`, is waited for by the kernels alone.
+        What those of `order` left of the rows of their own, which were `before`, is waited for by the kernels alone. `came`
+        is set when what is read has come, or will not, and at once where it does not come before all is pushed.
         """
+        try:
+            return await self._read_and_begin(job, order, before, leaving, came)
+        finally:
+            came.set()
+
+    async def _read_and_begin(
+        self,
+        job: Job,
+        order: Dispatch,
+        before: Mapping[int, Mapping[str, RowSet]],
+        leaving: Mapping[int, Future[Left]],
+        came: asyncio.Event,
+    ) -> Begun:
         _, _, sharding = job
         clock = order.clock + 1
         data = {task.partition: await self._partition(task.partition) for task in order.tasks}
@@ -122,12 +150,11 @@ class BatchRunner:
         own = {part: reading.own_of(sharding.tables, of) for part, of in wanted.items()}
         kept = {part: unchanged(before[part], own[part]) for part in data}
         needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
-        try:
-            read, attempt = await self._client.read_ahead(sharding, needed, order.clock)
-            here = {part: partial(_of_these, leaving.get(part), names) for part, names in kept.items()}
-            return attempt, self._start(job, clock, data, wanted, own, here, read)
-        finally:
-            self._client.count_ahead()
+        if not announced(sharding, needed):
+            came.set()
+        read, attempt = await self._client.read_ahead(sharding, needed, order.clock)
+        here = {part: partial(_as_left, leaving.get(part), names) for part, names in kept.items()}
+        return attempt, self._start(job, clock, data, wanted, own, here, read)
 
     def _start(
         self,
@@ -153,7 +180,7 @@ class BatchRunner:
             leave = partial(reading.left_behind, own[part], before, change)
             return Done(update, own[part], leave, sum(of.nbytes for of in kept.values()), work, took_s)
 
-        def sums(done: Mapping[int, Done]) -> list[tuple[Block, Delta]]:
+        def sums(done: Mapping[int, Done]) -> Sums:
             return sum_up({part: of.update for part, of in done.items()}, config.n_partitions, sharding.tables)
 
         kernels = self._lanes.start({part: partial(kernel, part) for part in data}, sums)
@@ -165,14 +192,14 @@ class BatchRunner:
         if not isinstance(job[1], ReadsRows):
             return {part: {} for part in data}
         if self._foreseen is not None and self._foreseen[:2] == (clock, frozenset(data)):
-            return await self._foreseen[2]
+            return await asyncio.shield(self._foreseen[2])  # who gives up waits for it no more, and others may
         return await self._on_threads(_wants, job, data, clock)
 
     def _foresee(self, job: Job, data: Mapping[int, Any], clock: int) -> None:
         """Begin to ask for the rows of a clock to come: when the kernels before it are done, others wait for the answer."""
         config, app, _ = job
         if (config.clocks is None or clock <= config.clocks) and isinstance(app, ReadsRows):
-            future = asyncio.get_running_loop().run_in_executor(None, _wants, job, data, clock)
+            future = asyncio.get_running_loop().run_in_executor(self._foresight, _wants, job, data, clock)
             future.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may be that nobody asks
             self._foreseen = clock, frozenset(data), future
 
@@ -185,11 +212,11 @@ def _wants(job: Job, data: Mapping[int, Any], clock: int) -> dict[int, dict[str,
     return {part: reading.wants(app, sharding.tables, of, clock) for part, of in data.items()}
 
 
-def _these(kept: Mapping[str, Array]) -> Mapping[str, Array]:
+def _as_kept(kept: Mapping[str, Array]) -> Mapping[str, Array]:
     return kept
 
 
-def _of_these(leaving: Future[Left] | None, names: Collection[str]) -> dict[str, Array]:
+def _as_left(leaving: Future[Left] | None, names: Collection[str]) -> dict[str, Array]:
     """Return the rows of the tables of these names as they were left, when that is known."""
     return {name: leaving.result()[name][1] for name in names} if leaving is not None else {}
 

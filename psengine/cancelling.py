@@ -18,11 +18,12 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     Once is not enough: up to Python 3.11 a cancellation that comes in the same turn of the loop as the answer to a call is lost
     in `asyncio.wait_for`, and the task goes on, maybe to wait for what never comes.
     """
-    left = {task for task in tasks if not task.done()}
+    left = [task for task in tasks if not task.done()]
     while left:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=_AGAIN_S)
+        await asyncio.wait(left, timeout=_AGAIN_S)
+        left = [task for task in left if not task.done()]
 
 
 async def all_or_none(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from psengine.servers import ShardServer
 from psengine.sharding import Arrays, Sharding
 from psengine.traffic import sent_bytes
 from psengine.transport import Transport, Unreachable, deadline_s
-from psengine.updates import BlockSum, Updates, cut_update, divided, own_tables, size, size_on_the_way
+from psengine.updates import BlockSum, Updates, announced, cut_update, divided, own_tables, size, size_on_the_way
 
 #: rows that are to be read, by table; None for all of a table
 Wanted = Mapping[str, RowSet | None]
@@ -42,7 +43,7 @@ _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
 #: In bytes: so much that others need not wait for is worth a message of its own, on a slow link at the least.
 _REST_BYTES = 4096
-#: Seconds that it waits at most for what is read ahead, which would have to share the way with it.
+#: Seconds that it waits at most for what the node reads ahead, which would have to share the way with it.
 _REST_WAITS_S = 0.01
 #: how often a server is asked anew for what is not there yet, when it is read ahead
 _PATIENT_TRIES = 30
@@ -62,9 +63,6 @@ class ParameterClient:
     ----------
     routes : Routes
         Who serves what, as far as is known here.
-    moved : dict
-        Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` did not have to
-        be read because they were kept.
     """
 
     def __init__(self, sender: str, address: str, transport: Transport, own: ShardServer) -> None:
@@ -72,17 +70,27 @@ class ParameterClient:
         self.routes = Routes()
         #: number of the batch under way
         self._batch = 0
-        self.moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
         #: parent clock, and what was read under it
         self._cache: tuple[int, dict[str, RowBlock]] | None = None
         self._own_rows = OwnRows()
-        #: its generation when the batch under way looked for what is kept
+        #: its generation when the batch under way was begun
         self._begun = 0
         self._sequence: dict[str, int] = {}
-        #: set when what is read ahead while a push is under way has come, or will not
-        self._came = asyncio.Event()
-        #: what was read ahead and is still to be counted: where, what came, and what was asked
-        self._uncounted: list[tuple[str, Mapping[Any, Any], Mapping[str, Any]]] = []
+        self._moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
+        #: of what has moved, what is still to be counted: the kind, and what counts it
+        self._uncounted: list[tuple[str, Callable[[], int]]] = []
+
+    @property
+    def moved(self) -> dict[str, int]:
+        """Bytes of parameters by kind, since the beginning.
+
+        `read` and `push` went over the network, `own` did not have to be read because they were kept. They are counted when
+        somebody asks: to look how narrow numbers are takes as long as a part of the way.
+        """
+        while self._uncounted:
+            kind, count_bytes = self._uncounted.pop()
+            self._moved[kind] += count_bytes()
+        return self._moved
 
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
         """Route by this map from now on, if it is newer; a shard that has moved on since stays where it is known to be."""
@@ -101,7 +109,6 @@ class ParameterClient:
 
     def kept(self, task: TaskKey, clock: int, own: Mapping[str, RowSet]) -> dict[str, Array]:
         """Return by table the rows of its own that a micro-task need not read; they are not to be written to."""
-        self._begun = self._own_rows.generation
         return self._own_rows.find(task, clock, own)
 
     def begin(self, generation: int, batch: int) -> None:
@@ -112,7 +119,7 @@ class ParameterClient:
         SupersededError
             When it has already.
         """
-        self._batch = batch
+        self._batch, self._begun = batch, self._own_rows.generation
         self.routes.begin(generation)
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
@@ -180,10 +187,9 @@ class ParameterClient:
             Nothing is to be had ahead; when the controller orders `clock` + 1, `read_rows` is the way.
         """
         whole = _all_of(sharding, wanted)
-        announced = not own_tables(sharding) & {name for name, rows in wanted.items() if rows is None or count(rows)}
 
         async def of(address: str, epochs: dict[int, int]) -> tuple[dict[int, Arrays], int]:
-            some: dict[str, Any] = {"announced": announced}
+            some: dict[str, Any] = {"announced": announced(sharding, wanted)}
             if not whole:
                 some["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
             for _ in range(_PATIENT_TRIES):
@@ -192,16 +198,13 @@ class ParameterClient:
                     address, "proteus_pull_ahead", most, tries=1, epochs=epochs, clock=clock, **some
                 )
                 if answer["status"] == "ok":
-                    self._uncounted.append((address, answer["shards"], some))
+                    self._count_read(address, answer["shards"], some)
                     return unpacked(answer["shards"]), answer["attempt"]
                 if answer["status"] == "moved":
                     break  # the map that says so is on its way
             raise SupersededError(answer["error"])
 
-        try:
-            found = await all_or_none(of(*server) for server in self.routes.by_server(range(sharding.n_shards)).items())
-        finally:
-            self._came.set()
+        found = await all_or_none(of(*server) for server in self.routes.by_server(range(sharding.n_shards)).items())
         attempts = {attempt for _, attempt in found}
         if len(attempts) > 1:
             raise SupersededError(f"the effects of clock {clock} are of several attempts")
@@ -209,33 +212,36 @@ class ParameterClient:
         return _blocks(sharding, wanted, shards), attempts.pop()
 
     async def flush(
-        self, sharding: Sharding, clock: int, sums: Sequence[BlockSum], committed: int = 0, read_ahead: bool = False
+        self,
+        sharding: Sharding,
+        clock: int,
+        sums: Sequence[BlockSum],
+        committed: int = 0,
+        came: asyncio.Event | None = None,
     ) -> None:
         """Send the sums of a batch, all for a server together, and return when every server has taken what is its.
 
-        The servers learn that they may fold the clocks up to `committed`. Where others `read_ahead`, what they read is
-        announced first, and rows of partitions' own follow, if there is much of them, when what this node reads ahead has
-        come, or does not come soon.
+        The servers learn that they may fold the clocks up to `committed`. Where others read ahead, what they read is
+        announced first, and rows of partitions' own follow, if there is much of them.
+
+        Parameters
+        ----------
+        came : asyncio.Event, optional
+            Given where others read ahead, and set when what this node reads has come; the rest waits for it, not long.
 
         Raises
         ------
         SupersededError, Unreachable
             The batch is to be given up; servers that took their message keep it, under its attempts.
         """
-        self._came = asyncio.Event()
-        await self._push(range(sharding.n_shards), sharding, clock, sums, committed, read_ahead)
+        await self._push(range(sharding.n_shards), sharding, clock, sums, committed, came)
 
-    def count_ahead(self) -> None:
-        """Count what was read ahead, by and by: to look how narrow its numbers are takes as long as a part of the way."""
-        while self._uncounted:
-            self._count_read(*self._uncounted.pop())
-
-    def keep(self, clock: int, committed: int, left: Iterable[tuple[TaskKey, Left]], kept_bytes: int = 0) -> None:
+    def keep(self, clock: int, committed: int, left: Iterable[tuple[TaskKey, Left]], kept_bytes: int) -> None:
         """Keep what micro-tasks of `clock` left of the rows of their own, after `flush`; drop what is older than `committed`.
 
         `kept_bytes` they had not to read, because it had been kept.
         """
-        self.moved["own"] += kept_bytes
+        self._moved["own"] += kept_bytes
         if self._begun == self._own_rows.generation:
             for task, rows in left:
                 self._own_rows.keep(task, clock, rows)
@@ -274,11 +280,8 @@ class ParameterClient:
         return {shard: rows for some in found for shard, rows in some.items()}
 
     def _count_read(self, address: str, shards: Mapping[Any, Any], asked: Mapping[str, Any]) -> None:
-        """Count what was read of `shards`, as they were sent (see `adjacent.packed`)."""
         if address != self._address:
-            self.moved["read"] += sent_bytes([shards["tables"]] if "tables" in shards else shards.values())
-            named = (rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values())
-            self.moved["read"] += sum(bytes_on_the_way(rows) for rows in named)
+            self._uncounted.append(("read", partial(_bytes_read, shards, asked)))
 
     async def _push(
         self,
@@ -287,10 +290,10 @@ class ParameterClient:
         clock: int,
         sums: Sequence[BlockSum],
         committed: int,
-        read_ahead: bool = False,
+        came: asyncio.Event | None = None,
     ) -> None:
         """Bring the updates of `shards` to wherever they are served."""
-        own = own_tables(sharding) if read_ahead else frozenset()
+        own = own_tables(sharding) if came is not None else frozenset()
 
         async def to(address: str, epochs: dict[int, int]) -> None:
             self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
@@ -301,11 +304,11 @@ class ParameterClient:
             answer = None
             first, rest = divided(updates, own)
             try:
-                if size(rest) >= _REST_BYTES:
+                if came is not None and size(rest) >= _REST_BYTES:
                     answer = await self._send(address, "proteus_announce", updates=first, **same)
                     if answer["status"] == "ok":
                         with contextlib.suppress(TimeoutError):
-                            await asyncio.wait_for(self._came.wait(), _REST_WAITS_S)
+                            await asyncio.wait_for(came.wait(), _REST_WAITS_S)
                         answer = await self._send(address, "proteus_push", updates=rest, announced=True, **named)
                 if answer is None or answer["status"] == "unannounced":
                     answer = await self._send(address, "proteus_push", updates=updates, **named)
@@ -323,7 +326,7 @@ class ParameterClient:
             return await self._ask(address, op, size(updates), updates=updates, **message)
         finally:
             if address != self._address:
-                self.moved["push"] += size_on_the_way(updates)  # which is looked at when nobody waits for it
+                self._uncounted.append(("push", partial(size_on_the_way, updates)))
 
     async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
         """Return a server's answer; `n_bytes` of parameters may travel, at the most."""
@@ -352,6 +355,12 @@ class ParameterClient:
         if answer["status"] not in ("ok", "moved", "not-yet", "unannounced"):
             raise SupersededError(answer["error"])
         return answer
+
+
+def _bytes_read(shards: Mapping[Any, Any], asked: Mapping[str, Any]) -> int:
+    """Return what was read of `shards`, as they were sent (see `adjacent.packed`), and what naming the rows took."""
+    named = (rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values())
+    return sent_bytes([shards["tables"]] if "tables" in shards else shards.values()) + sum(map(bytes_on_the_way, named))
 
 
 def _all_of(sharding: Sharding, wanted: Wanted) -> bool:

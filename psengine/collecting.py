@@ -6,7 +6,7 @@ Whoever asks is on the controller's machine, which serves nothing: all of it com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from psengine.evaluator import by_server
 from psengine.instructions import ShardOwner
@@ -27,7 +27,7 @@ async def from_servers(
     Raises
     ------
     RuntimeError, Unreachable
-        A server cannot, or does not say.
+        A server cannot, or does not say, or `owners` are not those of all shards.
     """
     answers = await asyncio.gather(
         *(
@@ -44,6 +44,7 @@ async def from_servers(
             raise RuntimeError(answer["error"])
         shards |= {int(shard): arrays for shard, arrays in answer["shards"].items()}
         folded += answer["folded"].values()
+    _check_all(sharding, shards)
     return shards, folded
 
 
@@ -60,17 +61,26 @@ async def from_keepers(
     by_keeper: dict[str, list[int]] = {}
     for keeper in keepers:
         by_keeper.setdefault(keeper.address, []).append(keeper.shard)
-    number = keepers[0].epoch
+    number = {keeper.address: keeper.epoch for keeper in keepers}
     answers = await asyncio.gather(
         *(
-            call_again(transport, address, "proteus_kept", _within_s(sharding, shards), shards=shards, number=number)
+            call_again(
+                transport, address, "proteus_kept", _within_s(sharding, shards), shards=shards, number=number[address]
+            )
             for address, shards in by_keeper.items()
         )
     )
     states = {int(shard): unpack(state) for answer in answers for shard, state in answer["states"].items()}
     if len(states) < len(keepers) or any(state.clock != committed for state in states.values()):
         raise RuntimeError("the keepers have gone on to a later clock")
+    _check_all(sharding, states)
     return {shard: dict(state.arrays) for shard, state in states.items()}, [s.folded for s in states.values()]
+
+
+def _check_all(sharding: Sharding, there: Collection[int]) -> None:
+    """Refuse what is not the whole: whoever went on from it would have lost the rest."""
+    if missing := set(range(sharding.n_shards)) - set(there):
+        raise RuntimeError(f"nobody was asked for shards {sorted(missing)}")
 
 
 def _within_s(sharding: Sharding, shards: Iterable[int]) -> float:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -25,14 +25,16 @@ class Group(Generic[K, V, R]):
     def __init__(
         self,
         jobs: Mapping[K, Callable[[], V]],
-        after: Collection[Group[Any, Any, Any]],
+        after: threading.Event | None,
         then: Callable[[Mapping[K, V]], R],
     ) -> None:
+        self._names = tuple(jobs)
+        #: what is to be done; dropped when all is done, for it holds what the jobs have read
         self._jobs, self._then = jobs, then
-        self._of_all: R | None = None
+        self._made: R | None = None
         self._then_error: BaseException | None = None
         self._waiting = deque(jobs)
-        self._after = tuple(after)
+        self._after = after
         self._wanted: Collection[K] = frozenset(jobs)
         self._results: dict[K, V] = {}
         self._errors: dict[K, BaseException] = {}
@@ -56,16 +58,16 @@ class Group(Generic[K, V, R]):
         except asyncio.CancelledError:
             self.want(())
             raise
-        for name in self._jobs:
+        for name in self._names:
             if name in self._errors and name in self._wanted:
                 raise self._errors[name]
-        if self._then_error is not None and len(self._wanted) == len(self._jobs):
+        if self._then_error is not None and len(self._wanted) == len(self._names):
             raise self._then_error
         return {name: of for name, of in self._results.items() if name in self._wanted}
 
-    def of_all(self) -> R | None:
-        """Return what `then` made of the results of all jobs; None where one of them was not wanted, or not done."""
-        return self._of_all if len(self._wanted) == len(self._jobs) else None
+    def made(self) -> R | None:
+        """Return what `then` made of the results of all jobs; None where one of them is not wanted, or was not done."""
+        return self._made if len(self._wanted) == len(self._names) else None
 
     def start(self, pool: ThreadPoolExecutor, lanes: int) -> None:
         """Begin, on `lanes` threads of `pool`; needs a running event loop."""
@@ -75,8 +77,8 @@ class Group(Generic[K, V, R]):
 
     def _lane(self) -> None:
         try:
-            for group in self._after:
-                group.quiet.wait()  # its threads came before ours, so it ends
+            if self._after is not None:
+                self._after.wait()  # the threads of the group before came before ours, so it ends
             while self._waiting:
                 try:
                     name = self._waiting.popleft()
@@ -97,12 +99,12 @@ class Group(Generic[K, V, R]):
 
     def _finish(self) -> None:
         try:
-            if len(self._results) == len(self._jobs) == len(self._wanted):
-                self._of_all = self._then({name: self._results[name] for name in self._jobs})
+            if len(self._results) == len(self._names) == len(self._wanted):
+                self._made = self._then({name: self._results[name] for name in self._names})
         except BaseException as error:  # noqa: BLE001 - raised again by `results`
             self._then_error = error
         finally:
-            self._after = ()
+            self._jobs = {}
             self.quiet.set()
 
 
@@ -115,14 +117,14 @@ class Lanes:
     def __init__(self, threads: int, name: str) -> None:
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._last: Group[Any, Any, Any] | None = None
+        #: set when nothing of the last group runs any more
+        self._quiet: threading.Event | None = None
 
     def start(self, jobs: Mapping[K, Callable[[], V]], then: Callable[[Mapping[K, V]], R]) -> Group[K, V, R]:
         """Begin a group of jobs; `then` is called with the results of all of them, on a thread, when all are done."""
-        last = self._last
-        group = Group(jobs, () if last is None or last.quiet.is_set() else (last,), then)
+        group = Group(jobs, self._quiet, then)
         group.start(self.pool, max(1, min(self.threads, len(jobs))))
-        self._last = group
+        self._quiet = group.quiet
         return group
 
     def close(self) -> None:

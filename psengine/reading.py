@@ -79,12 +79,16 @@ def as_delta(wanted: Mapping[str, RowSet], params: Mapping[str, Array], updates:
     ValueError
         When an update is of no table, or has not the shape of the rows that the micro-task got, or a type that does not
         go into theirs.
+    TypeError
+        When it is no array.
     """
     for name, update in updates.items():
         if name not in params:
             raise ValueError(f"an update of table {name!r} came: the tables are {', '.join(params)}")
         if np.shape(update) != params[name].shape:
             raise ValueError(f"the update of table {name!r} is {np.shape(update)}: want {params[name].shape}")
+        if not isinstance(update, np.ndarray):
+            raise TypeError(f"the update of table {name!r} is a {type(update).__name__}: want a NumPy array")
         if not np.can_cast(update.dtype, params[name].dtype, "same_kind"):
             raise ValueError(f"the update of table {name!r} is of {update.dtype}: the table is of {params[name].dtype}")
     return {name: RowDelta(wanted[name], of) if name in wanted else of for name, of in updates.items()}

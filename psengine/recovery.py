@@ -53,19 +53,19 @@ class Recovery:
     def keep(self, now_s: float, figures: Callable[[int], dict[str, Any]]) -> list[Instruction]:
         """Return the order of a checkpoint, if one is due; `figures` gives what the job had come to at a clock.
 
-        Where copies of the shards are kept, it is of what is kept, and those who train know nothing of it; but who asks
-        for one wants all that is common.
+        Where copies of all shards are kept, it is of what is kept, and those who train know nothing of it; but who asks
+        for one wants all that is common. Where a keeper is gone, the servers have all of it.
         """
         if self._job is None:
             return []
         config, book = self._job
-        kept = None if self.checkpoints.wanted else self._tiers.backups.clock
-        clock = book.common if kept is None else kept
+        backups = self._tiers.backups
+        kept_at = None if self.checkpoints.wanted else backups.places()
+        clock = book.common if kept_at is None or backups.clock is None else backups.clock
         if not self.checkpoints.take(clock, now_s):
             return []
-        if kept is None:
-            return [SaveCheckpoint(config, clock, self._tiers.shards.owners, figures(clock))]
-        return [self._tiers.checkpoint(config, clock, figures(clock))]
+        owners = self._tiers.shards.owners if kept_at is None else kept_at
+        return [SaveCheckpoint(config, clock, owners, figures(clock), from_keepers=kept_at is not None)]
 
     def saved(self, checkpoint: Checkpoint, now_s: float, nowhere: bool) -> None:
         """Note that a checkpoint is whole.

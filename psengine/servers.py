@@ -66,8 +66,8 @@ class ShardServer:
         self._moved: dict[int, ShardOwner] = {}
         #: {shard: (epoch, set when it is here, or will not come)} of those that are on their way
         self._arriving: dict[int, tuple[int, asyncio.Event]] = {}
-        #: those who read ahead, and wait for effects
-        self._waiting: set[asyncio.Future[None]] = set()
+        #: those who read ahead, and wait for effects, in the order in which they came
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     def open(
         self, app: App, sharding: Sharding, n_partitions: int, seed: int, shards: Sequence[int], epoch: int
@@ -375,11 +375,11 @@ class ShardServer:
             if left_s <= 0:
                 return {"status": "not-yet", "error": f"clock {clock} is not complete"}
             woken = loop.create_future()
-            self._waiting.add(woken)
+            self._waiting[woken] = None
             try:
                 await asyncio.wait([woken], timeout=left_s)
             finally:
-                self._waiting.discard(woken)
+                del self._waiting[woken]
 
     def _wake_if_known(self, shards: Collection[int], clock: int) -> None:
         """Have those who read ahead look again, if effects of all partitions have come, or were announced."""

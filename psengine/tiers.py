@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 
 from psengine.backups import Backups
 from psengine.checkpointing import Checkpoint
-from psengine.instructions import Instruction, SaveCheckpoint
+from psengine.instructions import Instruction
 from psengine.layout import Layout, layout_for
 from psengine.membership import Membership
 from psengine.model import JobConfig
@@ -130,10 +130,6 @@ class Tiers:
         self.backups.abandon()
         self._adopt(wanted)
         return kept.clock, [*self.shards.open(config, wanted.owners, alive, None, kept)]
-
-    def checkpoint(self, config: JobConfig, clock: int, summary: dict[str, object]) -> SaveCheckpoint:
-        """Return the order to save the last whole round, without a word to those who train; `clock` is its clock."""
-        return SaveCheckpoint(config, clock, self.backups.places(), summary, from_keepers=True)
 
     def abandon(self, members: Membership) -> None:
         """Forget where the shards are: they are to be opened anew, on the reliable nodes."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from psengine.apps.base import RowSet
 from psengine.model import TableSpec
 from psengine.narrow import bytes_on_the_way
-from psengine.rows import Array, RowDelta, cut_delta, smaller
+from psengine.rows import Array, RowDelta, count, cut_delta, smaller
 from psengine.sharding import Sharding
 from psengine.sums import Block, Delta, blocks, tree_sum
 
@@ -50,6 +51,11 @@ def cut_update(sharding: Sharding, update: Delta, shard: int) -> Delta:
 def own_tables(sharding: Sharding) -> frozenset[str]:
     """Return the tables whose rows belong to one partition each."""
     return frozenset(table.name for table in sharding.tables if table.own)
+
+
+def announced(sharding: Sharding, wanted: Mapping[str, RowSet | None]) -> bool:
+    """Return whether what is announced of updates is all that is wanted: no rows of partitions' own."""
+    return not own_tables(sharding) & {name for name, rows in wanted.items() if rows is None or count(rows)}
 
 
 def divided(updates: Updates, names: Collection[str]) -> tuple[Updates, Updates]:

@@ -1,7 +1,7 @@
 """What an application is: tables, a way to prepare its data, a kernel, and a measure of how good the model is.
 
 A user writes a class with these methods and names it `module:Class`. One object serves a whole process: methods may be
-called from several threads at once, so they keep no state of their own between calls.
+called from several threads at once, also on the same data, so they keep no state of their own between calls.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class ReadsRows(Protocol):
     def rows(self, data: Any, clock: int) -> Mapping[str, RowSet]:
         """Return the rows that `run(data, ..., clock)` wants, by table; a table that is left out is wanted whole.
 
-        `run` gets those rows alone, in this order, and what it returns as the table's update has the same shape.
+        `run` gets those rows alone, in this order, and what it returns as the table's update has the same shape. Those of the
+        next clock may be asked for while `run` works on the same data, so neither writes to them.
         """
         ...
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from psengine.instructions import UpdateShardMap
 from psengine.microtasks import MicroTaskBook
 from psengine.nodes import NodeRecord
 from psengine.plan import Placement
+from psengine.routing import SupersededError
 from psengine.servers import ShardServer
 from psengine.store import ShardStore
 from tests.psengine.test_agent import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
@@ -369,11 +369,10 @@ def test_the_rest_of_an_update_waits_for_nobody_who_is_slow(announced: None) -> 
 
 
 def test_the_rows_of_the_next_clock_are_asked_for_while_the_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[tuple[int, int], threading.Event] = defaultdict(threading.Event)
+    asked = {(data, clock): threading.Event() for data in range(PARTITIONS) for clock in range(1, CLOCKS + 2)}
     rows, run = Wanderers.rows, Wanderers.run
 
     def noted(self: Wanderers, data: int, clock: int) -> Any:
-        assert clock <= CLOCKS, "there is no such clock"
         asked[data, clock].set()
         return rows(self, data, clock)
 
@@ -386,7 +385,68 @@ def test_the_rows_of_the_next_clock_are_asked_for_while_the_kernels_run(monkeypa
 
     async def body(cluster: Cluster) -> None:
         await go_on(cluster, CLOCKS)
+        assert not any(event.is_set() for (_, clock), event in asked.items() if clock > CLOCKS), (
+            "there is no such clock"
+        )
         monkeypatch.undo()
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+class Musing(Counting):
+    """It takes long to say which rows it wants of clock 2, the first time it is asked."""
+
+    asked, free = threading.Event(), threading.Event()
+
+    def rows(self, data: float, clock: int) -> dict[str, slice]:
+        if clock == 2 and not self.asked.is_set():
+            self.asked.set()
+            assert self.free.wait(5 * PATIENCE)
+        return {"w": slice(0, 4)}
+
+
+def test_who_gives_up_what_he_has_begun_ahead_leaves_the_question_for_its_rows_to_others() -> None:
+    async def body(wires: Wires, here: Any, there: Any) -> None:
+        Musing.asked.clear()
+        Musing.free.clear()
+        await all_of_clock_1(wires, here, there)
+        assert Musing.asked.is_set()
+        here.instruct(dispatch(2, 2, [(0, 1), (1, 1)], completed_by=0))  # which does not fit
+        for _ in range(20):
+            await asyncio.sleep(0)
+        Musing.free.set()
+        done = await wires.report(BatchDone)
+        assert [stats.loss_sum for stats in done.results] == [12.0, 12.0]
+
+    story(body, app="tests.psengine.test_ahead:Musing")
+
+
+def test_who_reads_rows_of_partitions_own_ahead_sends_his_own_at_once(
+    announced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psengine.client._REST_WAITS_S", 1000 * PATIENCE)
+    monkeypatch.setattr("psengine.batches.unchanged", lambda before, wanted: frozenset())
+
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_the_rest_goes_at_once_where_nothing_can_be_read_ahead(
+    announced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psengine.client._REST_WAITS_S", 1000 * PATIENCE)
+
+    async def refused(self: ParameterClient, sharding: Any, wanted: Any, clock: int) -> Any:
+        raise SupersededError("another time")
+
+    monkeypatch.setattr(ParameterClient, "read_ahead", refused)
+
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
         check(cluster)
 
     training(Cluster(), body)

@@ -33,7 +33,9 @@ def test_a_round_is_one_order_a_server_and_whole_when_all_have_answered() -> Non
     kept = backups.restore([0, 1, 2])
     assert kept is not None
     assert (kept.clock, dict(kept.at)) == (7, {0: R.address, 1: R.address, 2: S.address})
-    assert [(place.shard, place.node) for place in backups.places()] == [(0, "r"), (1, "r"), (2, "s")]
+    places = backups.places()
+    assert places is not None
+    assert [(place.shard, place.node) for place in places] == [(0, "r"), (1, "r"), (2, "s")]
 
 
 def test_until_the_next_round_is_whole_the_last_one_counts() -> None:
@@ -66,6 +68,7 @@ def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_
     backups.lose(S.address)
     assert backups.restore([0, 1]) is not None, "the lost shards' copies are there"
     assert backups.restore([2]) is None
+    assert backups.places() is None, "what is left is not the whole"
     assert backups.lacks({0: "r", 2: "r"})
     assert not backups.lacks({0: "r", 1: "r"})
     for gone in ("tcp://b", R.address):

@@ -43,3 +43,38 @@ def test_a_checkpoint_asks_keepers_where_there_are_any(stage: int, asked: str) -
     check(cluster, "Descent")
     assert cluster.shell.controller.checkpoints.clock > 0
     assert set(seen) == {(asked, "r")}
+
+
+def test_a_checkpoint_that_is_due_when_a_keeper_is_gone_is_of_all_shards() -> None:
+    cluster = WiredCluster(0, Trouble())
+    seen: Counter[str] = Counter()
+
+    def watch(moment: str, op: str, asks: str, answers: str) -> None:
+        seen[op] += moment == "asked"
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            for name in ("r1", "r2"):
+                cluster.start(name, "reliable")
+            for name in ("t1", "t2", "t3", "t4"):
+                cluster.start(name)
+            await cluster.shell.start(job("Descent", stage=2, checkpoint_s=0.05).to_dict())
+            while cluster.shell.controller.checkpoints.clock < 3:
+                await asyncio.sleep(0.001)
+            before = cluster.shell.controller.checkpoints.clock
+            cluster.wires.watch = watch
+            with pytest.MonkeyPatch.context() as patch:  # the next round of copies is a while away
+                patch.setattr(cluster.shell.controller.tiers.backups, "due", lambda now_s: False)
+                await cluster.kill("r2")
+                async with asyncio.timeout(30.0):
+                    while cluster.shell.controller.checkpoints.clock == before:
+                        await asyncio.sleep(0.001)
+            assert seen["proteus_gather"], "the servers have all of it"
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    check(cluster, "Descent")
+    assert cluster.shell.controller.rollbacks == []

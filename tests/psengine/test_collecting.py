@@ -59,3 +59,10 @@ def test_keepers_must_all_have_the_clock() -> None:
     assert transport.calls["tcp://a"] == ("proteus_kept", pytest.approx(60.0 + 2_000_000 / 10_000, abs=0.1))
     with pytest.raises(RuntimeError, match="a later clock"):
         asyncio.run(from_keepers(transport, SHARDING, OWNERS, 2))
+
+
+def test_some_of_the_shards_are_not_taken_for_all() -> None:
+    with pytest.raises(RuntimeError, match=r"nobody was asked for shards \[3\]"):
+        asyncio.run(from_servers(Transport(), SHARDING, OWNERS[:3], 3))
+    with pytest.raises(RuntimeError, match=r"nobody was asked for shards \[0, 1, 2, 3\]"):
+        asyncio.run(from_keepers(Transport(clock=3), SHARDING, [], 3))

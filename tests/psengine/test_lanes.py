@@ -94,7 +94,7 @@ def test_what_is_to_be_made_of_all_results_is_made_on_the_thread_that_ends_last(
     async def body(lanes: Lanes) -> None:
         group = lanes.start({n: lambda n=n: n * n for n in (3, 1, 2)}, made)
         await group.results()
-        assert group.of_all() == ((3, 9), (1, 1), (2, 4)), "in the order of the jobs, whoever ended first"
+        assert group.made() == ((3, 9), (1, 1), (2, 4)), "in the order of the jobs, whoever ended first"
         assert len(threads) == 1
         assert threads.pop().startswith("test")
 
@@ -112,16 +112,16 @@ def test_nothing_is_made_of_all_results_where_one_is_not_wanted_or_was_raised() 
         group.want(("b",))
         gate.set()
         assert "b" in await group.results()
-        assert group.of_all() is None
+        assert group.made() is None
         failed = lanes.start({"wrong": wrong}, made.append)
         with pytest.raises(ZeroDivisionError):
             await failed.results()
-        assert failed.of_all() is None
+        assert failed.made() is None
         done = lanes.start({"a": lambda: 1}, len)
         assert await done.results() == {"a": 1}
-        assert done.of_all() == 1
+        assert done.made() == 1
         done.want(())
-        assert done.of_all() is None
+        assert done.made() is None
 
     on_lanes(body)
     assert made == []

@@ -51,6 +51,36 @@ class InPlace(ThreadPoolExecutor):
         return future
 
 
+class InTurn(ThreadPoolExecutor):
+    """An executor of one thread, as it were: each piece of work is done in the loop, after `takes_s` of its time."""
+
+    def __init__(self, takes_s: float) -> None:
+        super().__init__(1)
+        self._takes_s, self._free_s = takes_s, 0.0
+        self._open: set[Future[Any]] = set()
+
+    def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        loop, future = asyncio.get_running_loop(), Future[T]()
+        self._free_s = max(self._free_s, loop.time()) + self._takes_s
+        self._open.add(future)
+        loop.call_at(self._free_s, self._do, future, lambda: work(*args, **kwargs))
+        return future
+
+    def _do(self, future: Future[T], work: Callable[[], T]) -> None:
+        self._open.discard(future)
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(work())
+        except Exception as error:  # noqa: BLE001 - it is handed to whoever asked
+            future.set_exception(error)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        for future in list(self._open) if cancel_futures else ():
+            future.cancel()
+
+
 def run_virtual(story: Coroutine[Any, Any, T], limit_s: float) -> T:
     """Run a story to its end, at most `limit_s` seconds of its own time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -20,7 +20,7 @@ from psengine.model import JobConfig, Tier
 from psengine.plugins import HELLO, AgentPlugin
 from psengine.shell import ControllerShell, World
 from psengine.transport import Unreachable
-from tests.support.virtual_time import InPlace
+from tests.support.virtual_time import InPlace, InTurn
 from tests.support.wires import Trouble, Wires
 
 CONTROLLER = "sim://controller/1"
@@ -28,6 +28,8 @@ CONTROLLER = "sim://controller/1"
 BREAKS_S, AGAIN_S = 0.01, 1.0
 #: seconds between heartbeats, and without an answer after which a node takes its controller for gone
 BEAT_S, DEAF_S = 0.5, 30.0
+#: seconds of the story's time that a node takes for what it does on its threads
+KERNEL_S = 0.02
 
 
 class Dask:
@@ -111,7 +113,9 @@ class Node:
             lambda worker: wires.wire(worker.address),
         )
         self.plugin.setup(worker)
-        self.agent._kernels = self.agent._readers = InPlace()
+        runner = self.agent._runner
+        self.agent._readers = runner._foresight = InPlace()
+        runner._lanes.pool = InTurn(KERNEL_S)
         wires.listen(self.address, worker.handlers)
         hello = {"node": self.name, "tier": self.tier, "threads": 1, "code_sha256": ""}
         self.cluster.dask.register(self.address, hello)

@@ -37,7 +37,7 @@ class Process:
     """What answers at an address: operations by name, and what is under way there, which dies with it."""
 
     handlers: Mapping[str, Handler]
-    under_way: set[asyncio.Task[None]] = field(default_factory=set)
+    under_way: dict[asyncio.Task[None], None] = field(default_factory=dict)
 
 
 class Wires:
@@ -116,8 +116,8 @@ class Wire:
             _settle(answered, ConnectionRefusedError("nobody is there"))
             return
         task = asyncio.get_running_loop().create_task(self._answer(process, address, op, message, answered))
-        process.under_way.add(task)
-        task.add_done_callback(process.under_way.discard)
+        process.under_way[task] = None
+        task.add_done_callback(process.under_way.pop)
 
     async def _answer(
         self, process: Process, address: str, op: str, message: dict[str, Any], answered: asyncio.Future[Any]
