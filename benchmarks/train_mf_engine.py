@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 from pathlib import Path
 
 from benchmarks.figure import Figure, figure
@@ -9,6 +10,8 @@ from benchmarks.through_engine import BARE, through_engine
 from benchmarks.train_mf import PENALTY, RANK, RATINGS, THREADS, Peer, generated, mark_of, reached
 
 _ROUNDS = 3
+#: Of the engine and the bare loop for one of the peer: a job of a second or two is as long as a mood of the machine.
+_TURNS = 3
 
 
 def run(scratch: Path, n_ratings: int = RATINGS) -> list[Figure]:
@@ -25,12 +28,14 @@ def run(scratch: Path, n_ratings: int = RATINGS) -> list[Figure]:
     theirs, ours, bare = [], [], []
     for number in range(_ROUNDS):
         theirs.append(peer.seconds(step, passes))
-        bare.append(reached(data, mark)[0])
-        place = scratch / str(number)
-        result, _ = through_engine(place, "mf", params, data.parts(0), data.heldout(), clocks * THREADS)
-        if result["metrics"]["rmse"] > mark + 1e-6:
-            raise RuntimeError(f"the engine came to {result['metrics']['rmse']:.4f}, the mark is {mark:.4f}")
-        ours.append(result["seconds"])
+        for turn in range(_TURNS):
+            bare.append(reached(data, mark)[0])
+            place = scratch / f"{number}-{turn}"
+            result, _ = through_engine(place, "mf", params, data.parts(0), data.heldout(), clocks * THREADS)
+            if result["metrics"]["rmse"] > mark + 1e-6:
+                raise RuntimeError(f"the engine came to {result['metrics']['rmse']:.4f}, the mark is {mark:.4f}")
+            ours.append(result["seconds"])
+            shutil.rmtree(place)  # each has the ratings once more
     what = f"mf to one held-out error, {data.rows / 1e6:.1f} M ratings, rank {RANK}"
     note = f"mark {mark:.4f}: {clocks} passes against {passes}"
     library = "vectorised" if "LIBMF_OBJ" in os.environ else "as pip installs it"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from psengine.apps.base import initial_arrays
 from psengine.model import TableSpec
-from psengine.servers import SequenceWindow, ShardServer
+from psengine.servers import ShardServer
 from psengine.sharding import Sharding
 from psengine.store import ShardStore, StaleReadError
 from psengine.sums import blocks, tree_sum
@@ -94,15 +94,6 @@ def test_exact_reads_leave_later_clocks_out_and_stale_reads_take_them_in() -> No
     with pytest.raises(StaleReadError, match="clock 2, asked for clock 1"):
         shard.read(1, exact=True)
     assert shard.folded == 3
-
-
-def test_the_window_knows_each_number_once() -> None:
-    window = SequenceWindow()
-    for number in (2, 1, 4):
-        assert not window.seen(number)
-        window.note(number)
-        assert window.seen(number)
-    assert not window.seen(3)
 
 
 class Zeros:
