@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,15 +23,14 @@ from psengine.apps.base import RowSet
 from psengine.cancelling import all_or_none
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec, TaskKey
-from psengine.narrow import bytes_on_the_way
+from psengine.narrow import arrays_of, bytes_on_the_way, may_narrow
 from psengine.own import Left, OwnRows
 from psengine.routing import Routes, SupersededError
-from psengine.rows import Array, RowBlock, count, cut, read_only
+from psengine.rows import Array, RowBlock, RowDelta, count, cut, read_only
 from psengine.servers import ShardServer
 from psengine.sharding import Arrays, Sharding
-from psengine.traffic import sent_bytes
 from psengine.transport import Transport, Unreachable, deadline_s
-from psengine.updates import BlockSum, Updates, announced, cut_update, divided, own_tables, size, size_on_the_way
+from psengine.updates import BlockSum, Updates, announced, arrays, cut_update, divided, own_tables, size
 
 #: rows that are to be read, by table; None for all of a table
 Wanted = Mapping[str, RowSet | None]
@@ -77,20 +75,29 @@ class ParameterClient:
         self._begun = 0
         self._sequence: dict[str, int] = {}
         self._moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
-        #: of what has moved, what is still to be counted: the kind, and what counts it
-        self._uncounted: list[tuple[str, Callable[[], int]]] = []
+        #: of what has moved, what is still to be counted: the kind, and an array
+        self._uncounted: list[tuple[str, Array]] = []
 
     @property
     def moved(self) -> dict[str, int]:
         """Bytes of parameters by kind, since the beginning.
 
-        `read` and `push` went over the network, `own` did not have to be read because they were kept. They are counted when
-        somebody asks: to look how narrow numbers are takes as long as a part of the way.
+        `read` and `push` went over the network, `own` did not have to be read because they were kept. Where it has to be
+        looked how narrow numbers are, which takes as long as a part of the way, they are counted when somebody asks, or
+        with the next batch.
         """
         while self._uncounted:
-            kind, count_bytes = self._uncounted.pop()
-            self._moved[kind] += count_bytes()
+            kind, array = self._uncounted.pop()
+            self._moved[kind] += bytes_on_the_way(array)
         return self._moved
+
+    def _count(self, kind: str, things: Iterable[Array | RowDelta | RowSet | None]) -> None:
+        """Count what has moved, at once or later; what is to be counted later is held until then."""
+        for array in (array for of in things for array in arrays_of(of)):
+            if may_narrow(array):
+                self._uncounted.append((kind, array))
+            else:
+                self._moved[kind] += array.nbytes
 
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
         """Route by this map from now on, if it is newer; a shard that has moved on since stays where it is known to be."""
@@ -120,6 +127,7 @@ class ParameterClient:
             When it has already.
         """
         self._batch, self._begun = batch, self._own_rows.generation
+        _ = self.moved  # if nobody has asked since the last batch, what it has moved is not held any longer
         self.routes.begin(generation)
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
@@ -280,8 +288,11 @@ class ParameterClient:
         return {shard: rows for some in found for shard, rows in some.items()}
 
     def _count_read(self, address: str, shards: Mapping[Any, Any], asked: Mapping[str, Any]) -> None:
+        """Count what was read of `shards`, as they were sent (see `adjacent.packed`), and what naming the rows took."""
         if address != self._address:
-            self._uncounted.append(("read", partial(_bytes_read, shards, asked)))
+            sent = [shards["tables"]] if "tables" in shards else shards.values()
+            self._count("read", (array for tables in sent for array in tables.values()))
+            self._count("read", (rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values()))
 
     async def _push(
         self,
@@ -326,7 +337,7 @@ class ParameterClient:
             return await self._ask(address, op, size(updates), updates=updates, **message)
         finally:
             if address != self._address:
-                self._uncounted.append(("push", partial(size_on_the_way, updates)))
+                self._count("push", arrays(updates))
 
     async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
         """Return a server's answer; `n_bytes` of parameters may travel, at the most."""
@@ -355,12 +366,6 @@ class ParameterClient:
         if answer["status"] not in ("ok", "moved", "not-yet", "unannounced"):
             raise SupersededError(answer["error"])
         return answer
-
-
-def _bytes_read(shards: Mapping[Any, Any], asked: Mapping[str, Any]) -> int:
-    """Return what was read of `shards`, as they were sent (see `adjacent.packed`), and what naming the rows took."""
-    named = (rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values())
-    return sent_bytes([shards["tables"]] if "tables" in shards else shards.values()) + sum(map(bytes_on_the_way, named))
 
 
 def _all_of(sharding: Sharding, wanted: Wanted) -> bool:

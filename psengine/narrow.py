@@ -25,9 +25,15 @@ LEAST = 4096
 _SIZES = (1, 2, 4)
 
 
+def may_narrow(array: Array) -> bool:
+    """Return whether the numbers of an array have to be looked at to say as which type it travels."""
+    kind, large = array.dtype.kind, array.nbytes >= LEAST
+    return kind in "iu" and large and array.dtype.isnative and array.flags.c_contiguous
+
+
 def type_on_the_way(array: Array) -> np.dtype[Any]:
     """Return the type as which an array travels: its own, or a narrower one of its kind that holds all of its numbers."""
-    if array.dtype.kind not in "iu" or array.nbytes < LEAST or not array.dtype.isnative or not array.flags.c_contiguous:
+    if not may_narrow(array):
         return array.dtype
     low, high = int(array.min()), int(array.max())
     for narrow in (np.dtype(f"{array.dtype.kind}{size}") for size in _SIZES):
@@ -39,8 +45,11 @@ def type_on_the_way(array: Array) -> np.dtype[Any]:
 
 def bytes_on_the_way(of: Array | RowDelta | RowSet | None) -> int:
     """Return what an array, an update or the names of rows take on the way, in bytes; nothing worth counting for a run."""
+    return sum(array.size * type_on_the_way(array).itemsize for array in arrays_of(of))
+
+
+def arrays_of(of: Array | RowDelta | RowSet | None) -> tuple[Array, ...]:
+    """Return the arrays of what travels: of an update its values and, unless they are a run, its rows."""
     if of is None or isinstance(of, slice):
-        return 0
-    if isinstance(of, RowDelta):
-        return bytes_on_the_way(of.values) + bytes_on_the_way(of.rows)
-    return of.size * type_on_the_way(of).itemsize
+        return ()
+    return (of.values, *arrays_of(of.rows)) if isinstance(of, RowDelta) else (of,)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from psengine.apps.base import RowSet
 from psengine.model import TableSpec
-from psengine.narrow import bytes_on_the_way
 from psengine.rows import Array, RowDelta, count, cut_delta, smaller
 from psengine.sharding import Sharding
 from psengine.sums import Block, Delta, blocks, tree_sum
@@ -72,13 +71,9 @@ def divided(updates: Updates, names: Collection[str]) -> tuple[Updates, Updates]
 
 def size(updates: Updates) -> int:
     """Return how large updates are in memory, in bytes."""
-    return sum(of.nbytes for of in _arrays(updates))
+    return sum(of.nbytes for of in arrays(updates))
 
 
-def size_on_the_way(updates: Updates) -> int:
-    """Return what updates take on the way, in bytes."""
-    return sum(bytes_on_the_way(of) for of in _arrays(updates))
-
-
-def _arrays(updates: Updates) -> list[Array | RowDelta]:
+def arrays(updates: Updates) -> list[Array | RowDelta]:
+    """Return all additions of updates."""
     return [of for per_block in updates.values() for update in per_block for of in update.values()]

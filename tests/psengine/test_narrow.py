@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.narrow import LEAST, bytes_on_the_way, type_on_the_way
+from psengine.narrow import LEAST, arrays_of, bytes_on_the_way, may_narrow, type_on_the_way
 from psengine.rows import RowDelta
 
 N = LEAST
@@ -63,3 +63,15 @@ def test_an_update_takes_its_values_and_the_names_of_its_rows() -> None:
     assert bytes_on_the_way(RowDelta(rows, values)) == N * 2 + N * 4
     assert bytes_on_the_way(RowDelta(slice(0, N), values)) == N * 4
     assert bytes_on_the_way(None) == bytes_on_the_way(slice(0, 3)) == 0
+
+
+def test_what_has_to_be_looked_at_to_be_counted() -> None:
+    counts = np.arange(LEAST, dtype=np.int64)
+    assert may_narrow(counts)
+    assert not may_narrow(counts.astype(np.float64))
+    assert not may_narrow(counts[:8])
+    assert not may_narrow(counts[::2])
+    update = RowDelta(counts, np.ones((LEAST, 1), np.float32))
+    assert [array is of for array, of in zip(arrays_of(update), (update.values, counts), strict=True)] == [True, True]
+    assert arrays_of(slice(0, 5)) == arrays_of(None) == ()
+    assert bytes_on_the_way(update) == LEAST * (4 + 2)
