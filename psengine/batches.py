@@ -130,29 +130,19 @@ class BatchRunner:
         What those of `order` left of the rows of their own, which were `before`, is waited for by the kernels alone. `came`
         is set when what is read has come, or will not, and at once where it does not come before all is pushed.
         """
-        try:
-            return await self._read_and_begin(job, order, before, leaving, came)
-        finally:
-            came.set()
-
-    async def _read_and_begin(
-        self,
-        job: Job,
-        order: Dispatch,
-        before: Mapping[int, Mapping[str, RowSet]],
-        leaving: Mapping[int, Future[Left]],
-        came: asyncio.Event,
-    ) -> Begun:
         _, _, sharding = job
         clock = order.clock + 1
-        data = {task.partition: await self._partition(task.partition) for task in order.tasks}
-        wanted = await self._wanted(job, data, clock)
-        own = {part: reading.own_of(sharding.tables, of) for part, of in wanted.items()}
-        kept = {part: unchanged(before[part], own[part]) for part in data}
-        needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
-        if not announced(sharding, needed):
+        try:
+            data = {task.partition: await self._partition(task.partition) for task in order.tasks}
+            wanted = await self._wanted(job, data, clock)
+            own = {part: reading.own_of(sharding.tables, of) for part, of in wanted.items()}
+            kept = {part: unchanged(before[part], own[part]) for part in data}
+            needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
+            if not announced(sharding, needed):
+                came.set()
+            read, attempt = await self._client.read_ahead(sharding, needed, order.clock)
+        finally:
             came.set()
-        read, attempt = await self._client.read_ahead(sharding, needed, order.clock)
         here = {part: partial(_as_left, leaving.get(part), names) for part, names in kept.items()}
         return attempt, self._start(job, clock, data, wanted, own, here, read)
 
