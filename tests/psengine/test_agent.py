@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class Wires:
             raise Unreachable(address, op, OSError("answer lost"))
         return answer
 
-    async def report(self, kind: type) -> Any:
+    async def report(self, kind: type | UnionType) -> Any:
         async with asyncio.timeout(5 * PATIENCE):
             while True:
                 found = [r for r in self.reports if isinstance(r, kind)]
