@@ -36,7 +36,7 @@ def run(scratch: Path) -> list[Figure]:
     whole = Documents(words, offsets, np.arange(_DOCUMENTS))
     figures = []
     for k, alpha, passes in _CASES:
-        app = LatentDirichletAllocation(_WORDS, len(words), k=k, alpha=alpha, beta=_BETA, blocks=_THREADS)
+        app = LatentDirichletAllocation(_WORDS, len(words), k=k, alpha=alpha, beta=_BETA)
         _ours(app, whole, -np.inf, 1)
         beside_s, likelihood = _tomotopy(tomotopy, app, whole, passes)
         ours_s, taken = _ours(app, whole, likelihood, _MOST_PASSES)

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from infra import leash
 from infra.blobs import Blobs, JobPaths
 from infra.cluster import ControllerClient, wait_rendezvous
 from infra.datasets import HELD_OUT, part_name
@@ -27,7 +28,7 @@ DEADLINE_S = 60.0 * PATIENCE
 
 
 class LocalCluster:
-    """Nodes of one job as processes on this machine; a context manager that ends every one of them.
+    """Nodes of one job as processes on this machine; a context manager that ends every one of them, as our own death does.
 
     `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `troubled`: links between
     the processes can be cut for a while, and processes die at a moment that is told.
@@ -160,7 +161,7 @@ class LocalCluster:
         command += ["--tier", tier, "--host", "127.0.0.1", *more]
         with (self.path / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                command,
+                [sys.executable, "-S", leash.__file__, str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

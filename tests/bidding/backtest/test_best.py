@@ -31,14 +31,14 @@ def foreseeing(draw: st.DrawFn) -> Case:
     return replace(case, prices=prices, foresight=draw(foresights()), setting=setting)
 
 
-@settings(PROPERTY, max_examples=30)  # long walks
+@settings(PROPERTY, max_examples=15)  # long walks
 @given(case=foreseeing())
 def test_a_job_that_foresees_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
     """The live policy decides in the walk: at all times as the compiled rule does, to the last bit."""
     check(case)
 
 
-@settings(PROPERTY, max_examples=20)  # long walks
+@settings(PROPERTY, max_examples=10)  # long walks
 @given(case=foreseeing())
 def test_where_bids_decide_nothing_both_go_by_the_table_whatever_was_foreseen(case: Case) -> None:
     there = replace(case, evictions=replace(case.evictions, bids_decide=False))

@@ -47,7 +47,7 @@ def bound(case: Case, **more: int) -> Int64s:
     return clairvoyant.bounds(packed(case.prices), np.array([case.start_s]), setting, **more)[0]
 
 
-@PROPERTY
+@settings(PROPERTY, max_examples=30)
 @given(
     case=cases(rules=(Rule.STANDARD, Rule.PROTEUS, Rule.ABOVE, Rule.ORACLE, Rule.ORACLE)),
     grid_s=st.sampled_from([60, 120, 300]),
