@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
@@ -84,7 +85,11 @@ def measure(
                 options["picture"] = None if pictures is None else pictures / f"{name}.png"
             if name == "tiering" and paper_figures:
                 options["figures"] = tuple(paper_figures)
-            figures += importlib.import_module(f"benchmarks.{name.replace('-', '_')}").run(Path(scratch), **options)
+            module = importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
+            for one in module.run(Path(scratch), **options):
+                # Told at once: the rest may take half an hour, or fail.
+                click.echo(f"{one.what}: {one.ours:.4g} {one.unit}, {one.beside_is} {one.beside:.4g}", err=True)
+                figures.append(one)
     return figures
 
 

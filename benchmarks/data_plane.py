@@ -22,7 +22,7 @@ from benchmarks.figure import Figure, figure
 SIZES_MB = (0.1, 1.0, 10.0, 100.0)
 SHARDS = (1, 4)
 #: Ours and what stands beside it take turns so often, with so many pushes and pulls each time.
-_TURNS, _ROUNDS = 3, 4
+_TURNS, _ROUNDS = 6, 4
 #: Where Ray's actors are, and what that is called.
 _RAYS = MappingProxyType({"far": "Ray actors, another Ray node", "near": "Ray actors, shared memory"})
 

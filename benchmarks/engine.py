@@ -24,7 +24,7 @@ from infra.datasets import HELD_OUT, part_name, prepare
 FEATURES, PARTITIONS, SHARDS = 8192, 16, 4
 #: How often the digits are there, and clocks.
 LOADS = ((1, 60), (10, 15))
-_ROUNDS = 3
+_ROUNDS = 7
 _PATIENCE_S = 60.0
 _ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 

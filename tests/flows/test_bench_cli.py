@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from benchmarks.__main__ import NAMES
 from benchmarks.asked import whole_table
 from benchmarks.backtest import FILES, midnight_s, real
+from benchmarks.figure import Figure, figure
 from flows.cli import cli
 from tasks.backtest_field import open_field
 from tasks.backtest_spec import backtest_spec
@@ -37,6 +39,17 @@ def test_each_figure_has_its_peer_and_the_ratio(tmp_path: Path, monkeypatch: pyt
     assert figure["benchmark"] == "prices"
     assert figure["ratio"] == pytest.approx(figure["ours"] / figure["beside"])
     assert "pyarrow's bare read_csv" in outcome.output
+
+
+def test_what_was_measured_is_told_before_the_next_figure_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(scratch: Path) -> Iterator[Figure]:
+        yield figure("prices", "a read", "s", [1.0], [2.0], "the limit")
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr("benchmarks.prices.run", measured)
+    outcome = CliRunner().invoke(cli, ["bench", "prices"])
+    assert str(outcome.exception) == "no more"
+    assert "a read: 1 s, the limit 2\n" in outcome.stderr
 
 
 def test_the_whole_table_is_measured_once_beside_what_is_asked(tmp_path: Path) -> None:
