@@ -66,7 +66,7 @@ def measure(
     paper_figures: Sequence[int] = (),
     pictures: Path | None = None,
 ) -> list[Figure]:
-    """Run the benchmarks of these names, each in a scratch folder of its own.
+    """Run the benchmarks of these names, each in a scratch folder of its own; tell each figure on stderr when it is there.
 
     Parameters
     ----------

@@ -3,7 +3,9 @@
 Ours is the bare loop of `psengine.apps.alone` with the partitions of a clock on two threads: the kernel, without servers.
 """
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count, islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -47,8 +49,21 @@ def run(scratch: Path) -> list[Figure]:
     return figures
 
 
-def _ours(app: LatentDirichletAllocation, whole: Documents, likelihood: float | None, most: int) -> tuple[float, int]:
-    """Return the seconds until a likelihood is reached (evaluations left out), and the passes; None: `most` passes."""
+def _ours(app: LatentDirichletAllocation, whole: Documents, likelihood: float, most: int) -> tuple[float, int]:
+    """Return the seconds until a likelihood is reached (evaluations left out), and the passes."""
+    for passes, (took_s, found) in enumerate(islice(_passes(app, whole), most), 1):
+        if found() >= likelihood:
+            return took_s, passes
+    raise RuntimeError(f"a joint log-likelihood of {likelihood:.3f} was not reached in {most} passes")
+
+
+def _seconds(app: LatentDirichletAllocation, whole: Documents, passes: int) -> float:
+    """Return the seconds of so many passes."""
+    return next(islice(_passes(app, whole), passes - 1, None))[0]
+
+
+def _passes(app: LatentDirichletAllocation, whole: Documents) -> Iterator[tuple[float, Callable[[], float]]]:
+    """Yield after each pass the seconds up to then, and what tells the joint log-likelihood."""
     raw = list(DocumentSet(whole, whole, app.n_words, _THREADS).parts(0))
     parts = [app.prepare(arrays) for arrays in raw]
     words = np.concatenate([arrays["words"] for arrays in raw])
@@ -56,19 +71,12 @@ def _ours(app: LatentDirichletAllocation, whole: Documents, likelihood: float | 
     tables: dict[str, Any] = {name: table.copy() for name, table in initial(app, 0).items()}
     took_s = 0.0
     with ThreadPoolExecutor(_THREADS) as pool:
-        for clock in range(1, most * app.blocks + 2):
+        for clock in count(1):
             began = perf_counter()
             _step(app, parts, tables, clock, pool)
             took_s += perf_counter() - began
-            passes, rest = divmod(clock - 1, app.blocks)
-            if passes and not rest:
-                if likelihood is None:
-                    there = passes == most
-                else:
-                    there = app.joint_log_likelihood(words, offsets, tables["assignments"][:, 0]) >= likelihood
-                if there:
-                    return took_s, passes
-    raise RuntimeError(f"a joint log-likelihood of {likelihood:.3f} was not reached in {most} passes")
+            if clock > 1 and (clock - 1) % app.blocks == 0:  # the first gives every token a topic
+                yield took_s, lambda: app.joint_log_likelihood(words, offsets, tables["assignments"][:, 0])
 
 
 def _step(

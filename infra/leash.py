@@ -12,15 +12,20 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
+def tie(parent: int, number: int) -> None:
+    """Ask for this signal when `parent`, which started us, is gone (on Linux); end if it is gone already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+        if os.getppid() != parent:  # it died before the leash was on
+            sys.exit(1)
+
+
 def main() -> None:
-    """Set signals as a login shell has them, ask for the parent's-death signal (on Linux), and exec the command."""
+    """Set signals as a login shell has them, put the leash on, and exec the command."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before the leash was on
-            sys.exit(1)
+    tie(parent, signal.SIGTERM)
     os.execvp(command[0], command)
 
 

@@ -19,6 +19,11 @@ _GRACE_S = 5.0
 _LEASH = str(Path(__file__).with_name("leash.py"))
 
 
+def leashed(command: Sequence[str]) -> list[str]:
+    """Return the command that becomes `command`, and is told to end when we are gone."""
+    return [sys.executable, "-S", _LEASH, str(os.getpid()), *command]
+
+
 class Child:
     """A process that we started and will end.
 
@@ -43,7 +48,7 @@ class Child:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-S", _LEASH, str(os.getpid()), *self.args],
+                leashed(self.args),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

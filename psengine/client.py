@@ -86,9 +86,7 @@ class ParameterClient:
         looked how narrow numbers are, which takes as long as a part of the way, they are counted when somebody asks, or
         with the next batch.
         """
-        while self._uncounted:
-            kind, array = self._uncounted.pop()
-            self._moved[kind] += bytes_on_the_way(array)
+        self._count_rest()
         return self._moved
 
     def _count(self, kind: str, things: Iterable[Array | RowDelta | RowSet | None]) -> None:
@@ -98,6 +96,11 @@ class ParameterClient:
                 self._uncounted.append((kind, array))
             else:
                 self._moved[kind] += array.nbytes
+
+    def _count_rest(self) -> None:
+        while self._uncounted:
+            kind, array = self._uncounted.pop()
+            self._moved[kind] += bytes_on_the_way(array)
 
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
         """Route by this map from now on, if it is newer; a shard that has moved on since stays where it is known to be."""
@@ -127,7 +130,7 @@ class ParameterClient:
             When it has already.
         """
         self._batch, self._begun = batch, self._own_rows.generation
-        _ = self.moved  # if nobody has asked since the last batch, what it has moved is not held any longer
+        self._count_rest()  # if nobody has asked since the last batch, what it has moved is not held any longer
         self.routes.begin(generation)
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:

@@ -16,10 +16,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from infra import leash
 from infra.blobs import Blobs, JobPaths
 from infra.cluster import ControllerClient, wait_rendezvous
 from infra.datasets import HELD_OUT, part_name
+from infra.processes import leashed
 from psengine.model import JobConfig
 from tests.support.doom import Doom, Moment
 from tests.support.patience import PATIENCE
@@ -161,7 +161,7 @@ class LocalCluster:
         command += ["--tier", tier, "--host", "127.0.0.1", *more]
         with (self.path / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-S", leash.__file__, str(os.getpid()), *command],
+                leashed(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -8,18 +8,16 @@ FOLDER/doom says at which moment of which call a process is killed (`doom`).
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-from infra import node
+from infra import leash, node
 from tests.support.doom import Dooms, watch
 
 _LOOK_S = 0.02
-_PR_SET_PDEATHSIG = 1
 
 
 class Cuts:
@@ -66,8 +64,7 @@ def hold(cuts: Cuts) -> None:
 
 
 if __name__ == "__main__":
-    if sys.platform == "linux":  # who is cut off or frozen would not heed the SIGTERM of the leash
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    leash.tie(os.getppid(), signal.SIGKILL)  # who is cut off or frozen would not heed the SIGTERM of our own leash
     for variable in node._ONE_THREAD:  # before NumPy is imported, here as there: other threads would give other bits
         os.environ[variable] = "1"
     options = sys.argv[2:]
