@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.apps import kernels
 from psengine.apps.base import RowSet, Work
 from psengine.apps.kmeans_seeds import spread_out
 from psengine.apps.sparse import Csr, inputs
@@ -32,6 +33,7 @@ Params = Mapping[str, NDArray[np.generic]]
 _BLOCK, _MOST_NUMBERS = 512, 2**20
 #: Examples that the first centres are drawn from: so many a centre, and so many at least.
 _SAMPLE_PER_CENTRE, _LEAST_SAMPLE = 20, 1000
+_KERNELS = "psengine.apps.kmeans_kernels"
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,7 @@ class KMeans:
         if not 0 <= data.rows.start <= data.rows.stop <= self.n_examples:
             raise ValueError(f"rows {data.rows.start} to {data.rows.stop}: the training set has {self.n_examples}")
         self.check_sizes()
-        import psengine.apps.kmeans_kernels  # noqa: F401 - compiled here, and not under a clock
-
+        kernels.load(_KERNELS)  # compiled here, and not under a clock
         return data
 
     def rows(self, data: KMeansData, clock: int) -> Mapping[str, RowSet]:

@@ -1,6 +1,7 @@
 """What k-means does example by example: one thread, no GIL, one order of summation.
 
-It is compiled when this module is imported, which is done while a partition is prepared and never under a clock.
+It is compiled when this module is imported, unless numba's cache has it; that is while a partition is prepared
+(`kernels.load`) and never under a clock.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ def _read(dtype: Any, ndim: int) -> Any:
 _SIGNATURE = void(_read(float64, 2), _read(int32, 1), _read(int32, 1), float64[:, ::1], int64[:, ::1])
 
 
-@njit([_SIGNATURE], nogil=True)
+@njit([_SIGNATURE], cache=True, nogil=True)
 def move(x: Any, old: Any, new: Any, sums: Any, counts: Any) -> None:
     """Take the examples that change their cluster out of the old one's sum and number, and add them to the new one's.
 

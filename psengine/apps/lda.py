@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.apps import kernels
 from psengine.apps.base import RowSet, Work
 from psengine.apps.values import check_above, check_whole
 from psengine.model import TableSpec
@@ -30,6 +31,7 @@ F32 = NDArray[np.float32]
 _WORTH_LEAVING = 0.25
 #: Rounds of fold-in; the mixture of a document hardly moves after them.
 _FOLD_IN_ROUNDS = 20
+_KERNELS = ("psengine.apps.lda_kernels", "psengine.apps.lda_fold_in")
 _MOST_INT16 = 2**15 - 1
 
 
@@ -136,9 +138,8 @@ class LatentDirichletAllocation:
 
     def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> LdaData:
         """Return the tokens by word and block; raise ValueError that names what does not fit."""
-        import psengine.apps.lda_fold_in  # compiled here, and not under a clock
-        import psengine.apps.lda_kernels  # noqa: F401
-
+        for name in _KERNELS:  # compiled here, and not under a clock
+            kernels.load(name)
         words, offsets = _documents(arrays, self.n_words)
         start = int(np.asarray(arrays.get("token_start", np.zeros(1, np.int64)), np.int64).reshape(-1)[0])
         if start < 0 or start + len(words) > self.n_tokens:

@@ -1,6 +1,6 @@
 """Topic mixtures of documents under given topics, for `psengine.apps.lda`. One thread, no GIL.
 
-It is compiled when this module is imported, which takes some seconds; numba's cache has it for the next process.
+It is compiled when this module is imported, unless numba's cache has it; that takes some seconds.
 """
 
 from typing import Any

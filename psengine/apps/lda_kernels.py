@@ -1,8 +1,8 @@
 """Gibbs sampling for `psengine.apps.lda`: one pass over tokens. One thread, no GIL.
 
-It is compiled when this module is imported, which is while a partition is prepared and not under a clock. That takes
-some ten seconds, so the next process of a machine finds the compiled code in numba's cache. All of it is in one file, since
-the cache looks for changes in that file alone.
+It is compiled when this module is imported, unless numba's cache has it; that is while a partition is prepared
+(`kernels.load`) and not under a clock, and takes some ten seconds. All of it is in one file, since the cache looks for
+changes in that file alone.
 
 Topics and places are unsigned where arrays are indexed: a signed index may be from the end, and asks for a test.
 """

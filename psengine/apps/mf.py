@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.apps import kernels
 from psengine.apps.base import RowSet, Work
 from psengine.model import TableSpec
 
@@ -30,6 +31,7 @@ SCHEDULES = ("adaptive", "decay")
 #: Users and items of a tile, whose rows (at rank 32 some 300 kB) stay in a core's second cache while it is worked on.
 _TILE_USERS, _TILE_ITEMS = 1024, 1024
 _CHUNK = 1 << 16
+_KERNELS = "psengine.apps.mf_kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +132,7 @@ class MatrixFactorization:
         At random, because neighbours in the order that share a row have to wait for one another, and learn from a stale
         picture of the rest; by tile, because rows that are in the cache cost a fraction of those that are not.
         """
-        from psengine.apps import mf_kernels  # noqa: F401 - compiles, before any clock
-
+        kernels.load(_KERNELS)  # compiles, before any clock
         partition, bounds = int(arrays["partition"][0]), arrays["item_bounds"]
         if len(bounds) - 1 != self.n_partitions:
             raise ValueError(f"n_partitions is {self.n_partitions}, and the data are cut into {len(bounds) - 1} parts")

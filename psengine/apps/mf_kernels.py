@@ -1,7 +1,7 @@
 """Stochastic gradient descent over the ratings of a block: one thread, no GIL, one order of work.
 
-They are compiled when this module is imported, which the application does while it prepares a partition, so that nothing
-is compiled under a clock. The number of factors is no constant of the code: LLVM would unroll the inner products whole and
+They are compiled when this module is imported, unless numba's cache has them; that is while a partition is prepared
+(`kernels.load`), so that nothing is compiled under a clock. The number of factors is no constant of the code: LLVM would unroll the inner products whole and
 then leave them scalar (measured: twice the time at rank 32).
 """
 
@@ -27,7 +27,7 @@ _SIGNATURE = float64(
 _ONE, _TWO = np.float32(1), np.float32(2)
 
 
-@njit([_SIGNATURE], nogil=True, fastmath=True, error_model="numpy")
+@njit([_SIGNATURE], cache=True, nogil=True, fastmath=True, error_model="numpy")
 def adaptive_steps(users: Any, items: Any, values: Any, left: Any, right: Any, step: Any, penalty: Any) -> float:
     """Visit the ratings in their order, with a step of each row's own; return the sum of the squared errors met.
 
@@ -67,7 +67,7 @@ def adaptive_steps(users: Any, items: Any, values: Any, left: Any, right: Any, s
     return loss
 
 
-@njit([_SIGNATURE], nogil=True, fastmath=True, error_model="numpy")
+@njit([_SIGNATURE], cache=True, nogil=True, fastmath=True, error_model="numpy")
 def plain_steps(users: Any, items: Any, values: Any, left: Any, right: Any, step: Any, penalty: Any) -> float:
     """Visit the ratings in their order with one step for all; otherwise as `adaptive_steps`, and the last column stays."""
     rank = left.shape[1] - 1

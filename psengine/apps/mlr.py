@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.apps import kernels
 from psengine.apps.base import RowSet, Work
 from psengine.apps.sparse import Csr, inputs
 from psengine.apps.values import check_above, check_from, check_whole
@@ -27,6 +28,7 @@ F32 = NDArray[np.float32]
 _BLOCK = 512
 #: A partition of compressed rows reads and writes only the weights of the columns that it has, if they are less than this share.
 _FEW = 0.5
+_KERNELS = "psengine.apps.sparse_kernels"
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,7 @@ class MultinomialLogisticRegression:
         """Return inputs and labels; raise ValueError that names what does not fit."""
         data = self._checked(arrays)
         if isinstance(data.x, Csr):
-            import psengine.apps.sparse_kernels  # noqa: F401 - compiled here, and not under a clock
-
+            kernels.load(_KERNELS)  # compiled here, and not under a clock
             if not (self.features or self.l2):  # the penalty is on all weights
                 columns = np.unique(data.x.indices).astype(np.int64)
                 if len(columns) < _FEW * self.n_inputs:

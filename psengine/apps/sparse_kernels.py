@@ -1,7 +1,7 @@
 """Products of compressed sparse rows with a dense matrix: one thread, no GIL, one order of summation.
 
-They are compiled when this module is imported. An application that gets sparse inputs imports it while it prepares a
-partition, so that nothing is compiled under a clock, and nothing at all where the inputs are dense.
+They are compiled when this module is imported, unless numba's cache has them. An application that gets sparse inputs does so
+while it prepares a partition (`kernels.load`): nothing is compiled under a clock, and nothing at all for dense inputs.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ def add_transposed_times(out: F32, x: Csr, right: F32) -> None:
     _add_transposed_times(x.data, x.indices, x.indptr, np.ascontiguousarray(right, np.float32), out)
 
 
-@njit([_SIGNATURE], nogil=True)
+@njit([_SIGNATURE], cache=True, nogil=True)
 def _times(data: Any, indices: Any, indptr: Any, matrix: Any, out: Any) -> None:
     for row in range(len(indptr) - 1):
         for entry in range(indptr[row], indptr[row + 1]):
@@ -43,7 +43,7 @@ def _times(data: Any, indices: Any, indptr: Any, matrix: Any, out: Any) -> None:
                 out[row, k] += value * matrix[column, k]
 
 
-@njit([_SIGNATURE], nogil=True)
+@njit([_SIGNATURE], cache=True, nogil=True)
 def _add_transposed_times(data: Any, indices: Any, indptr: Any, right: Any, out: Any) -> None:
     for row in range(len(indptr) - 1):
         for entry in range(indptr[row], indptr[row + 1]):

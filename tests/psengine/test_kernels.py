@@ -1,0 +1,80 @@
+"""Compiled kernels: one process compiles, the next ones wait for it and find what it left."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from psengine.apps import kernels
+from tests.support.endpoint import wait_for
+from tests.support.patience import PATIENCE
+
+COMPILED = {
+    "psengine.apps.kmeans_kernels": ("move",),
+    "psengine.apps.lda_fold_in": ("fold_in",),
+    "psengine.apps.lda_kernels": ("sweep",),
+    "psengine.apps.mf_kernels": ("adaptive_steps", "plain_steps"),
+    "psengine.apps.sparse_kernels": ("_times", "_add_transposed_times"),
+}
+#: Prints how many signatures of each kernel came from the cache.
+HITS = """
+import json, sys
+from psengine.apps import kernels
+wanted = json.loads(sys.argv[1])
+loaded = {name: kernels.load(name) for name in wanted}
+print(json.dumps({name: [sum(getattr(loaded[name], one).stats.cache_hits.values()) for one in ones]
+                  for name, ones in wanted.items()}))
+"""
+
+
+@pytest.fixture
+def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module in a file of its own, which nobody has imported."""
+    (tmp_path / "kernels_of_a_test.py").write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "kernels_of_a_test", raising=False)
+    return "kernels_of_a_test"
+
+
+@pytest.fixture
+def held(name: str, tmp_path: Path) -> Iterator[BinaryIO]:
+    """The module's file, locked as by a process that compiles it."""
+    with (tmp_path / f"{name}.py").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def test_another_process_that_compiles_is_waited_for(name: str, held: BinaryIO) -> None:
+    def waited_for() -> bool:
+        waiting = [row for row in Path("/proc/locks").read_text().splitlines() if "-> FLOCK" in row]
+        return any(f":{os.fstat(held.fileno()).st_ino} " in row for row in waiting)
+
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(kernels.load, name)
+        wait_for(waited_for, "somebody who waits")
+        assert name not in sys.modules
+        fcntl.flock(held, fcntl.LOCK_UN)
+        assert loading.result(PATIENCE).VALUE == 1
+    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it any more
+
+
+def test_one_that_does_not_go_on_is_not_waited_for_for_ever(name: str, held: BinaryIO) -> None:
+    assert kernels.load(name, patience_s=0.01).VALUE == 1
+    with pytest.raises(BlockingIOError), open(held.name, "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_what_one_process_compiled_the_next_one_finds() -> None:
+    for module in COMPILED:
+        kernels.load(module)
+    run = subprocess.run(
+        [sys.executable, "-c", HITS, json.dumps(COMPILED)], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert json.loads(run.stdout) == {module: [1] * len(names) for module, names in COMPILED.items()}
