@@ -19,6 +19,7 @@ import pytest
 from bidding.model import Market
 from bidding.traces import Trace, TraceSet
 from infra.clock import ScaledClock
+from infra.ec2_endpoint import Endpoint
 from infra.faults import Fault, FaultKind
 from infra.prices import write_prices
 from infra.simmarket import SimSpotMarket
@@ -98,31 +99,43 @@ def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _prices(path, {CHEAP: [(0, 10_000)], SECOND: [(0, 12_000)]})
 
 
-def test_a_scale_that_flows_here_cannot_keep_is_refused_and_a_lower_one_is_taken_by_itself(
-    tmp_path: Path, home: Path
-) -> None:
-    """The market takes its time, so a tick takes longer than its period lasts at this scale."""
+@pytest.fixture
+def slow_market(tmp_path: Path) -> Iterator[tuple[SimSpotMarket, Endpoint]]:
+    """A market that takes its time, so that a tick takes longer than its period lasts at a scale of 60."""
     clock = ManualClock(float(BEGIN_S))
     market = SimSpotMarket(TRACES, CATALOG, clock.now_s)
     market.add_fault(Fault(FaultKind.DELAY, operation="describe", delay_s=1.0))  # a flow looks once, a tick three times
     with served(market, clock, tmp_path / "machines") as endpoint:
-        options = ("--endpoint", endpoint.url, "--dir", str(tmp_path / "run"), "--scale", "100")
-        outcome = proteus("run", *options, cwd=tmp_path, home=home, timeout_s=150)
-        assert outcome.code == 2, outcome
-        refused = r"PROTEUS_TICK_S: 120 s pass in 1\.20 s at scale 100, and a flow takes (\d+\.\d\d) s here; use a scale of at .*"
-        said = re.search(f"proteus: {refused}\n", outcome.err)
-        assert said is not None, outcome
-        assert float(said[1]) >= 3.0
-        assert market.log() == []
-        wait_gone(tmp_path / "run")
+        yield market, endpoint
 
-        with running(tmp_path / "slower", "--endpoint", endpoint.url, "--job", "slower") as run:
-            run.wait_said(r"at a scale of \d+, not 60: a tick takes \d+\.\d\d s here")
-            taken = re.search(r"at a scale of (\d+), not 60", run.text())
-            assert taken is not None
-            assert ScaledClock(run.directory / "clock.json").scale == float(taken[1]) < 60
-            run.signal(signal.SIGINT)
-        wait_gone(run.directory)
+
+def test_a_scale_that_flows_here_cannot_keep_is_refused(
+    tmp_path: Path, home: Path, slow_market: tuple[SimSpotMarket, Endpoint]
+) -> None:
+    market, endpoint = slow_market
+    options = ("--endpoint", endpoint.url, "--dir", str(tmp_path / "run"), "--scale", "100")
+    outcome = proteus("run", *options, cwd=tmp_path, home=home, timeout_s=150)
+    assert outcome.code == 2, outcome
+    refused = (
+        r"PROTEUS_TICK_S: 120 s pass in 1\.20 s at scale 100, and a flow takes (\d+\.\d\d) s here; use a scale of at .*"
+    )
+    said = re.search(f"proteus: {refused}\n", outcome.err)
+    assert said is not None, outcome
+    assert float(said[1]) >= 3.0
+    assert market.log() == []
+    wait_gone(tmp_path / "run")
+
+
+@pytest.mark.storm  # most of a minute
+def test_a_scale_that_flows_here_can_keep_is_taken(tmp_path: Path, slow_market: tuple[SimSpotMarket, Endpoint]) -> None:
+    _, endpoint = slow_market
+    with running(tmp_path / "slower", "--endpoint", endpoint.url, "--job", "slower") as run:
+        run.wait_said(r"at a scale of \d+, not 60: a tick takes \d+\.\d\d s here")
+        taken = re.search(r"at a scale of (\d+), not 60", run.text())
+        assert taken is not None
+        assert ScaledClock(run.directory / "clock.json").scale == float(taken[1]) < 60
+        run.signal(signal.SIGINT)
+    wait_gone(run.directory)
 
 
 # -- the bill -------------------------------------------------------------------------------------------------------

@@ -180,7 +180,9 @@ def test_a_controller_lives_and_ends_by_itself(tmp_path: Path) -> None:
 
 
 class Metadata(BaseHTTPRequestHandler):
-    """Wants a token, and says 404 until `marked`."""
+    """Wants a token, and says 404 until `marked`; then the machine is taken in `LEFT_S` seconds."""
+
+    LEFT_S = 8
 
     marked = threading.Event()
     asked = threading.Event()
@@ -192,7 +194,7 @@ class Metadata(BaseHTTPRequestHandler):
         if self.headers["X-aws-ec2-metadata-token"] != "token":
             self.answer(401, "")
         elif self.marked.is_set():
-            at = (datetime.now(UTC) + timedelta(seconds=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            at = (datetime.now(UTC) + timedelta(seconds=self.LEFT_S)).strftime("%Y-%m-%dT%H:%M:%SZ")
             self.answer(200, json.dumps({"action": "terminate", "time": at}))
         else:
             self.answer(404, "")
@@ -232,7 +234,7 @@ def test_a_notice_on_the_node_drains_it(tmp_path: Path, metadata: str) -> None:
         status = cluster.wait(lambda s: any(n["state"] == "drained" for n in s["nodes"]), "the node to be drained")
         (notice,) = status["notices"]
         assert (notice["node"], notice["seq"]) == ("t1", 1)
-        assert 15 < notice["seconds_left"] <= 20
+        assert Metadata.LEFT_S - 5 < notice["seconds_left"] <= Metadata.LEFT_S
         assert next(n for n in status["nodes"] if n["name"] == "r1")["partitions"] == list(range(12))
         assert cluster.client.stop("seen enough")["repeated_micro_tasks"] == 0
         cluster.wait_state("stopped")

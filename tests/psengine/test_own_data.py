@@ -5,13 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets import prepare
+from infra.blobs import Blobs
+from infra.datasets import part_name, prepare
+from psengine.apps.alone import initial, train_alone
+from psengine.apps.mlr import MultinomialLogisticRegression
 from psengine.model import JobConfig
 from tests.support.engine import LocalCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 ROWS, COLUMNS = 400, 300
+PARTITIONS, CLOCKS = 4, 60
 
 
 def svmlight(path: Path) -> str:
@@ -38,26 +42,31 @@ def csv(path: Path, of: str) -> str:
 
 
 def test_nodes_train_on_a_users_svmlight_file_as_on_its_csv(tmp_path: Path) -> None:
-    models, losses = [], []
-    sources = [svmlight(tmp_path / "mine.svm")]
-    sources.append(csv(tmp_path / "mine.csv", sources[0]))
-    for number, source in enumerate(sources):
-        with LocalCluster(tmp_path / f"cluster-{number}") as cluster:
-            data = prepare(cluster.blobs, cluster.job_id, source, 4, 0, "mlr")
-            assert (data.rows, data.heldout_rows) == (320, 80)
-            sizes = {"n_inputs": COLUMNS, "n_classes": 2, "n_examples": 320}
-            assert data.sizes == sizes
-            config = JobConfig(
-                cluster.job_id, "mlr", {**sizes, "step": 0.5}, data.data_url, n_partitions=4, n_shards=2, clocks=60
-            )
-            cluster.start_nodes(reliable=1, transient=1)
-            cluster.client.start(config.to_dict())
-            result = cluster.wait_state("finished")["result"]
-            assert result["accuracy"] > 0.9
-            assert result["lost_micro_tasks"] == 0
-            losses.append([loss for _, loss in result["losses"]])
-            models.append(cluster.model()["weights"])
-            assert set(cluster.shutdown().values()) == {0}
-    assert np.allclose(models[0], models[1], rtol=1e-3, atol=1e-5)
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert losses[0][-1] < losses[0][0] / 2
+    """Nodes on the svmlight file, and on the CSV file a bare loop, which a job is as to its bits."""
+    source = svmlight(tmp_path / "mine.svm")
+    with LocalCluster(tmp_path / "cluster") as cluster:
+        data = prepare(cluster.blobs, cluster.job_id, source, PARTITIONS, 0, "mlr")
+        assert (data.rows, data.heldout_rows) == (320, 80)
+        sizes = {"n_inputs": COLUMNS, "n_classes": 2, "n_examples": 320}
+        assert data.sizes == sizes
+        params = {**sizes, "step": 0.5}
+        config = JobConfig(
+            cluster.job_id, "mlr", params, data.data_url, n_partitions=PARTITIONS, n_shards=2, clocks=CLOCKS
+        )
+        cluster.start_nodes(reliable=1, transient=1)
+        cluster.client.start(config.to_dict())
+        result = cluster.wait_state("finished")["result"]
+        assert result["accuracy"] > 0.9
+        assert result["lost_micro_tasks"] == 0
+        model = cluster.model()["weights"]
+        assert set(cluster.shutdown().values()) == {0}
+
+        dense = prepare(cluster.blobs, "dense", csv(tmp_path / "mine.csv", source), PARTITIONS, 0, "mlr")
+    app = MultinomialLogisticRegression(**params)
+    files = Blobs(dense.data_url)
+    parts = [app.prepare(files.read_npz(part_name(p))) for p in range(PARTITIONS)]
+    losses: list[float] = []
+    alone = train_alone(app, parts, initial(app, config.seed), CLOCKS, lambda _, __, loss: losses.append(loss))
+    assert np.allclose(model, alone["weights"], rtol=1e-3, atol=1e-5)
+    assert [loss for _, loss in result["losses"]] == pytest.approx([loss / 320 for loss in losses], rel=1e-4)
+    assert losses[-1] < losses[0] / 2
