@@ -31,7 +31,7 @@ F32 = NDArray[np.float32]
 _WORTH_LEAVING = 0.25
 #: Rounds of fold-in; the mixture of a document hardly moves after them.
 _FOLD_IN_ROUNDS = 20
-_KERNELS = ("psengine.apps.lda_kernels", "psengine.apps.lda_fold_in")
+_KERNELS, _FOLD_IN = "psengine.apps.lda_kernels", "psengine.apps.lda_fold_in"
 _MOST_INT16 = 2**15 - 1
 
 
@@ -138,7 +138,7 @@ class LatentDirichletAllocation:
 
     def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> LdaData:
         """Return the tokens by word and block; raise ValueError that names what does not fit."""
-        for name in _KERNELS:  # compiled here, and not under a clock
+        for name in (_KERNELS, _FOLD_IN):  # compiled here, and not under a clock
             kernels.load(name)
         words, offsets = _documents(arrays, self.n_words)
         start = int(np.asarray(arrays.get("token_start", np.zeros(1, np.int64)), np.int64).reshape(-1)[0])
@@ -272,6 +272,7 @@ class LatentDirichletAllocation:
         return phi
 
     def _mixtures(self, words: I32, offsets: I64, phi: F32) -> F32:
+        kernels.load(_FOLD_IN)
         from psengine.apps.lda_fold_in import fold_in
 
         theta = np.empty((len(offsets) - 1, self.k), np.float32)

@@ -238,6 +238,7 @@ def _logits(z: F32 | Csr, weights: NDArray[Any]) -> F32:
 
 def _times(x: F32 | Csr, matrix: NDArray[Any]) -> F32:
     if isinstance(x, Csr):
+        kernels.load(_KERNELS)
         from psengine.apps.sparse_kernels import times
 
         return times(x, matrix)
@@ -247,6 +248,7 @@ def _times(x: F32 | Csr, matrix: NDArray[Any]) -> F32:
 
 def _add_transposed_times(out: F32, x: F32 | Csr, right: F32) -> None:
     if isinstance(x, Csr):
+        kernels.load(_KERNELS)
         from psengine.apps.sparse_kernels import add_transposed_times
 
         add_transposed_times(out, x, right)

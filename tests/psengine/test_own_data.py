@@ -42,7 +42,7 @@ def csv(path: Path, of: str) -> str:
 
 
 def test_nodes_train_on_a_users_svmlight_file_as_on_its_csv(tmp_path: Path) -> None:
-    """Nodes on the svmlight file, and on the CSV file a bare loop, which a job is as to its bits."""
+    """Nodes train on the svmlight file, a bare loop on the same rows as CSV: sparse rows, and whole ones."""
     source = svmlight(tmp_path / "mine.svm")
     with LocalCluster(tmp_path / "cluster") as cluster:
         data = prepare(cluster.blobs, cluster.job_id, source, PARTITIONS, 0, "mlr")
@@ -64,7 +64,10 @@ def test_nodes_train_on_a_users_svmlight_file_as_on_its_csv(tmp_path: Path) -> N
         dense = prepare(cluster.blobs, "dense", csv(tmp_path / "mine.csv", source), PARTITIONS, 0, "mlr")
     app = MultinomialLogisticRegression(**params)
     files = Blobs(dense.data_url)
-    parts = [app.prepare(files.read_npz(part_name(p))) for p in range(PARTITIONS)]
+    arrays = [files.read_npz(part_name(p)) for p in range(PARTITIONS)]
+    assert "x" in arrays[0]
+    assert "x" not in Blobs(data.data_url).read_npz(part_name(0))
+    parts = [app.prepare(part) for part in arrays]
     losses: list[float] = []
     alone = train_alone(app, parts, initial(app, config.seed), CLOCKS, lambda _, __, loss: losses.append(loss))
     assert np.allclose(model, alone["weights"], rtol=1e-3, atol=1e-5)
