@@ -2,13 +2,15 @@
 
 What stands beside it is the same kernel over the same partitions in a bare loop, in two processes of one thread each
 that never speak to one another, and the sums of a clock's updates as nodes make them: nobody who trains on two cores
-can be faster with this kernel. What a clock costs besides does not grow with its examples, so that there are two sizes: the
-digits, whose clocks are short, and ten times as many.
+can be faster with this kernel. The same two processes again, each of which waits for the other at the end of a clock: what
+is bulk synchronous lasts as long as the slower one, clock by clock, whoever moves the parameters. What a clock costs besides
+does not grow with its examples, so that there are two sizes: the digits, whose clocks are short, and ten times as many.
 """
 
 import multiprocessing
 import os
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -30,7 +32,7 @@ _ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 
 
 def run(scratch: Path, loads: tuple[tuple[int, int], ...] = LOADS) -> list[Figure]:
-    """Measure; engine and bare loop take turns."""
+    """Measure; engine and bare loops take turns."""
     return [of_load for times, clocks in loads for of_load in _of(scratch / f"times-{times}", times, clocks)]
 
 
@@ -41,18 +43,28 @@ def _of(scratch: Path, times: int, clocks: int) -> list[Figure]:
     parts = [_repeated(source.read_npz(part_name(part)), times) for part in range(PARTITIONS)]
     n_examples = sum(len(part["y"]) for part in parts)
     params = {**data.sizes, "n_examples": n_examples, "features": FEATURES, "gamma": 0.1, "step": 4.0}
-    ours, bare, outside = [], [], []
+    ours, bare, in_step, outside = [], [], [], []
     for number in range(_ROUNDS):
         place = scratch / f"round-{number}"
         result, _ = through_engine(place, "mlr", params, parts, source.read_npz(HELD_OUT), clocks, SHARDS)
         ours.append(1e3 * result["seconds"] / clocks)
         outside.append(1e3 * (result["seconds"] - result["kernel_seconds"]) / clocks)
         bare.append(1e3 * _bare(params, parts, clocks) / clocks)
+        in_step.append(1e3 * _bare(params, parts, clocks, in_step=True) / clocks)
     what = f"a clock of mlr, {n_examples:,} examples, {PARTITIONS} partitions, {FEATURES} features"
     nodes = "1 reliable and 1 transient node"
     told = "the clock less the kernels of the node that had the most"
     return [
         figure("engine", what, "ms", ours, bare, "the bare kernel in 2 processes", nodes),
+        figure(
+            "engine",
+            what,
+            "ms",
+            ours,
+            in_step,
+            "the same, in step",
+            "each clock begins when both have ended the one before",
+        ),
         figure("engine", f"overhead of a clock, {n_examples:,} examples", "ms", outside, ours, "the clock", told),
     ]
 
@@ -61,16 +73,20 @@ def _repeated(part: Arrays, times: int) -> Arrays:
     return {name: np.concatenate([part[name]] * times) for name in ("x", "y")}
 
 
-def _bare(params: dict[str, Any], parts: list[Arrays], clocks: int) -> float:
-    """Return the seconds that two processes take for all clocks, each over its half of the partitions."""
+def _bare(params: dict[str, Any], parts: list[Arrays], clocks: int, in_step: bool = False) -> float:
+    """Return the seconds that two processes take for all clocks, each over its half of the partitions.
+
+    `in_step`: no clock begins in one of them before the other has ended the one before.
+    """
     context = multiprocessing.get_context("spawn")  # BLAS reads its thread count when it is loaded
+    barrier = context.Barrier(2) if in_step else None
     middle = len(parts) // 2
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(_ONE_THREAD)
     try:
         pipes = [context.Pipe() for _ in range(2)]
         workers = [
-            context.Process(target=_loop, args=(params, half, clocks, pipe[1]), daemon=True)
+            context.Process(target=_loop, args=(params, half, clocks, pipe[1], barrier), daemon=True)
             for half, pipe in zip((parts[:middle], parts[middle:]), pipes, strict=True)
         ]
         for worker in workers:
@@ -93,7 +109,7 @@ def _bare(params: dict[str, Any], parts: list[Arrays], clocks: int) -> float:
             worker.kill()
 
 
-def _loop(params: dict[str, Any], raw: list[Arrays], clocks: int, far: Connection) -> None:
+def _loop(params: dict[str, Any], raw: list[Arrays], clocks: int, far: Connection, barrier: Barrier | None) -> None:
     from infra.memory import keep_freed
     from psengine.apps.base import resolve
     from psengine.rows import added
@@ -111,4 +127,6 @@ def _loop(params: dict[str, Any], raw: list[Arrays], clocks: int, far: Connectio
         steps = [app.run(part, {"weights": weights}, clock).updates for part in parts]
         total = tree_sum((0, len(steps)), lambda block, of=steps: of[block[0]] if block[1] - block[0] == 1 else None)
         weights = added(weights, (total or {})["weights"])
+        if barrier is not None:
+            barrier.wait()
     far.send("done")
