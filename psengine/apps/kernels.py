@@ -40,7 +40,7 @@ def load(name: str, patience_s: float = 60.0) -> ModuleType:
         Compiled by this process only if the cache did not have it, or could not be used.
     """
     if name in sys.modules:
-        return import_module(name)  # waits for another thread that is importing it
+        return _imported(name)  # waits for another thread that is importing it, and may fail where that one did
     _set_numba_up()  # takes a second, and nobody has to wait meanwhile
     spec = find_spec(name)
     source = -1

@@ -1,8 +1,8 @@
 """Stochastic gradient descent over the ratings of a block: one thread, no GIL, one order of work.
 
 They are compiled when this module is imported, unless numba's cache has them; that is while a partition is prepared
-(`kernels.load`), so that nothing is compiled under a clock. The number of factors is no constant of the code: LLVM would unroll the inner products whole and
-then leave them scalar (measured: twice the time at rank 32).
+(`kernels.load`), so that nothing is compiled under a clock. The number of factors is no constant of the code: LLVM would
+unroll the inner products whole and then leave them scalar (measured: twice the time at rank 32).
 """
 
 from typing import Any
