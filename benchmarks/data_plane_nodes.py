@@ -57,6 +57,11 @@ class Process:
         self._process.start()
         far.close()
 
+    @property
+    def pid(self) -> int | None:
+        """The process id."""
+        return self._process.pid
+
     def ask(self, *message: Any) -> Any:
         """Send a message, where one is given, and return the answer.
 

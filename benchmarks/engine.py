@@ -7,16 +7,11 @@ is bulk synchronous lasts as long as the slower one, clock by clock, whoever mov
 does not grow with its examples, so that there are two sizes: the digits, whose clocks are short, and ten times as many.
 """
 
-import multiprocessing
-import os
-from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
 import numpy as np
 
+from benchmarks.bare_processes import bare_seconds
 from benchmarks.figure import Figure, figure
 from benchmarks.through_engine import Arrays, through_engine
 from infra.blobs import Blobs
@@ -27,8 +22,6 @@ FEATURES, PARTITIONS, SHARDS = 8192, 16, 4
 #: How often the digits are there, and clocks.
 LOADS = ((1, 60), (10, 15))
 _ROUNDS = 7
-_PATIENCE_S = 60.0
-_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
 def run(scratch: Path, loads: tuple[tuple[int, int], ...] = LOADS) -> list[Figure]:
@@ -49,8 +42,8 @@ def _of(scratch: Path, times: int, clocks: int) -> list[Figure]:
         result, _ = through_engine(place, "mlr", params, parts, source.read_npz(HELD_OUT), clocks, SHARDS)
         ours.append(1e3 * result["seconds"] / clocks)
         outside.append(1e3 * (result["seconds"] - result["kernel_seconds"]) / clocks)
-        bare.append(1e3 * _bare(params, parts, clocks) / clocks)
-        in_step.append(1e3 * _bare(params, parts, clocks, in_step=True) / clocks)
+        bare.append(1e3 * bare_seconds("mlr", params, parts, clocks) / clocks)
+        in_step.append(1e3 * bare_seconds("mlr", params, parts, clocks, in_step=True) / clocks)
     what = f"a clock of mlr, {n_examples:,} examples, {PARTITIONS} partitions, {FEATURES} features"
     nodes = "1 reliable and 1 transient node"
     told = "the clock less the kernels of the node that had the most"
@@ -71,62 +64,3 @@ def _of(scratch: Path, times: int, clocks: int) -> list[Figure]:
 
 def _repeated(part: Arrays, times: int) -> Arrays:
     return {name: np.concatenate([part[name]] * times) for name in ("x", "y")}
-
-
-def _bare(params: dict[str, Any], parts: list[Arrays], clocks: int, in_step: bool = False) -> float:
-    """Return the seconds that two processes take for all clocks, each over its half of the partitions.
-
-    `in_step`: no clock begins in one of them before the other has ended the one before.
-    """
-    context = multiprocessing.get_context("spawn")  # BLAS reads its thread count when it is loaded
-    barrier = context.Barrier(2) if in_step else None
-    middle = len(parts) // 2
-    before = {name: os.environ.get(name) for name in _ONE_THREAD}
-    os.environ.update(_ONE_THREAD)
-    try:
-        pipes = [context.Pipe() for _ in range(2)]
-        workers = [
-            context.Process(target=_loop, args=(params, half, clocks, pipe[1], barrier), daemon=True)
-            for half, pipe in zip((parts[:middle], parts[middle:]), pipes, strict=True)
-        ]
-        for worker in workers:
-            worker.start()
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-    try:
-        for near, _ in pipes:
-            near.recv()  # it has loaded its partitions
-        began = perf_counter()
-        for near, _ in pipes:
-            near.send("go")
-        for near, _ in pipes:
-            near.recv()
-        return perf_counter() - began
-    finally:
-        for worker in workers:
-            worker.join(_PATIENCE_S)
-            worker.kill()
-
-
-def _loop(params: dict[str, Any], raw: list[Arrays], clocks: int, far: Connection, barrier: Barrier | None) -> None:
-    from infra.memory import keep_freed
-    from psengine.apps.base import resolve
-    from psengine.rows import added
-    from psengine.sums import tree_sum
-
-    keep_freed()  # as nodes do
-    app = resolve("mlr", params)
-    parts = [app.prepare(dict(part)) for part in raw]
-    (table,) = app.tables()
-    weights: Any = np.zeros((table.n_rows, table.n_cols), np.float32)
-    app.run(parts[0], {"weights": weights}, 1)
-    far.send("ready")
-    far.recv()
-    for clock in range(1, clocks + 1):
-        steps = [app.run(part, {"weights": weights}, clock).updates for part in parts]
-        total = tree_sum((0, len(steps)), lambda block, of=steps: of[block[0]] if block[1] - block[0] == 1 else None)
-        weights = added(weights, (total or {})["weights"])
-        if barrier is not None:
-            barrier.wait()
-    far.send("done")

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.data_plane_nodes import Process
 from benchmarks.netns import Network, network
-from benchmarks.nursery import arguments, nursery
+from benchmarks.nursery import Birth, arguments, be_node, nursery
 from benchmarks.waiting import ROW
 from infra.blobs import Blobs, JobPaths
 from infra.clock import SystemClock
@@ -30,6 +30,14 @@ from psengine.stages import Stage
 PATIENCE_S = 120.0
 _LOOK_S = 0.2
 _CONTROLLER = "controller"
+_MODULES = ("benchmarks.waiting",)
+#: What sixty-four processes on two cores want otherwise than as many machines: to do less when idle, and more patience
+#: where each of them connects to all the others at once.
+_DASK = {
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.comm.timeouts.connect": "60s",
+}
 
 
 @dataclass(frozen=True)
@@ -93,18 +101,20 @@ class Places:
         log.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        environment = {"TMPDIR": str(temporary)}
-        return int(self._nursery.ask("fork", self.network.path(place), list(told), str(log), environment, waits))
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        namespace = self.network.path(place)
+        birth = Birth(be_node, list(told), str(log), environment, namespace=namespace, waits=waits)
+        return int(self._nursery.ask("fork", birth))
 
     def ended(self, pids: Sequence[int]) -> list[int]:
-        """Return those of our processes that have ended, each once."""
+        """Return those of our processes that have ended."""
         return list(self._nursery.ask("ended", list(pids)))
 
 
 @contextmanager
 def places(n: int, rate: int, folder: Path) -> Iterator[Places]:
     """Make `n` namespaces with links of `rate` bytes a second each way, and one more, for a controller."""
-    with network(n + 1, rate) as net, Process(nursery) as ready:
+    with network(n + 1, rate) as net, Process(nursery, _MODULES, _DASK) as ready:
         ready.ask()
         yield Places(net, folder, ready)
 

@@ -1,6 +1,6 @@
 """A process that has everything imported that a node needs, and forks nodes: sixty-four in seconds, not in minutes.
 
-A node that it makes is `infra.node` in a process of its own, in a network namespace. Nodes end with the nursery, and the
+A node that it makes is a process of its own, as one of `python -m infra.node` is. Nodes end with the nursery, and the
 nursery ends with whoever started it.
 """
 
@@ -12,14 +12,17 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from infra.leash import tie
+
 #: Has a process that waits become a node.
 JOIN = signal.SIGUSR1
-_PR_SET_PDEATHSIG = 1
 _NEW_NETWORK = 0x40000000
 #: What nodes and controllers import when they start.
 _MODULES = (
@@ -33,62 +36,91 @@ _MODULES = (
     "infra.node_logs",
     "psengine.plugins",
     "psengine.shell",
-    "benchmarks.waiting",
 )
-#: What sixty-four processes on two cores want otherwise than as many machines: to do less when idle, and more patience
-#: where each of them connects to all the others at once.
-_HERE = {
-    "distributed.admin.tick.interval": "1s",
-    "distributed.admin.system-monitor.interval": "10s",
-    "distributed.comm.timeouts.connect": "60s",
-}
 
 
-def nursery(pipe: Connection) -> None:
-    """Answer ("fork", …) with the process id of a node, and ("ended", pids) with those of them that have.
+def be_node(arguments: list[str]) -> int:
+    """Be `infra.node`."""
+    from infra.node import main
 
-    What follows "fork" is what `_fork` takes.
+    return main(arguments)
+
+
+@dataclass(frozen=True)
+class Birth:
+    """A process to be: `main` of `arguments`, whose value is its exit code.
+
+    Parameters
+    ----------
+    main : a function of a module.
+    log : path that takes its standard output and error.
+    environment : the whole of it.
+    place : its working directory; None is ours.
+    namespace : path of the network namespace that it is in; None is ours.
+    waits : it begins only when it gets the signal `JOIN`.
+    on_leash : the signal that it gets when the nursery is gone.
     """
+
+    main: Callable[[list[str]], int]
+    arguments: Sequence[str]
+    log: str
+    environment: Mapping[str, str]
+    place: str | None = None
+    namespace: str | None = None
+    waits: bool = False
+    on_leash: signal.Signals = signal.SIGKILL
+
+
+def nursery(pipe: Connection, modules: Iterable[str] = (), dask: Mapping[str, Any] | None = None) -> None:
+    """Answer ("fork", `Birth`) with a process id, and ("ended", pids) with the exit codes of those that have, by pid.
+
+    Parameters
+    ----------
+    modules : what to import besides what every node does.
+    dask : what of Dask's settings is to be other than on a node.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever it is for closes the pipe
     os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
-    for name in _MODULES:
+    for name in (*_MODULES, *modules):
         importlib.import_module(name)
     from infra.node import DASK_CONFIG
 
-    DASK_CONFIG.update(_HERE)
+    DASK_CONFIG.update(dask or {})
     gc.collect()
     gc.freeze()  # so that a collection in a node does not copy the pages that all have in common
+    codes: dict[int, int] = {}
     pipe.send("ready")
     while True:
         try:
-            what, *more = pipe.recv()
+            what, told = pipe.recv()
         except EOFError:
             return
-        if what == "fork":
-            pipe.send(_fork(pipe, *more))
-        else:
-            pipe.send([pid for pid in more[0] if _ended(pid)])
+        pipe.send(_fork(pipe, told) if what == "fork" else _ended(told, codes))
 
 
-def _fork(
-    pipe: Connection, namespace: str, arguments: list[str], log: str, environment: Mapping[str, str], waits: bool
-) -> int:
-    """Fork a node; `waits`: it is one only when it gets the signal `JOIN`."""
-    parent = os.getpid()
+def _fork(pipe: Connection, birth: Birth) -> int:
+    """Fork a process, and return its id as soon as it has a group of its own, which can be signalled."""
+    nursery = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {JOIN})  # also one that comes before the node waits for it
+    grouped, group = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(group)
+        os.read(grouped, 1)
+        os.close(grouped)
         return pid
     code = 1
     try:
         pipe.close()
-        _become(parent, namespace, log, environment)
-        if waits:
+        os.close(grouped)
+        os.setsid()
+        os.close(group)
+        _become(nursery, birth)
+        if birth.waits:
             signal.sigwait({JOIN})
-        from infra.node import main
-
-        code = main(arguments)
+        code = birth.main(list(birth.arguments))
     except SystemExit as end:
-        code = int(end.code or 0)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
         raise
@@ -98,31 +130,38 @@ def _fork(
         os._exit(code)
 
 
-def _become(parent: int, namespace: str, log: str, environment: Mapping[str, str]) -> None:
-    """Be a process of one's own: in a group, on a leash, in the namespace, with a log."""
-    os.setsid()
+def _become(nursery: int, birth: Birth) -> None:
+    """Have what a process of one's own has: a leash, a log, an environment, a place."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    tie(nursery, birth.on_leash)
+    out = os.open(birth.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     empty = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((empty, 0), (out, 1), (out, 2)):
         os.dup2(source, target)
-    network = os.open(namespace, os.O_RDONLY)
-    if libc.setns(network, _NEW_NETWORK):
-        raise OSError(ctypes.get_errno(), f"setns {namespace}")
-    os.close(network)
-    os.environ.update(environment)
+    os.close(empty)
+    os.close(out)
+    os.environ.clear()
+    os.environ.update(birth.environment)
+    tempfile.tempdir = None  # what it is was looked up for another environment
+    if birth.place is not None:
+        os.chdir(birth.place)
+    if birth.namespace is not None:
+        network = os.open(birth.namespace, os.O_RDONLY)
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(network, _NEW_NETWORK):
+            raise OSError(ctypes.get_errno(), f"setns {birth.namespace}")
+        os.close(network)
 
 
-def _ended(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
+def _ended(pids: Sequence[int], codes: dict[int, int]) -> dict[int, int]:
+    """Return the exit codes of those that have ended; `codes` keeps them, for the system tells each once."""
+    for pid in pids:
+        if pid not in codes:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                codes[pid] = os.waitstatus_to_exitcode(status)
+    return {pid: codes[pid] for pid in pids if pid in codes}
 
 
 def arguments(job: str, blob: str, name: str, tier: str, host: str, *more: Any) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.bare_processes import bare_seconds
 from benchmarks.figure import Figure, figure
 from benchmarks.generated_examples import generated_examples
 from benchmarks.through_engine import NODES, Arrays, through_engine
@@ -25,6 +26,8 @@ _NEARLY = 1.01
 #: Ours: examples of a step, the steps that are tried, how they decay, and the most clocks.
 _BATCH, _STEPS, _DECAY, _MOST_CLOCKS = 64, (0.1, 0.2, 0.4), 1.0, 40
 _ROUNDS = 3
+#: Of the engine and the bare loop for one of the peer: a job of less than a second is shorter than a mood of the machine.
+_TURNS = 3
 
 
 class _Reached(Exception):
@@ -48,19 +51,25 @@ def run(scratch: Path, n_examples: int = EXAMPLES) -> list[Figure]:
     if clocks > _MOST_CLOCKS:
         raise RuntimeError(f"the held-out loss never fell to {mark:.4f}")
 
-    theirs, ours = [], []
+    theirs, ours, bare = [], [], []
+    params = _params(step, parts)
     for number in range(_ROUNDS):
         theirs.append(_fit(solver, most, train, held)[0])
-        result, _ = through_engine(scratch / str(number), "mlr", _params(step, parts), parts, held, clocks)
-        if result["metrics"]["loss"] > mark:
-            raise RuntimeError(f"the engine came to {result['metrics']['loss']:.4f}, the bare loop to {mark:.4f}")
-        ours.append(result["seconds"])
+        for turn in range(_TURNS):
+            bare.append(bare_seconds("mlr", params, parts, clocks, in_step=True))
+            result, _ = through_engine(scratch / f"{number}-{turn}", "mlr", params, parts, held, clocks)
+            if result["metrics"]["loss"] > mark:
+                raise RuntimeError(f"the engine came to {result['metrics']['loss']:.4f}, the bare loop to {mark:.4f}")
+            ours.append(result["seconds"])
     what = f"mlr to one held-out loss, {n_examples:,} examples of {INPUTS} inputs, {CLASSES} classes"
     note = (
         f"mark {mark:.4f}, accuracy {result['metrics']['accuracy']:.4f}: {clocks} clocks (step {step:g}) against {most} of "
         f"{solver}, the fastest of {', '.join(_TRIED)}"
     )
-    return [figure("train", what, "s", ours, theirs, f"scikit-learn's {solver}, {_THREADS} threads", note)]
+    return [
+        figure("train", what, "s", ours, theirs, f"scikit-learn's {solver}, {_THREADS} threads", note),
+        figure("train", what, "s", ours, bare, "the same kernels in two processes, in step", f"{clocks} clocks"),
+    ]
 
 
 def _params(step: float, parts: list[Arrays]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from tests.support.forked import nursery_pid
+
 # `default` draws the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones, for longer.
 settings.register_profile("default", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
@@ -85,5 +87,5 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 def _is_helper(process: psutil.Process) -> bool:
-    """Whether it is Python's own resource tracker, which lives as long as the process that it serves."""
-    return "multiprocessing.resource_tracker" in " ".join(_command(process))
+    """Whether it lives as long as the process that it serves: Python's own resource tracker, or a nursery of nodes."""
+    return process.pid == nursery_pid() or "multiprocessing.resource_tracker" in " ".join(_command(process))

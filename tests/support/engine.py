@@ -16,12 +16,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from benchmarks import nursery
 from infra.blobs import Blobs, JobPaths
 from infra.cluster import ControllerClient, wait_rendezvous
 from infra.datasets import HELD_OUT, part_name
 from infra.processes import leashed
 from psengine.model import JobConfig
+from tests.support import troubled_node
 from tests.support.doom import Doom, Moment
+from tests.support.forked import CAN_FORK, Forked
 from tests.support.patience import PATIENCE
 
 DEADLINE_S = 60.0 * PATIENCE
@@ -31,15 +34,16 @@ class LocalCluster:
     """Nodes of one job as processes on this machine; a context manager that ends every one of them, as our own death does.
 
     `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `troubled`: links between
-    the processes can be cut for a while, and processes die at a moment that is told.
+    the processes can be cut for a while, and processes die at a moment that is told. `anew`: processes begin as on a
+    machine that was bought, with `python -m infra.node`, and are not forked from one that has imported everything.
     """
 
-    def __init__(self, path: Path, job_id: str = "job", troubled: bool = False) -> None:
-        self._troubles, self._troubled = path / "troubles", troubled
+    def __init__(self, path: Path, job_id: str = "job", troubled: bool = False, anew: bool = not CAN_FORK) -> None:
+        self._troubles, self._troubled, self._anew = path / "troubles", troubled, anew
         self.path, self.job_id = path, job_id
         self.blob_url = (path / "blobs").as_uri()
         self.blobs = Blobs(self.blob_url)
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         self.client: ControllerClient
 
     def __enter__(self) -> Self:
@@ -155,18 +159,28 @@ class LocalCluster:
     def _spawn(self, name: str, tier: str, *more: str, env: Mapping[str, str] = MappingProxyType({})) -> None:
         scratch = self.path / "tmp"
         scratch.mkdir(parents=True, exist_ok=True)
-        program = ["tests.support.troubled_node", str(self._troubles)] if self._troubled else ["infra.node"]
         self._troubles.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", *program, "--job", self.job_id, "--blob", self.blob_url, "--name", name]
-        command += ["--tier", tier, "--host", "127.0.0.1", *more]
-        with (self.path / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                leashed(command),
+        told = ["--job", self.job_id, "--blob", self.blob_url, "--name", name, "--tier", tier, "--host", "127.0.0.1"]
+        log, environment = self.path / f"{name}.log", os.environ | {"TMPDIR": str(scratch)} | dict(env)
+        begin = self._begin if self._anew else self._fork
+        self.processes[name] = begin([*told, *more], log, environment)
+
+    def _fork(self, options: list[str], log: Path, environment: Mapping[str, str]) -> Forked:
+        if self._troubled:
+            options = [str(self._troubles), *options]
+            return Forked(troubled_node.main, options, log, environment, self.path, signal.SIGKILL)
+        return Forked(nursery.be_node, options, log, environment, self.path, signal.SIGTERM)
+
+    def _begin(self, options: list[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        program = ["tests.support.troubled_node", str(self._troubles)] if self._troubled else ["infra.node"]
+        with log.open("ab") as out:
+            return subprocess.Popen(
+                leashed([sys.executable, "-m", *program, *options]),
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=out,
+                stderr=out,
                 start_new_session=True,
-                env=os.environ | {"TMPDIR": str(scratch)} | dict(env),
+                env=dict(environment),
             )
 
 

@@ -63,13 +63,17 @@ def hold(cuts: Cuts) -> None:
     tcp.TCP.read, tcp.TCP.write, tcp.TCPConnector.connect = held_read, held_write, held_connect
 
 
-if __name__ == "__main__":
-    leash.tie(os.getppid(), signal.SIGKILL)  # who is cut off or frozen would not heed the SIGTERM of our own leash
+def main(arguments: list[str]) -> int:
+    """Be a node, or a controller, that has the troubles told in the folder that `arguments` begin with."""
     for variable in node._ONE_THREAD:  # before NumPy is imported, here as there: other threads would give other bits
         os.environ[variable] = "1"
-    options = sys.argv[2:]
+    troubles, options = Path(arguments[0]), arguments[1:]
     name = "controller" if "--controller" in options else options[options.index("--name") + 1]
-    troubles = Path(sys.argv[1])
     hold(Cuts(troubles / "cuts", name))
     watch(Dooms(troubles / "doom", name))
-    sys.exit(node.main(options))
+    return node.main(options)
+
+
+if __name__ == "__main__":
+    leash.tie(os.getppid(), signal.SIGKILL)  # who is cut off or frozen would not heed the SIGTERM of our own leash
+    sys.exit(main(sys.argv[1:]))
