@@ -253,9 +253,12 @@ class Membership:
             self.target = tidied(self.target, [node.seat for node in candidates])
         if begun:
             self.switch()
+        shares: dict[str | None, list[int]] = {}
+        for partition, owner in enumerate(self.target):
+            shares.setdefault(owner, []).append(partition)
         loads: list[Instruction] = []
         for node in candidates:
-            share = frozenset(p for p, owner in enumerate(self.target) if owner == node.name)
+            share = frozenset(shares.get(node.name, ()))
             if node.wanted is not None and share <= node.wanted | node.holds:
                 continue
             node.wanted = share | frozenset(self.placement.kept_by(node.name))

@@ -62,7 +62,7 @@ def quotas(owners: Owners, seats: Sequence[Seat]) -> dict[str, int]:
     exact = [len(owners) * seat.threads / total for seat in seats]
     share = {seat.node: int(part) for seat, part in zip(seats, exact, strict=True)}
     rest = len(owners) - sum(share.values())
-    owned = {seat.node: sum(owner == seat.node for owner in owners) for seat in seats}
+    owned = Counter(owners)
     by_claim = sorted(
         range(len(seats)),
         key=lambda i: (-(owned[seats[i].node] > share[seats[i].node]), -(exact[i] - int(exact[i])), i),
@@ -70,6 +70,15 @@ def quotas(owners: Owners, seats: Sequence[Seat]) -> dict[str, int]:
     for i in by_claim[:rest]:
         share[seats[i].node] += 1
     return share
+
+
+def _holders(seats: Sequence[Seat]) -> dict[int, list[Seat]]:
+    """Return who holds each partition, in the order of the seats; without those that nobody holds."""
+    holders: dict[int, list[Seat]] = {}
+    for seat in seats:
+        for partition in seat.holds:
+            holders.setdefault(partition, []).append(seat)
+    return holders
 
 
 def balance(owners: Owners, seats: Sequence[Seat]) -> Owners:
@@ -85,6 +94,8 @@ def balance(owners: Owners, seats: Sequence[Seat]) -> Owners:
     if not seats:
         return (None,) * len(owners)
     room = quotas(owners, seats)
+    first = {seat.node: -place for place, seat in enumerate(seats)}
+    holders = _holders(seats)
     target: list[str | None] = []
     for owner in owners:
         keeps = owner is not None and room.get(owner, 0) > 0
@@ -95,11 +106,12 @@ def balance(owners: Owners, seats: Sequence[Seat]) -> Owners:
         for partition, owner in enumerate(target):
             if owner is not None:
                 continue
-            open_seats = [s for s in seats if room[s.node] > 0 and (not wants_held or partition in s.holds)]
+            able = holders.get(partition, []) if wants_held else seats
+            open_seats = [s for s in able if room[s.node] > 0]
             if open_seats:
                 before = target[partition - 1] if partition else None
                 # Runs of partitions: what a node has of one run, it adds up before it sends it.
-                chosen = max(open_seats, key=lambda s: (s.node == before, room[s.node] / s.threads, -seats.index(s)))
+                chosen = max(open_seats, key=lambda s: (s.node == before, room[s.node] / s.threads, first[s.node]))
                 room[chosen.node] -= 1
                 target[partition] = chosen.node
     return tuple(target)
@@ -154,10 +166,10 @@ def take_over(placement: Placement, seats: Sequence[Seat], planned: Owners | Non
     for partition, wanted in enumerate(balance(tuple(owner), seats)):
         if owner[partition] is None:
             owner[partition] = wanted
+    holders = _holders(seats)
     for partition, standby in enumerate(previous):
         if standby is None:
-            holders = [s for s in seats if partition in s.holds and s.node != owner[partition]]
-            previous[partition] = holders[0].node if holders else None
+            previous[partition] = next((s.node for s in holders.get(partition, []) if s.node != owner[partition]), None)
     return Placement(tuple(owner), tuple(previous))
 
 
