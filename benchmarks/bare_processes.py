@@ -39,8 +39,9 @@ def bare_seconds(
             context.Process(target=_loop, args=(app, params, half, clocks, pipe[1], barrier), daemon=True)
             for half, pipe in zip((parts[:middle], parts[middle:]), pipes, strict=True)
         ]
-        for worker in workers:
+        for worker, (_, far) in zip(workers, pipes, strict=True):
             worker.start()
+            far.close()  # so that one that dies is noticed
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -9,17 +9,19 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import logging
 import os
 import signal
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from infra.leash import tie
+
+logger = logging.getLogger(__name__)
 
 #: Has a process that waits become a node.
 JOIN = signal.SIGUSR1
@@ -74,33 +76,40 @@ class Birth:
 def nursery(pipe: Connection, modules: Iterable[str] = (), dask: Mapping[str, Any] | None = None) -> None:
     """Answer ("fork", `Birth`) with a process id, and ("ended", pids) with the exit codes of those that have, by pid.
 
+    In a process that it forks it ends with that one's `SystemExit`.
+
     Parameters
     ----------
     modules : what to import besides what every node does.
     dask : what of Dask's settings is to be other than on a node.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever it is for closes the pipe
-    os.environ.update({name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")})
-    for name in (*_MODULES, *modules):
-        importlib.import_module(name)
-    from infra.node import DASK_CONFIG
+    from infra.node import DASK_CONFIG, set_up
 
     DASK_CONFIG.update(dask or {})
+    set_up()
+    for name in (*_MODULES, *modules):
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()  # so that a collection in a node does not copy the pages that all have in common
     codes: dict[int, int] = {}
-    pipe.send("ready")
-    while True:
-        try:
+    try:
+        pipe.send("ready")
+        while True:
             what, told = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(_fork(pipe, told) if what == "fork" else _ended(told, codes))
+            if what == "fork":
+                pid = _fork(pipe, told)
+                codes.pop(pid, None)  # of an earlier process with this id
+                pipe.send(pid)
+            else:
+                pipe.send(_ended(told, codes))
+    except (EOFError, OSError):  # whoever it is for has gone
+        return
 
 
 def _fork(pipe: Connection, birth: Birth) -> int:
     """Fork a process, and return its id as soon as it has a group of its own, which can be signalled."""
-    nursery = os.getpid()
+    parent = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {JOIN})  # also one that comes before the node waits for it
     grouped, group = os.pipe()
     pid = os.fork()
@@ -109,32 +118,29 @@ def _fork(pipe: Connection, birth: Birth) -> int:
         os.read(grouped, 1)
         os.close(grouped)
         return pid
-    code = 1
+    code: Any = 1
     try:
         pipe.close()
         os.close(grouped)
         os.setsid()
         os.close(group)
-        _become(nursery, birth)
+        _become(parent, birth)
         if birth.waits:
             signal.sigwait({JOIN})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {JOIN})
         code = birth.main(list(birth.arguments))
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        raise
-    finally:  # whatever was raised, nobody goes on as a second nursery
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        code = end.code
+    except Exception:
+        logger.exception("a fault in the program")
+    sys.exit(code)  # as any process ends, after its threads; nobody goes on as a second nursery
 
 
-def _become(nursery: int, birth: Birth) -> None:
+def _become(parent: int, birth: Birth) -> None:
     """Have what a process of one's own has: a leash, a log, an environment, a place."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    tie(nursery, birth.on_leash)
+    tie(parent, birth.on_leash)
     out = os.open(birth.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     empty = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((empty, 0), (out, 1), (out, 2)):
@@ -143,6 +149,7 @@ def _become(nursery: int, birth: Birth) -> None:
     os.close(out)
     os.environ.clear()
     os.environ.update(birth.environment)
+    sys.argv[1:] = birth.arguments
     tempfile.tempdir = None  # what it is was looked up for another environment
     if birth.place is not None:
         os.chdir(birth.place)

@@ -99,11 +99,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run until told to end; return the exit code."""
-    options = parse(arguments)
+def set_up() -> None:
+    """Set what libraries read when they are imported, NumPy and `distributed` among them: call it before."""
     for name in _ONE_THREAD:
-        os.environ[name] = "1"  # before NumPy is imported, which reads them once
+        os.environ[name] = "1"
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it would tell of every look for a notice
     logging.captureWarnings(True)
@@ -111,6 +110,12 @@ def main(arguments: list[str] | None = None) -> int:
     import dask
 
     dask.config.set(DASK_CONFIG)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until told to end; return the exit code."""
+    options = parse(arguments)
+    set_up()
     from infra.errors import ProteusError
     from infra.memory import keep_freed
     from infra.node_logs import kept_logs

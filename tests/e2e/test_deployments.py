@@ -20,6 +20,7 @@ from infra.cluster import ControllerClient
 from infra.notices import report_notice
 from infra.records import AllocationRecord, IntentState, JobState
 from tests.support import paced
+from tests.support.patience import PATIENCE
 from tests.support.prefect import Deployed, rendezvous, wait_until, without_settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -168,7 +169,7 @@ def test_a_new_run_attaches_and_a_notice_reaches_the_handler(story: Story) -> No
     tick = deployed.start("allocation-tick/default", {"job_id": JOB})
     deployed.await_state(tick, "COMPLETED", 60)
     # A scheduled one may have been at it just then, or been killed with the worker: this one leaves the job to it then.
-    wait_until(lambda: bool(bought_on_spot(deployed)), "a tick that buys a spot machine", 2.5 * TICK_S)
+    wait_until(lambda: bool(bought_on_spot(deployed)), "a tick that buys a spot machine", 2 * TICK_S / PATIENCE)
     (spot,) = bought_on_spot(deployed)
     wait_until(lambda: sum(node["state"] == "ready" for node in story.status()["nodes"]) == 2, "the spot machine", 40)
 

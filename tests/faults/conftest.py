@@ -12,7 +12,7 @@ from tests.support.tiers import run
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The weights of a training that nothing befell."""
-    with LocalCluster(tmp_path_factory.mktemp("undisturbed")) as cluster:
+    with LocalCluster(tmp_path_factory.mktemp("undisturbed"), anew=True) as cluster:
         run(cluster, 1, 1, stage=1)
         status = cluster.wait_state("finished")
         assert set(status["result"]["stage_by_clock"]) == {1}

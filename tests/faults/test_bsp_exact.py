@@ -57,7 +57,7 @@ def run(cluster: LocalCluster, reliable: int, transient: int, **config: Any) -> 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], np.ndarray]:
-    with LocalCluster(tmp_path_factory.mktemp("undisturbed")) as cluster:
+    with LocalCluster(tmp_path_factory.mktemp("undisturbed"), anew=True) as cluster:
         run(cluster, 1, 3, n_shards=2)
         status = cluster.wait_state("finished")
         assert status["repeated_micro_tasks"] == 0

@@ -158,7 +158,7 @@ def test_a_job_has_one_id_everywhere() -> None:
 
 @pytest.mark.e2e
 def test_a_controller_lives_and_ends_by_itself(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path) as cluster:
+    with LocalCluster(tmp_path, anew=True) as cluster:
         assert cluster.client.status()["state"] == "starting"
         job = digits_job(cluster, features=0, clocks=1)
         with pytest.raises(InputError, match="job job: app 'mlp' is not known"):
@@ -222,7 +222,7 @@ def metadata() -> Iterator[str]:
 
 @pytest.mark.e2e
 def test_a_notice_on_the_node_drains_it(tmp_path: Path, metadata: str) -> None:
-    with LocalCluster(tmp_path) as cluster:
+    with LocalCluster(tmp_path, anew=True) as cluster:
         cluster.start_node("r1", "reliable")
         cluster.start_node("t1", metadata_url=metadata)
         cluster.wait(lambda s: len(s["nodes"]) == 2, "both nodes")

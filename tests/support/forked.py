@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from benchmarks.data_plane_nodes import Process
 from benchmarks.nursery import Birth, nursery
@@ -28,6 +29,14 @@ def _nursery() -> Process:
     began = Process(nursery, ("tests.support.troubled_node",))
     began.ask()
     return began
+
+
+def _ask(what: str, told: Any) -> Any:
+    try:
+        return _nursery().ask(what, told)
+    except BaseException:
+        _nursery.cache_clear()  # its next answer would be to this question: it ends, and its nodes with it
+        raise
 
 
 def nursery_pid() -> int | None:
@@ -56,13 +65,13 @@ class Forked:
         on_leash: signal.Signals,
     ) -> None:
         birth = Birth(main, arguments, str(log), dict(environment), str(place), on_leash=on_leash)
-        self.pid: int = _nursery().ask("fork", birth)
+        self.pid: int = _ask("fork", birth)
         self._code: int | None = None
 
     def poll(self) -> int | None:
         """Return the exit code, or None while it runs."""
         if self._code is None:
-            self._code = _nursery().ask("ended", [self.pid]).get(self.pid)
+            self._code = _ask("ended", [self.pid]).get(self.pid)
         return self._code
 
     def wait(self, timeout: float = 60.0 * PATIENCE) -> int:
