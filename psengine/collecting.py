@@ -19,6 +19,10 @@ _DEADLINE_S = 60.0
 Collected = tuple[dict[int, Arrays], list[int]]
 
 
+class GoneOn(RuntimeError):
+    """Who was asked for a clock has not that one, or no longer: the training has gone on meanwhile."""
+
+
 async def from_servers(
     transport: Transport, sharding: Sharding, owners: Sequence[ShardOwner], committed: int
 ) -> Collected:
@@ -26,7 +30,7 @@ async def from_servers(
 
     Raises
     ------
-    RuntimeError, Unreachable
+    GoneOn, RuntimeError, Unreachable
         A server cannot, or does not say, or `owners` are not those of all shards.
     """
     answers = await asyncio.gather(
@@ -41,7 +45,7 @@ async def from_servers(
     folded: list[int] = []
     for answer in answers:
         if answer["status"] != "ok":
-            raise RuntimeError(answer["error"])
+            raise GoneOn(answer["error"])
         shards |= {int(shard): arrays for shard, arrays in answer["shards"].items()}
         folded += answer["folded"].values()
     _check_all(sharding, shards)
@@ -55,7 +59,7 @@ async def from_keepers(
 
     Raises
     ------
-    RuntimeError, Unreachable
+    GoneOn, RuntimeError, Unreachable
         The keepers have another round by now, or one does not say.
     """
     by_keeper: dict[str, list[int]] = {}
@@ -72,7 +76,7 @@ async def from_keepers(
     )
     states = {int(shard): unpack(state) for answer in answers for shard, state in answer["states"].items()}
     if len(states) < len(keepers) or any(state.clock != committed for state in states.values()):
-        raise RuntimeError("the keepers have gone on to a later clock")
+        raise GoneOn("the keepers have gone on to a later clock")
     _check_all(sharding, states)
     return {shard: dict(state.arrays) for shard, state in states.items()}, [s.folded for s in states.values()]
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from psengine.apps.base import resolve
 from psengine.cancelling import cancel_all
 from psengine.checkpointing import Checkpoint
-from psengine.collecting import from_keepers, from_servers
+from psengine.collecting import GoneOn, from_keepers, from_servers
 from psengine.controller import ENDED, Controller
 from psengine.evaluator import ApplicationRaised, Evaluator, sharding_of, whole_tables
 from psengine.events import (
@@ -67,6 +67,8 @@ _TICK_S = 0.25
 _CLOSE_DEADLINE_S = 5.0
 #: so long a checkpoint that is gathered waits for evaluations of what lies before it
 _EVALUATION_PATIENCE_S = 10.0
+#: So often the servers are asked for a checkpoint that somebody waits for, where they have gone on before they were asked.
+_TRIES = 20
 
 
 def _installed(config: JobConfig) -> None:
@@ -121,6 +123,7 @@ class ControllerShell:
         #: set anew whenever a checkpoint has been written, or could not be
         self._kept = asyncio.Event()
         self._keep_error = ""
+        self._gone_on = False
         self._evaluator = Evaluator(self._transport, world.read_heldout, partial(self._count, "evaluate"))
         #: the clock that each is of
         self._evaluations: dict[asyncio.Task[None], int] = {}
@@ -199,12 +202,15 @@ class ControllerShell:
 
     async def checkpoint(self) -> dict[str, Any]:
         """Keep what is committed now; answers {"clock": that of the newest checkpoint} and, where it failed, "error"."""
-        book, self._keep_error = self.controller.book, ""
+        book, self._keep_error, tries = self.controller.book, "", 0
         wanted = 0 if book is None else book.common
         while self.controller.checkpoints.clock < wanted and self.controller.state not in ENDED:
+            if self._gone_on and tries < _TRIES:  # a clock was over sooner than its servers could be asked
+                self._keep_error = ""
             self._feed(CheckpointRequested(_now()))
             if self.controller.checkpoints.under_way is None or self._keep_error:
                 break  # there is nothing to keep (any more), or the store does not take it
+            tries += 1
             await self._kept.wait()
         return {"clock": self.controller.checkpoints.clock, "error": self._keep_error}
 
@@ -395,10 +401,10 @@ class ControllerShell:
         except Exception as error:
             # A server that has moved on, a store that is away: the next one comes by itself.
             logger.exception("the checkpoint of clock %d failed", order.committed)
-            self._keep_error = _line(error)
+            self._keep_error, self._gone_on = _line(error), isinstance(error, GoneOn)
             self._feed(CheckpointFailed(self._keep_error, _now()))
         else:
-            self._keep_error = ""
+            self._keep_error, self._gone_on = "", False
             self._feed(CheckpointSaved(saved, _now()))
         self._kept.set()
         self._kept = asyncio.Event()

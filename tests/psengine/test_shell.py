@@ -106,6 +106,8 @@ class Nodes:
         self.refuses: dict[str, Exception] = {}
         self.loses = 0
         self.gathers = 0
+        #: so many times more servers say that they have gone on
+        self.gone_on = 0
         self.opened_at: str | None = None
         self.server = ShardServer()
         self.asked: list[str] = []
@@ -115,6 +117,9 @@ class Nodes:
         await asyncio.sleep(0)
         if op == "proteus_gather":
             self.gathers += 1
+            if self.gone_on:
+                self.gone_on -= 1
+                return {"status": "stale", "error": "shard 0 is at clock 11, asked for clock 10"}
             return self.server.gather(**message)
         if op == "proteus_marked":
             return self.server.marked(**message)
@@ -352,6 +357,23 @@ def test_a_checkpoint_is_kept_when_it_is_asked_for_and_gone_on_from() -> None:
         assert nodes.opened_at == store.kept.name
 
     story(again, store)
+
+
+def test_a_checkpoint_that_is_waited_for_is_asked_for_again_where_the_servers_have_gone_on() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(clocks=10**6).to_dict())
+        while (await shell.status())["clock"] < 3:
+            await asyncio.sleep(0)
+        nodes.gone_on = 3
+        answer = await shell.checkpoint()
+        assert (answer["error"], nodes.gone_on) == ("", 0)
+        assert answer["clock"] >= 3
+        nodes.gone_on = 10**6  # for ever: that is told
+        answer = await shell.checkpoint()
+        assert answer["error"] == "GoneOn: shard 0 is at clock 11, asked for clock 10"
+
+    story(body, Store())
 
 
 def test_a_checkpoint_waits_for_the_evaluations_before_it() -> None:
