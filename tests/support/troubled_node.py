@@ -65,8 +65,7 @@ def hold(cuts: Cuts) -> None:
 
 def main(arguments: list[str]) -> int:
     """Be a node, or a controller, that has the troubles told in the folder that `arguments` begin with."""
-    for variable in node._ONE_THREAD:  # before NumPy is imported, here as there: other threads would give other bits
-        os.environ[variable] = "1"
+    node.set_up()  # before anything is imported, here as there: other threads would give other bits
     troubles, options = Path(arguments[0]), arguments[1:]
     name = "controller" if "--controller" in options else options[options.index("--name") + 1]
     hold(Cuts(troubles / "cuts", name))
