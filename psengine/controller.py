@@ -19,7 +19,7 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | NodeUnfit | the node is set aside, its partitions go elsewhere; the job fails when no node that is there can load |
 | NoticeReceived | with others that come soon: it works on as long as there is time (`notices`), while its partitions are loaded elsewhere; then as with DrainRequested |
 | DrainRequested | no new work; its partitions to who holds them loaded, its shards to others when its last clock is common; drained when nothing runs and nothing is served or kept |
-| NodeLost | what it ran is dispatched again at once under the next attempt; if it served, all go back to what was kept: see `tiers` |
+| NodesLost | what they ran is dispatched again at once under the next attempt; if one served, all go back, once, to what was kept: see `tiers` |
 | TickDue | deadlines: start, notices, `max_seconds` |
 | HoldRequested | no clock beyond the one that it names is begun; nothing ends |
 | StopRequested | no new clock; the model of the clock under way; before the first clock: an end without a model |
@@ -57,7 +57,7 @@ from psengine.membership import Membership
 from psengine.microtasks import MicroTaskBook
 from psengine.model import JobConfig
 from psengine.progress import Progress
-from psengine.recovery import Recovery
+from psengine.recovery import Recovery, loss_of
 from psengine.saving import Saving
 from psengine.shardmap import ShardMap
 from psengine.stages import Stage
@@ -112,7 +112,7 @@ class Controller:
         return [*orders, *self.history.note(event, self)]
 
     def _answer(self, event: events.Event) -> list[Instruction]:
-        if self.state in ENDED and not isinstance(event, events.NodeJoined | events.NodeLost):
+        if self.state in ENDED and not isinstance(event, events.NodeJoined | events.NodesLost):
             return []
         match event:
             case events.JobStarted():
@@ -149,7 +149,7 @@ class Controller:
                 return self._on_notice(event)
             case events.DrainRequested():
                 return self._drain(event.nodes, event.deadline_s, event.now_s)
-            case events.NodeLost():
+            case events.NodesLost():
                 return self._on_lost(event)
             case events.TickDue():
                 return self._on_tick(event)
@@ -377,7 +377,7 @@ class Controller:
         out: list[Instruction] = []
         known = self.members.nodes.get(event.node)
         if known is not None and not known.gone:  # its process was replaced before the loss was seen
-            out += self._on_lost(events.NodeLost(known.address, "its process was replaced", event.now_s))
+            out += self._on_lost(events.NodesLost({known.address: "its process was replaced"}, event.now_s))
         node = self.members.join(event.node, event.address, event.tier, event.threads, event.code_sha256)
         if self.state in ENDED:
             return out
@@ -459,17 +459,18 @@ class Controller:
     def _busy(self, name: str) -> bool:
         return self.tiers.holds(name) or (self.book is not None and self.book.running_on(name) > 0)
 
-    def _on_lost(self, event: events.NodeLost) -> list[Instruction]:
-        node = self.members.at(event.address)
-        if node is None:
+    def _on_lost(self, event: events.NodesLost) -> list[Instruction]:
+        lost = [node for address in event.reasons if (node := self.members.at(address)) is not None]
+        for node in lost:
+            self.members.lose(node)
+        if not lost or self.state in ENDED or self.book is None:
             return []
-        self.members.lose(node)
-        if self.state in ENDED or self.book is None:
-            return []
-        self.book.give_up(node.name)
-        if not self.tiers.lose(node):
+        for node in lost:
+            self.book.give_up(node.name)
+        served = [node for node in lost if self.tiers.lose(node)]
+        if not served:
             return self._go_on(event.now_s)
-        reason = f"node {node.name} is gone and with it the shards it served: {event.reason}"
+        reason = loss_of([node.name for node in served], event.reasons[served[0].address])
         if self._saving is not None and self._saving.lose_shards(reason):
             return self._replan()  # the try under way may have them already
         return self._recover(reason, event.now_s)

@@ -204,11 +204,10 @@ class DrainRequested:
 
 
 @dataclass(frozen=True)
-class NodeLost:
-    """The process at `address` is gone, whatever the reason."""
+class NodesLost:
+    """Processes are gone at one time: `reasons` by address, whatever they are."""
 
-    address: str
-    reason: str
+    reasons: Mapping[str, str]
     now_s: float
 
 
@@ -312,7 +311,7 @@ Event = (
     | NodeUnfit
     | NoticeReceived
     | DrainRequested
-    | NodeLost
+    | NodesLost
     | TickDue
     | StopRequested
     | HoldRequested

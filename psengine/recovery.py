@@ -10,7 +10,7 @@ Source: Proteus (EuroSys 2017), 3.3 (failures, checkpoints of the reliable tier)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from psengine.checkpointing import Checkpoint, Checkpointing
@@ -20,6 +20,13 @@ from psengine.microtasks import MicroTaskBook
 from psengine.model import JobConfig
 from psengine.progress import Progress
 from psengine.tiers import Tiers
+
+
+def loss_of(servers: Sequence[str], why: str) -> str:
+    """Return a line on the loss of `servers`; `why` is what is known of the first of them."""
+    if len(servers) == 1:
+        return f"node {servers[0]} is gone and with it the shards it served: {why}"
+    return f"node {servers[0]} and {len(servers) - 1} more are gone and with them the shards they served: {why}"
 
 
 class Recovery:

@@ -38,7 +38,7 @@ from psengine.events import (
     JobStarted,
     ModelSaved,
     NodeJoined,
-    NodeLost,
+    NodesLost,
     NodeUnfit,
     NoticeReceived,
     SaveFailed,
@@ -65,6 +65,8 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.25
 _CLOSE_DEADLINE_S = 5.0
+#: Seconds for which another loss is waited for after one, and for which the first one waits at most.
+_LOSSES_APART_S, _LOSSES_TOGETHER_S = 0.02, 0.25
 #: so long a checkpoint that is gathered waits for evaluations of what lies before it
 _EVALUATION_PATIENCE_S = 10.0
 #: So often the servers are asked for a checkpoint that somebody waits for, where they have gone on before they were asked.
@@ -118,6 +120,8 @@ class ControllerShell:
         self._heartbeats = Heartbeats()
         self._links = Links()
         self._outboxes = Outboxes(self._transport, self._spawn, self._refused)
+        #: why, by address, of those who are gone and not told of yet
+        self._lost: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
         #: set anew whenever a checkpoint has been written, or could not be
@@ -277,8 +281,19 @@ class ControllerShell:
         self._feed(NodeJoined(node, address, tier, threads, _now(), code_sha256))
 
     def _on_lost(self, address: str, reason: str) -> None:
+        """Take a loss; those that come with it are told along with it, so that all go back once and not with each."""
         self._outboxes.drop(address)
-        self._feed(NodeLost(address, reason, _now()))
+        if not self._lost:
+            self._spawn(self._tell_lost())
+        self._lost.setdefault(address, reason)
+
+    async def _tell_lost(self) -> None:
+        told_by, before = _now() + _LOSSES_TOGETHER_S, 0
+        while len(self._lost) > before and _now() < told_by:
+            before = len(self._lost)
+            await asyncio.sleep(_LOSSES_APART_S)
+        lost, self._lost = self._lost, {}
+        self._feed(NodesLost(lost, _now()))
 
     async def _tick(self) -> None:
         while True:
@@ -333,7 +348,8 @@ class ControllerShell:
             self._evaluations[task] = instruction.clock
             task.add_done_callback(self._evaluations.pop)
             return
-        self._outboxes.put(instruction)
+        if instruction.address not in self._lost:
+            self._outboxes.put(instruction)
 
     def _refused(self, address: str, error: Exception) -> None:
         # It would cancel the delivery that tells us.

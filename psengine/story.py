@@ -60,6 +60,13 @@ class Teller:
                 self._count(event.node, 0, len(event.results), event.clock)
             case events.BackedUp():
                 pass  # the order was told
+            case events.NodesLost(reasons=reasons):
+                gone = [(self._name_of(address), reason) for address, reason in reasons.items()]
+                return [
+                    entry
+                    for name, reason in gone
+                    for entry in self._entries(([name], [], f"{name} is gone: {reason}"), at, clock)
+                ]
             case _:
                 told = self._event(event)
                 return [] if told is None else self._entries(told, at, clock)
@@ -120,8 +127,6 @@ class Teller:
                 return [node], [], f"{node} is ready: it has loaded partitions {runs(held)}"
             case events.NodeUnfit(node=node, error=error) | events.NodeFailed(node=node, error=error):
                 return [node], [], f"{node} cannot go on: {error}"
-            case events.NodeLost(address=address, reason=reason):
-                return [self._name_of(address)], [], f"{self._name_of(address)} is gone: {reason}"
             case events.NoticeReceived(node=node, seconds_left=left):
                 return [node], [], f"{node} has its notice: it is taken in {left:.3g} s"
             case events.DrainRequested(nodes=nodes, deadline_s=left):

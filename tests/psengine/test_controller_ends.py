@@ -9,7 +9,7 @@ from psengine.events import (
     JobStarted,
     ModelSaved,
     NodeJoined,
-    NodeLost,
+    NodesLost,
     SaveFailed,
     StopRequested,
     TickDue,
@@ -103,7 +103,7 @@ def test_an_application_that_cannot_evaluate_is_not_asked_again() -> None:
 @pytest.mark.parametrize("saved", [True, False])
 def test_shards_that_go_while_the_model_is_saved_count_when_it_is_not(saved: bool) -> None:
     controller, gather = gathering()
-    controller.handle(NodeLost("tcp://r", "killed", 3.0))
+    controller.handle(NodesLost({"tcp://r": "killed"}, 3.0))
     assert controller.state == "running"
     if saved:
         controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 4.0))
@@ -121,7 +121,7 @@ def test_shards_that_go_while_the_model_is_saved_count_when_it_is_not(saved: boo
 def test_shards_that_go_between_two_tries_at_saving_are_made_anew() -> None:
     controller, _ = gathering()
     controller.handle(SaveFailed("OSError: away", False, 3.0))
-    controller.handle(NodeLost("tcp://r", "killed", 3.5))
+    controller.handle(NodesLost({"tcp://r": "killed"}, 3.5))
     assert controller.state == "waiting"
     assert controller.book is not None
     assert controller.book.common == 0
@@ -132,7 +132,7 @@ def test_a_stop_while_the_model_is_saved_counts_if_that_comes_to_nothing(saved: 
     """Else all that was to be stopped would be done once more."""
     controller, gather = gathering()
     assert controller.handle(StopRequested("enough", 2.5)) == []
-    controller.handle(NodeLost("tcp://r", "killed", 3.0))
+    controller.handle(NodesLost({"tcp://r": "killed"}, 3.0))
     if saved:
         controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 4.0))
         assert controller.state == "finished"

@@ -7,8 +7,8 @@ from psengine.events import (
     JobStarted,
     NodeFailed,
     NodeJoined,
-    NodeLost,
     NodeReady,
+    NodesLost,
     NodeUnfit,
     ShardsOpened,
     TickDue,
@@ -63,7 +63,7 @@ def test_an_unfit_reliable_node_serves_all_the_same() -> None:
     assert opening.node == "r"
     orders = controller.handle(ShardsOpened("r", "tcp://r", (0,), 1, 0.3))
     assert [(o.node, len(o.tasks)) for o in orders if isinstance(o, Dispatch)] == [("t", 2)]
-    controller.handle(NodeLost("tcp://t", "killed", 0.4))
+    controller.handle(NodesLost({"tcp://t": "killed"}, 0.4))
     assert controller.state == "waiting"
     assert controller.reason == "no node is left to work (r is unfit: disk full); goes on when one joins"
 

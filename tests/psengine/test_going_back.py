@@ -73,6 +73,23 @@ def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
     assert sum(controller.progress.done_by_tier.values()) == 2 * world.common()
 
 
+def test_many_that_are_lost_at_one_time_are_one_way_back() -> None:
+    world = World()
+    world.anew(JobConfig("job", n_partitions=2, n_shards=SHARDS, clocks=30, stage_2_above=0.0, start_patience_s=1.0))
+    r, *gone = [join(world, "r", True), *(join(world, f"t{i}", False) for i in range(4))]
+    world.feed(JobStarted(world.config, 0.0))
+    settle(world)
+    clocks(world, 3, copies=True)
+    served = [node.name for node in world.serving()]
+    assert len(served) == 2
+    world.lose(*gone)
+    settle(world)
+    why = f"node {served[0]} and 1 more are gone and with them the shards they served: killed; all go back to clock 3"
+    assert world.controller.rollbacks == [(3, why)]
+    clocks(world, 2, copies=True)
+    assert world.serving() == [r]
+
+
 TIME = 1e6
 
 

@@ -15,8 +15,8 @@ from psengine.events import (
     HoldRequested,
     JobStarted,
     NodeJoined,
-    NodeLost,
     NodeReady,
+    NodesLost,
     NoticeReceived,
     ShardsOpened,
     TickDue,
@@ -65,7 +65,7 @@ def test_a_node_joins_gets_its_notice_and_is_taken() -> None:
     assert told(controller)[1:] == [("notice", "t", 2.25, None)], "it runs something yet"
     orders = run_clock(controller, orders, 3.0)
     assert told(controller)[1:] == [("notice", "t", 2.25, 3.0)]
-    feed(controller, NodeLost("tcp://t", "taken", 3.25))
+    feed(controller, NodesLost({"tcp://t": "taken"}, 3.25))
     orders = run_clock(controller, orders, 4.0)
     assert told(controller)[2:] == [("eviction", "t", 3.25, 4.0)]
 
@@ -75,7 +75,7 @@ def test_a_loss_is_over_when_what_was_under_way_is_done_again() -> None:
     orders = run_clock(controller, [dispatch], 1.0)
     join(controller, "t", 1.25)
     orders = run_clock(controller, orders, 2.0)
-    again = feed(controller, NodeLost("tcp://t", "killed", 2.5))
+    again = feed(controller, NodesLost({"tcp://t": "killed"}, 2.5))
     left = [order for order in orders if order.node == "r"] + [o for o in again if isinstance(o, Dispatch)]
     run_clock(controller, left, 4.0)
     assert told(controller)[1:] == [("loss", "t", 2.5, 4.0)]
@@ -201,7 +201,7 @@ def test_an_evaluation_from_before_all_went_back_counts_for_nothing() -> None:
     (second,) = [o for o in out if isinstance(o, Dispatch)]
     (order,) = [o for o in controller.handle(done(second, 1.25)) if isinstance(o, Evaluate)]
     assert controller.history.evaluating.series() == [[1, {"loss": 0.25}]]
-    feed(controller, NodeLost("tcp://r", "killed", 1.5))
+    feed(controller, NodesLost({"tcp://r": "killed"}, 1.5))
     assert controller.book is not None
     assert controller.book.common == 0
     controller.handle(evaluated(order, 0.5))

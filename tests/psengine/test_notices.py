@@ -10,8 +10,8 @@ from psengine.events import (
     HoldRequested,
     JobStarted,
     NodeJoined,
-    NodeLost,
     NodeReady,
+    NodesLost,
     NoticeReceived,
     ShardsOpened,
     ShardsTaken,
@@ -35,7 +35,7 @@ def test_a_notice_is_told_once_and_that_of_the_next_process_anew() -> None:
     assert describe(controller, 0, 7.0)["notices"] == [told]
     assert controller.members.nodes["t"].state == "drained", "it ran nothing"
 
-    controller.handle(NodeLost("tcp://t", "taken", 8.0))
+    controller.handle(NodesLost({"tcp://t": "taken"}, 8.0))
     controller.handle(NodeJoined("t", "tcp://t-again", "transient", 1, 9.0))
     orders = controller.handle(TickDue(9.5))
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["t"]
@@ -47,7 +47,7 @@ def test_a_notice_is_told_once_and_that_of_the_next_process_anew() -> None:
 def test_a_notice_of_a_node_that_is_gone_is_not_told() -> None:
     controller, _ = started(JobConfig("late", n_partitions=2, n_shards=1, clocks=9))
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
-    controller.handle(NodeLost("tcp://t", "taken", 1.0))
+    controller.handle(NodesLost({"tcp://t": "taken"}, 1.0))
     assert controller.handle(NoticeReceived("t", 120.0, 1.5)) == []
     assert describe(controller, 0, 2.0)["notices"] == []
 

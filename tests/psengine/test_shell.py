@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import json
 import math
 import threading
@@ -19,8 +20,8 @@ from infra.blobs import Blobs
 from infra.checkpoints import find_checkpoint, save_checkpoint
 from psengine.apps.base import resolve
 from psengine.checkpointing import Checkpoint
-from psengine.events import BatchDone, NodeReady, ShardsOpened, TickDue
-from psengine.instructions import Dispatch, LoadPartitions, OpenShards
+from psengine.events import BatchDone, Event, NodeReady, NodesLost, ShardsOpened, TickDue
+from psengine.instructions import Dispatch, Instruction, LoadPartitions, OpenShards
 from psengine.model import JobConfig, JobError, TaskStats
 from psengine.progress import losses_of
 from psengine.servers import ShardServer
@@ -273,6 +274,8 @@ def test_a_node_that_refuses_an_order_is_given_up_and_told_to_come_back() -> Non
         await shell.start(job().to_dict())
         status = await until(shell, "finished", "failed")
         assert status["state"] == "finished"  # without it
+        await told_of_losses(shell)
+        status = await shell.status()
         assert [(n["name"], n["state"]) for n in status["nodes"]] == [("r", "ready"), ("t", "lost")]
         assert scheduler.removed == [OTHER]
         shell._on_lost(OTHER, "Dask says so, too")
@@ -443,7 +446,70 @@ def test_a_node_that_says_nothing_is_done_without_and_one_that_beats_is_not() ->
         scheduler.workers[NODE].last_seen = 1.0
         await shell._listen()
         assert scheduler.removed == [OTHER]
+        await told_of_losses(shell)
         gone = {node.name: node.gone for node in shell.controller.members.nodes.values()}
         assert gone == {"r": False, "t": True}
+
+    story(body, Store())
+
+
+async def told_of_losses(shell: ControllerShell) -> None:
+    """Wait until the controller knows of all who are gone."""
+    async with asyncio.timeout(5 * PATIENCE):
+        while shell._lost:
+            await asyncio.sleep(0.001)
+
+
+def test_losses_that_come_together_are_one_event() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        told: list[tuple[str, ...]] = []
+        handle = shell.controller.handle
+
+        def heard(event: Event) -> list[Instruction]:
+            if isinstance(event, NodesLost):
+                told.append(tuple(event.reasons))
+            return handle(event)
+
+        shell.controller.handle = heard  # type: ignore[method-assign]
+        for name in "abcd":
+            shell._on_joined(name, f"tcp://{name}", "transient", 1)
+        shell._on_lost("tcp://a", "killed")
+        await asyncio.sleep(0)
+        shell._on_lost("tcp://b", "killed")
+        shell._on_lost("tcp://b", "it refused an order")
+        await told_of_losses(shell)
+        assert told == [("tcp://a", "tcp://b")]
+        shell._on_lost("tcp://c", "killed")
+        await told_of_losses(shell)
+        assert told[1:] == [("tcp://c",)]
+        assert [node.gone for node in shell.controller.members.nodes.values()] == [True, True, True, False]
+
+    story(body, Store())
+
+
+def test_who_is_gone_is_sent_nothing_before_the_loss_is_told() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.refuses[OTHER] = Unreachable(OTHER, "proteus_instruct", OSError("away"))
+        shell._on_joined("t", OTHER, "transient", 1)
+        shell._on_lost(OTHER, "killed")
+        await shell.start(job().to_dict())
+        told = shell.controller.members.nodes["t"].request
+        assert told and shell._lost, "the controller has told it to load"
+        await told_of_losses(shell)
+        assert OTHER not in shell._outboxes._queues
+
+    story(body, Store())
+
+
+def test_a_loss_is_told_though_there_are_always_more() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        shell._on_joined("t", OTHER, "transient", 1)
+        shell._on_lost(OTHER, "killed")
+        async with asyncio.timeout(5 * PATIENCE):
+            for number in itertools.count():
+                if shell.controller.members.nodes["t"].gone:
+                    break
+                shell._on_lost(f"tcp://stranger-{number}", "killed")
+                await asyncio.sleep(0.001)
 
     story(body, Store())

@@ -8,7 +8,7 @@ import pytest
 
 from psengine import storybook
 from psengine.controller import Controller
-from psengine.events import BatchDone, JobStarted, NodeJoined, NodeLost, NodeReady, ShardsOpened, TickDue
+from psengine.events import BatchDone, JobStarted, NodeJoined, NodeReady, NodesLost, ShardsOpened, TickDue
 from psengine.instructions import BackUp, Dispatch, ShardOwner, TakeShards, UpdateShardMap
 from psengine.model import JobConfig, TaskKey, TaskStats
 from psengine.story import EVERYBODY, Entry, Teller, touching
@@ -62,7 +62,7 @@ def test_micro_tasks_are_counted_until_something_else_is_told_of_the_node() -> N
         assert told.order(given(clock, "b"), 0.0, clock) == []
         if clock < 5:
             assert told.hear(did(clock), 0.0, clock) == []
-    assert texts(told.hear(NodeLost("tcp://a", "killed", 0.0), 1.0, 4)) == [
+    assert texts(told.hear(NodesLost({"tcp://a": "killed"}, 0.0), 1.0, 4)) == [
         "a was given 6 micro-task(s) and did 4, of clocks 3-5",
         "a is gone: killed",
     ]
@@ -76,7 +76,7 @@ def test_rounds_of_copies_are_counted_as_long_as_they_are_the_same() -> None:
     (entry,) = told.order(copied(4, "tcp://b"), 0.0, 4)
     assert (entry["nodes"], entry["shards"]) == (["a", "k"], [0, 1])
     assert entry["text"] == "a copied shards 0-1 to k: 3 round(s), of clocks 1-3"
-    assert texts(told.hear(NodeLost("tcp://b", "killed", 0.0), 1.0, 4)) == [
+    assert texts(told.hear(NodesLost({"tcp://b": "killed"}, 0.0), 1.0, 4)) == [
         "a copied shards 0-1 to b: 1 round(s), of clock 4",
         "b is gone: killed",
     ], "what is told of a keeper comes after what was kept there"

@@ -169,6 +169,16 @@ class ControllerMachine(World, RuleBasedStateMachine):
             return multiple()
         return self.killed(data.draw(st.sampled_from(self.alive())), pushed, done)
 
+    @precondition(lambda self: len(self.alive()) > 1)
+    @rule(data=st.data())
+    def lose_many(self, data: st.DataObject) -> None:
+        """Some are killed at one time, with all that they had begun."""
+        alive = {node.name: node for node in self.alive()}
+        gone = data.draw(st.lists(st.sampled_from(sorted(alive)), min_size=2, unique=True))
+        for name in gone:
+            self.give_up(list(alive[name].batches))
+        super().lose(*(alive[name] for name in gone))
+
     @precondition(lambda self: any(not node.reliable for node in self.serving()))
     @rule(data=st.data(), target=late, pushed=st.sampled_from([(), (0,), (0, 1)]), clocks=st.integers(0, 3))
     def lose_an_active_server(self, data: st.DataObject, pushed: tuple[int, ...], clocks: int) -> object:

@@ -19,8 +19,8 @@ from psengine.events import (
     CheckpointFailed,
     CheckpointSaved,
     Event,
-    NodeLost,
     NodeReady,
+    NodesLost,
     NotBackedUp,
     ShardsNotOpened,
     ShardsNotTaken,
@@ -143,16 +143,20 @@ class World:
         """What the model must be at a common clock."""
         return sum(1.0 + p + 100 * c for c in range(1, clock + 1) for p in range(self.config.n_partitions))
 
-    def lose(self, node: ModelNode) -> None:
-        """The process of a node is gone with all that it had; if it was said to be drained, that is nobody's loss."""
-        node.alive = False
-        drained = node.name in {known.name for known in self.controller.members.in_state("drained")}
+    def lose(self, *nodes: ModelNode) -> None:
+        """The processes of nodes are gone with all that they had; one that was said to be drained is nobody's loss."""
+        gone = {node.address: "killed" for node in nodes}
+        drained = {known.name for known in self.controller.members.in_state("drained")}
         before = len(self.controller.rollbacks), set(self.completed)
-        for shard in [shard for shard, address in self.served_at.items() if address == node.address]:
+        for node in nodes:
+            node.alive = False
+        for shard in [shard for shard, address in self.served_at.items() if address in gone]:
             del self.stores[shard], self.served_at[shard]
-        self.copies = {key: state for key, state in self.copies.items() if key[0] != node.address}
-        self.feed(NodeLost(node.address, "killed", self.now_s))
-        assert not drained or before == (len(self.controller.rollbacks), self.completed), (
+        self.copies = {key: state for key, state in self.copies.items() if key[0] not in gone}
+        self.feed(NodesLost(gone, self.now_s))
+        back = len(self.controller.rollbacks) - before[0]
+        assert back <= 1, "all go back once, however many are lost"
+        assert not {node.name for node in nodes} <= drained or (back, before[1]) == (0, self.completed), (
             "an acknowledged update is lost"
         )
 
