@@ -494,7 +494,8 @@ def test_who_is_gone_is_sent_nothing_before_the_loss_is_told() -> None:
         shell._on_lost(OTHER, "killed")
         await shell.start(job().to_dict())
         told = shell.controller.members.nodes["t"].request
-        assert told and shell._lost, "the controller has told it to load"
+        assert told, "the controller has told it to load"
+        assert shell._lost
         await told_of_losses(shell)
         assert OTHER not in shell._outboxes._queues
 
