@@ -461,8 +461,11 @@ class Controller:
 
     def _on_lost(self, event: events.NodesLost) -> list[Instruction]:
         lost = [node for address in event.reasons if (node := self.members.at(address)) is not None]
+        stayed = self.members.stays("transient")
         for node in lost:
             self.members.lose(node)
+        left = self.members.stays("transient")
+        self.tiers.wave.lose(stayed - left, left, event.now_s)
         if not lost or self.state in ENDED or self.book is None:
             return []
         for node in lost:
@@ -610,4 +613,6 @@ class Controller:
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.limits.ending:
             self._end_at(book.last_begun)
+        if self.tiers.wave.passes(event.now_s):
+            return ended + self._go_on(event.now_s)
         return ended + self._begin(event.now_s) + self._adapt(event.now_s) + self._dispatch(event.now_s)

@@ -69,7 +69,8 @@ def active_servers(transient: Sequence[str], serving: Owners, n_shards: int) -> 
 def layout_for(stage: Stage, reliable: Sequence[str], transient: Sequence[str], now: Layout) -> Layout | None:
     """Return who is to serve and to keep what; None where nobody can serve.
 
-    Shards move as little as can be: a server keeps its shards up to its fair share.
+    Shards move as little as can be: a server keeps its shards up to its fair share, and in stage 1 their keeper has those
+    of a transient one.
 
     Parameters
     ----------
@@ -81,9 +82,12 @@ def layout_for(stage: Stage, reliable: Sequence[str], transient: Sequence[str], 
     servers = list(reliable) if stage == 1 else active_servers(transient, now.owners, len(now.owners))
     if not servers:
         return None
-    owners = balance(now.owners, [Seat(name, 1) for name in servers])
+    seats = [Seat(name, 1) for name in servers]
     if stage == 1:
+        there = tuple(o if o in servers else k for o, k in zip(now.owners, now.keepers, strict=True))
+        owners = balance(there, seats)
         return Layout(stage, owners, owners)
+    owners = balance(now.owners, seats)
     return Layout(stage, owners, balance(now.keepers, [Seat(name, 1) for name in reliable]))
 
 

@@ -66,6 +66,10 @@ class Membership:
         """Return the node whose process at `address` is there."""
         return next((node for node in self.nodes.values() if node.address == address and not node.gone), None)
 
+    def stays(self, tier: Tier) -> int:
+        """Return how many nodes of a tier are there that nobody has told to go."""
+        return sum(node.tier == tier for node in self.in_state("joining", "ready", "unfit"))
+
     @property
     def set_aside(self) -> str:
         """The unfit nodes and what each said, for people; empty where there are none."""

@@ -9,6 +9,7 @@ neither micro-tasks nor how the job stands.
 | nodes are told to go | the same, for those that they serve when they have done their last work |
 | shards are to go from the reliable tier to the transient one | first a round of backups, so that they are never there alone |
 | a server is lost | all go back to the last whole round: survivors to their own copies, the lost shards to their keepers' |
+| the transient tier is lost in a wave | the same, and the keepers serve until it has passed, see `waves` |
 | a copy that this needs is missing | all go back to the last checkpoint, or to the beginning |
 
 Source: Proteus (EuroSys 2017), 3.2, 3.3.
@@ -27,6 +28,7 @@ from psengine.model import JobConfig
 from psengine.nodes import NodeRecord
 from psengine.shardmap import ShardMap
 from psengine.stages import Stage, StageThresholds, stage_for
+from psengine.waves import Wave
 
 
 class Tiers:
@@ -36,6 +38,8 @@ class Tiers:
         self.stage: Stage = 1
         self.shards = ShardMap()
         self.backups = Backups()
+        #: losses of the transient tier
+        self.wave = Wave()
         #: who is to serve and keep what; None before the shards were opened
         self.layout: Layout | None = None
         #: those who are to go, and serve on until they have done their last work
@@ -56,10 +60,12 @@ class Tiers:
         return all(wanted == there or there in self._serving_on for wanted, there in both)
 
     def choose_stage(self, config: JobConfig, members: Membership) -> None:
-        """Set the stage that the nodes ask for, and who rests in it."""
+        """Set the stage that the job or else the nodes ask for, and who rests in it."""
         reliable, transient = _servers(members)
         if config.stage is not None:
             self.stage = config.stage if transient else 1
+        elif reliable and self.wave.on:
+            self.stage = 1
         elif reliable:
             thresholds = StageThresholds(config.stage_2_above, config.stage_3_above)
             self.stage = stage_for(len(transient), len(reliable), self.stage, thresholds)
@@ -127,9 +133,14 @@ class Tiers:
         kept, wanted = self.backups.restore(lost), self._wanted(members)
         if kept is None or wanted is None:
             return None
+        # Of what has no copy besides its server's there is nothing to give to another one.
+        here = {shard: owner.node for shard, owner in enumerate(self.shards.owners) if shard not in lost}
+        owners = tuple(
+            heir if self.backups.keeper(shard) is not None else here[shard] for shard, heir in enumerate(wanted.owners)
+        )
         self.backups.abandon()
         self._adopt(wanted)
-        return kept.clock, [*self.shards.open(config, wanted.owners, alive, None, kept)]
+        return kept.clock, [*self.shards.open(config, owners, alive, None, kept)]
 
     def abandon(self, members: Membership) -> None:
         """Forget where the shards are: they are to be opened anew, on the reliable nodes."""
