@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -27,6 +28,8 @@ NODES = (16,)
 _RELIABLE = 4
 #: What is asked for: shares by which a clock may be longer than its neighbours, seconds, and clocks done again.
 _JOIN, _LEAVE, _RESUMES_S, _AGAIN = 0.05, 0.13, 2.0, 1 + STALENESS
+#: Jobs that lose all their transient nodes, each in this clock: how quickly that is noticed differs from one to the next.
+_KILLS, _KILLED_IN = 3, 4
 #: Micro-tasks a node, when all are there: a survivor's own may run for so much of a clock after the others are lost.
 _PARTS = 4
 _MS = 1e3
@@ -40,6 +43,15 @@ class Course:
     leaves: int
     clocks: int
     notice_s: float
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Seconds until survivors have micro-tasks again, common clocks done again, and seconds that a survivor was held up."""
+
+    resumed_s: float
+    again: int
+    held_up_s: float
 
 
 #: The paper's, and a shorter one.
@@ -109,49 +121,71 @@ def join_and_leave(there: Places, n: int, course: Course, load: Load | None = No
         event = f"{n - _RELIABLE} nodes {what}, {_RELIABLE} stay"
         slower, usual_s = slowdown(seconds, clock, told_in), usual(seconds, clock, told_in)
         note = f"clock {clock} of {course.clocks}, told in {told_in}, its neighbours {usual_s:.2f} s; {again}"
-        figures.append(_figure(f"{event}: a clock is longer than its neighbours by", "share", slower, most, note))
+        figures.append(_figure(f"{event}: a clock is longer than its neighbours by", "share", [slower], most, note))
         held_up = _MS * stall(survivors, clock, told_in)
         told_how = (
             "kernels of a clock after those of the one before, against the neighbouring clocks; most of the nodes"
         )
         figures.append(
-            _figure(f"{event}: a survivor is held up", "ms", held_up, _MS * usual_s, told_how, "a neighbouring clock")
+            _figure(f"{event}: a survivor is held up", "ms", [held_up], _MS * usual_s, told_how, "a neighbouring clock")
         )
     return seconds, figures
 
 
 def lose(there: Places, n: int, load: Load | None = None) -> list[Figure]:
-    """Return what it costs that all transient nodes are killed."""
-    load, clock = load or load_for(n), SystemClock()
-    killed_in = 5
+    """Return what it costs that all transient nodes are killed, of `_KILLS` jobs."""
+    losses = [_lose_once(there, n, load or load_for(n)) for _ in range(_KILLS)]
+    event = f"{n - _RELIABLE} nodes killed, {_RELIABLE} stay"
+    each = ", ".join(f"{loss.resumed_s:.2f} s" for loss in losses)
+    return [
+        _figure(
+            f"{event}: dispatched again after",
+            "s",
+            [loss.resumed_s for loss in losses],
+            _RESUMES_S,
+            f"all went back to one clock; one by one: {each}",
+        ),
+        _figure(
+            f"{event}: common clocks done again",
+            "clocks",
+            [loss.again for loss in losses],
+            _AGAIN,
+            f"killed in clock {_KILLED_IN}",
+        ),
+        _figure(
+            f"{event}: a survivor is held up",
+            "ms",
+            [_MS * loss.held_up_s for loss in losses],
+            _MS * _RESUMES_S,
+            "against the clocks before",
+        ),
+    ]
+
+
+def _lose_once(there: Places, n: int, load: Load) -> Loss:
+    clock, last = SystemClock(), _KILLED_IN + 1
     with there.job() as running:
         transient = running.start(_RELIABLE, n - _RELIABLE)
         running.until(all_there(n))
         running.client.hold(0)
-        config = load.config(running.name, running.blobs, killed_in + 2, _RELIABLE, None)
+        config = load.config(running.name, running.blobs, last, _RELIABLE, None)
         running.client.start(config.to_dict())
         running.until(served_by((n - _RELIABLE + 1) // 2, kept=True))
         running.client.hold(None)
-        before = _at(running, killed_in)
+        before = _at(running, _KILLED_IN)
         began_s = clock.now_s()
         running.signal(transient, signal.SIGKILL)
         status = running.until(_goes_on)
         resumed_s = clock.now_s() - began_s
-        back_to = min(back["clock"] for back in status["went_back"])  # once for each server that is missed
-        finished(running, load, killed_in + 2)
+        back_to = min(back["clock"] for back in status["went_back"])
+        finished(running, load, last)
         survivors = [waits(told(running.log(f"r{i}").read_text())) for i in range(_RELIABLE)]
-    event = f"{n - _RELIABLE} nodes killed, {_RELIABLE} stay"
-    again = before["clock"] - back_to
-    held_up = _MS * max(
-        max(waited.get(of, 0.0) for of in range(back_to + 1, killed_in + 2))
-        - median(waited.get(of, 0.0) for of in range(2, killed_in - 1))
+    held_up_s = max(
+        max(waited.get(of, 0.0) for of in range(back_to + 1, last + 1))
+        - median(waited.get(of, 0.0) for of in range(2, _KILLED_IN - 1))
         for waited in survivors
     )
-    return [
-        _figure(f"{event}: dispatched again after", "s", resumed_s, _RESUMES_S, "all went back to one clock"),
-        _figure(f"{event}: common clocks done again", "clocks", again, _AGAIN, f"killed in clock {killed_in}"),
-        _figure(f"{event}: a survivor is held up", "ms", held_up, _MS * _RESUMES_S, "against the clocks before"),
-    ]
+    return Loss(resumed_s, before["clock"] - back_to, held_up_s)
 
 
 def _at(running: Running, clock: int) -> dict[str, Any]:
@@ -189,9 +223,9 @@ def _busy(cpu: float, ours: float) -> str:
 
 
 def _figure(
-    what: str, unit: str, ours: float, beside: float, note: str = "", beside_is: str = "the most asked for"
+    what: str, unit: str, ours: Sequence[float], beside: float, note: str = "", beside_is: str = "the most asked for"
 ) -> Figure:
-    return figure("elasticity", what, unit, [ours], [beside], beside_is, note)
+    return figure("elasticity", what, unit, list(ours), [beside], beside_is, note)
 
 
 def _draw(seconds: list[float], course: Course, n: int, picture: Path) -> None:
