@@ -18,7 +18,7 @@ from __future__ import annotations
 
 #: Losses that are so many seconds apart belong together.
 WAVE_S = 5.0
-#: Fewer than these are no wave, how few there may have been.
+#: Fewer than these are no wave, however few nodes there were.
 LEAST = 3
 
 
@@ -37,7 +37,7 @@ class Wave:
         self._losses: list[tuple[float, int]] = []
 
     def lose(self, lost: int, left: int, now_s: float) -> None:
-        """Note that `lost` nodes are gone at one time, and `left` ones are there still."""
+        """Note that `lost` nodes that nobody had told to go are gone at one time, and `left` ones are there still."""
         if not lost:
             return
         self._losses = [*self._recent(now_s), (now_s, lost)]
