@@ -17,6 +17,8 @@ from benchmarks.measured import Measured, load_for, measure
 from benchmarks.netns import lacking
 
 NODES = (16,)
+#: Shares of a clock of the traditional layout that are not to be kernels: links and kernels are chosen for that.
+COMMUNICATING = (0.4, 0.6)
 
 
 def run(
@@ -55,6 +57,14 @@ def _one(there: Places, layout: Layout, unit_s: float) -> Measured:
 def _figure(one: Measured, beside: Measured) -> Figure:
     layout = one.layout
     what = f"Fig. {layout.figure}: a clock, {layout.name}, {layout.tiers} nodes (reliable + transient)"
-    return figure(
-        "tiering", what, "s", one.seconds, beside.seconds, f"traditional, {beside.layout.nodes} nodes", one.note
-    )
+    note = one.note + _not_as_meant(beside)
+    return figure("tiering", what, "s", one.seconds, beside.seconds, f"traditional, {beside.layout.nodes} nodes", note)
+
+
+def _not_as_meant(traditional: Measured) -> str:
+    """Return what is to be said where links and kernels stand otherwise to each other than they are to; mostly nothing."""
+    low, high = COMMUNICATING
+    if low <= traditional.communicating <= high:
+        return ""
+    share = f"{traditional.communicating:.0%} of the traditional layout's clock is not in kernels"
+    return f"; NOT AS MEANT: {share}, where {low:.0%} to {high:.0%} are wanted"

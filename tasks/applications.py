@@ -8,7 +8,7 @@ import numpy as np
 
 from infra.code_files import read_code, split_app
 from infra.errors import InputError
-from psengine.apps.base import BUILT_IN, SIZES, ChecksSizes, resolve
+from psengine.apps.base import BUILT_IN, SIZES, App, ChecksSizes, resolve
 from psengine.model import JobError
 from tasks.spec import Training
 
@@ -55,10 +55,17 @@ def check_parameters(name: str, training: Training) -> None:
         raise InputError(f"{name}: {error}") from None
 
 
-def check_sizes(training: Training, sizes: Mapping[str, float]) -> None:
-    """Refuse parameters that do not fit the data, and a model that this machine cannot hold.
+def check_sizes(name: str, training: Training, sizes: Mapping[str, float]) -> None:
+    """Refuse parameters that do not fit the data; `InputError` names them `name`, and the mend.
 
     A user's code is not run here, as in `check_parameters`.
+    """
+    if training.app in BUILT_IN:
+        _made_for(name, training, sizes)
+
+
+def check_sizes_here(training: Training, sizes: Mapping[str, float]) -> None:
+    """Refuse what `check_sizes` does, and a model that this machine cannot hold, where it is to be trained here.
 
     Raises
     ------
@@ -67,12 +74,7 @@ def check_sizes(training: Training, sizes: Mapping[str, float]) -> None:
     """
     if training.app not in BUILT_IN:
         return
-    try:
-        made = resolve(training.app, {**sizes, **training.app_params})
-        if isinstance(made, ChecksSizes):
-            made.check_sizes()
-    except (JobError, ValueError) as error:
-        raise InputError(f"--param: {error}") from None
+    made = _made_for("--param", training, sizes)
     needed = sum(table.n_rows * table.n_cols * np.dtype(table.dtype).itemsize for table in made.tables())
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if _COPIES * needed > there:
@@ -81,3 +83,14 @@ def check_sizes(training: Training, sizes: Mapping[str, float]) -> None:
             f"data {training.data}: the model of {training.app} ({shapes}) takes {needed / 2**30:,.0f} GiB, {_COPIES} times, and "
             f"this machine has {there / 2**30:,.0f}; mend the largest index in the data, or choose smaller parameters"
         )
+
+
+def _made_for(name: str, training: Training, sizes: Mapping[str, float]) -> App:
+    """Return the built-in application as it is for data of these sizes."""
+    try:
+        made = resolve(training.app, {**sizes, **training.app_params})
+        if isinstance(made, ChecksSizes):
+            made.check_sizes()
+    except (JobError, ValueError) as error:
+        raise InputError(f"{name}: {error}") from None
+    return made

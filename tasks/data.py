@@ -3,7 +3,7 @@
 from functools import partial
 
 from infra import data_kinds, datasets
-from tasks.applications import check_sizes
+from tasks.applications import check_sizes_here
 from tasks.spec import JobSpec
 
 
@@ -26,4 +26,4 @@ def check_data(spec: JobSpec) -> None:
         One line that names the file, the line in it where there is one, and the mend.
     """
     training = spec.training
-    datasets.check_data(training.data, training.partitions, training.app, partial(check_sizes, training))
+    datasets.check_data(training.data, training.partitions, training.app, partial(check_sizes_here, training))

@@ -10,7 +10,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from bidding.model import Tier
 from infra.errors import JobFailed
 from tasks.jobs import saved_result
-from tasks.machines import secure_reliable_tier
+from tasks.machines import purchase, secure_reliable_tier
 from tasks.spec import JobSpec
 from tasks.training import keep_training, look, note
 from tasks.world import touch, world
@@ -43,7 +43,7 @@ def follow(spec: JobSpec) -> dict[str, Any]:
             result = saved_result(spec.job_id)
             if result is not None:
                 return result
-            if _reliable_tier_is_gone(spec.job_id):
+            if _a_reliable_purchase_is_gone(spec.job_id):
                 secure_reliable_tier(spec)
             keep_training(spec)
         else:
@@ -61,10 +61,17 @@ def follow(spec: JobSpec) -> dict[str, Any]:
         here.clock.wait_until(here.clock.now_s() + _LOOK_S * here.clock.scale)
 
 
-def _reliable_tier_is_gone(job_id: str) -> bool:
-    """Return whether the machines that must last were bought, and have all ended."""
-    reliable = [r for r in world().store.allocations(job_id) if r.allocation.tier is Tier.RELIABLE]
-    return bool(reliable) and not any(record.alive for record in reliable)
+def _a_reliable_purchase_is_gone(job_id: str) -> bool:
+    """Return whether machines that must last were bought together and have all ended: the controller's, maybe.
+
+    Those that were bought apart may be there yet, and wait for a controller.
+    """
+    alive: dict[str, bool] = {}
+    for record in world().store.allocations(job_id):
+        if record.allocation.tier is Tier.RELIABLE:
+            bought = purchase(record.order_id)
+            alive[bought] = alive.get(bought, False) or record.alive
+    return not all(alive.values())
 
 
 class _ProgressBar:

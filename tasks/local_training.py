@@ -21,7 +21,7 @@ from infra.settings import load_settings
 from psengine.controller import ENDED
 from psengine.model import JobConfig
 from psengine.stalls import stalls_of
-from tasks.applications import check_sizes
+from tasks.applications import check_sizes_here
 from tasks.job_config import job_config
 from tasks.local_books import Books
 from tasks.local_script import Script
@@ -104,7 +104,7 @@ class LocalTraining:
             training.partitions,
             training.seed,
             training.app,
-            partial(check_sizes, training),
+            partial(check_sizes_here, training),
         )
         self._ships = not code.shipped_code(self._blobs, job.job_id)
         digest = code.ship_code(self._blobs, job.job_id, training.app, training.code)

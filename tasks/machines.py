@@ -22,6 +22,7 @@ TIER_TAG = "proteus:tier"
 _EXPIRES_S = 7 * 86_400
 #: So often are the machines that must last bought again.
 _MOST_OTHERS = 5
+_AGAIN = "-again-"
 #: The machine that the controller runs on.
 _CONTROLLER_ORDER = "reliable-0"
 
@@ -92,7 +93,13 @@ def secure_reliable_tier(spec: JobSpec) -> None:
 
 def _others(order_id: str) -> tuple[str, ...]:
     """Return the orders that follow `order_id` when the machines it bought are gone, one after the other."""
-    return tuple(f"{order_id}-again-{number}" for number in range(1, _MOST_OTHERS + 1))
+    return tuple(f"{order_id}{_AGAIN}{number}" for number in range(1, _MOST_OTHERS + 1))
+
+
+def purchase(order_id: str) -> str:
+    """Return the first order for the machines that `order_id` bought, or bought again."""
+    first, again, number = order_id.rpartition(_AGAIN)
+    return first if again and number.isdecimal() else order_id
 
 
 @touch("let go", market=True)

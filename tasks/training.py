@@ -1,12 +1,14 @@
 """The training itself, as the controller of a job tells of it."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from infra.clock import SystemClock
 from infra.cluster import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.datasets import DataSummary, prepare
 from infra.records import IllegalTransition, JobState
+from tasks.applications import check_sizes
 from tasks.code import job_code
 from tasks.job_config import job_config
 from tasks.jobs import saved_result
@@ -28,9 +30,10 @@ SHARDS = "shards"
 
 @touch("prepare data")
 def prepare_data(spec: JobSpec) -> DataSummary:
-    """Write the job's partitions to the blob store, or find them there; `InputError` where the data are no good."""
+    """Write the job's partitions to the blob store, or find them there; `InputError` where they are no good, or the job's parameters for them."""
     training = spec.training
-    return prepare(world().blobs, spec.job_id, training.data, training.partitions, training.seed, training.app)
+    fits = partial(check_sizes, f"job {spec.job_id}: training.app_params", training)
+    return prepare(world().blobs, spec.job_id, training.data, training.partitions, training.seed, training.app, fits)
 
 
 @touch("meet the controller")

@@ -13,6 +13,7 @@ from benchmarks.measured import Measured, load_for
 from benchmarks.netns import Plan, _leftovers, shape
 from benchmarks.scaling import ideal
 from benchmarks.stalls import slowdown, stall, usual, waits
+from benchmarks.tiering import _figure as tiering_figure
 from benchmarks.waiting import Kernel, told
 
 
@@ -52,6 +53,15 @@ def test_figure_15_goes_from_4_to_64() -> None:
     ]  # fmt: skip
     first = Measured(scalings()[0], [8.0, 10.0], 0.1, 0.2, 0.1, 1.0)
     assert ideal(first, 16) == [2.0, 2.5]
+
+
+@pytest.mark.parametrize(("communicating", "meant"), [(0.39, False), (0.4, True), (0.6, True), (0.61, False)])
+def test_links_that_do_not_stand_to_kernels_as_meant_are_told_with_each_figure(
+    communicating: float, meant: bool
+) -> None:
+    beside = Measured(traditional(16), [2.0], communicating, 0.2, 0.1, 1.0)
+    one = Measured(tierings(16)[0], [4.0], 0.9, 0.2, 0.1, 1.0)
+    assert ("NOT AS MEANT" not in tiering_figure(one, beside).note) == meant
 
 
 def test_a_result_of_a_busy_machine_is_invalid() -> None:

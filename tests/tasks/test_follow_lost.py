@@ -34,8 +34,9 @@ class Controllers:
         self.started: list[str] = []
 
     def machine(self) -> InstanceFact | None:
-        """The machine of the reliable tier that is there."""
-        alive = [fact for fact in self._here.facts(spec()) if fact.alive and fact.bid_micros is None]
+        """The machine of the reliable tier that is there, and that a controller runs on."""
+        facts = self._here.facts(spec())
+        alive = [fact for fact in facts if fact.alive and fact.token.startswith("job-reliable-0")]
         return alive[0] if alive else None
 
     def address(self, *_: Any) -> str:
@@ -98,10 +99,15 @@ def controllers(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> Controllers
 
 
 def following(
-    here: TaskWorld, monkeypatch: pytest.MonkeyPatch, controllers: Controllers, befalls: Callable[[int], None]
+    here: TaskWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    controllers: Controllers,
+    befalls: Callable[[int], None],
+    reliable: int = 1,
 ) -> dict[str, Any]:
     """Begin the job and follow it to its end; `befalls` is told the number of each wait between two looks."""
-    waits = 0
+    waits, job = 0, spec()
+    job = job.model_copy(update={"reliable": job.reliable.model_copy(update={"count": reliable})})
 
     def wait_until(at_s: float, wake: object = None) -> bool:
         nonlocal waits
@@ -112,11 +118,11 @@ def following(
         return False
 
     monkeypatch.setattr(here.clock, "wait_until", wait_until)
-    here.begin(spec())
+    here.begin(job)
     address = controllers.address()
     here.store.set_controller("job", address)
-    plain(start_training)(spec(), address, DATA)
-    result: dict[str, Any] = plain(follow)(spec())
+    plain(start_training)(job, address, DATA)
+    result: dict[str, Any] = plain(follow)(job)
     return result
 
 
@@ -151,6 +157,22 @@ def test_a_reliable_tier_that_is_lost_is_bought_again_once_the_book_says_so(
     spot = sum(20_000 for fact in here.market.log() if fact.bid_micros is not None)
     assert here.store.spent("job") == 2 * ON_DEMAND + spot
     assert here.clock.at_s < BEGIN_S + 3600
+
+
+def test_the_controllers_machine_is_bought_again_where_another_of_the_tier_is_still_there(
+    here: TaskWorld, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def befalls(wait: int) -> None:
+        if wait == 2:
+            machine = controllers.machine()
+            assert machine is not None
+            here.market.terminate([machine.instance_id])
+            here.tick(spec())
+
+    assert following(here, monkeypatch, controllers, befalls, reliable=2) == {"clocks": CLOCKS}
+    first, other, second = "job-reliable-0", "job-reliable-1", "job-reliable-0-again-1"
+    assert orders(here) == [(first, EndCause.USER), (other, None), (second, None)]
+    assert controllers.started == [f"tcp://{first}", f"tcp://{second}"]
 
 
 def test_a_controller_that_is_silent_on_a_machine_that_is_there_is_waited_for(

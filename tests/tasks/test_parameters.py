@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from infra.errors import InputError
-from tasks.applications import check_parameters, check_sizes
+from tasks.applications import check_parameters, check_sizes, check_sizes_here
 from tasks.spec import Training
 
 EXAMPLES = {"n_inputs": 4, "n_classes": 2, "n_examples": 30}
@@ -68,8 +68,8 @@ def _resolved(name: str, training: Training) -> None:
 def test_whole_steps_and_plain_defaults_are_taken() -> None:
     for app, params in (("mlr", {"step": 4, "features": 8, "gamma": 0.1}), ("lda", {"alpha": 1}), ("mf", {"rank": 1})):
         check_parameters("--param", job(app, **params))
-    check_sizes(job("kmeans", k=30), EXAMPLES)
-    check_sizes(job("lda", k=20, blocks=10), DOCUMENTS)
+    check_sizes_here(job("kmeans", k=30), EXAMPLES)
+    check_sizes_here(job("lda", k=20, blocks=10), DOCUMENTS)
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,15 @@ def test_whole_steps_and_plain_defaults_are_taken() -> None:
 def test_what_does_not_fit_the_data_or_this_machine(
     app: str, params: dict[str, Any], sizes: dict[str, float], says: str
 ) -> None:
-    refused(says, check_sizes, job(app, **params), sizes)
+    refused(says, check_sizes_here, job(app, **params), sizes)
+
+
+def test_sizes_alone_are_refused_under_the_name_they_have_there() -> None:
+    refused(
+        r"^training\.app_params: k is 31, and there are 30 examples",
+        check_sizes,
+        "training.app_params",
+        job("kmeans", k=31),
+        EXAMPLES,
+    )
+    check_sizes("training.app_params", job("lda", k=10**12), DOCUMENTS)  # other machines may hold it

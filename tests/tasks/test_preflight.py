@@ -9,6 +9,7 @@ from tasks.machines import node_threads
 from tasks.notices import EvictionNotice, seen_notices
 from tasks.preflight import check
 from tasks.progress import Snapshot
+from tasks.training import prepare_data
 from tests.support.tasks import BEGIN_S, MARKET, OTHER, TaskWorld, plain, spec
 
 
@@ -41,6 +42,16 @@ def test_parameters_that_a_built_in_application_does_not_take_are_refused(here: 
     assert here.store.jobs() == []
     plain(record_job)(job)
     plain(check)(job)  # it runs already, and its controller has said what it thinks
+
+
+def test_parameters_that_do_not_fit_the_data_are_refused_before_anything_is_written(here: TaskWorld) -> None:
+    good = spec()
+    training = {"app": "kmeans", "app_params": {"k": 100_000}, "data": "digits"}
+    job = good.model_copy(update={"training": good.training.model_copy(update=training)})
+    plain(check)(job)  # by itself there is nothing wrong with it
+    with pytest.raises(InputError, match=r"^job job: training\.app_params: .*k is 100000, and there are 1437 examples"):
+        plain(prepare_data)(job)
+    assert here.runtime.blobs.list("jobs") == []
 
 
 def test_a_type_without_a_price_of_the_day_is_refused(here: TaskWorld) -> None:
