@@ -75,7 +75,7 @@ def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = No
             figures += told_of
             figures += lose(there, n)
         if picture is not None:
-            _draw(seconds, course, n, picture)
+            _draw(seconds, course, n, picture if len(nodes) == 1 else picture.with_stem(f"{picture.stem}-{n}"))
     return figures
 
 

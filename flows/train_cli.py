@@ -71,7 +71,7 @@ from flows.training_options import code_options
     metavar="NODE|shard:N",
     help="At the end, print what touched this node or shard, in order of time (repeat).",
 )
-@click.option("--dashboard", is_flag=True, help="Start Dask's dashboard too, and print its address (wants bokeh).")
+@click.option("--dashboard", is_flag=True, help="Start Dask's dashboard too, and print its address.")
 @click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
 def train(json_target: str | None, **options: Any) -> None:
     """Train APP (`mlr`, `mf`, `kmeans`, `lda`, or your own module:Class) with the engine alone: its nodes are processes of this machine.

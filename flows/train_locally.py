@@ -1,7 +1,7 @@
 """The engine alone on this machine: one job on local nodes, from its options to its figures."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -95,13 +95,18 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
         begun = books.check(wanted)
         names = (*job.tiers, *(event.node for event in events))
         subjects = [subject(blobs, job_id, text, names, job.training.shards) for text in options.explain]
+
+        def tell() -> None:
+            for of in subjects:
+                show.console.print(story_table(of.title, of.lines(blobs, job_id)))
+
         if begun and (result := books.trained()) is not None:
             show.say(f"job {job_id} was trained to its end before; these are its figures")
             figures = books.figures() or figures_of(job_id, blobs, result, [], books.happened())
         else:
             script = Script(events, books.happened_of(events))
             training = LocalTraining(directory, blobs, job, books, script, options.dashboard)
-            with training, _pausing(training, books, job, directory, interrupts):
+            with _also_if_broken_off(tell, show), training, _pausing(training, books, job, directory, interrupts):
                 show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")
                 for hint in hints(job, events):
                     show.say(hint)
@@ -118,8 +123,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
                     f"--events {options.events}: {event.at} never came, so {event.action} {event.node} was left out"
                 )
     show.console.print(closing_table(figures))
-    for told in subjects:
-        show.console.print(story_table(told.title, told.lines(blobs, job_id)))
+    tell()
     if options.report is not None:
         write_training_report(figures, options.report)
         show.say(f"report: {options.report}")
@@ -160,6 +164,21 @@ def _follow(training: LocalTraining, job_id: str, show: Display[Moment], interru
         show.close()
     interrupts.hold()
     return training.finish(status)
+
+
+@contextmanager
+def _also_if_broken_off(tell: Callable[[], None], show: Display[Moment]) -> Iterator[None]:
+    """Tell the stories also of a training that fails or is broken off: that is when somebody wants to know."""
+    try:
+        yield
+    except InputError:
+        raise  # nothing was begun
+    except (ProteusError, Interrupted):
+        try:
+            tell()
+        except ProteusError as error:
+            show.say(f"the story could not be read: {error}")
+        raise
 
 
 @contextmanager

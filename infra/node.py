@@ -86,7 +86,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tier", choices=("reliable", "transient"), required=True)
     parser.add_argument("--threads", type=int, default=1, help="micro-tasks that run at one time")
     parser.add_argument("--controller", action="store_true", help="be the controller, and no node")
-    parser.add_argument("--dashboard", action="store_true", help="the controller serves Dask's dashboard (wants bokeh)")
+    parser.add_argument("--dashboard", action="store_true", help="the controller serves Dask's dashboard")
     parser.add_argument("--host", default=os.environ.get("PROTEUS_NODE_HOST"), help="address to listen on")
     parser.add_argument("--poll-s", type=float, default=5.0, help="real seconds between looks for a notice")
     parser.add_argument("--no-notices", action="store_true", help="do not ask the metadata service")

@@ -52,6 +52,8 @@ class Teller:
         #: by node, what is yet to be told
         self._work: dict[str, _Work] = {}
         self._copied: dict[str, _Copied] = {}
+        #: who serves each shard, as far as it was told: what befalls him touches it
+        self._server: dict[int, str] = {}
 
     def hear(self, event: events.Event, at: float, clock: int) -> list[Entry]:
         """Return the entries of an event; most have none."""
@@ -65,10 +67,12 @@ class Teller:
                 return [
                     entry
                     for name, reason in gone
-                    for entry in self._entries(([name], [], f"{name} is gone: {reason}"), at, clock)
+                    for entry in self._entries(([name], self._served(name), f"{name} is gone: {reason}"), at, clock)
                 ]
             case _:
                 told = self._event(event)
+                if isinstance(event, events.ShardsOpened | events.ShardsTaken):
+                    self._server |= dict.fromkeys(event.shards, event.node)
                 return [] if told is None else self._entries(told, at, clock)
         return []
 
@@ -116,6 +120,10 @@ class Teller:
         last.rounds, last.high = last.rounds + 1, order.clock
         return out
 
+    def _served(self, *nodes: str) -> list[int]:
+        """Return the shards that these serve."""
+        return sorted(shard for shard, node in self._server.items() if node in nodes)
+
     def _entries(self, told: _Told, at: float, clock: int) -> list[Entry]:
         return [*self.flush(at, clock, told[0]), _entry(told, at, clock)]
 
@@ -126,11 +134,11 @@ class Teller:
             case events.NodeReady(node=node, partitions=held):
                 return [node], [], f"{node} is ready: it has loaded partitions {runs(held)}"
             case events.NodeUnfit(node=node, error=error) | events.NodeFailed(node=node, error=error):
-                return [node], [], f"{node} cannot go on: {error}"
+                return [node], self._served(node), f"{node} cannot go on: {error}"
             case events.NoticeReceived(node=node, seconds_left=left):
-                return [node], [], f"{node} has its notice: it is taken in {left:.3g} s"
+                return [node], self._served(node), f"{node} has its notice: it is taken in {left:.3g} s"
             case events.DrainRequested(nodes=nodes, deadline_s=left):
-                return list(nodes), [], f"{', '.join(nodes)} to be let go, within {left:.3g} s"
+                return list(nodes), self._served(*nodes), f"{', '.join(nodes)} to be let go, within {left:.3g} s"
             case events.ShardsOpened(node=node, shards=shards, epoch=epoch):
                 return [node], list(shards), f"{node} serves shards {runs(shards)}, epoch {epoch}"
             case events.ShardsNotOpened(node=node, shards=shards, error=error):
@@ -140,7 +148,7 @@ class Teller:
             case events.ShardsNotTaken(node=node, shards=shards, error=error):
                 return [node], list(shards), f"{node} could not take over shards {runs(shards)}: {error}"
             case events.NotBackedUp(node=node, number=number, error=error):
-                return [node], [], f"{node} could not have its shards copied, round {number}: {error}"
+                return [node], self._served(node), f"{node} could not have its shards copied, round {number}: {error}"
             case events.BatchFailed(node=node, clock=clock, tasks=tasks, error=error):
                 which = runs(partition for partition, _ in tasks)
                 return [node], [], f"{node} could not do clock {clock} of partitions {which}: {error}"

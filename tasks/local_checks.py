@@ -50,7 +50,7 @@ def check_directory(option: str, path: Path) -> None:
 def check_dashboard() -> None:
     """Refuse Dask's dashboard where what draws it is not installed; Proteus needs it for nothing else."""
     if find_spec("bokeh") is None:
-        raise InputError("--dashboard: Dask draws it with bokeh, which is not installed; pip install bokeh")
+        raise InputError("--dashboard: Dask draws it with bokeh, which is not installed; install proteus[local]")
 
 
 def check_can_draw(option: str) -> None:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -214,7 +215,7 @@ def test_the_story_of_who_is_not_there_is_refused(
 def test_a_dashboard_without_what_draws_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "bokeh", None)
-    with pytest.raises(InputError, match=r"--dashboard: .*pip install bokeh"):
+    with pytest.raises(InputError, match=r"--dashboard: .*install proteus\[local\]"):
         cli.main(["train", "mlr", "--dashboard"], standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
 
@@ -252,12 +253,17 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
         assert re.fullmatch(rf"proteus: interrupted: job broken is at clock 0 of {CLOCKS}; {to_go_on}", last), last
 
     importlib.import_module("flows.train_locally")  # what is refused below is so at once, and not after the last clock
-    with begun(directory, 1, *events, "--checkpoint-every", "1000") as run:  # while it trains
+    asked = ("--checkpoint-every", "1000", "--explain", "t1", "--dashboard")
+    with begun(directory, 1, *events, *asked) as run:  # while it trains
         run.wait_said(rf"clock {first}: kill t1")
+        pages = re.search(r"dashboard: (http://\S+)", run.text())
+        assert pages is not None
+        assert "Dask: Status" in httpx.get(pages[1]).text
         with pytest.raises(InputError, match="a run that is under way has it; name another directory"):
             cli.main(["train", "mlr", "--dir", str(directory)], standalone_mode=False)
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(20 * PATIENCE) == 143
+        assert re.search("t1 is gone: ", run.text()), "the story up to there is told"
         last = run.text().splitlines()[-1]
         found = re.fullmatch(rf"proteus: interrupted: job broken is at clock (\d+) of {CLOCKS}; {to_go_on}", last)
         assert found, run.text()

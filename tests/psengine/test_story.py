@@ -8,7 +8,19 @@ import pytest
 
 from psengine import storybook
 from psengine.controller import Controller
-from psengine.events import BatchDone, JobStarted, NodeJoined, NodeReady, NodesLost, ShardsOpened, TickDue
+from psengine.events import (
+    BatchDone,
+    DrainRequested,
+    JobStarted,
+    NodeJoined,
+    NodeReady,
+    NodesLost,
+    NotBackedUp,
+    NoticeReceived,
+    ShardsOpened,
+    ShardsTaken,
+    TickDue,
+)
 from psengine.instructions import BackUp, Dispatch, ShardOwner, TakeShards, UpdateShardMap
 from psengine.model import JobConfig, TaskKey, TaskStats
 from psengine.story import EVERYBODY, Entry, Teller, touching
@@ -53,6 +65,24 @@ def test_a_move_touches_both_nodes_and_the_shards() -> None:
     }
     assert touching([entry], "a", None) == touching([entry], "b", None) == touching([entry], None, 1) == [entry]
     assert touching([entry], "k", None) == touching([entry], None, 0) == []
+
+
+def test_what_befalls_the_server_of_a_shard_is_told_of_the_shard() -> None:
+    told = teller()
+    entries = told.hear(ShardsOpened("a", "tcp://a", (0, 1), 1, 0.0), 0.0, 0)
+    entries += told.hear(ShardsTaken("b", "tcp://b", (1,), 2, 0.0), 1.0, 1)
+    entries += told.hear(NoticeReceived("b", 5.0, 0.0), 2.0, 2)
+    entries += told.hear(NotBackedUp("a", "tcp://a", 3, "broken", 0.0), 3.0, 3)
+    entries += told.hear(DrainRequested(("a", "k"), 4.0, 0.0), 4.0, 4)
+    entries += told.hear(NodesLost({"tcp://b": "killed"}, 0.0), 5.0, 5)
+    notice, copies, drain, loss = [
+        "b has its notice: it is taken in 5 s",
+        "a could not have its shards copied, round 3: broken",
+        "a, k to be let go, within 4 s",
+        "b is gone: killed",
+    ]
+    assert texts(touching(entries, None, 0))[1:] == [copies, drain]
+    assert texts(touching(entries, None, 1))[2:] == [notice, loss]
 
 
 def test_micro_tasks_are_counted_until_something_else_is_told_of_the_node() -> None:
