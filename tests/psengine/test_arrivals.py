@@ -40,16 +40,16 @@ def test_shards_stay_until_those_who_were_planned_for_have_loaded() -> None:
     assert not arrivals.may_serve_soon(31.0, loading=True), "who loads for long is not waited for"
 
 
-@pytest.mark.parametrize("many", [15, 60])
+@pytest.mark.parametrize("many", [15, 63])
 def test_many_who_join_one_after_the_other_are_one_plan(many: int) -> None:
     """Each of them is told once what to load, a run that it adds up before it sends it; shards move once."""
     n, names = 4 * (many + 1), [f"t{i}" for i in range(many)]
-    controller, dispatch = started(JobConfig("bulk", n_partitions=n, n_shards=12, clocks=99))
+    controller, dispatch = started(JobConfig("bulk", n_partitions=n, n_shards=12, clocks=99, stage_3_above=99.0))
     orders = list[Instruction]()
     for i, name in enumerate(names):
         orders += controller.handle(NodeJoined(name, f"tcp://{name}", "transient", 1, 1.0 + i / 20 * 15 / many))
     assert not [o for o in orders if isinstance(o, LoadPartitions)]
-    loads = {o.node: o for o in controller.handle(TickDue(2.2)) if isinstance(o, LoadPartitions)}
+    loads = {o.node: o for o in controller.handle(TickDue(2.3)) if isinstance(o, LoadPartitions)}
     assert set(loads) == set(names)
     assert [len(blocks(load.partitions, n)) for load in loads.values()] == [1] * len(names)
     changes = len(controller.tiers.changes)
