@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -164,6 +164,7 @@ class NodeAgent:
             case LoadPartitions():
                 if order.request > self._request:
                     self._request = order.request
+                    self._make_room(order.partitions)
                     self._spawn(self._guarded(self._load(order)))
             case Dispatch():
                 if order.batch not in self._seen_batches:
@@ -285,6 +286,11 @@ class NodeAgent:
             await self._report(NodeUnfit(self.node, self.address, _line(error), 0.0))
             return
         await self._report(NodeReady(self.node, self.address, order.request, tuple(sorted(self.data)), 0.0))
+
+    def _make_room(self, wanted: Collection[int]) -> None:
+        """Let go of the partitions that are wanted no more; a batch that works on one has it until it is done."""
+        for partition in self.data.keys() - set(wanted):
+            del self.data[partition]
 
     async def _guarded(self, work: Awaitable[None]) -> None:
         try:

@@ -398,7 +398,7 @@ class Controller:
         node = self.members.process(event.node, event.address)
         if node is None:
             return []
-        node.holds |= frozenset(event.partitions)
+        self.members.loaded(node, event.request, event.partitions)
         if node.state == "joining":
             node.state = "ready"
             self._arrivals.loaded(event.now_s)

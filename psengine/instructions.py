@@ -95,7 +95,10 @@ class UpdateShardMap:
 
 @dataclass(frozen=True)
 class LoadPartitions:
-    """Hold at least these partitions; say so when all are there. A later request replaces an earlier one."""
+    """Hold these partitions, and of others none that is not worked on; say so when all are there.
+
+    A later request replaces an earlier one.
+    """
 
     node: str
     address: str

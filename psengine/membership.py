@@ -122,6 +122,11 @@ class Membership:
         self.nodes[name] = node = NodeRecord(name, address, tier, threads, code_sha256)
         return node
 
+    def loaded(self, node: NodeRecord, request: int, partitions: Iterable[int]) -> None:
+        """Note what a node said that it held when it had done `request`; what a later one leaves out is on its way out."""
+        held = frozenset(partitions)
+        node.holds |= held if request == node.request else held & (node.wanted or frozenset())
+
     def compare_code(self, nodes: Iterable[NodeRecord]) -> bool:
         """Set those aside whose code is not the job's, and return whether there are any; without a job all may stay."""
         found = False
@@ -266,6 +271,9 @@ class Membership:
             if node.wanted is not None and share <= node.wanted | node.holds:
                 continue
             node.wanted = share | frozenset(self.placement.kept_by(node.name))
+            if node.tier == "reliable":
+                node.wanted |= node.holds  # for when all the others go at once
+            node.holds &= node.wanted  # the rest makes room: who stays for days does not come to hold all there is
             node.request += 1
             loads.append(LoadPartitions(node.name, node.address, config, node.request, tuple(sorted(node.wanted))))
         return loads

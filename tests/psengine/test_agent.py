@@ -289,6 +289,18 @@ def test_a_read_that_fails_in_passing_is_done_again() -> None:
     assert disk.reads == 3
 
 
+def test_what_a_later_request_leaves_out_makes_room() -> None:
+    async def body(wires: Wires, agent: NodeAgent) -> None:
+        agent.instruct(LoadPartitions("here", HERE, config(), 1, (1, 2)))
+        assert (await wires.report(NodeReady)).partitions == (1, 2)
+        agent.instruct(LoadPartitions("here", HERE, config(), 2, (2, 3)))
+        assert set(agent.data) == {2}, "at once, before more is loaded"
+        assert (await wires.report(NodeReady)).partitions == (2, 3)
+
+    alone(disk := Disk(0), body)
+    assert disk.reads == 3
+
+
 def test_a_partition_that_cannot_be_read_makes_the_node_unfit() -> None:
     async def body(wires: Wires, agent: NodeAgent) -> None:
         wires.spoil = lambda op, n: "lost" if n == 1 else ""  # and the report gets through at the second try

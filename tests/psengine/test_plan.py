@@ -1,3 +1,4 @@
+import random
 from collections import Counter
 from itertools import pairwise
 
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psengine.drivers.ssp import SspDriver
+from psengine.instructions import LoadPartitions
 from psengine.membership import Membership
 from psengine.microtasks import MicroTaskBook, lost_effects
 from psengine.model import JobConfig, JobError
@@ -179,3 +181,48 @@ def test_who_stays_has_whole_runs_again_when_others_came_and_went_one_by_one() -
         members.lose(members.nodes[name])
     replan()
     assert members.placement.owner == start
+
+
+def test_a_transient_node_that_loads_more_lets_go_of_what_it_neither_is_to_own_nor_stands_by_for() -> None:
+    """Else whoever stays for days comes to hold the whole of the data. The reliable tier keeps what it has loaded."""
+    members = Membership()
+    members.adopt(JobConfig("job", n_partitions=12, clocks=1))
+    let_go = 0
+
+    def replan() -> None:
+        nonlocal let_go
+        before = {name: node.holds for name, node in members.nodes.items()}
+        for order in members.replan(True):
+            assert isinstance(order, LoadPartitions)
+            node, asked = members.nodes[order.node], frozenset(order.partitions)
+            assert asked >= {p for p, owner in enumerate(members.target) if owner == order.node}
+            assert asked >= set(members.placement.kept_by(order.node))
+            members.loaded(node, order.request, order.partitions)
+            assert node.holds == asked
+            assert node.tier == "transient" or node.holds >= before[order.node]
+            let_go += len(before[order.node] - asked)
+            node.state = "ready"
+        members.replan(True)
+
+    members.join("r", "r", "reliable", 1)
+    replan()
+    dice = random.Random(1)
+    for number in range(40):
+        there = [node for node in members.in_state("ready") if node.tier == "transient"]
+        if len(there) > 2 and dice.random() < 0.5:
+            members.lose(dice.choice(there))
+        else:
+            members.join(f"t{number}", f"t{number}", "transient", 1)
+        replan()
+    assert let_go
+
+
+def test_a_late_report_of_an_earlier_request_does_not_bring_back_what_has_made_room() -> None:
+    members = Membership()
+    members.adopt(JobConfig("job", n_partitions=4, clocks=1))
+    node = members.join("a", "a", "transient", 1)
+    node.wanted, node.request = frozenset({1, 2}), 2
+    members.loaded(node, 1, (0, 1))
+    assert node.holds == {1}
+    members.loaded(node, 2, (1, 2, 3))  # 3 was read when it was to be worked on
+    assert node.holds == {1, 2, 3}
