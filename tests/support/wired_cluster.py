@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,11 @@ class Dask:
             self.tell_to_close(address)
 
 
+def numbered(partition: int) -> dict[str, Any]:
+    """Return the data of an application that makes all of them up from a partition's number."""
+    return {"x": np.int64(partition)}
+
+
 class Store:
     """The blob store: what was saved, and the checkpoints."""
 
@@ -108,7 +113,7 @@ class Node:
         self.plugin = AgentPlugin(
             self.name,
             1,
-            lambda url, partition: {"x": np.int64(partition)},
+            lambda url, partition: self.cluster.load(partition),
             lambda checkpoint, shard: self.cluster.store.shards[checkpoint][shard],
             lambda worker: wires.wire(worker.address),
         )
@@ -158,9 +163,16 @@ class Node:
 
 
 class WiredCluster:
-    """A controller and nodes; `anew` them by name, and train."""
+    """A controller and nodes; `anew` them by name, and train. `load` returns a partition's arrays."""
 
-    def __init__(self, seed: int, trouble: Trouble) -> None:
+    def __init__(
+        self,
+        seed: int,
+        trouble: Trouble,
+        load: Callable[[int], dict[str, Any]] = numbered,
+        heldout: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.load = load
         self.dice = random.Random(seed)
         self.wires = Wires(self.dice, trouble)
         self.dask, self.store = Dask(), Store()
@@ -169,7 +181,7 @@ class WiredCluster:
         self.faults: list[BaseException] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._world = World(
-            read_heldout=lambda url: {},
+            read_heldout=lambda url: heldout,
             save=self.store.save,
             find_finished=lambda config: None,
             wall_s=lambda: 0.0,
