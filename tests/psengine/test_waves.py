@@ -1,4 +1,9 @@
-"""Losses of much of the transient tier, told in dribs."""
+"""Losses of much of the transient tier, told in dribs, and of all of it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import pytest
 
@@ -6,7 +11,11 @@ from psengine.events import JobStarted, NoticeReceived, TickDue
 from psengine.model import JobConfig
 from psengine.waves import WAVE_S, Wave
 from tests.psengine.test_going_back import clocks, join, settle
+from tests.psengine.test_wires import LIMIT_S, check, ended, job
 from tests.support.controller_world import SHARDS, ModelNode, World
+from tests.support.virtual_time import run_virtual
+from tests.support.wired_cluster import WiredCluster
+from tests.support.wires import Trouble
 
 
 @pytest.mark.parametrize(
@@ -104,3 +113,50 @@ def test_what_nobody_keeps_any_more_is_gone_on_with_where_it_is() -> None:
     assert [clock for clock, _ in world.controller.rollbacks] == [3], "not to the beginning"
     clocks(world, 2, copies=True)
     assert world.serving() == [stay[1]]
+
+
+#: Seconds in which those who are left have work again.
+AGAIN_S = 2.0
+
+
+@pytest.mark.parametrize("into_a_clock_s", [0.0, 0.03, 0.1, 0.2, 0.3, 0.4])
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_when_all_transient_nodes_are_killed_at_once_a_clock_is_lost_and_those_who_are_left_work_at_once(
+    staleness: int, into_a_clock_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real shell and agents in virtual time, where clocks last longer than a round of copies and its rest."""
+    monkeypatch.setattr("tests.support.wired_cluster.KERNEL_S", 0.1)
+    cluster = WiredCluster(0, Trouble())
+    seen: dict[str, Any] = {}
+
+    async def story() -> None:
+        loop, (reliable, transient) = asyncio.get_running_loop(), (("r1", "r2"), ("t1", "t2", "t3", "t4"))
+        cluster.open()
+        try:
+            for name in reliable:
+                cluster.start(name, "reliable")
+            for name in transient:
+                cluster.start(name)
+            await cluster.shell.start(job("Tally", n_reliable=2, stage_2_above=0.5, staleness=staleness).to_dict())
+            controller = cluster.shell.controller
+            while not controller.tiers.backups.clock:
+                await asyncio.sleep(0.01)
+            clock = controller.history.common
+            while controller.history.common < clock + 3:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(into_a_clock_s)
+            assert {owner.node for owner in controller.shards.owners} <= {*transient}
+            seen["before"], killed_s = controller.history.common, loop.time()
+            await asyncio.gather(*(cluster.kill(name) for name in transient))
+            while not (controller.rollbacks and controller.book and any(map(controller.book.running_on, reliable))):
+                await asyncio.sleep(0.01)
+            seen["idle_s"] = loop.time() - killed_s
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    [(clock, _)] = cluster.shell.controller.rollbacks
+    assert seen["before"] - clock <= 1 + staleness
+    assert seen["idle_s"] <= AGAIN_S
+    check(cluster, "Tally")
