@@ -1,7 +1,12 @@
-"""A node that is alive and cut off: it is done without, may not write, and comes back as another process."""
+"""A node that is alive and cut off: it is done without, may not write, and comes back as another process.
+
+One that only stands still for some seconds is waited for.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,9 +14,12 @@ import pytest
 from psengine.heartbeats import SILENCE_S
 from tests.support.engine import LocalCluster
 from tests.support.patience import PATIENCE
-from tests.support.tiers import active, node, run, servers, whole
+from tests.support.tiers import CLOCKS, active, node, run, servers, whole
 
 pytestmark = [pytest.mark.e2e]
+
+#: Seconds for which a server stands still.
+STOPPED_S = 3.0
 
 
 def test_a_server_that_only_the_controller_cannot_reach_is_lost_and_joins_anew(
@@ -33,3 +41,22 @@ def test_a_server_that_only_the_controller_cannot_reach_is_lost_and_joins_anew(
         assert node(again, victim)["address"] != address
         cluster.client.hold(None)
         whole(cluster, undisturbed)
+
+
+def test_a_server_that_stands_still_for_some_seconds_is_waited_for(tmp_path: Path, undisturbed: bytes) -> None:
+    """It is not taken for dead: it keeps its process, and nobody goes back or does a thing twice."""
+    with LocalCluster(tmp_path) as cluster:
+        run(cluster, 1, 4)
+        before = active(cluster)
+        victim = min(servers(before))
+        group = cluster.processes[victim].pid
+        os.killpg(group, signal.SIGSTOP)
+        until_s = cluster.client.status()["elapsed_s"] + STOPPED_S
+        during = cluster.wait(lambda s: s["elapsed_s"] >= until_s, "some seconds to pass")
+        assert victim in servers(during)
+        assert during["clock"] < CLOCKS, "without it no clock ends"
+        os.killpg(group, signal.SIGCONT)
+        status = whole(cluster, undisturbed)
+        assert (status["repeated_micro_tasks"], status["went_back"]) == (0, [])
+        assert not any(there["gone"] for there in status["nodes"])
+        assert node(status, victim)["address"] == node(before, victim)["address"]
