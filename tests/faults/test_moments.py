@@ -1,4 +1,4 @@
-"""SIGKILL at the worst moment of a hand-over, a round of copies or a recovery: the model is the undisturbed one, bit for bit.
+"""SIGKILL, or notice, at the worst moment of a hand-over, a round of copies or a recovery: the model is the undisturbed one.
 
 On real processes what tests/psengine/test_moments.py has in virtual time, at the moments when somebody has something that
 the other has not.
@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.doom import Moment
 from tests.support.engine import LocalCluster, digits_job
-from tests.support.tiers import CLOCKS, active, run, servers, whole
+from tests.support.tiers import CLOCKS, active, node, run, servers, whole
 
 pytestmark = [pytest.mark.e2e]
 
@@ -26,6 +26,12 @@ CASES = [
     pytest.param(op, moment, victim, marks=[] if (op, moment) == ("proteus_hand_over", "done") else pytest.mark.storm)
     for op, (moment, victim) in product(BEGUN_BY, WORST)
 ]
+
+
+def tell(cluster: LocalCluster, name: str) -> None:
+    """Give a node notice, and have it go at once: it could work on for most of that time."""
+    cluster.client.notice(name, 30.0)
+    cluster.client.drain([name], 30.0)
 
 
 @pytest.mark.parametrize(("op", "moment", "victim"), CASES)
@@ -42,8 +48,7 @@ def test_who_is_killed_at_the_worst_moment_takes_nothing_along(
         cluster.doom(moment, op, victim)
         match BEGUN_BY[op]:
             case "told to go":
-                cluster.client.notice(server, 30.0)
-                cluster.client.drain([server], 30.0)
+                tell(cluster, server)
             case "killed":
                 cluster.kill(server)
         struck = cluster.wait_killed()
@@ -56,3 +61,28 @@ def test_who_is_killed_at_the_worst_moment_takes_nothing_along(
             cluster.start_node(f"{struck}-again", "reliable")
         cluster.client.hold(None)
         whole(cluster, undisturbed)
+
+
+@pytest.mark.parametrize("moment", ["answered", pytest.param("asked", marks=pytest.mark.storm)])
+def test_who_is_told_to_go_while_it_receives_shards_hands_them_on(
+    tmp_path: Path, undisturbed: bytes, moment: Moment
+) -> None:
+    """It is stopped meanwhile, so that it is told before it can say that it has them."""
+    with LocalCluster(tmp_path, troubled=True) as cluster:
+        cluster.client.hold(2 * CLOCKS // 3)
+        run(cluster, 2, 4, n_reliable=2, stage_2_above=0.5)
+        server = min(servers(active(cluster)))
+        cluster.freeze(moment, "proteus_hand_over")
+        tell(cluster, server)
+        receiver = cluster.wait_frozen()
+        tell(cluster, receiver)
+        status = cluster.client.status()
+        assert node(status, receiver)["state"] == "draining"
+        assert server in servers(status), "what it gave away has not arrived"
+        cluster.thaw(receiver)
+        for name in (server, receiver):
+            cluster.wait(lambda s, name=name: node(s, name)["state"] == "drained", f"{name} to be drained")
+            cluster.kill(name)
+        cluster.client.hold(None)
+        status = whole(cluster, undisturbed)
+        assert (status["repeated_micro_tasks"], status["went_back"]) == (0, [])

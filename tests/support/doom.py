@@ -1,7 +1,7 @@
-"""A process of a job that is killed at one moment of one call between two others, or of its own.
+"""A process of a job that is killed, or stopped, at one moment of one call between two others, or of its own.
 
 A test writes what is to happen into a file; the process that finds itself at that moment first takes the file, so that
-it happens once, and sends the SIGKILL.
+it happens once, and sends the signal.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ Moment = Literal["asked", "done", "answered"]
 
 @dataclass(frozen=True)
 class Doom:
-    """What happens at a moment of a call: the process `victim` is killed; with 0, the one that is at that moment."""
+    """What happens at a moment of a call: the process `victim` is killed; with 0, the one that is at that moment.
+
+    `stops`: it is stopped instead.
+    """
 
     moment: Moment
     op: str
     victim: int = 0
+    stops: bool = False
 
     def write(self, file: Path) -> None:
         """Let it happen from now on."""
@@ -49,7 +53,7 @@ class Dooms:
             self._file.rename(self._taken)
         except FileNotFoundError:  # another process was at such a moment too, and first
             return
-        os.killpg(doom.victim or os.getpid(), signal.SIGKILL)
+        os.killpg(doom.victim or os.getpid(), signal.SIGSTOP if doom.stops else signal.SIGKILL)
 
 
 def watch(dooms: Dooms) -> None:

@@ -15,6 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import numpy as np
+import psutil
 
 from benchmarks import nursery
 from infra.blobs import Blobs, JobPaths
@@ -100,6 +101,24 @@ class LocalCluster:
     def doom(self, moment: Moment, op: str, victim: str | None = None) -> None:
         """SIGKILL a process at a moment of a call: of the one that is named, or of whoever is at that moment first."""
         Doom(moment, op, 0 if victim is None else self.processes[victim].pid).write(self._troubles / "doom")
+
+    def freeze(self, moment: Moment, op: str) -> None:
+        """SIGSTOP whoever is at a moment of a call first."""
+        Doom(moment, op, stops=True).write(self._troubles / "doom")
+
+    def wait_frozen(self) -> str:
+        """Wait until a process has been stopped by its doom, and return its name."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            for name, process in self.processes.items():
+                if psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
+                    return name
+            time.sleep(0.005)
+        raise AssertionError("the moment never came")
+
+    def thaw(self, name: str) -> None:
+        """SIGCONT."""
+        os.killpg(self.processes[name].pid, signal.SIGCONT)
 
     def wait_killed(self) -> str:
         """Wait until a process has been killed by its doom, and return its name; it is no longer one of ours."""

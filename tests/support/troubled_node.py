@@ -2,7 +2,7 @@
 
 A line of FOLDER/cuts is a process's name and the address of a peer: as with a cut link, nothing that the one begins with the
 other comes through, nor what the other answers, and nobody is told; what was under way arrives when the line is gone.
-FOLDER/doom says at which moment of which call a process is killed (`doom`).
+FOLDER/doom says at which moment of which call a process is killed, or stopped (`doom`).
 """
 
 from __future__ import annotations
