@@ -60,3 +60,24 @@ def test_a_server_that_stands_still_for_some_seconds_is_waited_for(tmp_path: Pat
         assert (status["repeated_micro_tasks"], status["went_back"]) == (0, [])
         assert not any(there["gone"] for there in status["nodes"])
         assert node(status, victim)["address"] == node(before, victim)["address"]
+
+
+@pytest.mark.storm
+def test_of_two_nodes_that_are_cut_from_each_other_for_good_one_is_done_without(
+    tmp_path: Path, undisturbed: bytes
+) -> None:
+    """The one that serves nothing: it joins anew, cannot reach the other one again, and is set aside."""
+    with LocalCluster(tmp_path, troubled=True) as cluster:
+        cluster.client.hold(2 * CLOCKS // 3)
+        run(cluster, 1, 4)
+        before = active(cluster)
+        server, *_ = sorted(servers(before))
+        other = next(name for name in ("t1", "t2", "t3", "t4") if name not in servers(before))
+        cluster.cut((server, other), (other, server))
+        status = cluster.wait(lambda s: s["went_back"] or node(s, other)["state"] == "unfit", "one to be set aside")
+        assert node(status, other)["error"] == f"it and {server} do not reach each other"
+        assert node(status, other)["address"] != node(before, other)["address"], "it was given a second try"
+        cluster.client.hold(None)
+        status = whole(cluster, undisturbed)
+        assert status["went_back"] == [], "what nobody's shards were on is no loss"
+        assert node(status, server)["address"] == node(before, server)["address"]
