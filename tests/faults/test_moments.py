@@ -1,4 +1,4 @@
-"""SIGKILL, or notice, at the worst moment of a hand-over, a round of copies or a recovery: the model is the undisturbed one.
+"""SIGKILL, or notice, at the worst moment of a hand-over, of copies or of a recovery: the model is the undisturbed one.
 
 On real processes what tests/psengine/test_moments.py has in virtual time, at the moments when somebody has something that
 the other has not.

@@ -1,4 +1,4 @@
-"""Every built-in application through the whole engine: who joins, goes or is killed meanwhile changes no bit of its model.
+"""Every built-in application through the whole engine: who joins, goes or is killed changes no bit of its model.
 
 The real shell and agents in virtual time, over wires that lose nothing. `mlr` has it on real processes (tests/faults).
 """
