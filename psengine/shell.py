@@ -298,8 +298,9 @@ class ControllerShell:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self._feed(TickDue(_now()))
+            # First who is not to be given anything: a tick sends what has failed again.
             await self._listen()
+            self._feed(TickDue(_now()))
 
     async def _listen(self) -> None:
         """Do without those whose heartbeats have stopped, whatever their connections say, and who is cut off from others."""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from psengine.events import BatchDone, BatchFailed
+from psengine.events import BatchDone, BatchFailed, Event, NodeUnfit
 from psengine.heartbeats import SILENCE_S
 from psengine.links import End, Links
 from tests.psengine.test_wires import check, ended, job
@@ -115,3 +115,38 @@ def test_two_nodes_that_are_cut_from_each_other_for_good_hold_up_nobody(
 
     run_virtual(story(), LIMIT_S)
     check(cluster, APP)
+
+
+def test_who_is_set_aside_is_given_nothing_more() -> None:
+    """It failed at its batch, and would at the next: the others have it."""
+    cluster = WiredCluster(0, Trouble())
+    ways = {(machine(f"sim://{one}/1"), machine(f"sim://{other}/1")) for one, other in (("t3", "t1"), ("t1", "t3"))}
+    runs: list[int] = []
+
+    async def story() -> None:
+        cluster.open()
+        feed = cluster.shell._feed
+
+        def watched(event: Event) -> None:
+            if isinstance(event, NodeUnfit):
+                assert cluster.shell.controller.book is not None
+                runs.append(cluster.shell.controller.book.running_on(event.node))
+            feed(event)
+
+        cluster.shell._feed = watched  # type: ignore[method-assign]
+        try:
+            for name in ("r1", "r2"):
+                cluster.start(name, "reliable")
+            for name in ("t1", "t2", "t3"):
+                cluster.start(name)
+            await cluster.shell.start(job(APP, n_reliable=2, stage_2_above=0.5, clocks=200).to_dict())
+            while (book := cluster.shell.controller.book) is None or book.common < 5:
+                await asyncio.sleep(0.01)
+            cluster.wires.cuts |= ways
+            while not runs:
+                await asyncio.sleep(0.1)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    assert runs == [0]
