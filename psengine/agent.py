@@ -53,6 +53,7 @@ from psengine.store import ShardState, StaleReadError
 from psengine.traffic import arrays_bytes, state_bytes
 from psengine.transport import Transport, Unreachable, call_again, deadline_s
 from psengine.turns import Turns, turns_for
+from psengine.windows import SequenceWindow
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class NodeAgent:
         self.data: dict[int, Any] = {}
         self._job: Job | None = None
         self._loading: dict[int, asyncio.Task[Any]] = {}
-        self._seen_batches: set[int] = set()
+        self._batches_seen = SequenceWindow()
         self._request = 0
         self._last_order = 0
         self._batches: asyncio.Queue[Dispatch] = asyncio.Queue()
@@ -167,8 +168,8 @@ class NodeAgent:
                     self._make_room(order.partitions)
                     self._spawn(self._guarded(self._load(order)))
             case Dispatch():
-                if order.batch not in self._seen_batches:
-                    self._seen_batches.add(order.batch)
+                if not self._batches_seen.seen(order.batch):
+                    self._batches_seen.note(order.batch)
                     self._batches.put_nowait(order)
 
     # -- orders ---------------------------------------------------------------------------------------------------
