@@ -49,13 +49,15 @@ class Course:
 class Loss:
     """Seconds until survivors have micro-tasks again, common clocks done again, and seconds that a survivor was held up.
 
-    `usual_s`: of a clock before.
+    `usual_s`: of a clock before. `cpu`, `ours`: share of the machine's processors that was used, by all and by the nodes.
     """
 
     resumed_s: float
     again: int
     held_up_s: float
     usual_s: float
+    cpu: float
+    ours: float
 
 
 #: The paper's, and a shorter one.
@@ -125,13 +127,30 @@ def join_and_leave(there: Places, n: int, course: Course, load: Load | None = No
         event = f"{n - _RELIABLE} nodes {what}, {_RELIABLE} stay"
         slower, usual_s = slowdown(seconds, clock, told_in), usual(seconds, clock, told_in)
         note = f"clock {clock} of {course.clocks}, told in {told_in}, its neighbours {usual_s:.2f} s; {again}"
-        figures.append(_figure(f"{event}: a clock is longer than its neighbours by", "share", [slower], most, note))
+        figures.append(
+            _figure(
+                f"{event}: a clock is longer than its neighbours by",
+                "share",
+                [slower],
+                most,
+                note,
+                valid=cpu <= MOST_CPU,
+            )
+        )
         held_up = _MS * stall(survivors, clock, told_in)
         told_how = (
             "kernels of a clock after those of the one before, against the neighbouring clocks; most of the nodes"
         )
         figures.append(
-            _figure(f"{event}: a survivor is held up", "ms", [held_up], _MS * usual_s, told_how, "a neighbouring clock")
+            _figure(
+                f"{event}: a survivor is held up",
+                "ms",
+                [held_up],
+                _MS * usual_s,
+                told_how,
+                "a neighbouring clock",
+                cpu <= MOST_CPU,
+            )
         )
     return seconds, figures
 
@@ -140,6 +159,9 @@ def lose(there: Places, n: int, load: Load | None = None) -> list[Figure]:
     """Return what it costs that all transient nodes are killed, of `_KILLS` jobs."""
     losses = [_lose_once(there, n, load or load_for(n)) for _ in range(_KILLS)]
     event = f"{n - _RELIABLE} nodes killed, {_RELIABLE} stay"
+    busiest = max(losses, key=lambda loss: loss.cpu)
+    valid = busiest.cpu <= MOST_CPU
+    busy = _busy(busiest.cpu, busiest.ours)
     each = ", ".join(f"{loss.resumed_s:.2f} s" for loss in losses)
     return [
         _figure(
@@ -147,22 +169,25 @@ def lose(there: Places, n: int, load: Load | None = None) -> list[Figure]:
             "s",
             [loss.resumed_s for loss in losses],
             _RESUMES_S,
-            f"all went back to one clock; one by one: {each}",
+            f"all went back to one clock; one by one: {each}; {busy}",
+            valid=valid,
         ),
         _figure(
             f"{event}: common clocks done again",
             "clocks",
             [loss.again for loss in losses],
             _AGAIN,
-            f"killed in clock {_KILLED_IN}",
+            f"killed in clock {_KILLED_IN}; {busy}",
+            valid=valid,
         ),
         _figure(
             f"{event}: a survivor is held up",
             "ms",
             [_MS * loss.held_up_s for loss in losses],
             _MS * median(loss.usual_s for loss in losses),
-            "kernels of a clock after those of the one before, against the clocks before; most of the nodes",
+            f"kernels of a clock after those of the one before, against the clocks before; most of the nodes; {busy}",
             "a clock before",
+            valid,
         ),
     ]
 
@@ -177,7 +202,9 @@ def _lose_once(there: Places, n: int, load: Load) -> Loss:
         running.client.start(config.to_dict())
         running.until(served_by((n - _RELIABLE + 1) // 2, kept=True))
         running.client.hold(None)
+        meter = Meter(running, n)
         before = _at(running, _KILLED_IN)
+        cpu, ours, _ = meter.read()  # later there are no nodes to ask
         began_s = clock.now_s()
         running.signal(transient, signal.SIGKILL)
         status = running.until(_goes_on)
@@ -192,7 +219,7 @@ def _lose_once(there: Places, n: int, load: Load) -> Loss:
         for waited in survivors
     )
     usual_s = median(seconds[of - 1] for of in undisturbed)
-    return Loss(resumed_s, before["clock"] - back_to, held_up_s, usual_s)
+    return Loss(resumed_s, before["clock"] - back_to, held_up_s, usual_s, cpu, ours)
 
 
 def _at(running: Running, clock: int) -> dict[str, Any]:
@@ -230,9 +257,15 @@ def _busy(cpu: float, ours: float) -> str:
 
 
 def _figure(
-    what: str, unit: str, ours: Sequence[float], beside: float, note: str = "", beside_is: str = "the most asked for"
+    what: str,
+    unit: str,
+    ours: Sequence[float],
+    beside: float,
+    note: str = "",
+    beside_is: str = "the most asked for",
+    valid: bool = True,
 ) -> Figure:
-    return figure("elasticity", what, unit, list(ours), [beside], beside_is, note)
+    return figure("elasticity", what, unit, list(ours), [beside], beside_is, note, valid)
 
 
 def _draw(seconds: list[float], course: Course, n: int, picture: Path) -> None:

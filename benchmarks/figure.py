@@ -14,6 +14,7 @@ class Figure:
     ----------
     ours_spread, beside_spread : (lowest, highest)
         Of the repetitions; the figures are their medians.
+    valid : whether it was measured as it is meant to be; the note says what was not.
     """
 
     benchmark: str
@@ -25,6 +26,7 @@ class Figure:
     ours_spread: tuple[float, float]
     beside_spread: tuple[float, float]
     note: str = ""
+    valid: bool = True
 
     @property
     def ratio(self) -> float:
@@ -33,7 +35,14 @@ class Figure:
 
 
 def figure(
-    benchmark: str, what: str, unit: str, ours: list[float], beside: list[float], beside_is: str, note: str = ""
+    benchmark: str,
+    what: str,
+    unit: str,
+    ours: list[float],
+    beside: list[float],
+    beside_is: str,
+    note: str = "",
+    valid: bool = True,
 ) -> Figure:
     """Return the figure of the medians of repetitions."""
     return Figure(
@@ -46,6 +55,7 @@ def figure(
         (min(ours), max(ours)),
         (min(beside), max(beside)),
         note,
+        valid,
     )
 
 

@@ -57,8 +57,10 @@ def _one(there: Places, layout: Layout, unit_s: float) -> Measured:
 def _figure(one: Measured, beside: Measured) -> Figure:
     layout = one.layout
     what = f"Fig. {layout.figure}: a clock, {layout.name}, {layout.tiers} nodes (reliable + transient)"
-    note = one.note + _not_as_meant(beside)
-    return figure("tiering", what, "s", one.seconds, beside.seconds, f"traditional, {beside.layout.nodes} nodes", note)
+    doubt = _not_as_meant(beside)
+    valid = one.valid and beside.valid and not doubt
+    peer = f"traditional, {beside.layout.nodes} nodes"
+    return figure("tiering", what, "s", one.seconds, beside.seconds, peer, one.note + doubt, valid)
 
 
 def _not_as_meant(traditional: Measured) -> str:

@@ -61,7 +61,10 @@ def test_links_that_do_not_stand_to_kernels_as_meant_are_told_with_each_figure(
 ) -> None:
     beside = Measured(traditional(16), [2.0], communicating, 0.2, 0.1, 1.0)
     one = Measured(tierings(16)[0], [4.0], 0.9, 0.2, 0.1, 1.0)
-    assert ("NOT AS MEANT" not in tiering_figure(one, beside).note) == meant
+    told = tiering_figure(one, beside)
+    assert told.valid == ("NOT AS MEANT" not in told.note) == meant
+    busy = Measured(one.layout, [4.0], 0.9, 0.71, 0.1, 1.0)
+    assert not tiering_figure(busy, beside).valid
 
 
 def test_a_result_of_a_busy_machine_is_invalid() -> None:
