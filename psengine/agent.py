@@ -53,7 +53,6 @@ from psengine.store import ShardState, StaleReadError
 from psengine.traffic import arrays_bytes, state_bytes
 from psengine.transport import Transport, Unreachable, call_again, deadline_s
 from psengine.turns import Turns, turns_for
-from psengine.windows import SequenceWindow
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +117,8 @@ class NodeAgent:
         self.data: dict[int, Any] = {}
         self._job: Job | None = None
         self._loading: dict[int, asyncio.Task[Any]] = {}
-        self._batches_seen = SequenceWindow()
+        #: number of the newest batch that came; they come in order, and only copies of one come again
+        self._last_batch = 0
         self._request = 0
         self._last_order = 0
         self._batches: asyncio.Queue[Dispatch] = asyncio.Queue()
@@ -168,8 +168,8 @@ class NodeAgent:
                     self._make_room(order.partitions)
                     self._spawn(self._guarded(self._load(order)))
             case Dispatch():
-                if not self._batches_seen.seen(order.batch):
-                    self._batches_seen.note(order.batch)
+                if order.batch > self._last_batch:
+                    self._last_batch = order.batch
                     self._batches.put_nowait(order)
 
     # -- orders ---------------------------------------------------------------------------------------------------
@@ -189,7 +189,12 @@ class NodeAgent:
         else:
             saved = order.checkpoint
             for shard in order.shards:
-                arrays = await self._read(f"shard {shard} of {saved.name}", self._shard_loader, saved.name, shard)
+                try:
+                    arrays = await self._read(f"shard {shard} of {saved.name}", self._shard_loader, saved.name, shard)
+                except Unreadable as error:  # a newer one has taken its place, say
+                    reason = _line(error)
+                    await self._report(ShardsNotOpened(self.node, self.address, order.shards, order.epoch, reason, 0.0))
+                    return
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 self.moved["restore"] += arrays_bytes([rows])
                 self.server.restore(shard, order.epoch, rows, config.n_partitions, saved.clock)
@@ -224,7 +229,8 @@ class NodeAgent:
                     by_keeper.setdefault(keeper, {})[shard] = states[shard]
             await asyncio.gather(*(self._give(order, keeper, of) for keeper, of in by_keeper.items()))
         except (StaleReadError, Unreachable) as error:
-            await self._report(NotBackedUp(self.node, self.address, order.number, _line(error), 0.0))
+            at = error.address if isinstance(error, Unreachable) else ""
+            await self._report(NotBackedUp(self.node, self.address, order.number, _line(error), 0.0, at))
         else:
             await self._report(BackedUp(self.node, self.address, order.number, order.shards, 0.0))
 

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from psengine.instructions import BackUp, Kept, ShardOwner
 from psengine.nodes import NodeRecord
 
+#: Rounds that come to nothing in a row, from which on nobody counts on the next.
+_FAILING = 2
+
 
 @dataclass(frozen=True)
 class Keeper:
@@ -51,6 +54,8 @@ class Backups:
         self._n_kept = 0
         self._round: _Round | None = None
         self._rests_until_s = 0.0
+        #: rounds in a row that came to nothing because somebody could not
+        self._failed = 0
         #: how long the last whole round took, in seconds
         self.took_s = 0.0
 
@@ -58,6 +63,11 @@ class Backups:
     def under_way(self) -> bool:
         """Whether a round is."""
         return self._round is not None
+
+    @property
+    def failing(self) -> bool:
+        """Whether rounds come to nothing, one after the other."""
+        return self._failed >= _FAILING
 
     def keeper(self, shard: int) -> Keeper | None:
         """Return who has the shard's copy of the last whole round."""
@@ -109,6 +119,7 @@ class Backups:
             return False
         self.clock, self._whole, self._at = there.clock, there.number, there.keepers
         self._n_kept = len(there.keepers)
+        self._failed = 0
         self.took_s = now_s - there.since_s
         self._rests_until_s = now_s + self.took_s
         self._round = None
@@ -118,6 +129,7 @@ class Backups:
         """Note that a server could not: the round comes to nothing."""
         if self._round is not None and self._round.number == number:
             self._rests_until_s = now_s + (now_s - self._round.since_s)
+            self._failed += 1
             self._round = None
 
     def abandon(self) -> None:

@@ -9,7 +9,7 @@ attempt, and when the job is over. It knows no network, no clock and no Dask; th
 | NodeJoined | with others that come soon (`arrivals`): its share of partitions to load, in the background; nobody stops; one with other code than the job's is set aside |
 | NodeReady | from the next dispatch on it owns what it holds of its share |
 | ShardsOpened | when all are open: the map to everybody, the first dispatch |
-| ShardsNotOpened | all go back to the last checkpoint |
+| ShardsNotOpened | all go back to the last checkpoint; the job fails when that comes to nothing again and again |
 | ShardsTaken | the map, which says so, to everybody; who had them may go |
 | ShardsNotTaken | moved again at the next tick |
 | BackedUp, NotBackedUp | the round of backups is whole, or came to nothing: see `backups` |
@@ -66,6 +66,8 @@ from psengine.tiers import Tiers
 
 JobState = Literal["starting", "waiting", "running", "finished", "stopped", "failed"]
 ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
+#: So often in a row shards may come to be opened for nothing, with a node's own tries at reading each time.
+MOST_NOT_OPENED = 20
 
 
 class Controller:
@@ -98,6 +100,8 @@ class Controller:
         self._dispatcher: Dispatcher | None = None
         self._arrivals = Arrivals()
         self._begun = False
+        #: how often in a row what was kept could not be read
+        self._not_opened = 0
         self._saving: Saving | None = None
         #: why it was to stop, told when its model was being saved: of use only if that comes to nothing
         self._late_stop: str | None = None
@@ -278,6 +282,7 @@ class Controller:
             return []
         if not self.shards.opened(event.node, event.shards, event.epoch):
             return []
+        self._not_opened = 0
         if self._begun:  # all have gone back: nothing runs
             self.members.deal()
         self._begun = True
@@ -288,7 +293,10 @@ class Controller:
     def _on_shards_not_opened(self, event: events.ShardsNotOpened) -> list[Instruction]:
         if event.epoch != self.shards.generation or not self.shards.opening:
             return []
-        return self._start_over(f"the copies of shards {event.shards} are gone: {event.error}", event.now_s)
+        self._not_opened += 1
+        if self._not_opened >= MOST_NOT_OPENED:
+            return self._fail(f"shards {event.shards} could not be opened {self._not_opened} times: {event.error}")
+        return self._start_over(f"shards {event.shards} could not be opened: {event.error}", event.now_s)
 
     def _on_shards_taken(self, event: events.ShardsTaken) -> list[Instruction]:
         if self.members.process(event.node, event.address) is None or not self.shards.taken(event.shards, event.epoch):

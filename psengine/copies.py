@@ -20,13 +20,14 @@ class Copies:
         self._for_others: set[int] = set()
 
     def put(self, number: int, whole: int, states: Mapping[int, ShardState], keeper: bool) -> None:
-        """Keep the states of round `number`, and drop those of rounds before `whole`, the last one that is whole.
+        """Keep the states of round `number`, and of earlier ones that of `whole` alone, the last one that is whole.
 
         `keeper`: this node is the shards' keeper, and has their copies also when others serve them.
         """
         for shard, state in states.items():
             older = self._held.get(shard, {})
-            self._held[shard] = {of: kept for of, kept in older.items() if of >= whole} | {number: state}
+            # What lies between came to nothing; a later one is there where this message was long on its way.
+            self._held[shard] = {of: kept for of, kept in older.items() if of == whole or of > number} | {number: state}
             (self._for_others.add if keeper else self._for_others.discard)(shard)
 
     def get(self, shards: Collection[int], number: int) -> dict[int, ShardState]:

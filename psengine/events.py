@@ -81,13 +81,17 @@ class BackedUp:
 
 @dataclass(frozen=True)
 class NotBackedUp:
-    """A server could not copy its shards in the round `number`: it, or a keeper, was not ready for it."""
+    """A server could not copy its shards in the round `number`: it, or a keeper, was not ready for it.
+
+    `unreachable`: address of a keeper that did not answer; empty where that is not why.
+    """
 
     node: str
     address: str
     number: int
     error: str
     now_s: float
+    unreachable: str = ""
 
 
 @dataclass(frozen=True)

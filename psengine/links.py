@@ -1,7 +1,8 @@
 """Which node is done without where two cannot reach each other, while the controller reaches both. Pure.
 
 Whoever cannot reach a server fails at its batch, and is given it again. While that goes on no clock ends, so after the time of
-a silence one of the two has to go.
+a silence one of the two has to go. It is the same with a server that cannot reach who keeps its shards: while that goes on
+nothing new is kept.
 
 | of two nodes | then |
 |---|---|
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from psengine.events import BatchDone, BatchFailed, Event
+from psengine.events import BackedUp, BatchDone, BatchFailed, Event, NotBackedUp
 from psengine.heartbeats import SILENCE_S
 from psengine.model import Tier
 
@@ -54,6 +55,7 @@ class CutOff:
 @dataclass
 class _Broken:
     since_s: float
+    copies: bool
     tries: int = 0
 
 
@@ -65,12 +67,18 @@ class Links:
         self._went: set[str] = set()
 
     def heard(self, event: Event, now_s: float) -> None:
-        """Note whom a node could not reach, or that it has done a batch and so reaches whom it needs."""
+        """Note whom a node could not reach, or that it has done a batch, or its copies, and so reaches whom it needs."""
         match event:
-            case BatchFailed(address=asks, unreachable=answers) if answers:
-                self._broken.setdefault((asks, answers), _Broken(now_s)).tries += 1
-            case BatchDone(address=asks):
-                self._broken = {link: broken for link, broken in self._broken.items() if link[0] != asks}
+            case BatchFailed(address=asks, unreachable=answers) | NotBackedUp(address=asks, unreachable=answers) if (
+                answers
+            ):
+                copies = isinstance(event, NotBackedUp)
+                self._broken.setdefault((asks, answers), _Broken(now_s, copies)).tries += 1
+            case BatchDone(address=asks) | BackedUp(address=asks):
+                copies = isinstance(event, BackedUp)  # who keeps its shards may be nobody whom its batches need
+                self._broken = {
+                    link: broken for link, broken in self._broken.items() if link[0] != asks or broken.copies != copies
+                }
 
     def look(self, ends: Mapping[str, End], now_s: float) -> CutOff | None:
         """Return who is to be done without now, one at a time: without it, others may reach each other.

@@ -276,4 +276,13 @@ class Membership:
             node.holds &= node.wanted  # the rest makes room: who stays for days does not come to hold all there is
             node.request += 1
             loads.append(LoadPartitions(node.name, node.address, config, node.request, tuple(sorted(node.wanted))))
+        return loads + self._of_resting(config)
+
+    def _of_resting(self, config: JobConfig) -> list[Instruction]:
+        """Return what newcomers of a tier that rests are to load: nothing, for they are there to serve and keep."""
+        loads: list[Instruction] = []
+        for node in self.in_state("joining"):
+            if node.tier == self.resting and node.wanted is None:
+                node.wanted, node.request = frozenset(), node.request + 1
+                loads.append(LoadPartitions(node.name, node.address, config, node.request, ()))
         return loads

@@ -61,13 +61,14 @@ class Recovery:
         """Return the order of a checkpoint, if one is due; `figures` gives what the job had come to at a clock.
 
         Where copies of all shards are kept, it is of what is kept, and those who train know nothing of it; but who asks
-        for one wants all that is common. Where a keeper is gone, the servers have all of it.
+        for one wants all that is common. Where a keeper is gone, or copies come to nothing, the servers have all of it.
         """
         if self._job is None:
             return []
         config, book = self._job
         backups = self._tiers.backups
-        kept_at = None if self.checkpoints.wanted else backups.places()
+        stale = backups.failing and backups.clock is not None and backups.clock <= self.checkpoints.clock
+        kept_at = None if self.checkpoints.wanted or stale else backups.places()
         clock = book.common if kept_at is None or backups.clock is None else backups.clock
         if not self.checkpoints.take(clock, now_s):
             return []

@@ -160,5 +160,7 @@ class Routes:
         moved = {owner.shard: owner for owner in answer["owners"]}
         if any(owner.epoch <= epochs[shard] for shard, owner in moved.items()):
             raise SupersededError(answer["error"])  # it was sent back to where it has been
-        self._owners = tuple(moved.get(owner.shard, owner) for owner in self._owners)
+        self._owners = tuple(
+            max(owner, moved.get(owner.shard, owner), key=lambda known: known.epoch) for owner in self._owners
+        )
         return list(epochs)

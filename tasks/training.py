@@ -17,6 +17,8 @@ from tasks.world import touch, world
 
 #: Real seconds that a call to the controller may take.
 _CALL_S = 5.0
+#: And that it may take to begin: it imports the application, and looks for what is kept of the job.
+_BEGIN_S = 60.0
 _LOOK_S = 0.5
 #: Real seconds that a controller is looked for before anything else is looked at again.
 _MEET_S = 5.0
@@ -63,7 +65,7 @@ def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, 
     """Start the training, or attach to it; return its status."""
     here = world()
     config = job_config(spec.job_id, spec.training, data, spec.reliable.count, here.clock.scale, job_code(spec.job_id))
-    status = ControllerClient(address, _CALL_S).start(config.to_dict())
+    status = ControllerClient(address, _BEGIN_S).start(config.to_dict())
     if not training_begun(spec.job_id):
         here.store.observe(spec.job_id, here.clock.now_s(), _BEGUN, {"address": address})
     note(spec.job_id, status)

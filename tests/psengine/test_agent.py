@@ -13,12 +13,14 @@ import pytest
 from psengine import client, routing
 from psengine.agent import NodeAgent
 from psengine.apps.base import Work
+from psengine.checkpointing import Checkpoint
 from psengine.events import (
     BatchDone,
     BatchFailed,
     NodeFailed,
     NodeReady,
     NodeUnfit,
+    ShardsNotOpened,
     ShardsNotTaken,
     ShardsOpened,
     ShardsTaken,
@@ -469,3 +471,16 @@ def test_an_agent_closes_although_what_a_batch_raises_takes_the_place_of_its_can
             await here.close()
 
     story(body)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_told_and_fails_nobody() -> None:
+    """A newer one may have taken its place meanwhile; or the store is away, and comes back."""
+
+    async def body(wires: Wires, agent: NodeAgent) -> None:
+        saved = Checkpoint(7, "jobs/job/checkpoints/clock-7", {})
+        agent.instruct(OpenShards("here", HERE, config(), (0, 1), 3, saved))
+        told = await wires.report(ShardsNotOpened)
+        assert (told.shards, told.epoch) == ((0, 1), 3)
+        assert not wires.reports
+
+    alone(Disk(0), body)

@@ -1,6 +1,7 @@
 """Rounds of backups: what is kept where, and when it is of use."""
 
 from psengine.backups import Backups
+from psengine.copies import Copies
 from psengine.instructions import ShardOwner
 from psengine.nodes import NodeRecord
 
@@ -77,3 +78,24 @@ def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_
         assert backups.under_way
         backups.lose(gone)
         assert not backups.under_way
+
+
+def test_rounds_that_come_to_nothing_in_a_row_are_told_until_one_is_whole() -> None:
+    backups = Backups()
+    for failing in (False, True):
+        (order, _) = backups.begin(9, OWNERS, KEEPERS, 0.0)
+        backups.not_backed_up(order.number, 1.0)
+        assert backups.failing == failing
+    whole(backups, 10)
+    assert not backups.failing
+
+
+def test_of_rounds_that_come_to_nothing_the_last_alone_is_held_beside_the_whole_one() -> None:
+    copies, state = Copies(), object()
+    copies.put(1, 0, {0: state}, keeper=True)  # type: ignore[dict-item]
+    for number in range(2, 9):
+        copies.put(number, 1, {0: state}, keeper=True)  # type: ignore[dict-item]
+        assert len(copies) == 2
+    copies.put(6, 1, {0: state}, keeper=True)  # type: ignore[dict-item]
+    assert set(copies.get([0], 8)) == {0}, "what was long on its way takes nothing away"
+    assert set(copies.get([0], 1)) == {0}

@@ -2,19 +2,21 @@
 
 import pytest
 
-from psengine.controller import Controller
+from psengine.controller import MOST_NOT_OPENED, Controller
 from psengine.events import (
     EffectsMissing,
     JobFoundFinished,
     JobStarted,
     ModelSaved,
     NodeJoined,
+    NodeReady,
     NodesLost,
     SaveFailed,
+    ShardsNotOpened,
     StopRequested,
     TickDue,
 )
-from psengine.instructions import GatherModel
+from psengine.instructions import GatherModel, OpenShards
 from psengine.model import JobConfig
 from psengine.status import describe
 from tests.support.controller import done, gathering, started
@@ -139,3 +141,16 @@ def test_a_stop_while_the_model_is_saved_counts_if_that_comes_to_nothing(saved: 
     else:
         controller.handle(SaveFailed("OSError: away", False, 4.0))
         assert (controller.state, controller.reason) == ("stopped", "enough")
+
+
+def test_shards_that_cannot_be_opened_are_tried_again_and_not_for_ever() -> None:
+    controller = Controller()
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(JobStarted(JobConfig("open", n_partitions=2, n_shards=1, clocks=3), 0.0))
+    orders = controller.handle(NodeReady("r", "tcp://r", 1, (0, 1), 0.0))
+    for number in range(1, MOST_NOT_OPENED + 1):
+        (opening,) = [order for order in orders if isinstance(order, OpenShards)]
+        assert controller.state != "failed"
+        orders = controller.handle(ShardsNotOpened("r", "tcp://r", (0,), opening.epoch, "no such blob", float(number)))
+    assert controller.state == "failed"
+    assert controller.reason == f"shards (0,) could not be opened {MOST_NOT_OPENED} times: no such blob"

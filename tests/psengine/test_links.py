@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from psengine.events import BatchDone, BatchFailed, Event, NodeUnfit
+from psengine.events import BackedUp, BatchDone, BatchFailed, Event, NodeUnfit, NotBackedUp
 from psengine.heartbeats import SILENCE_S
 from psengine.links import End, Links
 from tests.psengine.test_wires import check, ended, job
@@ -150,3 +150,48 @@ def test_who_is_set_aside_is_given_nothing_more() -> None:
 
     run_virtual(story(), LIMIT_S)
     assert runs == [0]
+
+
+def test_copies_that_cannot_be_made_are_no_better_for_batches_that_are_done() -> None:
+    links = Links()
+    for now_s in (0.0, LATER_S / 2):
+        links.heard(NotBackedUp("t1", "tcp://t1", 3, "", 0.0, "tcp://r1"), now_s)
+        links.heard(BatchDone("t1", "tcp://t1", 3, (), 0.0), now_s)
+    cut = links.look(ENDS, LATER_S)
+    assert cut is not None
+    assert cut.name == "t1", "the transient one"
+    for now_s in (0.0, LATER_S / 2):
+        links.heard(NotBackedUp("t2", "tcp://t2", 3, "", 0.0, "tcp://r1"), now_s)
+    links.heard(BackedUp("t2", "tcp://t2", 4, (0,), 0.0), LATER_S / 2)
+    assert links.look(ENDS, LATER_S) is None
+
+
+def test_a_server_that_cannot_reach_who_keeps_its_shards_is_done_without() -> None:
+    """In stage 3 who keeps does not work, and so misses nothing."""
+    cluster = WiredCluster(0, Trouble())
+    kept: list[int] = []
+
+    async def story() -> None:
+        cluster.open()
+        controller = cluster.shell.controller
+        try:
+            cluster.start("r1", "reliable")
+            for name in ("t1", "t2", "t3"):
+                cluster.start(name)
+            await cluster.shell.start(job(APP, stage=3, clocks=20_000).to_dict())
+            while controller.stage != 3 or not controller.tiers.backups.clock:
+                await asyncio.sleep(0.01)
+            served = controller.shards.owners[0]
+            cluster.wires.cuts |= {
+                (machine(one), machine(other))
+                for one, other in ((served.address, "sim://r1/1"), ("sim://r1/1", served.address))
+            }
+            kept.append(controller.tiers.backups.clock)
+            while served.node not in cluster.shell._links._went:
+                await asyncio.sleep(0.1)
+            while (controller.tiers.backups.clock or 0) <= kept[0] + 10:
+                await asyncio.sleep(0.1)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)

@@ -226,3 +226,16 @@ def test_a_late_report_of_an_earlier_request_does_not_bring_back_what_has_made_r
     assert node.holds == {1}
     members.loaded(node, 2, (1, 2, 3))  # 3 was read when it was to be worked on
     assert node.holds == {1, 2, 3}
+
+
+def test_a_newcomer_of_the_tier_that_rests_is_asked_to_load_nothing_and_is_ready_to_serve() -> None:
+    members = Membership()
+    members.adopt(JobConfig("job", n_partitions=4, clocks=1))
+    members.resting = "reliable"
+    members.join("t", "t", "transient", 1)
+    members.replan(True)
+    members.join("r", "r", "reliable", 1)
+    (order,) = members.replan(True)
+    assert isinstance(order, LoadPartitions)
+    assert (order.node, order.partitions) == ("r", ())
+    assert members.replan(True) == [], "once"
