@@ -219,7 +219,8 @@ def _lose_once(there: Places, n: int, load: Load) -> Loss:
         for waited in survivors
     )
     usual_s = median(seconds[of - 1] for of in undisturbed)
-    return Loss(resumed_s, before["clock"] - back_to, held_up_s, usual_s, cpu, ours)
+    # Less than none is none, as with `stall`: of a small job nobody may wait longer than before.
+    return Loss(resumed_s, before["clock"] - back_to, max(held_up_s, 0.0), usual_s, cpu, ours)
 
 
 def _at(running: Running, clock: int) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def test_nodes_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.Monke
     resumed, again, held_up = lost
     assert resumed.ours > 0
     assert 0 <= again.ours <= 1 + STALENESS + 2  # the copies of the last clocks may be under way yet
-    assert held_up.ours > 0
+    assert 0 <= held_up.ours < 5 * held_up.beside, "some clocks at the most"
     assert ours() == []
 
 
