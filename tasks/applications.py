@@ -73,7 +73,7 @@ def check_sizes_here(training: Training, sizes: Mapping[str, float]) -> None:
         One line that names the parameters or the tables, and the mend.
     """
     if training.app not in BUILT_IN:
-        return
+        return  # as in `check_sizes`
     made = _made_for("--param", training, sizes)
     needed = sum(table.n_rows * table.n_cols * np.dtype(table.dtype).itemsize for table in made.tables())
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -32,7 +32,13 @@ SHARDS = "shards"
 
 @touch("prepare data")
 def prepare_data(spec: JobSpec) -> DataSummary:
-    """Write the job's partitions to the blob store, or find them there; `InputError` where they are no good, or the job's parameters for them."""
+    """Write the job's partitions to the blob store, or find them there.
+
+    Raises
+    ------
+    InputError
+        Where the data are no good, or the job's parameters do not fit them.
+    """
     training = spec.training
     fits = partial(check_sizes, f"job {spec.job_id}: training.app_params", training)
     return prepare(world().blobs, spec.job_id, training.data, training.partitions, training.seed, training.app, fits)
