@@ -10,7 +10,7 @@ import pytest
 from tests.psengine.test_wires import CLOCKS, LIMIT_S, check, ended, job
 from tests.support.virtual_time import run_virtual
 from tests.support.wired_cluster import WiredCluster
-from tests.support.wires import Trouble
+from tests.support.wires import Trouble, machine
 
 
 @pytest.mark.parametrize(("stage", "asked"), [(2, "proteus_kept"), (3, "proteus_kept"), (1, "proteus_gather")])
@@ -78,3 +78,32 @@ def test_a_checkpoint_that_is_due_when_a_keeper_is_gone_is_of_all_shards() -> No
     run_virtual(story(), LIMIT_S)
     check(cluster, "Descent")
     assert cluster.shell.controller.rollbacks == []
+
+
+def test_where_copies_come_to_nothing_a_checkpoint_is_of_those_who_serve() -> None:
+    """Else the newest one would be of the last whole round for ever, and the next loss throw the job back to there."""
+    cluster = WiredCluster(0, Trouble())
+
+    async def story() -> None:
+        cluster.open()
+        controller = cluster.shell.controller
+        cluster.shell._links.look = lambda ends, now_s: None  # type: ignore[method-assign] # nobody mends it
+        try:
+            cluster.start("r1", "reliable")
+            for name in ("t1", "t2", "t3"):
+                cluster.start(name)
+            await cluster.shell.start(job("Descent", stage=3, checkpoint_s=0.1, clocks=20_000).to_dict())
+            while not controller.tiers.backups.clock:
+                await asyncio.sleep(0.01)
+            served, keeper = machine(controller.shards.owners[0].address), machine("sim://r1/1")
+            cluster.wires.cuts |= {(served, keeper), (keeper, served)}
+            while not controller.tiers.backups.failing:
+                await asyncio.sleep(0.01)
+            kept = controller.tiers.backups.clock
+            while controller.checkpoints.clock <= kept + 10:
+                await asyncio.sleep(0.1)
+            assert controller.tiers.backups.clock == kept
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
