@@ -6,6 +6,7 @@ returns, because a purchase must outlive a power cut.
 """
 
 import json
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, insert, inspect, make_url, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from infra import schema
@@ -107,6 +109,7 @@ def _check_path(path: Path) -> None:
 
 def _create(url: URL) -> Engine:
     to_json = partial(json.dumps, allow_nan=False, separators=(",", ":"))
+    logging.getLogger(f"{QueuePool.__module__}.{QueuePool.__name__}").addFilter(_is_fault)
     try:
         if url.get_backend_name() != "sqlite":
             return create_engine(url, json_serializer=to_json, pool_pre_ping=True)
@@ -116,6 +119,11 @@ def _create(url: URL) -> Engine:
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Whether a record of the pool tells a fault: what interrupts it is raised again, and whoever takes that tells it."""
+    return not record.exc_info or record.exc_info[1] is None or isinstance(record.exc_info[1], Exception)
 
 
 def _configure_sqlite(raw: sqlite3.Connection, _record: Any) -> None:

@@ -3,11 +3,13 @@
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.schema import CreateTable
 
 from infra import schema
@@ -85,3 +87,23 @@ def test_a_database_that_fails_later_is_told_in_one_line(tmp_path: Path) -> None
 def test_the_schema_is_understood_by_postgresql() -> None:
     for table in schema.metadata.sorted_tables:
         assert "CREATE TABLE" in str(CreateTable(table).compile(dialect=postgresql.dialect()))
+
+
+class Interruption(BaseException):
+    """What a signal raises."""
+
+
+@pytest.mark.parametrize(("error", "told"), [(Interruption, False), (RuntimeError, True)])
+def test_what_interrupts_the_closing_of_a_connection_is_left_to_whoever_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type, told: bool
+) -> None:
+    def close(_self: DefaultDialect, _connection: object) -> None:
+        raise error
+
+    store = Store.open(f"sqlite:///{tmp_path}/state.db")
+    store.jobs()
+    with monkeypatch.context() as patched:
+        patched.setattr(DefaultDialect, "do_close", close)
+        with nullcontext() if told else pytest.raises(error):  # the pool raises on what is no fault
+            store.close()
+    assert bool(caplog.records) is told
