@@ -10,7 +10,7 @@ from benchmarks.through_engine import BARE, through_engine
 from benchmarks.train_mf import PENALTY, RANK, RATINGS, THREADS, Peer, generated, mark_of, reached
 
 _ROUNDS = 3
-#: Of the engine and the bare loop for one of the peer: a job of a second or two is as long as a mood of the machine.
+#: Of the engine and the bare loop for one of the peer: a job of a few seconds is as long as a mood of the machine.
 _TURNS = 3
 
 

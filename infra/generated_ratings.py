@@ -21,7 +21,8 @@ def generated_ratings(
     rng = np.random.default_rng(seed)
     who = rng.permutation(n_users)[(n_users * rng.random(n_ratings) ** 1.8).astype(np.int64)]
     what = rng.permutation(n_items)[(n_items * rng.random(n_ratings) ** 2.2).astype(np.int64)]
-    pairs = rng.permutation(np.unique(who * n_items + what))
+    drawn = np.sort(who * n_items + what)  # np.unique takes four times as long for a hundred million
+    pairs = rng.permutation(drawn[np.diff(drawn, prepend=-1) != 0])
     users, items = (pairs // n_items).astype(np.int32), (pairs % n_items).astype(np.int32)
     left = rng.standard_normal((n_users, rank), np.float32)
     right = rng.standard_normal((n_items, rank), np.float32) * np.float32(_SIGNAL / np.sqrt(rank))
