@@ -23,14 +23,14 @@ from psengine.apps.base import RowSet
 from psengine.cancelling import all_or_none
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec, TaskKey
-from psengine.narrow import arrays_of, bytes_on_the_way, may_narrow
+from psengine.narrow import bytes_on_the_way
 from psengine.own import Left, OwnRows
 from psengine.routing import Routes, SupersededError
-from psengine.rows import Array, RowBlock, RowDelta, count, cut, read_only
+from psengine.rows import Array, RowBlock, count, cut, read_only
 from psengine.servers import ShardServer
 from psengine.sharding import Arrays, Sharding
 from psengine.transport import Transport, Unreachable, deadline_s
-from psengine.updates import BlockSum, Updates, announced, arrays, cut_update, divided, own_tables, size
+from psengine.updates import BlockSum, Updates, announced, arrays, cut_update, divided, foretold, own_tables, size
 
 #: rows that are to be read, by table; None for all of a table
 Wanted = Mapping[str, RowSet | None]
@@ -74,33 +74,9 @@ class ParameterClient:
         #: its generation when the batch under way was begun
         self._begun = 0
         self._sequence: dict[str, int] = {}
-        self._moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
-        #: of what has moved, what is still to be counted: the kind, and an array
-        self._uncounted: list[tuple[str, Array]] = []
-
-    @property
-    def moved(self) -> dict[str, int]:
-        """Bytes of parameters by kind, since the beginning.
-
-        `read` and `push` went over the network, `own` did not have to be read because they were kept. Where it has to be
-        looked how narrow numbers are, which takes as long as a part of the way, they are counted when somebody asks, or
-        with the next batch.
-        """
-        self._count_rest()
-        return self._moved
-
-    def _count(self, kind: str, things: Iterable[Array | RowDelta | RowSet | None]) -> None:
-        """Count what has moved, at once or later; what is to be counted later is held until then."""
-        for array in (array for of in things for array in arrays_of(of)):
-            if may_narrow(array):
-                self._uncounted.append((kind, array))
-            else:
-                self._moved[kind] += array.nbytes
-
-    def _count_rest(self) -> None:
-        while self._uncounted:
-            kind, array = self._uncounted.pop()
-            self._moved[kind] += bytes_on_the_way(array)
+        #: bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` did not have to be
+        #: read because they were kept
+        self.moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
 
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
         """Route by this map from now on, if it is newer; a shard that has moved on since stays where it is known to be."""
@@ -130,7 +106,6 @@ class ParameterClient:
             When it has already.
         """
         self._batch, self._begun = batch, self._own_rows.generation
-        self._count_rest()  # if nobody has asked since the last batch, what it has moved is not held any longer
         self.routes.begin(generation)
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
@@ -233,7 +208,8 @@ class ParameterClient:
         """Send the sums of a batch, all for a server together, and return when every server has taken what is its.
 
         The servers learn that they may fold the clocks up to `committed`. Where others read ahead, what they read is
-        announced first, and rows of partitions' own follow, if there is much of them.
+        announced first, and rows of partitions' own follow, if there is much of them. Before long runs of rows it is told
+        which they are: this node is sent what it reads while it sends them.
 
         Parameters
         ----------
@@ -252,7 +228,7 @@ class ParameterClient:
 
         `kept_bytes` they had not to read, because it had been kept.
         """
-        self._moved["own"] += kept_bytes
+        self.moved["own"] += kept_bytes
         if self._begun == self._own_rows.generation:
             for task, rows in left:
                 self._own_rows.keep(task, clock, rows)
@@ -294,8 +270,9 @@ class ParameterClient:
         """Count what was read of `shards`, as they were sent (see `adjacent.packed`), and what naming the rows took."""
         if address != self._address:
             sent = [shards["tables"]] if "tables" in shards else shards.values()
-            self._count("read", (array for tables in sent for array in tables.values()))
-            self._count("read", (rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values()))
+            self.moved["read"] += sum(bytes_on_the_way(array) for tables in sent for array in tables.values())
+            named = [rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values()]
+            self.moved["read"] += sum(bytes_on_the_way(rows) for rows in named)
 
     async def _push(
         self,
@@ -319,6 +296,9 @@ class ParameterClient:
             first, rest = divided(updates, own)
             try:
                 if came is not None and size(rest) >= _REST_BYTES:
+                    short, to_come = foretold(first)
+                    if address != self._address and any(of for per_block in to_come.values() for of in per_block):
+                        await self._send(address, "proteus_announce", updates=short, to_come=to_come, **same)
                     answer = await self._send(address, "proteus_announce", updates=first, **same)
                     if answer["status"] == "ok":
                         with contextlib.suppress(TimeoutError):
@@ -340,7 +320,7 @@ class ParameterClient:
             return await self._ask(address, op, size(updates), updates=updates, **message)
         finally:
             if address != self._address:
-                self._count("push", arrays(updates))
+                self.moved["push"] += sum(bytes_on_the_way(of) for of in arrays(updates))
 
     async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
         """Return a server's answer; `n_bytes` of parameters may travel, at the most."""

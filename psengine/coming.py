@@ -1,8 +1,9 @@
 """What becomes of a shard's tables with the next clock: worked out as its effects come, before it is committed. Pure.
 
 An effect of the next clock is known here from when it is announced: the tables that others read come first, and the rows
-of a partition's own, which nobody waits for, when it is pushed. Those who read ahead are given what the announced
-updates make of the tables. Nothing is committed by it: what is committed are the effects that were pushed, and if those are others
+of a partition's own, which nobody waits for, when it is pushed. Before a long run of rows comes, it is told which
+they are (`to_come`): who wants others need not wait for them, and reads while they are sent. Those who read ahead are
+given what the announced updates make of the tables. Nothing is committed by it: what is committed are the effects that were pushed, and if those are others
 than the ones that are known here, all is worked out anew.
 """
 
@@ -14,13 +15,19 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.apps.base import RowSet
 from psengine.effects import Effects
 from psengine.growing import Growing
-from psengine.rows import added
+from psengine.rows import added, count, cut
 from psengine.sharding import Arrays
-from psengine.sums import Delta
+from psengine.sums import Block, Delta
+
+#: Runs of rows, by table: the first one, and the one after the last.
+Runs = Mapping[str, tuple[int, int]]
 
 _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
+_NOTHING: Mapping[str, RowSet | None] = MappingProxyType({})
+_NO_RUNS: Runs = MappingProxyType({})
 
 
 class Coming:
@@ -29,6 +36,8 @@ class Coming:
     def __init__(self, committed: Arrays, n_partitions: int) -> None:
         self._committed, self._n_partitions = committed, n_partitions
         self._effects = Effects()
+        #: what was told of updates of which all else is in `_effects`: the rows that are still to come
+        self._to_come: dict[Block, Runs] = {}
         #: tables of `committed` as they become with the effects as they are
         self._next: dict[str, NDArray[np.generic]] = {}
         #: the tables that those who read ahead name: they are written as the effects come
@@ -45,21 +54,34 @@ class Coming:
         self._begin(Effects() if effects is None else effects.copy())
 
     def _begin(self, effects: Effects) -> None:
-        self._effects, self._next, self._growing = effects, {}, {}
+        self._effects, self._to_come, self._next, self._growing = effects, {}, {}, {}
 
-    def show(self, first: int, attempts: Sequence[int], update: Delta) -> None:
-        """Take the update of a block of partitions, or what others read of it; the rest may come under the same attempts."""
-        new = not any(partition in self._effects.attempts for partition in range(first, first + len(attempts)))
+    def show(self, first: int, attempts: Sequence[int], update: Delta, to_come: Runs = _NO_RUNS) -> None:
+        """Take the update of a block of partitions, or what others read of it; the rest may come under the same attempts.
+
+        `to_come` are rows that others read, too, and that are shown with all else next time.
+        """
+        block = first, first + len(attempts)
+        new = not any(partition in self._effects.attempts for partition in range(*block))
+        if to_come and not new:
+            return  # it is late, or others do it again: what is known already is more
         before = self._effects.find(first, attempts)
         if before is not None:
+            came = self._to_come.pop(block, None)
             more = {name: of for name, of in update.items() if before.get(name) is not of}
-            self._effects.by_block[first, first + len(attempts)] = {**before, **more}
+            if came is not None:
+                more = {name: of for name, of in more.items() if name in came or name not in before}
+            self._effects.by_block[block] = {**before, **more}
             if more.keys() & before.keys():  # it came twice
                 self._growing, self._next = {}, {}
             for name in more:
                 self._next.pop(name, None)
             self._grow(more)
         elif self._effects.take(first, attempts, update) == "accepted":
+            there = self._effects.by_block.keys() - {block}
+            self._to_come = {of: runs for of, runs in self._to_come.items() if of in there}
+            if to_come:
+                self._to_come[block] = to_come
             self._next = {}
             if not new:  # it has taken the place of something that is in there
                 self._growing, self._early = {}, frozenset()
@@ -73,12 +95,28 @@ class Coming:
                 self._growing[name] = begun
 
     def shown(self, first: int, attempts: Sequence[int]) -> Delta | None:
-        """Return what is known of the update of a block under these very attempts."""
-        return self._effects.find(first, attempts)
+        """Return what is known of the update of a block under these very attempts, if nothing is still to come of it."""
+        to_come = (first, first + len(attempts)) in self._to_come
+        return None if to_come else self._effects.find(first, attempts)
 
-    def attempt(self) -> int:
-        """Return the attempt under which effects of all partitions are known; 0 where one is not, or they differ."""
-        return self._effects.attempt(self._n_partitions)
+    def attempt(self, wanted: Mapping[str, RowSet | None] | None = _NOTHING) -> int:
+        """Return the attempt under which effects of all partitions are known; 0 where one is not, or they differ.
+
+        It is 0 also where of the rows that are `wanted` (see `ahead`, of a store; None: all of every table) some are
+        still to come.
+        """
+        return self._effects.attempt(self._n_partitions) if self.has(wanted) else 0
+
+    def has(self, wanted: Mapping[str, RowSet | None] | None) -> bool:
+        """Return whether none of the rows that are `wanted` is to come, and the table is there without those that are."""
+        runs = [(name, run) for of in self._to_come.values() for name, run in of.items()]
+        if wanted is None:
+            return not runs
+        return all(self._is_apart(name, wanted[name], run) for name, run in runs if name in wanted)
+
+    def _is_apart(self, name: str, rows: RowSet | None, run: tuple[int, int]) -> bool:
+        growing = self._growing.get(name)
+        return growing is not None and growing.fits and rows is not None and not count(cut(rows, *run))
 
     def read_early(self, tables: Collection[str]) -> None:
         """From now on write what comes to these tables as it comes."""
@@ -90,8 +128,21 @@ class Coming:
             self._begin(effects.copy())
         return self.tables()
 
+    def some(self, wanted: Mapping[str, RowSet | None]) -> Arrays:
+        """Return the tables in which rows are `wanted`, with the effects that are known; these rows are right.
+
+        That is, if `attempt` says so. Of a table of which other rows are to come, what is returned is written to there.
+        """
+        short = {name for runs in self._to_come.values() for name in runs} & wanted.keys()
+        found = dict(self.tables(wanted.keys() - short)) if wanted.keys() - short else {}
+        for name in short:
+            rows = wanted[name]
+            assert rows is not None
+            found[name] = self._growing[name].so_far(rows)
+        return found
+
     def tables(self, names: Collection[str] | None = None) -> Arrays:
-        """Return the tables of these names, or all, with the effects that are known."""
+        """Return the tables of these names, or all, with the effects that are known; without rows that are to come."""
         # What is there is not written to again: what was read of it before more came may still be on its way.
         missing = [name for name in self._committed if name not in self._next and (names is None or name in names)]
         if missing:

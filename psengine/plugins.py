@@ -76,6 +76,8 @@ class AgentPlugin(WorkerPlugin):
         async def announce(**message: Any) -> Any:
             message["epochs"] = _by_shard(message["epochs"])
             message["updates"] = _by_shard(message["updates"])
+            if "to_come" in message:
+                message["to_come"] = _by_shard(message["to_come"])
             await agent.server.arrived(message["epochs"])
             return pack(agent.server.announce(**message))
 

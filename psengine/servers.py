@@ -20,6 +20,7 @@ from typing import Any
 
 from psengine.adjacent import room
 from psengine.apps.base import App, RowSet, initial_arrays
+from psengine.coming import Runs
 from psengine.instructions import ShardOwner
 from psengine.sharding import Arrays, Sharding
 from psengine.store import ShardState, ShardStore, StaleReadError
@@ -254,11 +255,15 @@ class ShardServer:
         blocks: Sequence[tuple[int, Sequence[int]]],
         updates: Mapping[int, Sequence[Delta]],
         committed: int = 0,
+        to_come: Mapping[int, Sequence[Runs]] | None = None,
     ) -> dict[str, Any]:
         """Take beforehand what others read of the updates of a batch: those who read ahead need not wait for the rest.
 
         No effect comes of it: the rest is pushed next, with a word that this was announced (`push`, which tells of the
         parameters and of what is returned). Taken twice, or late, it changes nothing.
+
+        `to_come` are, by shard, runs of rows of each block that are announced with all else next: those who read others
+        ahead need not wait for these either.
         """
         refused = self._elsewhere(epochs) or self._stale(epochs)
         if refused:
@@ -266,8 +271,9 @@ class ShardServer:
         for shard, per_block in updates.items():
             store = self.stores[shard]
             store.fold(committed)
-            for (first, attempts), update in zip(blocks, per_block, strict=True):
-                store.announce(clock, first, attempts, update)
+            runs = [{}] * len(blocks) if to_come is None else to_come[shard]
+            for (first, attempts), update, of in zip(blocks, per_block, runs, strict=True):
+                store.announce(clock, first, attempts, update, of)
         self._wake_if_known(updates, clock)
         return {"status": "ok"}
 
@@ -342,11 +348,17 @@ class ShardServer:
             if refused:
                 return refused
             stores = {shard: self.stores[shard] for shard in epochs}
-            attempts = {store.attempt_ahead(clock) if announced else store.attempt(clock) for store in stores.values()}
+            wanted = dict.fromkeys(epochs) if rows is None else rows
+            attempts = {
+                store.attempt_ahead(clock, wanted[shard])
+                if announced
+                else store.attempt(clock) * store.shows(clock, wanted[shard])
+                for shard, store in stores.items()
+            }
             if len(attempts) == 1 and 0 not in attempts:
                 if rows is None:
                     self._make_room(epochs, clock)
-                found = {s: store.ahead(clock, None if rows is None else rows[s]) for s, store in stores.items()}
+                found = {s: store.ahead(clock, wanted[s]) for s, store in stores.items()}
                 if rows is not None:
                     found = {s: _some(tables, rows[s]) for s, tables in found.items()}
                 return {"status": "ok", "shards": found, "attempt": attempts.pop()}

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.coming import Coming, with_update
+from psengine.apps.base import RowSet
+from psengine.coming import Coming, Runs, with_update
 from psengine.effects import Answer, Effects
 from psengine.sharding import Arrays
 from psengine.sums import Delta
@@ -153,34 +155,47 @@ class ShardStore:
         effects = self.pending.get(clock) if clock == self.committed_clock + 1 else None
         return 0 if effects is None else effects.attempt(self._n_partitions)
 
-    def announce(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> None:
+    def announce(
+        self, clock: int, first: int, attempts: Sequence[int], update: Delta, to_come: Runs = MappingProxyType({})
+    ) -> None:
         """Take beforehand what others read of an update that is still to be pushed; it is no effect yet (see `coming`).
 
-        Of any but the next clock nothing is kept.
+        `to_come` are rows that will be announced with all else next. Of any but the next clock nothing is kept.
         """
         if clock == self.committed_clock + 1:
             self.announced_clock = clock
-            self._coming.show(first, attempts, update)
+            self._coming.show(first, attempts, update, to_come)
 
     def announced(self, clock: int, first: int, attempts: Sequence[int]) -> Delta | None:
         """Return what is known of a block's update under these very attempts, if `clock` is the next one."""
         return self._coming.shown(first, attempts) if clock == self.committed_clock + 1 else None
 
-    def attempt_ahead(self, clock: int) -> int:
-        """Return what `attempt` does, also where effects of the next clock were only announced."""
-        return self._coming.attempt() if clock == self.committed_clock + 1 else self.attempt(clock)
+    def attempt_ahead(self, clock: int, wanted: Mapping[str, RowSet | None] | None = MappingProxyType({})) -> int:
+        """Return what `attempt` does, also where effects of the next clock were only announced, all that is `wanted` of them.
 
-    def ahead(self, clock: int, tables: Collection[str] | None = None) -> Arrays:
-        """Return the rows as they are once `clock` is committed, if no other attempt at it comes.
+        `wanted` are rows by table, None for all of a table, and None for all of every table.
+        """
+        return self._coming.attempt(wanted) if clock == self.committed_clock + 1 else self.attempt(clock)
 
-        `attempt` is not 0; or `attempt_ahead`, where none of `tables` is of partitions' own rows.
+    def shows(self, clock: int, wanted: Mapping[str, RowSet | None] | None) -> bool:
+        """Return whether none of the rows that are `wanted` is still to come of what was announced of `clock`."""
+        return clock != self.committed_clock + 1 or self._coming.has(wanted)
+
+    def ahead(self, clock: int, wanted: Mapping[str, RowSet | None] | None = None) -> Arrays:
+        """Return the tables of which rows are `wanted` as they are once `clock` is committed, if no other attempt at it comes.
+
+        `attempt` is not 0; or `attempt_ahead`, of these rows, where none of the tables is of partitions' own rows. Other rows
+        than these may not be right.
 
         Nothing is committed by it: the controller alone says when a clock is complete. What comes of the next clock is
-        written early to the `tables` that are named.
+        written early to the tables that are named.
         """
-        self._coming.read_early(tables or ())
-        state = self.committed if clock == self.committed_clock else self._coming.tables(tables)
-        return {name: state[name] for name in self.committed if tables is None or name in tables}
+        self._coming.read_early(wanted or ())
+        if clock == self.committed_clock:
+            state = self.committed
+        else:
+            state = self._coming.tables() if wanted is None else self._coming.some(wanted)
+        return {name: state[name] for name in self.committed if wanted is None or name in wanted}
 
     def work_out(self, clock: int) -> None:
         """Work out the tables at `clock`, if all its effects have come and it is to be committed next."""

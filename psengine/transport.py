@@ -31,7 +31,7 @@ from distributed.protocol.serialize import (
     pickle_loads,
 )
 
-from psengine.narrow import type_on_the_way
+from psengine.narrow import travelled, type_on_the_way
 
 #: seconds before a call is made again
 AGAIN_S = 0.2
@@ -121,10 +121,16 @@ class _Apart:
 @dask_serialize.register(_Apart)  # type: ignore[untyped-decorator, no-untyped-call]
 def _to_frames(apart: _Apart) -> tuple[dict[str, Any], list[Any]]:
     array = apart.value if isinstance(apart.value, np.ndarray) and not apart.value.dtype.hasobject else None
-    plain = array is not None and type_on_the_way(array) == array.dtype
+    plain = array is not None and _as_sent(array) == array.dtype
     header, frames = dask_serialize(array) if plain else _pickled(apart.value)
     # Nothing goes first: the first buffer of a message is what Dask receives together with the header.
     return {**header, "pickled": not plain}, [memoryview(bytearray()), *frames]
+
+
+def _as_sent(array: np.ndarray[Any, Any]) -> np.dtype[Any]:
+    narrow = type_on_the_way(array)
+    travelled(array, narrow)
+    return narrow
 
 
 def _pickled(value: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -140,7 +146,7 @@ class _Narrowing(pickle.Pickler):
     """Pickles an array of whole numbers in the type as which it travels, and the way back to its own."""
 
     def reducer_override(self, value: Any) -> Any:
-        if not isinstance(value, np.ndarray) or (narrow := type_on_the_way(value)) == value.dtype:
+        if not isinstance(value, np.ndarray) or (narrow := _as_sent(value)) == value.dtype:
             return NotImplemented
         return _widened, (value.astype(narrow), value.dtype.str, value.flags.writeable)
 
@@ -148,6 +154,7 @@ class _Narrowing(pickle.Pickler):
 def _widened(values: np.ndarray[Any, Any], dtype: str, writeable: bool) -> np.ndarray[Any, Any]:
     wide = values.astype(dtype)
     wide.flags.writeable = writeable
+    travelled(wide, values.dtype)
     return wide
 
 
@@ -155,7 +162,9 @@ def _widened(values: np.ndarray[Any, Any], dtype: str, writeable: bool) -> np.nd
 def _from_frames(header: dict[str, Any], frames: list[Any]) -> Any:
     if header["pickled"]:
         return pickle_loads(header, frames[1:])
-    return dask_deserialize.dispatch(np.ndarray)(header, frames[1:])  # type: ignore[no-untyped-call]
+    array = dask_deserialize.dispatch(np.ndarray)(header, frames[1:])  # type: ignore[no-untyped-call]
+    travelled(array, array.dtype)
+    return array
 
 
 def pack(value: Any) -> Any:

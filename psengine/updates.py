@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from psengine.apps.base import RowSet
+from psengine.coming import Runs
 from psengine.model import TableSpec
-from psengine.rows import Array, RowDelta, count, cut_delta, smaller
+from psengine.rows import Array, RowDelta, count, cut_delta, smaller, span
 from psengine.sharding import Sharding
 from psengine.sums import Block, Delta, blocks, tree_sum
 
@@ -14,6 +15,11 @@ from psengine.sums import Block, Delta, blocks, tree_sum
 BlockSum = tuple[int, tuple[int, ...], Delta]
 #: by shard, of each block
 Updates = Mapping[int, Sequence[Delta]]
+#: by shard, of each block: runs of rows, by table
+ToCome = Mapping[int, Sequence[Runs]]
+
+#: So long is a run that takes longer on its way than a message does which says that it comes.
+_LONG_BYTES = 1 << 20
 
 
 def sum_up(updates: Mapping[int, Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[tuple[Block, Delta]]:
@@ -67,6 +73,27 @@ def divided(updates: Updates, names: Collection[str]) -> tuple[Updates, Updates]
         }
 
     return part(False), part(True)
+
+
+def foretold(updates: Updates) -> tuple[Updates, ToCome]:
+    """Return updates without the long runs of rows, and which rows these are."""
+    runs = {shard: [_long_runs(update) for update in per_block] for shard, per_block in updates.items()}
+    short = {
+        shard: [
+            {name: of for name, of in update.items() if name not in long}
+            for update, long in zip(per_block, runs[shard], strict=True)
+        ]
+        for shard, per_block in updates.items()
+    }
+    return short, runs
+
+
+def _long_runs(update: Delta) -> dict[str, tuple[int, int]]:
+    return {
+        name: span(of.rows)
+        for name, of in update.items()
+        if isinstance(of, RowDelta) and isinstance(of.rows, slice) and of.nbytes >= _LONG_BYTES
+    }
 
 
 def size(updates: Updates) -> int:

@@ -190,16 +190,14 @@ class LatentDirichletAllocation:
         before = np.asarray(params["assignments"])[:, 0]
         change = np.zeros(params["word_topic"].shape, np.int32)
         topics = np.array(params["topics"][0], np.int64)
+        from psengine.apps.lda_kernels import count_in, sweep
+
         if clock == 1:
             after = self._start(data)
-            row = data.words if data.rows is None else np.searchsorted(data.rows, data.words)
-            flat = np.bincount(row * np.int64(self.k) + after - 1, minlength=change.size)
-            change += flat.reshape(change.shape).astype(np.int32)
-            topics += np.bincount(after - 1, minlength=self.k)
+            row = data.words if data.rows is None else np.searchsorted(data.rows, data.words).astype(np.int32)
+            count_in(row, after, change, topics)
             loss, drawn = len(data.words) * float(np.log(self.n_words)), len(data.words)
         else:
-            from psengine.apps.lda_kernels import sweep
-
             number = self._block(data, clock)
             block = data.blocks[number]
             after = before.astype(np.int32)
@@ -286,7 +284,7 @@ class LatentDirichletAllocation:
         if self.start_topics == self.k:
             return (chosen + 1).astype(np.int32)
         of_words = np.random.default_rng([self.seed, 0]).integers(1, self.k + 1, (self.n_words, self.start_topics))
-        start: I32 = of_words[data.words, chosen].astype(np.int32)
+        start: I32 = of_words.astype(np.int32)[data.words, chosen]
         return start
 
     def _block(self, data: LdaData, clock: int) -> int:

@@ -307,6 +307,20 @@ def _write_down(moves: Any, moved: Any, change: Any) -> None:
 
 
 @njit(
+    [types.void(_read(int32, 1), _read(int32, 1), int32[:, ::1], int64[::1])],
+    nogil=True,
+    cache=True,
+    error_model="numpy",
+)
+def count_in(row_of: Any, topic: Any, change: Any, topics: Any) -> None:
+    """Count tokens of which none was counted: each has a row, `row_of`, of `change`, and a topic and one, `topic`."""
+    for token in range(len(row_of)):
+        k = np.uint32(topic[token] - 1)
+        change[np.uint32(row_of[token]), k] += 1
+        topics[k] += 1
+
+
+@njit(
     [
         float64(
             _read(int32, 1), _read(int32, 1), _read(int64, 1), _read(int64, 1),

@@ -18,6 +18,7 @@ from psengine.microtasks import MicroTaskBook
 from psengine.nodes import NodeRecord
 from psengine.plan import Placement
 from psengine.routing import SupersededError
+from psengine.rows import RowDelta
 from psengine.servers import ShardServer
 from psengine.store import ShardStore
 from tests.psengine.test_agent import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
@@ -104,6 +105,36 @@ def test_who_reads_what_was_announced_does_not_wait_for_the_rest() -> None:
         for shard in (0, 1):
             assert server.stores[shard].folded == 2
             assert later["shards"][shard]["w"].tobytes() == answer["shards"][shard]["w"].tobytes()
+
+    asyncio.run(run())
+
+
+def test_who_reads_other_rows_does_not_wait_for_a_long_run_of_them() -> None:
+    def run_of(low: int, high: int) -> RowDelta:
+        return RowDelta(slice(low, high), np.full((high - low, 1), 0.5, np.float32))
+
+    async def run() -> None:
+        server = ShardServer()
+        server.restore(0, 1, {"w": np.zeros((4, 1), np.float32)}, 2, 0)
+        server.stores[0].ahead(0, {"w": None})  # as in every clock but the first
+        asked, whole, touching = (
+            asyncio.create_task(server.pull_ahead({0: 1}, 1, rows, announced=True))
+            for rows in ({0: {"w": slice(2, 4)}}, None, {0: {"w": slice(1, 3)}})
+        )
+        message: dict[str, Any] = {"clock": 1, "epochs": {0: 1}}
+        server.announce(blocks=[(1, [1])], updates={0: [{"w": run_of(2, 4)}]}, **message)
+        server.announce(blocks=[(0, [1])], updates={0: [{}]}, to_come={0: [{"w": (0, 2)}]}, **message)
+        answer = await asked
+        assert (answer["status"], answer["attempt"]) == ("ok", 1)
+        assert answer["shards"][0]["w"].tolist() == [[0.5], [0.5]]
+        assert not whole.done()
+        assert not touching.done()
+        with_rest = {**message, "blocks": [(0, [1])], "updates": {0: [{}]}, "sender": "n", "sequence": 1}
+        assert server.push(announced=True, **with_rest)["status"] == "unannounced", "they are still to come"
+        server.announce(blocks=[(0, [1])], updates={0: [{"w": run_of(0, 2)}]}, **message)
+        assert (await whole)["shards"][0]["w"].tolist() == 4 * [[0.5]]
+        assert (await touching)["shards"][0]["w"].tolist() == 2 * [[0.5]]
+        assert server.push(announced=True, **with_rest)["status"] == "ok"
 
     asyncio.run(run())
 
@@ -211,6 +242,25 @@ def test_effects_of_several_attempts_are_not_read_ahead() -> None:
         assert server.pull({0: 1, 1: 1}, 1, exact=True)["status"] == "ok"
         server._wake()
         assert (await asked)["status"] == "stale-read"
+
+    asyncio.run(run())
+
+
+def test_rows_that_are_to_come_of_another_attempt_are_not_left_out() -> None:
+    async def run() -> None:
+        server = serving()
+        runs = {shard: [{"w": (0, 1)}] for shard in (0, 1)}
+        server.announce(**{**announcement(server, 0, attempt=2), "updates": {0: [{}], 1: [{}]}}, to_come=runs)
+        push(server, 0)
+        push(server, 1)
+        asked = asyncio.create_task(server.pull_ahead({0: 1, 1: 1}, 1))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not asked.done()
+        assert server.pull({0: 1, 1: 1}, 1, exact=True)["status"] == "ok"
+        server._wake()
+        answer = await asked
+        assert answer["shards"][0]["w"].tobytes() == undisturbed().tobytes()
 
     asyncio.run(run())
 

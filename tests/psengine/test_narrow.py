@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.narrow import LEAST, arrays_of, bytes_on_the_way, may_narrow, type_on_the_way
+from psengine import narrow
+from psengine.narrow import LEAST, arrays_of, bytes_on_the_way, may_narrow, travelled, type_on_the_way
 from psengine.rows import RowDelta
 
 N = LEAST
@@ -18,6 +19,9 @@ N = LEAST
         ("int32", -129, 0, "int16"),
         ("int32", 0, 128, "int16"),
         ("int32", 0, 32_768, "int32"),
+        ("int32", -(2**31), 2**31 - 1, "int32"),
+        ("int16", -1, 2**15 - 1, "int16"),
+        ("int16", 0, 127, "int8"),
         ("int64", 0, 32_768, "int32"),
         ("int64", 0, 2**31, "int64"),
         ("uint32", 0, 255, "uint8"),
@@ -56,6 +60,29 @@ def test_nothing_is_lost(dtype: str, data: st.DataObject) -> None:
     array[0] = data.draw(st.integers(limits.min, limits.max))
     there = array.astype(type_on_the_way(array))
     assert np.array_equal(there.astype(dtype), array)
+
+
+@given(st.sampled_from(["int16", "int32", "int64", "uint32"]), st.integers(0, 2 * LEAST - 1), st.data())
+def test_a_single_number_tells_wherever_it_is(dtype: str, at: int, data: st.DataObject) -> None:
+    limits = np.iinfo(dtype)
+    array = np.full((2 * LEAST, 1), 3, dtype)
+    array[at] = data.draw(st.integers(limits.min, limits.max))
+    way = type_on_the_way(array)
+    assert np.iinfo(way).min <= array[at] <= np.iinfo(way).max
+    smaller = [f"{way.kind}{size}" for size in (1, 2, 4) if size < way.itemsize]
+    assert not any(np.iinfo(size).min <= array[at] <= np.iinfo(size).max for size in smaller)
+
+
+def test_what_has_travelled_is_counted_as_it_did() -> None:
+    counts, others = np.full(LEAST, 300, np.int64), np.full(LEAST, 300, np.int64)
+    travelled(counts, np.dtype(np.int8))
+    assert bytes_on_the_way(counts) == LEAST
+    assert bytes_on_the_way(others) == 2 * LEAST
+    there = len(narrow._TRAVELLED)
+    del counts
+    assert len(narrow._TRAVELLED) == there - 1, "what is gone is forgotten"
+    travelled(small := np.ones(3, np.int64), small.dtype)
+    assert len(narrow._TRAVELLED) == there - 1, "what need not be looked at is not noted"
 
 
 def test_an_update_takes_its_values_and_the_names_of_its_rows() -> None:

@@ -86,7 +86,7 @@ def test_what_is_read_only_stays_so(length: int, dtype: type) -> None:
     assert not within.values.flags.writeable
 
 
-def test_whole_numbers_travel_narrow_and_arrive_as_they_were() -> None:
+def test_whole_numbers_travel_narrow_and_arrive_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = np.arange(40_000, dtype=np.int32).reshape(-1, 4) % 100
     update = RowDelta(np.arange(0, 30_000, 3), -counts)
     state = ShardState({"counts": counts}, 3, 6, ((4, 0, (1,), {"counts": update}),))
@@ -103,6 +103,9 @@ def test_whole_numbers_travel_narrow_and_arrive_as_they_were() -> None:
         assert there.dtype == counts.dtype
         assert np.array_equal(there, counts)
         assert (there.flags.aligned, there.flags.writeable, there.flags.c_contiguous) == (True, True, True)
+    monkeypatch.setattr("psengine.narrow.type_on_the_way", None)  # what came, or was sent, is not looked at again
+    assert bytes_on_the_way(got["array"]) == bytes_on_the_way(got["update"].values) == counts.size
+    assert bytes_on_the_way(update.values) == counts.size
     assert got["update"].rows.dtype == update.rows.dtype
     assert np.array_equal(got["update"].rows, update.rows)
 

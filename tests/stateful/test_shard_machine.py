@@ -232,6 +232,7 @@ class ShardMachine(RuleBasedStateMachine):
                 shard, known.node, known.epoch, self.sequence, clock, partition, attempt, self.common(), announced
             )
             if announced:
+                self.announce(sent, foretold=attempt % 2 == 1)
                 self.announce(sent)
             self.sent.append(sent)
             answers.append(self.push(sent))
@@ -263,21 +264,25 @@ class ShardMachine(RuleBasedStateMachine):
             name, epoch = after.node, after.epoch
         raise AssertionError("it is sent on for ever")
 
-    def announce(self, sent: Pushed) -> None:
-        """Send the announcement of a message to whom the map names; it is not sent on."""
+    def announce(self, sent: Pushed, foretold: bool = False) -> None:
+        """Send the announcement of a message to whom the map names, or word of what it will hold; it is not sent on."""
         server = self.servers.get(sent.server)
         if server is not None and sent.shard not in server._arriving:
             block = [(sent.partition, [sent.attempt])]
-            server.announce(sent.clock, {sent.shard: sent.epoch}, block, self.updates(sent), sent.committed)
+            to = sent.clock, {sent.shard: sent.epoch}, block
+            if foretold:
+                server.announce(*to, {sent.shard: [{}]}, sent.committed, {sent.shard: [{"w": (0, 1)}]})
+            else:
+                server.announce(*to, self.updates(sent), sent.committed)
 
     def updates(self, sent: Pushed) -> dict[int, Any]:
         return {sent.shard: [{"w": np.full((1, 1), self.value(sent.clock, sent.partition, sent.attempt))}]}
 
     @precondition(lambda self: self.sent)
-    @rule(data=st.data())
-    def announced_late(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), foretold=st.booleans())
+    def announced_late(self, data: st.DataObject, foretold: bool) -> None:
         """An announcement comes again, or so late that its message came before."""
-        self.announce(data.draw(st.sampled_from(self.sent)))
+        self.announce(data.draw(st.sampled_from(self.sent)), foretold)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
