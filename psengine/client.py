@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from psengine.adjacent import joined, unpacked
 from psengine.apps.base import RowSet
-from psengine.cancelling import all_or_none
+from psengine.cancelling import all_or_none, cancel_all
 from psengine.instructions import ShardOwner
 from psengine.model import TableSpec, TaskKey
 from psengine.narrow import bytes_on_the_way
@@ -43,6 +43,8 @@ _READS = ("proteus_pull", "proteus_pull_ahead")
 _REST_BYTES = 4096
 #: Seconds that it waits at most for what the node reads ahead, which would have to share the way with it.
 _REST_WAITS_S = 0.01
+#: Seconds that an announcement waits at most for the word that it will come: sent together, the longer one would be first.
+_TOLD_WAITS_S = 0.01
 #: how often a server is asked anew for what is not there yet, when it is read ahead
 _PATIENT_TRIES = 30
 
@@ -296,10 +298,8 @@ class ParameterClient:
             first, rest = divided(updates, own)
             try:
                 if came is not None and size(rest) >= _REST_BYTES:
-                    short, to_come = foretold(first)
-                    if address != self._address and any(of for per_block in to_come.values() for of in per_block):
-                        await self._send(address, "proteus_announce", updates=short, to_come=to_come, **same)
-                    answer = await self._send(address, "proteus_announce", updates=first, **same)
+                    async with self._foretelling(address, first, **same):
+                        answer = await self._send(address, "proteus_announce", updates=first, **same)
                     if answer["status"] == "ok":
                         with contextlib.suppress(TimeoutError):
                             await asyncio.wait_for(came.wait(), _REST_WAITS_S)
@@ -313,6 +313,25 @@ class ParameterClient:
                 await self._push(self.routes.rerouted(epochs, answer), sharding, clock, sums, committed)
 
         await all_or_none(to(*server) for server in self.routes.by_server(shards).items())
+
+    @contextlib.asynccontextmanager
+    async def _foretelling(self, address: str, updates: Updates, **message: Any) -> AsyncIterator[None]:
+        """Tell a server which long runs of rows the block will send it; nobody waits for it where the way there is full."""
+        short, to_come = foretold(updates)
+        if address == self._address or not any(of for per_block in to_come.values() for of in per_block):
+            yield
+            return
+
+        async def tell() -> None:
+            with contextlib.suppress(Unreachable, SupersededError):  # what is sent next finds out
+                await self._send(address, "proteus_announce", updates=short, to_come=to_come, tries=1, **message)
+
+        told = asyncio.create_task(tell())
+        try:
+            await asyncio.wait([told], timeout=_TOLD_WAITS_S)
+            yield
+        finally:
+            await cancel_all([told])
 
     async def _send(self, address: str, op: str, updates: Updates, **message: Any) -> Any:
         """Send updates to a server, count them, and return its answer."""

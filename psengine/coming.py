@@ -1,10 +1,10 @@
 """What becomes of a shard's tables with the next clock: worked out as its effects come, before it is committed. Pure.
 
 An effect of the next clock is known here from when it is announced: the tables that others read come first, and the rows
-of a partition's own, which nobody waits for, when it is pushed. Before a long run of rows comes, it is told which
-they are (`to_come`): who wants others need not wait for them, and reads while they are sent. Those who read ahead are
-given what the announced updates make of the tables. Nothing is committed by it: what is committed are the effects that were pushed, and if those are others
-than the ones that are known here, all is worked out anew.
+of a partition's own, which nobody waits for, when it is pushed. Before a long run of rows comes, it is told which they
+are (`to_come`): who wants others need not wait for them, and reads while they are sent. Those who read ahead are given
+what the announced updates make of the tables. Nothing is committed by it: what is committed are the effects that were
+pushed, and if those are others than the ones that are known here, all is worked out anew.
 """
 
 from __future__ import annotations

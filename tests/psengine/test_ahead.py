@@ -403,6 +403,27 @@ def test_the_rest_of_an_update_does_not_share_the_way_with_what_is_read_ahead(
     training(Cluster(), body)
 
 
+def test_nobody_waits_for_word_of_what_will_come(announced: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psengine.updates._LONG_BYTES", 1)
+    call, told = Watched.call, []
+
+    async def stuck(self: Watched, to: str, op: str, deadline_s: float, **message: Any) -> Any:
+        if "to_come" in message:
+            told.append(to)
+            await asyncio.Event().wait()
+        return await call(self, to, op, deadline_s, **message)
+
+    monkeypatch.setattr(Watched, "call", stuck)
+
+    async def body(cluster: Cluster) -> None:
+        async with asyncio.timeout(10 * PATIENCE):
+            await go_on(cluster, CLOCKS)
+        assert told
+        check(cluster)
+
+    training(Cluster(), body)
+
+
 def test_the_rest_of_an_update_waits_for_nobody_who_is_slow(announced: None) -> None:
     async def body(cluster: Cluster) -> None:
         ready = {node: NodeRecord(node, address(node), "reliable", 1) for node in NODES}
