@@ -177,13 +177,13 @@ def test_a_storm_over_mlr_leaves_the_undisturbed_model(tmp_path: Path, undisturb
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_storm_over_lda_loses_no_token_and_counts_none_twice(tmp_path: Path, seed: int) -> None:
-    """Every second one with stale reads."""
+    """Every second one with stale reads, and two of four by blocks of words."""
     with LocalCluster(tmp_path, troubled=True) as cluster:
         data = prepare(cluster.blobs, cluster.job_id, "topics", PARTITIONS, 0, "lda")
         config = JobConfig(
             cluster.job_id,
             "lda",
-            {**data.sizes, "k": 10},
+            {**data.sizes, "k": 10, "blocks": (1, PARTITIONS)[seed // 2 % 2]},
             data.data_url,
             PARTITIONS,
             staleness=2 * (seed % 2),
