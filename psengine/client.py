@@ -43,6 +43,8 @@ _READS = ("proteus_pull", "proteus_pull_ahead")
 _REST_BYTES = 4096
 #: Seconds that it waits at most for what the node reads ahead, which would have to share the way with it.
 _REST_WAITS_S = 0.01
+#: In bytes: so much may be sent twice, with the word of what will come and with all else.
+_SHORT_BYTES = 1 << 16
 #: Seconds that an announcement waits at most for the word that it will come: sent together, the longer one would be first.
 _TOLD_WAITS_S = 0.01
 #: how often a server is asked anew for what is not there yet, when it is read ahead
@@ -316,9 +318,13 @@ class ParameterClient:
 
     @contextlib.asynccontextmanager
     async def _foretelling(self, address: str, updates: Updates, **message: Any) -> AsyncIterator[None]:
-        """Tell a server which long runs of rows the block will send it; nobody waits for it where the way there is full."""
+        """Tell a server which long runs of rows the block will send it; nobody waits for it where the way there is full.
+
+        What is short goes with it, and if there is much else, nothing is told.
+        """
         short, to_come = foretold(updates)
-        if address == self._address or not any(of for per_block in to_come.values() for of in per_block):
+        some = any(runs for per_block in to_come.values() for runs in per_block)
+        if address == self._address or not some or size(short) > _SHORT_BYTES:
             yield
             return
 

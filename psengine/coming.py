@@ -27,7 +27,6 @@ Runs = Mapping[str, tuple[int, int]]
 
 _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
 _NOTHING: Mapping[str, RowSet | None] = MappingProxyType({})
-_NO_RUNS: Runs = MappingProxyType({})
 
 
 class Coming:
@@ -56,14 +55,14 @@ class Coming:
     def _begin(self, effects: Effects) -> None:
         self._effects, self._to_come, self._next, self._growing = effects, {}, {}, {}
 
-    def show(self, first: int, attempts: Sequence[int], update: Delta, to_come: Runs = _NO_RUNS) -> None:
+    def show(self, first: int, attempts: Sequence[int], update: Delta, to_come: Runs | None = None) -> None:
         """Take the update of a block of partitions, or what others read of it; the rest may come under the same attempts.
 
-        `to_come` are rows that others read, too, and that are shown with all else next time.
+        `to_come`, which may be none, are rows that others read, too, and that are shown with all else next time.
         """
         block = first, first + len(attempts)
         new = not any(partition in self._effects.attempts for partition in range(*block))
-        if to_come and not new:
+        if to_come is not None and not new:
             return  # it is late, or others do it again: what is known already is more
         before = self._effects.find(first, attempts)
         if before is not None:
@@ -80,7 +79,7 @@ class Coming:
         elif self._effects.take(first, attempts, update) == "accepted":
             there = self._effects.by_block.keys() - {block}
             self._to_come = {of: runs for of, runs in self._to_come.items() if of in there}
-            if to_come:
+            if to_come is not None:
                 self._to_come[block] = to_come
             self._next = {}
             if not new:  # it has taken the place of something that is in there
@@ -103,7 +102,7 @@ class Coming:
         """Return the attempt under which effects of all partitions are known; 0 where one is not, or they differ.
 
         It is 0 also where of the rows that are `wanted` (see `ahead`, of a store; None: all of every table) some are
-        still to come.
+        still to come, or others of their table are and it has not been begun (see `read_early`).
         """
         return self._effects.attempt(self._n_partitions) if self.has(wanted) else 0
 

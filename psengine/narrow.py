@@ -31,7 +31,7 @@ _TRAVELLED: dict[int, tuple[weakref.ref[Array], np.dtype[Any]]] = {}
 
 
 def may_narrow(array: Array) -> bool:
-    """Return whether the numbers of an array have to be looked at to say as which type it travels, each of them."""
+    """Return whether the numbers of an array have to be looked at to say as which type it travels."""
     kind, large = array.dtype.kind, array.nbytes >= LEAST
     return kind in "iu" and large and array.dtype.isnative and array.flags.c_contiguous
 

@@ -260,7 +260,7 @@ class ShardServer:
         """Take beforehand what others read of the updates of a batch: those who read ahead need not wait for the rest.
 
         No effect comes of it: the rest is pushed next, with a word that this was announced (`push`, which tells of the
-        parameters and of what is returned). Taken twice, or late, it changes nothing.
+        parameters and of what is returned). Taken twice, or late, it changes nothing of what is read.
 
         `to_come` are, by shard, runs of rows of each block that are announced with all else next: those who read others
         ahead need not wait for these either.
@@ -271,7 +271,7 @@ class ShardServer:
         for shard, per_block in updates.items():
             store = self.stores[shard]
             store.fold(committed)
-            runs = [{}] * len(blocks) if to_come is None else to_come[shard]
+            runs = [None] * len(blocks) if to_come is None else to_come[shard]
             for (first, attempts), update, of in zip(blocks, per_block, runs, strict=True):
                 store.announce(clock, first, attempts, update, of)
         self._wake_if_known(updates, clock)

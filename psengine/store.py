@@ -5,7 +5,7 @@ the controller says that their clock is complete; then they are added up in the 
 same bits wherever and in whatever groups they were computed. A role can roll back by itself: it drops `pending`.
 
 Invariants: an effect (clock, partition) is folded at most once, and it is that of the highest attempt that arrived
-before its clock was committed; arrays handed out are never written again.
+before its clock was committed; rows handed out are never written again.
 """
 
 from __future__ import annotations
@@ -156,11 +156,11 @@ class ShardStore:
         return 0 if effects is None else effects.attempt(self._n_partitions)
 
     def announce(
-        self, clock: int, first: int, attempts: Sequence[int], update: Delta, to_come: Runs = MappingProxyType({})
+        self, clock: int, first: int, attempts: Sequence[int], update: Delta, to_come: Runs | None = None
     ) -> None:
         """Take beforehand what others read of an update that is still to be pushed; it is no effect yet (see `coming`).
 
-        `to_come` are rows that will be announced with all else next. Of any but the next clock nothing is kept.
+        `to_come`, which may be none, are rows that will be announced with all else next. Of any but the next clock nothing is kept.
         """
         if clock == self.committed_clock + 1:
             self.announced_clock = clock
@@ -178,7 +178,7 @@ class ShardStore:
         return self._coming.attempt(wanted) if clock == self.committed_clock + 1 else self.attempt(clock)
 
     def shows(self, clock: int, wanted: Mapping[str, RowSet | None] | None) -> bool:
-        """Return whether none of the rows that are `wanted` is still to come of what was announced of `clock`."""
+        """Return whether the rows that are `wanted` are there, of what was announced of `clock` (see `Coming.attempt`)."""
         return clock != self.committed_clock + 1 or self._coming.has(wanted)
 
     def ahead(self, clock: int, wanted: Mapping[str, RowSet | None] | None = None) -> Arrays:

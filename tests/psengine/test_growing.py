@@ -233,6 +233,21 @@ def test_rows_that_are_added_up_wait_for_those_that_are_to_come() -> None:
     assert store.attempt_ahead(1, {"v": slice(4, 8)}) == 1
 
 
+def test_what_is_written_early_stays_when_what_was_told_comes() -> None:
+    """Of a block that has no long run in a shard, all that is told comes twice."""
+    store = ShardStore(0, 1, {"v": table(1), "w": table(2)}, 3)
+    store.ahead(0, {"v": None})
+    store.announce(1, 0, [1], {"w": table(3)}, {})
+    store.announce(1, 1, [1], {}, {"v": (0, 4)})
+    store.announce(1, 2, [1], {"v": run_of(4, 8)})
+    growing = store._coming._growing["v"]
+    assert store.announced(1, 0, [1]) is None, "it has not been announced yet"
+    store.announce(1, 0, [1], {"w": table(3)})
+    assert store._coming._growing["v"] is growing
+    assert store.attempt_ahead(1, {"v": slice(4, 8)}) == 1
+    assert store.announced(1, 0, [1]) is not None
+
+
 def test_word_of_what_will_come_is_of_no_use_when_it_is_late_or_another_attempt_came() -> None:
     store = ShardStore(0, 1, {"v": table(1)}, 1)
     store.ahead(0, {"v": None})
