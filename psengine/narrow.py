@@ -1,4 +1,4 @@
-"""Whole numbers on the way: an array travels in the narrowest type that holds all of its numbers. Pure.
+"""Whole numbers on the way: an array travels in the narrowest type that holds all of its numbers. Pure, but for notes.
 
 Counts of topics, what is added to them, the topic of each token, the numbers of rows: four or eight bytes each in
 memory, where one or two say the same. Within one machine, to look for the least and the greatest number, to narrow and
@@ -27,7 +27,7 @@ _FEW = 1024
 #: Of the types of each kind, in bytes.
 _SIZES = (1, 2, 4)
 #: {id: (the array, as which type it has travelled)} of arrays that are there and had to be looked at
-_TRAVELLED: dict[int, tuple[weakref.ref[Array], np.dtype[Any]]] = {}
+_TRAVELLED: dict[int, tuple[weakref.ref[Array], np.dtype[Any]]] = {}  # impure-ok: spares looks, changes no result
 
 
 def may_narrow(array: Array) -> bool:
