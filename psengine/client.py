@@ -26,14 +26,11 @@ from psengine.model import TableSpec, TaskKey
 from psengine.narrow import bytes_on_the_way
 from psengine.own import Left, OwnRows
 from psengine.routing import Routes, SupersededError
-from psengine.rows import Array, RowBlock, count, cut, read_only
+from psengine.rows import Array, RowBlock, Wanted, count, cut, read_only
 from psengine.servers import ShardServer
 from psengine.sharding import Arrays, Sharding
 from psengine.transport import Transport, Unreachable, deadline_s
 from psengine.updates import BlockSum, Updates, announced, arrays, cut_update, divided, foretold, own_tables, size
-
-#: rows that are to be read, by table; None for all of a table
-Wanted = Mapping[str, RowSet | None]
 
 #: Seconds that a server has to answer, besides the time that the parameters may take.
 _DEADLINE_S = 10.0

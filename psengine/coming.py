@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from psengine.apps.base import RowSet
 from psengine.effects import Effects
 from psengine.growing import Growing
-from psengine.rows import added, count, cut
+from psengine.rows import Wanted, added, count, cut
 from psengine.sharding import Arrays
 from psengine.sums import Block, Delta
 
@@ -26,7 +26,6 @@ from psengine.sums import Block, Delta
 Runs = Mapping[str, tuple[int, int]]
 
 _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
-_NOTHING: Mapping[str, RowSet | None] = MappingProxyType({})
 
 
 class Coming:
@@ -68,7 +67,7 @@ class Coming:
         if before is not None:
             came = self._to_come.pop(block, None)
             more = {name: of for name, of in update.items() if before.get(name) is not of}
-            if came is not None:
+            if came is not None:  # what is short was told already
                 more = {name: of for name, of in more.items() if name in came or name not in before}
             self._effects.by_block[block] = {**before, **more}
             if more.keys() & before.keys():  # it came twice
@@ -98,16 +97,18 @@ class Coming:
         to_come = (first, first + len(attempts)) in self._to_come
         return None if to_come else self._effects.find(first, attempts)
 
-    def attempt(self, wanted: Mapping[str, RowSet | None] | None = _NOTHING) -> int:
+    def attempt(self, wanted: Wanted | None) -> int:
         """Return the attempt under which effects of all partitions are known; 0 where one is not, or they differ.
 
-        It is 0 also where of the rows that are `wanted` (see `ahead`, of a store; None: all of every table) some are
-        still to come, or others of their table are and it has not been begun (see `read_early`).
+        It is 0 also where not all rows that are `wanted`, None for all of every table, are there (see `has`).
         """
         return self._effects.attempt(self._n_partitions) if self.has(wanted) else 0
 
-    def has(self, wanted: Mapping[str, RowSet | None] | None) -> bool:
-        """Return whether none of the rows that are `wanted` is to come, and the table is there without those that are."""
+    def has(self, wanted: Wanted | None) -> bool:
+        """Return whether none of the rows that are `wanted` is to come, and the table is there without those that are.
+
+        It is not there before somebody has read ahead (`read_early`), nor where several have written the same rows.
+        """
         runs = [(name, run) for of in self._to_come.values() for name, run in of.items()]
         if wanted is None:
             return not runs
@@ -127,13 +128,13 @@ class Coming:
             self._begin(effects.copy())
         return self.tables()
 
-    def some(self, wanted: Mapping[str, RowSet | None]) -> Arrays:
+    def some(self, wanted: Wanted) -> Arrays:
         """Return the tables in which rows are `wanted`, with the effects that are known; these rows are right.
 
-        That is, if `attempt` says so. Of a table of which other rows are to come, what is returned is written to there.
+        That is, if they are there (`has`). Of a table of which other rows are to come, what is returned is written to there.
         """
         short = {name for runs in self._to_come.values() for name in runs} & wanted.keys()
-        found = dict(self.tables(wanted.keys() - short)) if wanted.keys() - short else {}
+        found = dict(self.tables(wanted.keys() - short))
         for name in short:
             rows = wanted[name]
             assert rows is not None

@@ -10,7 +10,7 @@ update does not show in the bits of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,6 +21,8 @@ from psengine.apps.base import RowSet
 from psengine.model import TableSpec
 
 Array = NDArray[np.generic]
+#: Rows of tables that are to be read, by table; None for all of a table. A table that is left out is not read.
+Wanted = Mapping[str, RowSet | None]
 
 _INDEX_BYTES = 8
 #: how much longer a run may be than the rows for which it stands in a sum: what is added to it later is quick to add

@@ -19,9 +19,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from psengine.adjacent import room
-from psengine.apps.base import App, RowSet, initial_arrays
+from psengine.apps.base import App, initial_arrays
 from psengine.coming import Runs
 from psengine.instructions import ShardOwner
+from psengine.rows import Wanted
 from psengine.sharding import Arrays, Sharding
 from psengine.store import ShardState, ShardStore, StaleReadError
 from psengine.sums import Delta
@@ -282,7 +283,7 @@ class ShardServer:
         epochs: Mapping[int, int],
         committed: int,
         exact: bool,
-        rows: Mapping[int, Mapping[str, RowSet | None]] | None = None,
+        rows: Mapping[int, Wanted] | None = None,
         until: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
         """Return the rows of the shards named in `epochs`, folded through `committed`.
@@ -326,7 +327,7 @@ class ShardServer:
         self,
         epochs: Mapping[int, int],
         clock: int,
-        rows: Mapping[int, Mapping[str, RowSet | None]] | None = None,
+        rows: Mapping[int, Wanted] | None = None,
         announced: bool = False,
     ) -> dict[str, Any]:
         """Return rows as `pull` does for the committed clock `clock`, before anybody has said that it is complete.
@@ -349,12 +350,7 @@ class ShardServer:
                 return refused
             stores = {shard: self.stores[shard] for shard in epochs}
             wanted = dict.fromkeys(epochs) if rows is None else rows
-            attempts = {
-                store.attempt_ahead(clock, wanted[shard])
-                if announced
-                else store.attempt(clock) * store.shows(clock, wanted[shard])
-                for shard, store in stores.items()
-            }
+            attempts = {store.attempt_ahead(clock, wanted[shard], announced) for shard, store in stores.items()}
             if len(attempts) == 1 and 0 not in attempts:
                 if rows is None:
                     self._make_room(epochs, clock)
@@ -376,7 +372,8 @@ class ShardServer:
 
     def _wake_if_known(self, shards: Collection[int], clock: int) -> None:
         """Have those who read ahead look again, if effects of all partitions have come, or were announced."""
-        if any(self.stores[shard].attempt_ahead(clock) or self.stores[shard].attempt(clock) for shard in shards):
+        # Somebody may want none of what is still to come.
+        if any(self.stores[shard].attempt_ahead(clock, {}) or self.stores[shard].attempt(clock) for shard in shards):
             self._wake()
 
     def _wake(self) -> None:
@@ -425,5 +422,5 @@ class ShardServer:
         return None
 
 
-def _some(tables: Arrays, rows: Mapping[str, RowSet | None]) -> Arrays:
+def _some(tables: Arrays, rows: Wanted) -> Arrays:
     return {name: table if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import RowSet
 from psengine.coming import Coming, Runs, with_update
 from psengine.effects import Answer, Effects
+from psengine.rows import Wanted
 from psengine.sharding import Arrays
 from psengine.sums import Delta
 
@@ -160,7 +159,8 @@ class ShardStore:
     ) -> None:
         """Take beforehand what others read of an update that is still to be pushed; it is no effect yet (see `coming`).
 
-        `to_come`, which may be none, are rows that will be announced with all else next. Of any but the next clock nothing is kept.
+        `to_come`, which may be none, are rows that will be announced with all else next. Of any but the next clock nothing
+        is kept.
         """
         if clock == self.committed_clock + 1:
             self.announced_clock = clock
@@ -170,22 +170,22 @@ class ShardStore:
         """Return what is known of a block's update under these very attempts, if `clock` is the next one."""
         return self._coming.shown(first, attempts) if clock == self.committed_clock + 1 else None
 
-    def attempt_ahead(self, clock: int, wanted: Mapping[str, RowSet | None] | None = MappingProxyType({})) -> int:
-        """Return what `attempt` does, also where effects of the next clock were only announced, all that is `wanted` of them.
+    def attempt_ahead(self, clock: int, wanted: Wanted | None = None, announced: bool = True) -> int:
+        """Return what `attempt` does, also where effects of the next clock were only `announced`, if that will do.
 
-        `wanted` are rows by table, None for all of a table, and None for all of every table.
+        It is 0 also where some of the rows that are `wanted`, None for all of every table, were told of and are to come.
         """
-        return self._coming.attempt(wanted) if clock == self.committed_clock + 1 else self.attempt(clock)
+        if clock != self.committed_clock + 1:
+            return self.attempt(clock)
+        if announced:
+            return self._coming.attempt(wanted)
+        return self.attempt(clock) if self._coming.has(wanted) else 0
 
-    def shows(self, clock: int, wanted: Mapping[str, RowSet | None] | None) -> bool:
-        """Return whether the rows that are `wanted` are there, of what was announced of `clock` (see `Coming.attempt`)."""
-        return clock != self.committed_clock + 1 or self._coming.has(wanted)
-
-    def ahead(self, clock: int, wanted: Mapping[str, RowSet | None] | None = None) -> Arrays:
+    def ahead(self, clock: int, wanted: Wanted | None = None) -> Arrays:
         """Return the tables of which rows are `wanted` as they are once `clock` is committed, if no other attempt at it comes.
 
-        `attempt` is not 0; or `attempt_ahead`, of these rows, where none of the tables is of partitions' own rows. Other rows
-        than these may not be right.
+        `attempt_ahead` of these rows is not 0; with what was only announced none of the tables may be of partitions' own
+        rows. Other rows than these may not be right.
 
         Nothing is committed by it: the controller alone says when a clock is complete. What comes of the next clock is
         written early to the tables that are named.

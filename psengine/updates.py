@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from psengine.apps.base import RowSet
 from psengine.coming import Runs
 from psengine.model import TableSpec
-from psengine.rows import Array, RowDelta, count, cut_delta, smaller, span
+from psengine.rows import Array, RowDelta, Wanted, count, cut_delta, smaller, span
 from psengine.sharding import Sharding
 from psengine.sums import Block, Delta, blocks, tree_sum
 
@@ -58,7 +57,7 @@ def own_tables(sharding: Sharding) -> frozenset[str]:
     return frozenset(table.name for table in sharding.tables if table.own)
 
 
-def announced(sharding: Sharding, wanted: Mapping[str, RowSet | None]) -> bool:
+def announced(sharding: Sharding, wanted: Wanted) -> bool:
     """Return whether what is announced of updates is all that is wanted: no rows of partitions' own."""
     return not own_tables(sharding) & {name for name, rows in wanted.items() if rows is None or count(rows)}
 

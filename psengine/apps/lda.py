@@ -187,11 +187,11 @@ class LatentDirichletAllocation:
 
         The loss is minus the log-likelihood of each token drawn, given all others.
         """
+        from psengine.apps.lda_kernels import count_in, sweep
+
         before = np.asarray(params["assignments"])[:, 0]
         change = np.zeros(params["word_topic"].shape, np.int32)
         topics = np.array(params["topics"][0], np.int64)
-        from psengine.apps.lda_kernels import count_in, sweep
-
         if clock == 1:
             after = self._start(data)
             row = data.words if data.rows is None else np.searchsorted(data.rows, data.words).astype(np.int32)
