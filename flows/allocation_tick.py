@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from prefect import flow
 from prefect.logging import get_run_logger
 
-from bidding.actions import Acquire, Lapse, Order, Renew, Wait
-from tasks.claims import claimed
-from tasks.clocks import drain_s, stale, time_to_let_go
-from tasks.costs import publish_ledger
-from tasks.decisions import decide, opened_markets, publish
-from tasks.jobs import close_job, is_open, job_spec, saved_result, settle_job, ticking_jobs
-from tasks.ledger import book_or_postpone
-from tasks.machines import buy, let_go, machine_names, observe_machines, release_reliable_tier
-from tasks.picture import show_job_now_and_then
-from tasks.prices import prices_to_decide_on
-from tasks.renewals import book_renewals
-from tasks.signals import signals_to_decide_on
-from tasks.training import drain, keep_training
+from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from tasks.job_records import close_job, is_open, job_spec, saved_result, settle_job, ticking_jobs
+from tasks.market.clocks import drain_s, stale, time_to_let_go
+from tasks.market.costs import publish_ledger
+from tasks.market.decisions import decide, opened_markets, publish
+from tasks.market.features import signals_to_decide_on
+from tasks.market.instances import buy, let_go, machine_names, observe_machines, release_reliable_tier
+from tasks.market.ledger import book_or_postpone
+from tasks.market.prices import prices_to_decide_on
+from tasks.market.renewals import book_renewals
+from tasks.market.tick import claimed
+from tasks.reports.publish import show_job_now_and_then
+from tasks.training.controller import drain, keep_training
 
 
 @flow(name="allocation-tick", validate_parameters=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.backtest_artifacts import compare, publish_pictures, publish_table
-from tasks.backtest_spec import BacktestSpec
+from tasks.backtest.artifacts import compare, publish_pictures, publish_table
+from tasks.backtest.spec import BacktestSpec
 
 
 @flow(name="backtest", validate_parameters=True)

@@ -6,7 +6,7 @@ The data plane needs no flow: the controller drains the machine within the notic
 from prefect import flow
 
 from flows.allocation_tick import tick_job
-from tasks.notices import EvictionNotice
+from tasks.market.eviction_notices import EvictionNotice
 
 
 @flow(name="handle-eviction", validate_parameters=True)

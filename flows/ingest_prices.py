@@ -2,7 +2,7 @@
 
 from prefect import flow
 
-from tasks.ingest import IngestRequest, fetch_prices, markets_of_interest
+from tasks.market.ingest import IngestRequest, fetch_prices, markets_of_interest
 
 
 @flow(name="ingest-prices", validate_parameters=True)

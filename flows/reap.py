@@ -3,8 +3,8 @@
 from prefect import flow
 
 from flows.allocation_tick import tick_job
-from tasks.jobs import is_known
-from tasks.machines import orphans, terminate
+from tasks.job_records import is_known
+from tasks.market.instances import orphans, terminate
 
 
 @flow(name="reap")

@@ -7,7 +7,7 @@ tick makes others; the engine decides each hour once.
 from prefect import flow
 
 from flows.allocation_tick import tick_job
-from tasks.renewals import HourEnd
+from tasks.market.renewals import HourEnd
 
 
 @flow(name="renew-hour", validate_parameters=True)

@@ -8,17 +8,17 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.code import prepare_code
 from tasks.failures import InputError, JobFailed
-from tasks.follow import follow
-from tasks.ingest import fetch_prices, history_days, markets_of
-from tasks.jobs import close_job, ended_result, is_known, is_opened, open_job, record_job
-from tasks.ledger import book_ledger
-from tasks.machines import release_reliable_tier, secure_reliable_tier
-from tasks.picture import show_job
-from tasks.preflight import check
-from tasks.spec import JobSpec
-from tasks.training import await_controller, prepare_data, start_training
+from tasks.job_records import close_job, ended_result, is_known, is_opened, open_job, record_job
+from tasks.job_spec import JobSpec
+from tasks.market.ingest import fetch_prices, history_days, markets_of
+from tasks.market.instances import release_reliable_tier, secure_reliable_tier
+from tasks.market.ledger import book_ledger
+from tasks.reports.publish import show_job
+from tasks.training.controller import await_controller, prepare_data, start_training
+from tasks.training.follow import follow
+from tasks.training.inputs import prepare_code
+from tasks.training.preflight import check
 
 #: Real seconds that the first reliable machine has to boot and answer.
 _BOOT_S = 600.0

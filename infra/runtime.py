@@ -7,14 +7,14 @@ and by the clock; no other line asks which it is.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bidding.catalog import Catalog
-from bidding.ports import SpotMarket
-from infra.blobs import Blobs, open_blobs
+from bidding.market.catalog import Catalog
+from bidding.market.spot_market import SpotMarket
 from infra.clock import Clock, open_clock
-from infra.ec2 import Ec2SpotMarket
-from infra.prices import read_catalog
+from infra.ec2.spot_market import Ec2SpotMarket
+from infra.market_data.price_files import read_catalog
 from infra.settings import Settings, load_settings
-from infra.store import Store
+from infra.state.store import Store
+from infra.storage.blobs import Blobs, open_blobs
 
 
 @dataclass(frozen=True)

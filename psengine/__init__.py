@@ -2,4 +2,47 @@
 
 `controller` and what it uses are pure (events in, instructions out); `shell`, `transport` and `plugins` carry them out
 on Dask and are the only modules that import it.
+
+    apps/           applications that ship with the engine, one file each
+    controller/     the controller: one state machine that receives every event and issues every instruction
+    membership/     nodes: which are members, which are lost, and which partitions each works on
+    protocol/       the values that the controller, the shell and the nodes exchange
+    rpc/            calls between processes
+    scheduling/     micro-tasks: which of them may run, where they run, and when a job stops
+    server/         the server of a node: the shards it serves and the replicas it holds
+    shell/          the engine on Dask: the only package of psengine that imports `distributed`
+    tables/         tables of parameters: sets of rows, updates of rows, shards, sums in a fixed order
+    telemetry/      records of a training: progress, traffic, stalls, the event log
+    tiers/          agileML's tiers: stages, the shard map, replication to the reliable tier
+    worker/         the worker of a node: it runs micro-tasks and reads and updates parameters
+    config          values of the engine: what a job is, what its tables look like, what a node is
+    single_process  an application in a bare loop: one process, no network, no servers
 """
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psengine.apps.base import App, Work
+    from psengine.config import JobConfig, JobError, TableSpec
+
+__all__ = ["App", "JobConfig", "JobError", "TableSpec", "Work"]
+
+#: Public name -> its module. They are imported when they are first used: a node sets the thread counts of NumPy's
+#: libraries before anything imports NumPy.
+_MODULES = MappingProxyType(
+    {
+        "App": "psengine.apps.base",
+        "JobConfig": "psengine.config",
+        "JobError": "psengine.config",
+        "TableSpec": "psengine.config",
+        "Work": "psengine.apps.base",
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

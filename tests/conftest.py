@@ -9,7 +9,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from tests.support.forked import nursery_pid
+from tests.support.fork_server import nursery_pid
 
 # `default` draws the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones, for longer.
 settings.register_profile("default", derandomize=True, deadline=None, print_blob=True)
@@ -18,7 +18,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 #: Begun with, one by each of two processes: the first compiles the backtest's loop, which others of that folder then find
 #: compiled, and the second takes longest of all but waits most of the time.
-_FIRST = ("tests/bidding/backtest/test_driver.py", "tests/e2e/test_deployments.py")
+_FIRST = ("tests/bidding/backtest/test_runner.py", "tests/e2e/test_deployments.py")
 
 #: Real seconds that a child which was told to end has to be gone.
 _ENDS_S = 5.0

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from bidding.backtest.compiled import part
-from bidding.backtest.markets import Markets, Records, price_seconds
-from bidding.backtest.outcome import Outcome
+from bidding.backtest.jit import part
+from bidding.backtest.outcomes import Outcome
+from bidding.backtest.price_arrays import Markets, Records, price_seconds
 from bidding.billing.expected import BillingKind, compiled_is_refunded
-from bidding.model import HOUR_S
-from bidding.traces import Int64s
+from bidding.market.model import HOUR_S
+from bidding.market.traces import Int64s
 
 _COST, _PAID, _FREE = int(Outcome.COST_MICROS), int(Outcome.PAID_VCPU_S), int(Outcome.FREE_VCPU_S)
 _HOURLY_REFUND, _PER_SECOND = int(BillingKind.HOURLY_REFUND), int(BillingKind.PER_SECOND)
@@ -19,7 +19,7 @@ ACCOUNT = np.dtype([(name, np.int64) for name in ("takes_s", "hour_s", "charge_m
 
 @part
 def prorated(amount: int, part_s: int, whole_s: int) -> int:
-    """Return the share of an `amount` of 0 or more, rounded half to even; as `bidding.money.prorate`."""
+    """Return the share of an `amount` of 0 or more, rounded half to even; as `bidding.market.money.prorate`."""
     quotient = amount * part_s // whole_s
     twice = 2 * (amount * part_s - quotient * whole_s)
     return quotient + 1 if twice > whole_s or (twice == whole_s and quotient % 2 == 1) else quotient

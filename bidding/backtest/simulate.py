@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidding.backtest.accounts import ACCOUNT, end_hour, prorated
-from bidding.backtest.compiled import part
-from bidding.backtest.markets import NEVER_S, Markets, Records, event_at, passed_at
-from bidding.backtest.outcome import Outcome
+from bidding.backtest.eviction_arrays import Table
+from bidding.backtest.jit import part
+from bidding.backtest.outcomes import Outcome
+from bidding.backtest.parameters import PPM, Setting
+from bidding.backtest.price_arrays import NEVER_S, Markets, Records, event_at, passed_at
 from bidding.backtest.schemes import acquire, renews
-from bidding.backtest.setting import PPM, Setting
-from bidding.backtest.tables import Table
 from bidding.backtest.view import FOLLOWED, HELD, MOMENT, View, price_at
 from bidding.billing.expected import compiled_hour_micros
-from bidding.model import HOUR_S
-from bidding.traces import Int64s
+from bidding.market.model import HOUR_S
+from bidding.market.traces import Int64s
 
 _COST, _RUNTIME, _ON_DEMAND = int(Outcome.COST_MICROS), int(Outcome.RUNTIME_S), int(Outcome.ON_DEMAND_VCPU_S)
 _EVICTIONS, _PURCHASES, _FINISHED = int(Outcome.EVICTIONS), int(Outcome.PURCHASES), int(Outcome.FINISHED)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.compiled import part
-from bidding.backtest.markets import Markets, Records
-from bidding.backtest.tables import Table
+from bidding.backtest.eviction_arrays import Table
+from bidding.backtest.jit import part
+from bidding.backtest.price_arrays import Markets, Records
 from bidding.billing.expected import compiled_hour_micros
 
 #: A scheme's answer that buys nothing: (market, instances, bid).

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bidding.billing.charges import Charge, billed_end, hour_prices, hour_starts
-from bidding.model import HOUR_S, EndCause
-from bidding.money import Micros
-from bidding.traces import Trace
+from bidding.billing.base import Charge, billed_end, hour_prices, hour_starts
+from bidding.market.model import HOUR_S, EndCause
+from bidding.market.money import Micros
+from bidding.market.traces import Trace
 
 
 @dataclass(frozen=True, slots=True)

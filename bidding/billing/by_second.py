@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from bidding.billing.charges import Charge, billed_end, hour_prices, hour_starts
-from bidding.model import HOUR_S, EndCause
-from bidding.money import Micros, prorate
-from bidding.traces import Trace
+from bidding.billing.base import Charge, billed_end, hour_prices, hour_starts
+from bidding.market.model import HOUR_S, EndCause
+from bidding.market.money import Micros, prorate
+from bidding.market.traces import Trace
 
 
 class Repricing(StrEnum):

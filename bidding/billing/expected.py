@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bidding.money import Micros
+from bidding.market.money import Micros
 
 Figures = TypeVar("Figures", float, NDArray[np.float64])
 

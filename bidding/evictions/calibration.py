@@ -12,14 +12,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bidding.eviction import DELTAS_MICROS
+from bidding.evictions.base import EvictionModel, Window
 from bidding.evictions.curves import Float64s
-from bidding.evictions.price import Report, quiet
-from bidding.evictions.protocol import EvictionModel, Window
-from bidding.evictions.waiting import Int32s, grants_s, lives_s
-from bidding.model import HOUR_S, Market
-from bidding.money import Micros
-from bidding.traces import Int64s, TraceSet
+from bidding.evictions.fit_survival import Report, quiet
+from bidding.evictions.lifetimes import Int32s, grants_s, lives_s
+from bidding.evictions.table import DELTAS_MICROS
+from bidding.market.model import HOUR_S, Market
+from bidding.market.money import Micros
+from bidding.market.traces import Int64s, TraceSet
 
 #: "Within the hour", and within a quarter of it.
 CHECKED_S = (900, HOUR_S)

@@ -6,10 +6,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from bidding.eviction import DELTAS_MICROS
-from bidding.model import HOUR_S
-from bidding.money import Micros
-from bidding.traces import Int64s
+from bidding.evictions.table import DELTAS_MICROS
+from bidding.market.model import HOUR_S
+from bidding.market.money import Micros
+from bidding.market.traces import Int64s
 
 Float64s = NDArray[np.float64]
 
@@ -90,7 +90,7 @@ def survival(curves: Curves, market: int, state: ArrayLike, delta_micros: ArrayL
 def survival_at(curves: Curves, market: int, state: int, delta_micros: int, ahead_s: float) -> float:
     """Return what `survival` does, of one bid, in a compiled loop; nothing is checked.
 
-    Not cached here: the loop that calls it is, and must know when this file changes (`bidding.backtest.compiled`).
+    Not cached here: the loop that calls it is, and must know when this file changes (`bidding.backtest.jit`).
     """
     if curves.known[market] == 0:
         return 1.0

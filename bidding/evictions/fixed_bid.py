@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bidding.evictions.waiting import grants_s
-from bidding.model import HOUR_S, Market
-from bidding.money import Micros
-from bidding.traces import TraceSet
+from bidding.evictions.lifetimes import grants_s
+from bidding.market.model import HOUR_S, Market
+from bidding.market.money import Micros
+from bidding.market.traces import TraceSet
 
 
 def eviction_prob(traces: TraceSet, bids_micros: Mapping[Market, Micros], from_s: int, until_s: int) -> float | None:
@@ -21,7 +21,7 @@ def eviction_prob(traces: TraceSet, bids_micros: Mapping[Market, Micros], from_s
 
     Notes
     -----
-    As in `bidding.eviction.fit` a bid is taken if the price passes it less than an hour later.
+    As in `bidding.evictions.table.fit` a bid is taken if the price passes it less than an hour later.
     """
     grants = taken = 0
     for market, trace in traces.items():

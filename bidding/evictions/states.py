@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bidding.traces import Int64s, Trace
+from bidding.market.traces import Int64s, Trace
 
 States = NDArray[np.int16]
 

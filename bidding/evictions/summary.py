@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from bidding.evictions.base import Window, median_s
+from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import HORIZONS_S, HOUR, delta_index
-from bidding.evictions.model import CurveModel
-from bidding.evictions.protocol import Window, median_s
 from bidding.evictions.states import LATELY_S
-from bidding.model import Market
-from bidding.money import Micros, to_dollars
+from bidding.market.model import Market
+from bidding.market.money import Micros, to_dollars
 
 _QUARTER = HORIZONS_S.index(900)
 #: What the middle bid of `shown_deltas` is; states are told by it.

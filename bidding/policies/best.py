@@ -1,6 +1,6 @@
 """The cheapest hour of work that the recent past of the markets promises: the decisions of the backtest's rule `best`.
 
-Chances and worth come from the same compiled functions as there (`bidding.foresight`), so the same picture gets the same
+Chances and worth come from the same compiled functions as there (`bidding.forecast`), so the same picture gets the same
 decision, to the last bit: a tie here must be a tie there, or it would be broken otherwise.
 """
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidding.decisions import Candidate, Decision, MarketView, Verdict
-from bidding.foresight.worth import cost_and_work, cost_per_work
-from bidding.hours import useful_time_s
-from bidding.model import HOUR_S, Allocation, Market, Tier
-from bidding.money import MICROS_PER_DOLLAR
+from bidding.economics.hours import useful_time_s
+from bidding.forecast.hour_value import cost_and_work, cost_per_work
+from bidding.market.model import HOUR_S, Allocation, Market, Tier
+from bidding.market.money import MICROS_PER_DOLLAR
+from bidding.policies.base import Candidate, Decision, MarketView, Verdict
 from bidding.policies.footprint import price_text, usd_per_vcpu_h
 from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
 

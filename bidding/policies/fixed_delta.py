@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from bidding.money import MICROS_PER_DOLLAR, Micros, to_micros
+from bidding.market.money import MICROS_PER_DOLLAR, Micros, to_micros
 
 #: The word that a number of dollars follows.
 FIXED_DELTA = "fixed-delta"

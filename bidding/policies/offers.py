@@ -3,8 +3,8 @@
 from dataclasses import replace
 from math import isfinite
 
-from bidding.decisions import Candidate, MarketView
-from bidding.model import Market
+from bidding.market.model import Market
+from bidding.policies.base import Candidate, MarketView
 from bidding.policies.footprint import usd_per_vcpu_h
 
 #: Candidates that a decision keeps for the reader.

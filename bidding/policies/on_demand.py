@@ -1,7 +1,7 @@
 """Never bids: the reliable tier does all the work. The policy that others are measured against."""
 
-from bidding.decisions import Decision, MarketView, Verdict
-from bidding.model import Allocation
+from bidding.market.model import Allocation
+from bidding.policies.base import Decision, MarketView, Verdict
 
 
 class OnDemandPolicy:

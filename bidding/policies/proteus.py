@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bidding.decisions import Candidate, Decision, MarketView, Verdict
-from bidding.model import HOUR_S, Allocation
+from bidding.market.model import HOUR_S, Allocation
+from bidding.policies.base import Candidate, Decision, MarketView, Verdict
 from bidding.policies.footprint import held_part, part, per_work, price_text, usd_per_vcpu_h
 from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
 

@@ -1,9 +1,9 @@
 """The standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken."""
 
-from bidding.decisions import Decision, MarketView, Verdict
-from bidding.model import Allocation, Market
-from bidding.money import Micros
-from bidding.policies.cheapest import cheapest, kept
+from bidding.market.model import Allocation, Market
+from bidding.market.money import Micros
+from bidding.policies.base import Decision, MarketView, Verdict
+from bidding.policies.cheapest_market import cheapest, kept
 
 
 class StandardPolicy:

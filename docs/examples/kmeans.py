@@ -7,8 +7,7 @@ the whole, and what remains is the new sums.
 
 import numpy as np
 
-from psengine.apps.base import Work
-from psengine.model import TableSpec
+from psengine import TableSpec, Work
 
 
 class KMeans:

@@ -16,8 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.model import JobError, TableSpec
-from psengine.sharding import Arrays
+from psengine.config import JobError, TableSpec
+from psengine.tables.sharding import Arrays
 
 #: Rows of a table: a run of them (start and stop given, no step), or distinct ones in rising order (int64).
 RowSet = slice | NDArray[np.int64]
@@ -44,7 +44,7 @@ BUILT_IN = MappingProxyType(
         "mf": "psengine.apps.mf:MatrixFactorization",
     }
 )
-#: Application -> the kind of data that it learns from (`infra.data_kinds`); one that is not here: labelled examples.
+#: Application -> the kind of data that it learns from (`infra.datasets.kinds`); one that is not here: labelled examples.
 WANTS = MappingProxyType({"mf": "ratings", "lda": "documents"})
 
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps import kernels
+from psengine.apps import kernel_cache as kernels
 from psengine.apps.base import RowSet, Work
-from psengine.apps.sparse import Csr, inputs
-from psengine.apps.values import check_above, check_from, check_whole
-from psengine.model import TableSpec
+from psengine.apps.csr import Csr, inputs
+from psengine.apps.parameter_checks import check_above, check_from, check_whole
+from psengine.config import TableSpec
 
 F32 = NDArray[np.float32]
 
@@ -28,7 +28,7 @@ F32 = NDArray[np.float32]
 _BLOCK = 512
 #: A partition of compressed rows reads and writes only the weights of the columns that it has, if they are less than this share.
 _FEW = 0.5
-_KERNELS = "psengine.apps.sparse_kernels"
+_KERNELS = "psengine.apps.csr_kernels"
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def _logits(z: F32 | Csr, weights: NDArray[Any]) -> F32:
 def _times(x: F32 | Csr, matrix: NDArray[Any]) -> F32:
     if isinstance(x, Csr):
         kernels.load(_KERNELS)
-        from psengine.apps.sparse_kernels import times
+        from psengine.apps.csr_kernels import times
 
         return times(x, matrix)
     product: F32 = x @ matrix
@@ -249,7 +249,7 @@ def _times(x: F32 | Csr, matrix: NDArray[Any]) -> F32:
 def _add_transposed_times(out: F32, x: F32 | Csr, right: F32) -> None:
     if isinstance(x, Csr):
         kernels.load(_KERNELS)
-        from psengine.apps.sparse_kernels import add_transposed_times
+        from psengine.apps.csr_kernels import add_transposed_times
 
         add_transposed_times(out, x, right)
     else:

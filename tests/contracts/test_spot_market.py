@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bidding.evictions.capacity import availability_trace
-from bidding.model import EndCause, InstanceState, Market
-from bidding.money import to_micros
-from bidding.ports import BadRequest, LaunchRefused, MarketUnreachable, SpotMarket, TokenMismatch
-from infra.faults import Fault, FaultKind
-from infra.simmarket import SimSpotMarket
-from tests.support.endpoint import CATALOG, T0, TRACES, A, B, ManualClock, client, credentials, request, served
+from bidding.evictions.fit_capacity import availability_trace
+from bidding.market.model import EndCause, InstanceState, Market
+from bidding.market.money import to_micros
+from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable, SpotMarket, TokenMismatch
+from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.market import SimSpotMarket
+from tests.support.market_servers import CATALOG, T0, TRACES, A, B, ManualClock, client, credentials, request, served
 
 
 @dataclass

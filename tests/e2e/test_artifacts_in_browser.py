@@ -9,19 +9,19 @@ import httpx
 import pytest
 from prefect import flow
 
-from bidding.journal import from_record
-from bidding.money import to_dollars
-from infra.blobs import JobPaths
-from infra.job_plot import can_draw
-from infra.store import Store
-from tasks.costs import CostRow, cost_rows, publish_ledger
-from tasks.decisions import publish
-from tasks.follow import _ProgressBar
-from tasks.picture import publish_picture, save_report
+from bidding.engine.journal import from_record
+from bidding.market.money import to_dollars
+from infra.state.store import Store
+from infra.storage.blobs import JobPaths
+from reports.pictures.job import can_draw
+from tasks.market.costs import CostRow, cost_rows, publish_ledger
+from tasks.market.decisions import publish
+from tasks.reports.publish import publish_picture, save_report
+from tasks.training.follow import _ProgressBar
 from tests.support.chromium import CHROMIUM, MISSING, Chromium
+from tests.support.job_states import JOB, record_job
 from tests.support.prefect import prefect_api
-from tests.support.reports import JOB, record_job
-from tests.support.tasks import TaskWorld, spec
+from tests.support.task_runtime import TaskWorld, spec
 
 pytestmark = [
     pytest.mark.e2e,

@@ -13,15 +13,15 @@ import numpy as np
 import psutil
 import pytest
 
-from bidding.model import Market
-from bidding.traces import Trace, TraceSet
+from bidding.market.model import Market
+from bidding.market.traces import Trace, TraceSet
 from flows.automations import HEARTBEAT_S, NAME, SILENCE_S
-from infra.cluster import ControllerClient
-from infra.notices import report_notice
-from infra.records import AllocationRecord, IntentState, JobState
-from tests.support import paced
-from tests.support.patience import PATIENCE
+from infra.ec2.notice_poller import report_notice
+from infra.nodes.controller_client import ControllerClient
+from infra.state.records import AllocationRecord, IntentState, JobState
+from tests.support import slow_apps as paced
 from tests.support.prefect import Deployed, rendezvous, wait_until, without_settings
+from tests.support.timeouts import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

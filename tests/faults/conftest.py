@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.engine import LocalCluster
+from tests.support.local_cluster import LocalCluster
 from tests.support.tiers import run
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from infra.blobs import Blobs
-from infra.datasets import part_name
+from infra.datasets.prepare import part_name
+from infra.storage.blobs import Blobs
 from psengine.apps.mlr import MultinomialLogisticRegression
-from psengine.model import JobConfig
-from tests.support.engine import LocalCluster, digits_job
+from psengine.config import JobConfig
+from tests.support.local_cluster import LocalCluster, digits_job
 
 pytestmark = [pytest.mark.e2e]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.engine import LocalCluster, digits_job
+from tests.support.local_cluster import LocalCluster, digits_job
 
 pytestmark = [pytest.mark.e2e]
 

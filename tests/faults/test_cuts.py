@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from psengine.heartbeats import SILENCE_S
-from tests.support.engine import LocalCluster
-from tests.support.patience import PATIENCE
+from psengine.membership.failure_detector import SILENCE_S
+from tests.support.local_cluster import LocalCluster
 from tests.support.tiers import CLOCKS, active, node, run, servers, whole
+from tests.support.timeouts import PATIENCE
 
 pytestmark = [pytest.mark.e2e]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import processes_of, wait_gone
+from tests.support.cli_process import processes_of, wait_gone
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(sys.platform != "linux", reason="the kernel's leash")]
 
 STARTS = """
 import os, signal, sys, time
 from pathlib import Path
-from tests.support.engine import LocalCluster
+from tests.support.local_cluster import LocalCluster
 
 with LocalCluster(Path(sys.argv[1]), troubled=True) as cluster:
     cluster.start_nodes(1, 2)

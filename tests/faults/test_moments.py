@@ -1,6 +1,6 @@
 """SIGKILL, or notice, at the worst moment of a hand-over, of copies or of a recovery: the model is the undisturbed one.
 
-On real processes what tests/psengine/test_moments.py has in virtual time, at the moments when somebody has something that
+On real processes what tests/psengine/whole_engine/test_moments.py has in virtual time, at the moments when somebody has something that
 the other has not.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.doom import Moment
-from tests.support.engine import LocalCluster, digits_job
+from tests.support.kill_at_moment import Moment
+from tests.support.local_cluster import LocalCluster, digits_job
 from tests.support.tiers import CLOCKS, active, node, run, servers, whole
 
 pytestmark = [pytest.mark.e2e]

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.blobs import JobPaths
-from infra.datasets import HELD_OUT, part_name
-from psengine.apps.alone import initial, train_alone
-from psengine.model import JobConfig
+from infra.datasets.prepare import HELD_OUT, part_name
+from infra.storage.blobs import JobPaths
+from psengine.config import JobConfig
+from psengine.single_process import initial, train_alone
 from tests.faults.test_bsp_exact import kill_at_work, node, past
-from tests.psengine.test_row_training import PARTITIONS, SHARDS, Wanderers
-from tests.support.engine import LocalCluster
+from tests.psengine.whole_engine.test_row_training import PARTITIONS, SHARDS, Wanderers
+from tests.support.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.e2e]
 
@@ -28,7 +28,7 @@ def test_a_kill_and_a_notice_leave_rows_of_their_own_as_they_would_have_been(tmp
         cluster.blobs.write_npz(f"{folder}/{HELD_OUT}", {"x": np.array(0)})
         config = JobConfig(
             cluster.job_id,
-            "tests.psengine.test_row_training:Wanderers",
+            "tests.psengine.whole_engine.test_row_training:Wanderers",
             data_url=cluster.blobs.url_of(folder),
             n_partitions=PARTITIONS,
             n_shards=SHARDS,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.engine import LocalCluster
+from tests.support.local_cluster import LocalCluster
 from tests.support.tiers import CLOCKS, active, node, run, servers, whole
 
 pytestmark = [pytest.mark.e2e]

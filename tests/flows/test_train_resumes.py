@@ -16,21 +16,21 @@ import numpy as np
 import pytest
 
 import flows.train
-import tasks.jobs
-import tasks.machines
-import tasks.training
-import tasks.world
-from bidding.model import Market
-from bidding.traces import Trace, TraceSet
-from infra.blobs import Blobs, JobPaths
+import tasks.job_records
+import tasks.market.instances
+import tasks.runtime
+import tasks.training.controller
+from bidding.market.model import Market
+from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
-from infra.prices import read_catalog
-from infra.records import IntentState, JobState
+from infra.market_data.price_files import read_catalog
 from infra.runtime import Runtime
 from infra.settings import Settings
-from infra.simmarket import SimSpotMarket
-from infra.store import Store
-from tasks.spec import JobSpec
+from infra.simulated_ec2.market import SimSpotMarket
+from infra.state.records import IntentState, JobState
+from infra.state.store import Store
+from infra.storage.blobs import Blobs, JobPaths
+from tasks.job_spec import JobSpec
 from tests.support.prefect import prefect_api
 
 pytestmark = [pytest.mark.slow]
@@ -125,9 +125,11 @@ class Here:
         self.controller = Controller(self.blobs)
         settings = Settings(blob_url=(directory / "blobs").as_uri())
         runtime = Runtime(settings, self.clock, self.store, self.blobs, self.market, catalog)
-        patch.setattr(tasks.world, "open_runtime", lambda: runtime)
-        patch.setattr(tasks.training, "ControllerClient", lambda address, timeout_s: self.controller)
-        patch.setattr(tasks.training, "wait_rendezvous", lambda url, job_id, patience_s: "tcp://controller:1")
+        patch.setattr(tasks.runtime, "open_runtime", lambda: runtime)
+        patch.setattr(tasks.training.controller, "ControllerClient", lambda address, timeout_s: self.controller)
+        patch.setattr(
+            tasks.training.controller, "wait_rendezvous", lambda url, job_id, patience_s: "tcp://controller:1"
+        )
 
     def train(self) -> dict[str, Any]:
         return asyncio.run(flows.train.train(SPEC))
@@ -293,6 +295,6 @@ def test_it_dies_before_a_step_and_runs_again(here: Here, step: str) -> None:
 
 @pytest.mark.parametrize(("whose", "name", "call"), _selected(TOUCHES))
 def test_it_dies_inside_a_step_and_runs_again(here: Here, whose: str, name: str, call: int) -> None:
-    targets = {"machines": tasks.machines, "jobs": tasks.jobs, "store": Store}
+    targets = {"machines": tasks.market.instances, "jobs": tasks.job_records, "store": Store}
     here.die(targets[whose] if whose in targets else getattr(here, whose), name, call, after=True)
     check_one_of_everything(here, here.train())

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
-from infra import schema
-from infra.store import Store
-from tests.support.state import SPEC
+from infra.state import schema
+from infra.state.store import Store
+from tests.support.journal_entries import SPEC
 
 POSTGRES = os.environ.get("PROTEUS_TEST_POSTGRES_URL")
 

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bidding.actions import Acquire, Lapse, Renew, Wait
-from bidding.backtest.by_engine import Told, run_by_engine
-from bidding.backtest.outcome import Outcome
-from bidding.backtest.reference import Reference
+from bidding.backtest.outcomes import Outcome
+from bidding.backtest.parameters import Setting
+from bidding.backtest.reference_cluster import Reference
+from bidding.backtest.replay.engine_replay import Told, run_by_engine
 from bidding.backtest.schemes import Rule
-from bidding.backtest.schemes.named import ORACLE, SCHEMES, Scheme, scheme
-from bidding.backtest.setting import Setting
-from bidding.engine import BidEngine
-from bidding.journal import from_record, to_record
-from bidding.traces import Trace, TraceSet
+from bidding.backtest.schemes.registry import ORACLE, SCHEMES, Scheme, scheme
+from bidding.engine.engine import BidEngine
+from bidding.engine.journal import from_record, to_record
+from bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from bidding.market.traces import Trace, TraceSet
 from tests.bidding.backtest import naive
 from tests.bidding.backtest.cases import TYPES, WANTED_VCPUS, A, B, C, Case
 from tests.bidding.backtest.test_simulate import ALL_OR_NOTHING, DEAR, PLAIN, TWO_OF_EIGHT, cases
-from tests.support.foresights import foresights
+from tests.support.forecasts import foresights
 from tests.support.markets import PROPERTY
 
 NAMES = (*SCHEMES, "fixed-delta:0.01")

@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from psengine.controller import Controller
-from psengine.events import (
+from psengine.config import JobConfig
+from psengine.controller.controller import Controller
+from psengine.controller.notices import FLOOR_S
+from psengine.protocol.events import (
     BatchFailed,
     CheckpointRequested,
     DrainRequested,
@@ -25,11 +27,9 @@ from psengine.events import (
     StopRequested,
     TickDue,
 )
-from psengine.instructions import Dispatch
-from psengine.microtasks import lost_effects
-from psengine.model import JobConfig
-from psengine.notices import FLOOR_S
-from tests.support.controller_world import SHARDS, ModelNode, World
+from psengine.protocol.instructions import Dispatch
+from psengine.scheduling.micro_tasks import lost_effects
+from tests.support.controller_model import SHARDS, ModelNode, World
 
 
 class ControllerMachine(World, RuleBasedStateMachine):

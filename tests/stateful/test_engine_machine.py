@@ -8,15 +8,15 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bidding.actions import Acquire, Lapse, Order, Renew, Wait
-from bidding.engine import BidEngine, Standing
-from bidding.events import AllocationGranted, AllocationRefused, Event, JobClosed, NoticeSeen, TickDue
-from bidding.eviction import EvictionTable
-from bidding.foresight import Signal
-from bidding.job import JobModel
-from bidding.journal import from_record, replay, to_record
-from bidding.model import HOUR_S, Allocation, EndCause, Market, Tier
-from tests.support.foresights import foresight_of
+from bidding.economics.job_model import JobModel
+from bidding.engine.engine import BidEngine, Standing
+from bidding.engine.events import AllocationGranted, AllocationRefused, Event, JobClosed, NoticeSeen, TickDue
+from bidding.engine.journal import from_record, replay, to_record
+from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from bidding.evictions.table import EvictionTable
+from bidding.forecast import Signal
+from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
+from tests.support.forecasts import foresight_of
 from tests.support.markets import (
     MARKETS,
     START_S,

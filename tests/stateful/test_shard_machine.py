@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from psengine.instructions import ShardOwner
-from psengine.servers import ShardServer
-from psengine.store import ShardState
+from psengine.protocol.instructions import ShardOwner
+from psengine.server.shard_server import ShardServer
+from psengine.server.shard_store import ShardState
 
 SHARDS, PARTITIONS = 2, 3
 WAITS = "it is on its way"

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bidding.model import Allocation, EndCause, Market
-from infra.records import (
+from bidding.market.model import Allocation, EndCause, Market
+from infra.state.records import (
     JOB_TRANSITIONS,
     Entry,
     IllegalTransition,
@@ -20,7 +20,7 @@ from infra.records import (
     LedgerKind,
     LedgerLine,
 )
-from infra.store import Store
+from infra.state.store import Store
 
 JOBS = st.sampled_from(["a", "b"])
 ORDERS = st.sampled_from(["o1", "o2", "o3"])

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infra.datasets import prepare
-from psengine.heartbeats import SILENCE_S
-from psengine.model import JobConfig
-from tests.support.engine import LocalCluster, digits_job
+from infra.datasets.prepare import prepare
+from psengine.config import JobConfig
+from psengine.membership.failure_detector import SILENCE_S
+from tests.support.local_cluster import LocalCluster, digits_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

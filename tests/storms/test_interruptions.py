@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from infra.catalogs import read_catalog
 from infra.clock import SystemClock
-from infra.records import JobState
-from infra.store import Store
-from tests.support.command import bill_micros, market_log, proteus, running, wait_gone
+from infra.market_data.catalogs import read_catalog
+from infra.state.records import JobState
+from infra.state.store import Store
+from tests.support.cli_process import bill_micros, market_log, proteus, running, wait_gone
 
 pytestmark = [pytest.mark.storm, pytest.mark.timeout(1800)]
 

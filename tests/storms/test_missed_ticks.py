@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.deployed_job import JOB, MARKET, SPEC, TICK, TICK_S, TRAIN, Story, told
 from tests.support.prefect import Deployed, wait_until
-from tests.support.ticks import JOB, MARKET, SPEC, TICK, TICK_S, TRAIN, Story, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.storm, pytest.mark.timeout(900)]
 
@@ -26,7 +26,7 @@ def test_ticks_that_an_absent_server_missed_are_skipped_and_nothing_is_bought_tw
         deployed.await_task(run, "follow training", 90)
         story.done(story.tick())
         _miss_ticks(story)
-        deployed.python("-m", "flows.cli", "stop", JOB)
+        deployed.python("-m", "flows.cli.main", "stop", JOB)
         deployed.await_state(run, "COMPLETED", 60)
 
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bidding.model import HOUR_S
-from infra.records import IntentState, JobState
-from tests.support.command import bill_micros
+from bidding.market.model import HOUR_S
+from infra.state.records import IntentState, JobState
+from tests.support.cli_process import bill_micros
+from tests.support.deployed_job import JOB, LEAD_S, ON_DEMAND_USD, RENEW, SPEC, TICK_S, TRAIN, Story, told
 from tests.support.prefect import rendezvous, wait_until
-from tests.support.ticks import JOB, LEAD_S, ON_DEMAND_USD, RENEW, SPEC, TICK_S, TRAIN, Story, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.storm]
 
@@ -111,7 +111,7 @@ def test_a_renewal_is_booked_once_and_decided_once_however_often_it_is_started(s
 def test_an_ended_job_tells_its_result_to_every_run_that_asks(story: Story) -> None:
     deployed = story.deployed
     first = story.runs["first"]
-    deployed.python("-m", "flows.cli", "stop", JOB)
+    deployed.python("-m", "flows.cli.main", "stop", JOB)
     deployed.await_state(first, "COMPLETED", 60)
     job = deployed.store.job(JOB)
     assert job.state is JobState.STOPPED

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from bidding.generator import LIVELY, TYPICAL, generate
-from bidding.model import Market
-from bidding.traces import TraceSet
-from infra.prices import read_catalog, write_prices
-from tasks.backtest_spec import BacktestSpec, backtest_spec
+from bidding.market.model import Market
+from bidding.market.traces import TraceSet
+from bidding.synthetic.renewal_market import LIVELY, TYPICAL, generate
+from infra.market_data.price_files import read_catalog, write_prices
+from tasks.backtest.spec import BacktestSpec, backtest_spec
 
 #: 2016-06-01T00:00:00Z
 T0 = 1464739200

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from websockets.sync.client import connect
 
-from tests.support.patience import PATIENCE
+from tests.support.timeouts import PATIENCE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 #: Why tests of pages are skipped where it is not installed.

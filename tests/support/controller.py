@@ -1,9 +1,9 @@
 """A controller of one job, brought to where a test begins; no node is there but in its books."""
 
-from psengine.controller import Controller
-from psengine.events import BatchDone, JobStarted, NodeJoined, NodeReady, ShardsOpened
-from psengine.instructions import Dispatch, GatherModel
-from psengine.model import JobConfig, TaskStats
+from psengine.config import JobConfig, TaskStats
+from psengine.controller.controller import Controller
+from psengine.protocol.events import BatchDone, JobStarted, NodeJoined, NodeReady, ShardsOpened
+from psengine.protocol.instructions import Dispatch, GatherModel
 
 
 def started(config: JobConfig) -> tuple[Controller, Dispatch]:

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from bidding.decisions import MarketView
-from bidding.events import AllocationGone, AllocationGranted, JobOpened, TickDue
-from bidding.eviction import EvictionTable
-from bidding.job import JobModel
-from bidding.model import HOUR_S, Allocation, EndCause, InstanceFact, InstanceState, InstanceType, Market, Tier
-from bidding.money import Micros, to_micros
+from bidding.economics.job_model import JobModel
+from bidding.engine.events import AllocationGone, AllocationGranted, JobOpened, TickDue
+from bidding.evictions.table import EvictionTable
+from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, InstanceState, InstanceType, Market, Tier
+from bidding.market.money import Micros, to_micros
+from bidding.policies.base import MarketView
 
 #: How a property is tried: often enough, and not against a clock that others share.
 PROPERTY = settings(max_examples=60, deadline=None)

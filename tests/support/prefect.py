@@ -21,15 +21,15 @@ from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from bidding.traces import TraceSet
-from infra.blobs import Blobs, JobPaths
+from bidding.market.traces import TraceSet
 from infra.clock import ScaledClock, SystemClock
-from infra.local_prefect import LocalPrefect
-from infra.local_world import LocalWorld
-from infra.prices import write_prices
-from infra.processes import Child
-from infra.store import Store
-from tests.support.patience import PATIENCE
+from infra.local.child_process import Child
+from infra.local.environment import LocalWorld
+from infra.local.prefect_server import LocalPrefect
+from infra.market_data.price_files import write_prices
+from infra.state.store import Store
+from infra.storage.blobs import Blobs, JobPaths
+from tests.support.timeouts import PATIENCE
 
 REPOSITORY = Path(__file__).parents[2]
 POOL = "proteus"
@@ -283,7 +283,7 @@ class Deployed:
         return found
 
     def market_fault(self, **fault: Any) -> None:
-        """Have the market make a trouble (`infra.faults.Fault`)."""
+        """Have the market make a trouble (`infra.simulated_ec2.faults.Fault`)."""
         httpx.post(f"{self._world.endpoint_url}/_market/fault", json=fault).raise_for_status()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from psengine.apps.base import Work
-from psengine.model import TableSpec
+from psengine.config import TableSpec
 
 PARTITIONS, TOKENS, TOPICS = 5, 6, 4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.engine import LocalCluster, digits_job
+from tests.support.local_cluster import LocalCluster, digits_job
 
 CLOCKS = 90
 

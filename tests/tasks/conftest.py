@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tasks import TaskWorld
+from tests.support.task_runtime import TaskWorld
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ cost little. An hour's end opens the question again: who stays keeps the bid of 
 will hardly pass it any more.
 
 Source: BidBrain's cost per work (Proteus, EuroSys 2017, section 4.2), of one purchase instead of the whole footprint.
-Differs: chances are those of the market's present signal (`bidding.foresight`), not of its history at large; one large
+Differs: chances are those of the market's present signal (`bidding.forecast`), not of its history at large; one large
 allocation, since equation (2) charges λ and σ to the whole footprint for every part; what is held is renewed only if
 that costs no more than the best fresh purchase. Where bids decide nothing, chances are those of the eviction table, and
 the bid is the on-demand price.
@@ -14,14 +14,14 @@ the bid is the on-demand price.
 
 import numpy as np
 
-from bidding.backtest.compiled import part
-from bidding.backtest.setting import PPM
-from bidding.backtest.tables import BETA, USEFUL_S
+from bidding.backtest.eviction_arrays import BETA, USEFUL_S
+from bidding.backtest.jit import part
+from bidding.backtest.parameters import PPM
 from bidding.backtest.view import NOTHING, View, hour_micros, on_sale, price
 from bidding.billing.expected import compiled_is_refunded
-from bidding.foresight.model import bins_of, outlook
-from bidding.foresight.signals import FEATURES, features, signal
-from bidding.foresight.worth import cost_per_work
+from bidding.forecast.features import FEATURES, features, signal
+from bidding.forecast.hour_value import cost_per_work
+from bidding.forecast.model import bins_of, outlook
 
 
 @part

@@ -4,9 +4,9 @@ It reads the prices to come, which no scheme may. With the clairvoyant bound it 
 a job for less than the bound, and this is a schedule that a simulated job really went through.
 """
 
-from bidding.backtest.compiled import part
+from bidding.backtest.jit import part
 from bidding.backtest.view import NOTHING, View, footprint_vcpus, on_sale
-from bidding.model import HOUR_S
+from bidding.market.model import HOUR_S
 
 
 @part

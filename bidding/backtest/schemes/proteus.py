@@ -6,14 +6,14 @@ equal here, or a tie would be broken otherwise.
 
 import numpy as np
 
-from bidding.backtest.compiled import part
-from bidding.backtest.markets import Records
-from bidding.backtest.setting import PPM
-from bidding.backtest.tables import BETA, USEFUL_S, of_bid
+from bidding.backtest.eviction_arrays import BETA, USEFUL_S, of_bid
+from bidding.backtest.jit import part
+from bidding.backtest.parameters import PPM
+from bidding.backtest.price_arrays import Records
 from bidding.backtest.view import NOTHING, View, footprint_vcpus, hour_micros, on_sale, price
 from bidding.billing.expected import compiled_is_refunded, compiled_paid_share
-from bidding.model import HOUR_S
-from bidding.money import MICROS_PER_DOLLAR
+from bidding.market.model import HOUR_S
+from bidding.market.money import MICROS_PER_DOLLAR
 
 # rows of the scratch array: one column a member of the footprint, or a delta
 _BETA, _COST, _USEFUL, _RATE, _OVERHEAD, _WORK = range(6)

@@ -1,7 +1,7 @@
 """The standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken."""
 
-from bidding.backtest.compiled import part
-from bidding.backtest.schemes.cheapest import cheapest_market
+from bidding.backtest.jit import part
+from bidding.backtest.schemes.cheapest_market import cheapest_market
 from bidding.backtest.view import NOTHING, View
 
 

@@ -7,19 +7,19 @@ from fractions import Fraction
 
 import numpy as np
 
-from bidding.backtest.driver import run_one
-from bidding.backtest.markets import Markets, pack
-from bidding.backtest.outcome import Outcome
-from bidding.backtest.reference import Reference
+from bidding.backtest.eviction_arrays import pack_table
+from bidding.backtest.outcomes import Outcome
+from bidding.backtest.parameters import PPM, Setting
+from bidding.backtest.price_arrays import Markets, pack
+from bidding.backtest.reference_cluster import Reference
+from bidding.backtest.runner import run_one
 from bidding.backtest.schemes import Rule
-from bidding.backtest.schemes.named import Scheme
-from bidding.backtest.setting import PPM, Setting
-from bidding.backtest.tables import pack_table
-from bidding.eviction import EvictionTable
-from bidding.foresight import Foresight
-from bidding.job import JobModel
-from bidding.model import InstanceType, Market
-from bidding.traces import Trace, TraceSet
+from bidding.backtest.schemes.registry import Scheme
+from bidding.economics.job_model import JobModel
+from bidding.evictions.table import EvictionTable
+from bidding.forecast import Foresight
+from bidding.market.model import InstanceType, Market
+from bidding.market.traces import Trace, TraceSet
 from tests.bidding.backtest.naive import MICRO, RELIABLE, Events, Life, Naive, Told
 
 A = Market("small", "a")

@@ -10,14 +10,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from bidding.decisions import MarketView, Policy, Verdict
-from bidding.eviction import EvictionTable
-from bidding.foresight import Foresight, Signal, signals_of
-from bidding.job import JobModel
-from bidding.model import Allocation, InstanceType, Market, Tier
+from bidding.economics.job_model import JobModel
+from bidding.evictions.table import EvictionTable
+from bidding.forecast import Foresight, Signal, signals_of
+from bidding.market.model import Allocation, InstanceType, Market, Tier
+from bidding.market.traces import Trace, TraceSet
+from bidding.policies.base import MarketView, Policy, Verdict
 from bidding.policies.best import BestPolicy
 from bidding.policies.proteus import ProteusPolicy
-from bidding.traces import Trace, TraceSet
 
 MICRO = Decimal("0.000001")
 RELIABLE = Market("reliable", "nowhere")

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from numba import njit
 
 from bidding.backtest.accounts import prorated
-from bidding.backtest.markets import NEVER_S, event_at, pack, passed_at
-from bidding.backtest.tables import of_bid, pack_table
+from bidding.backtest.eviction_arrays import of_bid, pack_table
+from bidding.backtest.price_arrays import NEVER_S, event_at, pack, passed_at
 from bidding.backtest.view import FOLLOWED, price_at
-from bidding.eviction import EvictionTable
-from bidding.money import prorate
-from bidding.traces import Trace, TraceSet
+from bidding.evictions.table import EvictionTable
+from bidding.market.money import prorate
+from bidding.market.traces import Trace, TraceSet
 from tests.bidding.backtest.cases import DELTAS, TYPES, A, B, C
 from tests.support.markets import CELLS, PROPERTY
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from bidding.backtest.parameters import PPM, Setting
 from bidding.backtest.schemes import Rule
-from bidding.backtest.setting import PPM, Setting
-from bidding.eviction import EvictionTable
-from bidding.model import Market
+from bidding.evictions.table import EvictionTable
+from bidding.market.model import Market
 from tests.bidding.backtest.cases import DELTAS, A, B, C, Case
 from tests.support.markets import PROPERTY
 

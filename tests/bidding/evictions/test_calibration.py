@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bidding.evictions.base import Window
 from bidding.evictions.calibration import N_BINS, block_se, calibrate, gain
-from bidding.evictions.conditioned import fit_conditioned
-from bidding.evictions.price import fit_survival
-from bidding.evictions.protocol import Window
-from bidding.model import HOUR_S
-from bidding.traces import Trace, TraceSet
+from bidding.evictions.fit_conditioned import fit_conditioned
+from bidding.evictions.fit_survival import fit_survival
+from bidding.market.model import HOUR_S
+from bidding.market.traces import Trace, TraceSet
 from tests.bidding.evictions.naive import DELTAS, MARKET, OTHER, grants, life, trace, traces, two_state_market
 
 DAY_S = 86_400

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.eviction import DELTAS_MICROS, EvictionTable, fit
+from bidding.evictions.base import EvictionModel, Window, as_table, beta, hazard_per_hour, median_s
+from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import HORIZONS_S, Curves, survival, survival_at
-from bidding.evictions.model import CurveModel
-from bidding.evictions.price import fit_survival, fit_table, of_table
-from bidding.evictions.protocol import EvictionModel, Window, as_table, beta, hazard_per_hour, median_s
+from bidding.evictions.fit_survival import fit_survival, fit_table, of_table
 from bidding.evictions.states import one_state
-from bidding.model import HOUR_S, Market
-from bidding.traces import TraceSet
+from bidding.evictions.table import DELTAS_MICROS, EvictionTable, fit
+from bidding.market.model import HOUR_S, Market
+from bidding.market.traces import TraceSet
 from tests.bidding.evictions.naive import MARKET, OTHER, trace, traces
 from tests.support.markets import PROPERTY, tables
 

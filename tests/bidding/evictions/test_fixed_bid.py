@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bidding.evictions.fixed_bid import eviction_prob
-from bidding.model import Market
-from bidding.traces import Trace, TraceSet
+from bidding.market.model import Market
+from bidding.market.traces import Trace, TraceSet
 from tests.support.markets import PROPERTY
 
 HOUR = 3600

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bidding.evictions.capacity import Band, of_bands
-from bidding.evictions.conditioned import Conditions, fit_conditioned
-from bidding.evictions.price import fit_survival, fit_table
-from bidding.evictions.protocol import Window
+from bidding.evictions.base import Window
+from bidding.evictions.fit_capacity import Band, of_bands
+from bidding.evictions.fit_conditioned import Conditions, fit_conditioned
+from bidding.evictions.fit_survival import fit_survival, fit_table
 from bidding.evictions.summary import shown_deltas, summary
-from bidding.traces import TraceSet
+from bidding.market.traces import TraceSet
 from tests.bidding.evictions.naive import MARKET, trace
 
 DAY_S = 86_400

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bidding.decisions import MarketView, Verdict
-from bidding.eviction import EvictionTable
-from bidding.foresight import Foresight, Signal
-from bidding.job import JobModel
-from bidding.model import Allocation
+from bidding.economics.job_model import JobModel
+from bidding.evictions.table import EvictionTable
+from bidding.forecast import Foresight, Signal
+from bidding.market.model import Allocation
 from bidding.policies import policy
+from bidding.policies.base import MarketView, Verdict
 from bidding.policies.best import BestPolicy
-from tests.support.foresights import foresight_of, foresights, signals
+from tests.support.forecasts import foresight_of, foresights, signals
 from tests.support.markets import BIG, LARGE, MARKETS, PROPERTY, START_S, XLARGE, XLARGE_B, reliable, spot, view, views
 
 BEST = BestPolicy()

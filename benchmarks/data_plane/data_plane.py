@@ -1,0 +1,132 @@
+"""The way of the parameters: push and pull between a node and a server, from 0.1 to 100 MB.
+
+Ours is `psengine.worker.parameter_client` on a node and `psengine.server.shard_server` on another, each in its process, over Dask's connections. Beside it
+in the same rounds: bare TCP over loopback, a copy in memory (where the server is on the own node), and the same server as
+Ray actors, where Ray is installed.
+
+A push ends when the server has taken the update and said so; adding it up is not timed. A pull ends when the node has the
+whole table. All figures are the table's bytes by the seconds of one push or pull.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+from benchmarks.data_plane.nodes import Load, Process, node, scheduler
+from benchmarks.data_plane.peers import TcpClient, copies, ray_nodes, tcp_server
+from benchmarks.figure import Figure, figure
+
+SIZES_MB = (0.1, 1.0, 10.0, 100.0)
+SHARDS = (1, 4)
+#: Ours and what stands beside it take turns so often, with so many pushes and pulls each time.
+_TURNS, _ROUNDS = 6, 4
+#: Where Ray's actors are, and what that is called.
+_RAYS = MappingProxyType({"far": "Ray actors, another Ray node", "near": "Ray actors, shared memory"})
+
+#: Seconds of pushes, and of pulls.
+Seconds = tuple[list[float], list[float]]
+
+
+class Places:
+    """Where things are pushed to and pulled from; each method returns the seconds of pushes and of pulls."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._server, self._worker, self._addresses = _nodes(stack)
+        self._tcp = TcpClient(stack.enter_context(Process(tcp_server)).ask())
+        stack.callback(self._tcp.close)
+        self._ray = _ray(stack)
+
+    @property
+    def has_ray(self) -> bool:
+        return self._ray is not None
+
+    def remote(self, load: Load) -> Seconds:
+        """Move to and from the server of another node."""
+        self._server.ask("serve", load)
+        seconds: Seconds = self._worker.ask("move", load, self._addresses[0])
+        return _warm(seconds)
+
+    def own(self, load: Load) -> Seconds:
+        """Move to and from the server of the own node."""
+        self._worker.ask("serve", load)
+        seconds: Seconds = self._worker.ask("move", load, self._addresses[1])
+        return _warm(seconds)
+
+    def tcp(self, load: Load) -> Seconds:
+        """Move as many bytes over a bare connection."""
+        return _warm(self._tcp.move(load.n_bytes, load.rounds))
+
+    def ray(self, load: Load, server: str) -> Seconds:
+        """Move to and from Ray actors, one a shard, on the "near" or the "far" Ray node."""
+        assert self._ray is not None
+        seconds: Seconds = self._ray.ask(load.n_bytes, load.n_shards, load.rounds, server)
+        return _warm(seconds)
+
+
+def run(scratch: Path, sizes_mb: tuple[float, ...] = SIZES_MB, shards: tuple[int, ...] = SHARDS) -> list[Figure]:
+    """Measure."""
+    del scratch
+    figures: list[Figure] = []
+    with ExitStack() as stack:
+        places = Places(stack)
+        if not places.has_ray:
+            sys.stderr.write("data-plane: no Ray beside it; `pip install ray` puts it there\n")
+        for size_mb in sizes_mb:
+            for n_shards in shards:
+                figures += _of(places, Load(int(size_mb * 1e6), n_shards, _ROUNDS))
+    return figures
+
+
+def _of(places: Places, load: Load) -> Iterator[Figure]:
+    """Yield the figures of one size and number of shards."""
+    ours, own, tcp, copied = _Moves(load), _Moves(load), _Moves(load), list[float]()
+    ray = {server: _Moves(load) for server in _RAYS} if places.has_ray else {}
+    for _ in range(_TURNS):
+        tcp.add(places.tcp(load))
+        ours.add(places.remote(load))
+        for server, moves in ray.items():
+            moves.add(places.ray(load, server))
+        own.add(places.own(load))
+        copied += [load.n_bytes / took / 1e9 for took in copies(load.n_bytes, load.rounds)]
+    for way, of in (("push", 0), ("pull", 1)):
+        what = f"{way} {load.n_bytes / 1e6:g} MB, {load.n_shards} shard{'s' * (load.n_shards > 1)}"
+        yield figure("data-plane", what, "GB/s", ours.rates[of], tcp.rates[of], "bare TCP over loopback")
+        for server, moves in ray.items():
+            yield figure("data-plane", what, "GB/s", ours.rates[of], moves.rates[of], _RAYS[server])
+        yield figure("data-plane", f"{what}, own node", "GB/s", own.rates[of], copied, "a copy in memory")
+
+
+class _Moves:
+    """Rates in GB/s of pushes and of pulls."""
+
+    def __init__(self, load: Load) -> None:
+        self._n_bytes = load.n_bytes
+        self.rates: tuple[list[float], list[float]] = ([], [])
+
+    def add(self, seconds: Seconds) -> None:
+        for rates, took in zip(self.rates, seconds, strict=True):
+            rates += [self._n_bytes / one / 1e9 for one in took]
+
+
+def _warm(seconds: Seconds) -> Seconds:
+    """Return all but the first of each, which finds its memory and its connection."""
+    return seconds[0][1:], seconds[1][1:]
+
+
+def _nodes(stack: ExitStack) -> tuple[Process, Process, tuple[str, str]]:
+    """Return a server, a worker, and their addresses."""
+    meeting = stack.enter_context(Process(scheduler)).ask()
+    server, worker = (stack.enter_context(Process(node, name, meeting)) for name in ("server", "worker"))
+    return server, worker, (server.ask(), worker.ask())
+
+
+def _ray(stack: ExitStack) -> Process | None:
+    """Return what drives Ray's actors, if there is Ray."""
+    if find_spec("ray") is None:
+        return None
+    ray = stack.enter_context(Process(ray_nodes))
+    ray.ask()
+    return ray

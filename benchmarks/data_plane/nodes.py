@@ -1,0 +1,201 @@
+"""Two nodes and their scheduler as processes, told by pipes what to push and pull: the very path of a training job.
+
+A node is a Dask worker with the engine's plugin, set up as `infra.nodes.main` does it; only its controller is missing, and
+what a controller would order (open these shards, use this map) is done to the node's server and client here.
+"""
+
+import asyncio
+import multiprocessing
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from time import perf_counter
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.config import TableSpec
+from psengine.protocol.instructions import ShardOwner
+from psengine.server.shard_server import ShardServer
+from psengine.server.shard_store import ShardStore
+from psengine.tables.sharding import Sharding
+from psengine.worker.push_messages import sum_up, under
+
+TABLE = "weights"
+#: of a float32 table: long enough that a row is no figure of its own, short enough for four shards of 0.1 MB
+COLUMNS = 16
+_EPOCH = 1
+#: a pipe's other end that says nothing for so long has died
+PATIENCE_S = 120.0
+_GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is moved: one float32 table of `n_bytes`, cut into `n_shards`, pushed and pulled `rounds` times in turn."""
+
+    n_bytes: int
+    n_shards: int
+    rounds: int
+
+    @property
+    def sharding(self) -> Sharding:
+        """Return the cut of the table."""
+        return Sharding((TableSpec(TABLE, self.n_bytes // (4 * COLUMNS), COLUMNS),), self.n_shards)
+
+
+class Process:
+    """A process of ours with a pipe; it ends when the pipe is closed, with the `with` block, and by force if it must."""
+
+    def __init__(self, work: Callable[..., None], *arguments: Any) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks, not the threads
+        self._near, far = context.Pipe()
+        self._process = context.Process(target=work, args=(far, *arguments), daemon=True)
+        self._process.start()
+        far.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id."""
+        return self._process.pid
+
+    def ask(self, *message: Any) -> Any:
+        """Send a message, where one is given, and return the answer.
+
+        Raises
+        ------
+        RuntimeError
+            If the process has ended, or says nothing.
+        """
+        try:
+            if message:
+                self._near.send(message)
+            if self._near.poll(PATIENCE_S):
+                return self._near.recv()
+        except (EOFError, OSError) as error:
+            raise RuntimeError("a process of the benchmark has ended") from error
+        raise RuntimeError(f"a process of the benchmark said nothing for {PATIENCE_S:g} s")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._near.close()
+        self._process.join(_GRACE_S)
+        self._process.kill()
+        self._process.join()
+
+
+def scheduler(pipe: Connection) -> None:
+    """Be Dask's scheduler; send its address."""
+
+    async def be() -> None:
+        from distributed import Scheduler
+
+        async with Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address=":0") as server:
+            pipe.send(server.address)
+            await asyncio.to_thread(_until_closed, pipe)
+
+    _configured(be)
+
+
+def node(pipe: Connection, name: str, scheduler_address: str) -> None:
+    """Be a node; send its address, then answer ("serve", load) with "ok" and ("move", load, server) with two lists."""
+
+    async def be(scratch: str) -> None:
+        from distributed import Worker
+
+        from psengine.shell.dask_plugins import AgentPlugin
+
+        plugin = AgentPlugin(name, 1, _nothing, _nothing)
+        worker = Worker(
+            scheduler_address,
+            nthreads=1,
+            name=name,
+            host="127.0.0.1",
+            memory_limit=0,
+            plugins=(plugin,),
+            dashboard=False,
+            local_directory=scratch,
+        )
+        async with worker:
+            agent = plugin.agent
+            assert agent is not None
+            pipe.send(worker.address)
+            while (message := await asyncio.to_thread(_next, pipe)) is not None:
+                what, load, *server = message
+                if what == "serve":
+                    serve(agent.server, load)
+                    pipe.send("ok")
+                else:
+                    pipe.send(await move(agent.client, load, *server))
+
+    with tempfile.TemporaryDirectory(prefix="proteus-node-") as scratch:
+        _configured(partial(be, scratch))
+
+
+def serve(server: ShardServer, load: Load) -> None:
+    """Serve zeros, and nothing else."""
+    table, server.stores = load.sharding.tables[0], {}
+    for shard in range(load.n_shards):
+        low, high = load.sharding.rows(shard, table)
+        server.stores[shard] = ShardStore(shard, _EPOCH, {TABLE: np.zeros((high - low, COLUMNS), np.float32)}, 1)
+
+
+async def move(client: Any, load: Load, address: str) -> tuple[list[float], list[float]]:
+    """Push and pull in turn; return the seconds of each.
+
+    A push ends when the server has taken the update and said so; it adds it up when the next read makes it do so, and
+    that read is not timed. A pull ends when the node has the whole table.
+    """
+    sharding = load.sharding
+    owners = [ShardOwner(shard, "server", address, _EPOCH) for shard in range(load.n_shards)]
+    update: NDArray[np.float32] = np.ones((sharding.tables[0].n_rows, COLUMNS), np.float32)
+    pushes: list[float] = []
+    pulls: list[float] = []
+    client.use_map(client.routes.version + 1, owners)
+    for clock in range(1, load.rounds + 1):
+        began = perf_counter()
+        sums = under(sum_up({0: {TABLE: update}}, 1, sharding.tables), {0: 1})
+        await client.flush(sharding, clock, sums)
+        pushes.append(perf_counter() - began)
+        for seconds in ([], pulls):
+            client.use_map(client.routes.version + 1, owners)  # what it has in its cache is not used again
+            began = perf_counter()
+            tables = await client.read(sharding, clock, clock, True)
+            seconds.append(perf_counter() - began)
+            there = tables[TABLE]
+            if there.shape != update.shape or not there[0, 0] == there[-1, -1] == clock:
+                raise RuntimeError(f"the server has {there[-1, -1]} after {clock} pushes of 1")
+            del tables, there
+    return pushes, pulls
+
+
+def _configured(be: Callable[[], Any]) -> None:
+    import dask
+
+    from infra.nodes.main import DASK_CONFIG
+    from infra.nodes.malloc import keep_freed
+
+    keep_freed()
+    dask.config.set(DASK_CONFIG)
+    asyncio.run(be())
+
+
+def _next(pipe: Connection) -> Any:
+    try:
+        return pipe.recv()
+    except EOFError:
+        return None
+
+
+def _until_closed(pipe: Connection) -> None:
+    while _next(pipe) is not None:
+        pass
+
+
+def _nothing(*_: Any) -> Any:
+    raise AssertionError("a node of this benchmark loads nothing")

@@ -1,0 +1,92 @@
+"""What the benchmarks of many nodes compare: layouts of AgileML's tiers, and the links and kernels that suit a machine.
+
+Arithmetic only. The unit is the *table time*: what the whole table takes over one link. With bulk reads and pushes every
+node receives the table once a clock and sends an update as large; where all nodes serve, its link is as busy again with
+what the others read and push, the other way at the same time. So a clock in which kernels take a little more than two table times spends
+about half of itself communicating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from psengine.tiers.stages import Stage
+
+PAPER_FIGURES = (11, 12, 13, 14)
+TABLE_BYTES = 4_000_000
+#: Kernel time of a clock, in table times, where all nodes work alike.
+KERNEL = 2.5
+#: Bulk synchronous, all nodes read at once and push at once, and a link that serves two nodes takes twice as long over it,
+#: twice; a clock of slack lets some read while others compute. The same for all layouts.
+STALENESS = 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many nodes of each tier, and in which stage; `figure` is the paper's."""
+
+    figure: str
+    name: str
+    reliable: int
+    transient: int
+    stage: Stage | None
+
+    @property
+    def nodes(self) -> int:
+        return self.reliable + self.transient
+
+    @property
+    def workers(self) -> int:
+        """Return how many nodes work."""
+        return self.transient if self.stage == 3 else self.nodes
+
+    @property
+    def servers(self) -> int:
+        """Return how many nodes serve shards; each is given one, so that all serve alike."""
+        return (self.transient + 1) // 2 if self.stage in (2, 3) else self.reliable
+
+    @property
+    def tiers(self) -> str:
+        """Return the numbers of nodes, for people."""
+        return f"{self.reliable} + {self.transient}"
+
+    def sent_by_server(self) -> float:
+        """Return how many tables a node that serves and works sends and receives a clock, without copies.
+
+        It reads the shards that it has not, and pushes to them; what it has, the other workers read, and push to.
+        """
+        share = 1 / self.servers
+        serves = (self.workers - 1) * share
+        return serves + (1 - share)
+
+
+def traditional(n: int) -> Layout:
+    """Return the layout of a parameter server without tiers: all nodes are reliable, work and serve."""
+    return Layout("11-13", "traditional", n, 0, None)
+
+
+def tierings(n: int, figures: Collection[int] = PAPER_FIGURES) -> list[Layout]:
+    """Return what stands beside the traditional layout of `n` nodes (a multiple of 16) in some of Figs. 11-14.
+
+    What stands in two of them is returned once, as the first one's: Fig. 13's stage 2 of sixteen nodes is Fig. 12's.
+    """
+    few = n // 16
+    layouts = [Layout("11", "stage 1", reliable, n - reliable, 1) for reliable in (few, 2 * few, 4 * few, 8 * few)]
+    layouts += [Layout("12", "stage 2", few, n - few, 2)]
+    if few > 1 or 12 not in figures:
+        layouts += [Layout("13", "stage 2", 1, n - 1, 2)]
+    layouts += [Layout("13", "stage 3", 1, n - 1, 3)]
+    layouts += [Layout("14", f"stage {stage}", n // 2, n - n // 2, stage) for stage in (2, 3)]
+    return [layout for layout in layouts if int(layout.figure) in figures]
+
+
+def scalings() -> list[Layout]:
+    """Return the layouts of Fig. 15, the one that the others are measured by first."""
+    layouts = [Layout("15", "traditional", 4, 0, None), Layout("15", "stage 1", 4, 4, 1)]
+    return layouts + [Layout("15", "stage 3", 1, n - 1, 3) for n in (16, 32, 64)]
+
+
+def table_seconds(nodes: int) -> float:
+    """Return a table time that leaves two cores time for all nodes' messages, which are nearly `nodes` squared a clock."""
+    return 0.5 + nodes**2 / 1024

@@ -1,0 +1,94 @@
+"""Pictures of the benchmarks of many nodes, in the manner of the paper's figures, drawn without a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmarks.many_nodes.measurement import Measured
+
+#: Of a blind-safe set (Okabe and Ito).
+_COLOURS = {"traditional": "#56B4E9", "stage 1": "#CC79A7", "stage 2": "#0072B2", "stage 3": "#D55E00"}
+_PALE = "#999999"
+
+
+def draw_tiering(found: Sequence[tuple[Measured, Measured]], target: Path) -> None:
+    """Draw the median clock of each layout as a bar, with its range; a panel for each number of nodes."""
+    numbers = sorted({one.layout.nodes for one, _ in found})
+    figure, panels = _figure((10, 0.8 + 3.0 * len(numbers)), len(numbers))
+    for axis, n in zip(panels, numbers, strict=True):
+        of = [one for one, _ in found if one.layout.nodes == n]
+        for place, one in enumerate(of):
+            middle = median(one.seconds)
+            reach = [[middle - min(one.seconds)], [max(one.seconds) - middle]]
+            hatch = None if one.valid else "//"
+            colour = _COLOURS[one.layout.name]
+            axis.bar(place, middle, 0.7, yerr=reach, color=colour, hatch=hatch, edgecolor="white", capsize=2)
+            axis.annotate(
+                f"{middle / median(of[0].seconds):.2f}", (place, 0), (0, 3), textcoords="offset points", **_SAID
+            )
+        names = [f"{one.layout.name}\n{one.layout.tiers}" for one in of]
+        axis.set_xticks(range(len(of)), names, fontsize=7)
+        axis.axhline(median(of[0].seconds), color=_PALE, lw=0.8, ls=":")
+        axis.set_ylabel("seconds a clock", fontsize=8)
+        invalid = "" if all(one.valid for one in of) else "; hatched: invalid, the processors were too busy"
+        axis.set_title(
+            f"{n} nodes, reliable + transient; numbers: against traditional{invalid}", fontsize=9, loc="left"
+        )
+    _write(figure, target)
+
+
+def draw_elasticity(seconds: Sequence[float], events: dict[int, str], title: str, target: Path) -> None:
+    """Draw the seconds of each clock, and what befell in some of them."""
+    figure, (axis,) = _figure((9, 3.6), 1)
+    axis.bar(range(1, len(seconds) + 1), seconds, 0.8, color=_COLOURS["stage 2"])
+    for clock, what in events.items():
+        axis.annotate(what, (clock, max(seconds)), (0, 4), textcoords="offset points", **_SAID)
+        axis.axvline(clock, color=_PALE, lw=0.8, ls=":", zorder=0)
+    axis.set_xlabel("clock", fontsize=8)
+    axis.set_ylabel("seconds", fontsize=8)
+    axis.set_title(f"{title}\n", fontsize=9, loc="left")
+    _write(figure, target)
+
+
+def draw_scaling(found: Sequence[Measured], target: Path) -> None:
+    """Draw the median clock against the number of nodes, beside the line of the first divided by the nodes' ratio."""
+    figure, (axis,) = _figure((6, 4), 1)
+    nodes = [one.layout.nodes for one in found]
+    middle = [median(one.seconds) for one in found]
+    axis.plot(nodes, [middle[0] * nodes[0] / n for n in nodes], "--", color=_PALE, label="ideal")
+    axis.plot(nodes, middle, "-", color=_PALE, lw=0.8)
+    for one, n, of in zip(found, nodes, middle, strict=True):
+        axis.plot(n, of, "o", color=_COLOURS[one.layout.name], label=f"{one.layout.name}, {one.layout.tiers}")
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log", base=2)
+    axis.set_xticks(nodes, [str(n) for n in nodes])
+    axis.set_xlabel("nodes", fontsize=8)
+    axis.set_ylabel("seconds a clock", fontsize=8)
+    axis.legend(fontsize=7, frameon=False)
+    _write(figure, target)
+
+
+_SAID: Any = {"ha": "center", "fontsize": 7}
+
+
+def _figure(inches: tuple[float, float], down: int) -> tuple[Figure, Any]:
+    figure = Figure(figsize=inches, dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(down, 1, squeeze=False).ravel()
+    for axis in panels:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=7)
+        axis.grid(axis="y", alpha=0.25)
+    return figure, panels
+
+
+def _write(figure: Figure, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target)
+    print(f"picture: {target}")

@@ -1,0 +1,70 @@
+"""Strong scaling, Fig. 15: the clock of one job on 4 to 64 nodes, beside the first one's time divided by the nodes' ratio.
+
+Set up as `tiering` is, with one table and one link rate for all. The work of a clock is the same on any number of nodes, but
+every node reads the table and sends an update as large: with sixteen times the nodes it is that which is left. So what a
+clock would take if all links were without end stands in the notes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+from benchmarks.figure import Figure, figure
+from benchmarks.many_nodes.cluster import Load, places
+from benchmarks.many_nodes.layouts import STALENESS, TABLE_BYTES, Layout, scalings
+from benchmarks.many_nodes.measurement import Measured, measure
+from benchmarks.many_nodes.network_namespaces import lacking
+
+NODES = (16,)
+#: Seconds of kernels a clock on each of sixteen nodes, and of a table over a link.
+_KERNEL_S, _TABLE_S = 4.0, 0.5
+
+
+def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = None) -> list[Figure]:
+    """Measure up to the greatest of `nodes`; nothing where there can be no namespaces."""
+    if reason := lacking():
+        print(f"scaling: skipped: {reason}")
+        return []
+    most = max(nodes)
+    table_s, work_s = table_and_work(most)
+    with places(most, round(TABLE_BYTES / table_s), scratch) as there:
+        found = [
+            measure(there, layout, load_for(layout, work_s), quick=layout.nodes < 16)
+            for layout in scalings()
+            if layout.nodes <= most
+        ]
+    if picture is not None:
+        from benchmarks.many_nodes.pictures import draw_scaling
+
+        draw_scaling(found, picture)
+    return [_figure(one, found[0], work_s) for one in found]
+
+
+def table_and_work(most: int) -> tuple[float, float]:
+    """Return the seconds of a table over a link, and those of all kernels of a clock, for up to `most` nodes.
+
+    More nodes have more messages, which take two cores longer; their kernels take longer too, but not as much, or a few
+    nodes would be at it for hours.
+    """
+    ratio = most / 16
+    return _TABLE_S * max(1.0, ratio**2 / 2), _KERNEL_S * ratio**0.5 * most
+
+
+def load_for(layout: Layout, work_s: float, table_bytes: int = TABLE_BYTES) -> Load:
+    """Return the job as it is cut for a layout: a micro-task a worker and clock."""
+    return Load(table_bytes, work_s, layout.workers, layout.servers, STALENESS)
+
+
+def ideal(first: Measured, nodes: int) -> list[float]:
+    """Return what the first one's clocks would take on so many nodes if all of it were shared out."""
+    return [seconds * first.layout.nodes / nodes for seconds in first.seconds]
+
+
+def _figure(one: Measured, first: Measured, work_s: float) -> Figure:
+    layout = one.layout
+    what = f"Fig. 15: a clock, {layout.name}, {layout.tiers} nodes"
+    speedup = median(first.seconds) / median(one.seconds)
+    note = f"{speedup:.1f} x as fast as {first.layout.nodes} nodes; kernels {work_s / layout.workers:.2f} s; {one.note}"
+    beside = ideal(first, layout.nodes)
+    return figure("scaling", what, "s", one.seconds, beside, f"ideal: that of {first.layout.nodes} divided", note)

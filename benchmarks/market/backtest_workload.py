@@ -1,0 +1,64 @@
+"""What is asked of a backtest beside jobs a second: a price file read, a fit, and the paper's whole table."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figure import Figure, figure, seconds
+from benchmarks.market.prices import price_file
+from bidding.evictions.table import fit
+from flows.terminal.backtest_view import bar
+from infra.market_data.price_files import read_prices
+from tasks.backtest.inputs import open_field
+from tasks.backtest.runner import plan, run_cells
+from tasks.backtest.spec import BacktestSpec, backtest_spec
+
+_ROUNDS = 5
+_MOST = "the most asked for"
+#: As long as it may take to read some 430,000 rows, to fit 50 markets x 60 days, and to compute the paper's whole table.
+_READ_S, _FIT_S, _TABLE_S = 1.0, 10.0, 180.0
+_FIT_DAYS = 60
+_DAY_S = 86_400
+#: The whole table is asked for on so many cores.
+_CORES = 2
+
+
+def read_and_fit(scratch: Path) -> list[Figure]:
+    """Measure, on one thread."""
+    path, note = price_file(scratch)
+    traces = read_prices(path)
+    until_s = traces.last_s
+    fitting = partial(fit, traces, until_s - _FIT_DAYS * _DAY_S, until_s)
+    fitting()
+    reading = [seconds(lambda: read_prices(path)) for _ in range(_ROUNDS)]
+    fits = [seconds(fitting) for _ in range(_ROUNDS)]
+    events = sum(map(len, traces.values()))
+    return [
+        figure("backtest", f"read a price file of {events:,} events", "s", reading, [_READ_S], _MOST, note),
+        figure("backtest", f"fit of {len(traces)} markets x {_FIT_DAYS} days", "s", fits, [_FIT_S], _MOST, note),
+    ]
+
+
+def whole_table(note: str, **asked: Any) -> Figure:
+    """Measure once the table of every scheme and the bound, each zone and all, 2 h and 20 h, 1000 starts each.
+
+    Reading and learning count, compilation does not. `asked` are fields of `BacktestSpec`.
+    """
+    spec = backtest_spec(**asked)
+    _compute(spec.model_copy(update={"starts": 2, "zones": ["all"]}))
+    cells = 0
+
+    def work() -> None:
+        nonlocal cells
+        cells = _compute(spec)
+
+    took_s = seconds(work)
+    what = f"the paper's whole table, {cells} cells of {spec.starts:,} jobs, {_CORES} threads"
+    return figure("backtest", what, "s", [took_s], [_TABLE_S], _MOST, f"{note}; run once")
+
+
+def _compute(spec: BacktestSpec) -> int:
+    """Return how many cells were computed."""
+    with bar() as report:
+        planned = plan(open_field(spec, report), spec)
+        return len(list(run_cells(planned, threads=_CORES, kept=None, resume=False, report=report)))

@@ -1,0 +1,112 @@
+"""What ``proteus bench [NAME…]`` runs: each benchmark beside its peer or limit."""
+
+import importlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figure import Figure
+
+#: Name as it is typed -> the module that measures it.
+_MODULES = MappingProxyType(
+    {
+        "prices": "benchmarks.market.prices",
+        "tick": "benchmarks.market.tick",
+        "backtest": "benchmarks.market.backtest",
+        "endpoint": "benchmarks.market.endpoint",
+        "engine": "benchmarks.training.engine",
+        "data-plane": "benchmarks.data_plane.data_plane",
+        "train": "benchmarks.training.train",
+        "train-mf": "benchmarks.training.train_mf",
+        "train-lda": "benchmarks.training.train_lda",
+        "tiering": "benchmarks.many_nodes.tiering",
+        "elasticity": "benchmarks.many_nodes.elasticity",
+        "scaling": "benchmarks.many_nodes.scaling",
+    }
+)
+NAMES = tuple(_MODULES)
+#: Those whose number of nodes can be chosen, and that draw a picture.
+OF_MANY_NODES = ("tiering", "elasticity", "scaling")
+#: Columns, where there is no terminal that says how many.
+_WIDTH = 132
+
+
+def _number(value: float) -> str:
+    return f"{value:,.4f}" if value < 1 else f"{value:,.2f}"
+
+
+def _table(figures: list[Figure]) -> Table:
+    table = Table(
+        title="ours beside a peer or a limit: medians, and the range of the repetitions", title_justify="left"
+    )
+    for name in ("benchmark", "what", "ours", "beside it", "which is", "ours / it"):
+        table.add_column(name, justify="right" if name in ("ours", "beside it", "ours / it") else "left")
+    for one in figures:
+        spread = " to ".join(map(_number, one.ours_spread))
+        table.add_row(
+            one.benchmark,
+            f"{one.what}\n[dim]{one.note}[/]" if one.note else one.what,
+            f"{_number(one.ours)} {one.unit}\n[dim]{spread}[/]",
+            f"{_number(one.beside)} {one.unit}",
+            one.beside_is,
+            f"{one.ratio:.3g}",
+        )
+    return table
+
+
+def measure(
+    names: Sequence[str],
+    *,
+    quiet: bool = False,
+    nodes: Sequence[int] = (),
+    paper_figures: Sequence[int] = (),
+    pictures: Path | None = None,
+) -> list[Figure]:
+    """Run the benchmarks of these names, each in a scratch folder of its own; tell each figure on stderr when it is there.
+
+    Parameters
+    ----------
+    nodes : for those of many nodes; none: as few as each finds enough.
+    paper_figures : of `tiering`, those whose layouts are measured; none: all.
+    pictures : folder that takes a picture of each of these, named after it.
+    """
+    if not quiet:
+        _console().print(f"benchmarks: {', '.join(names)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    figures: list[Figure] = []
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="proteus-bench-") as scratch:
+            options: dict[str, Any] = {}
+            if name in OF_MANY_NODES:
+                options = {"nodes": tuple(nodes)} if nodes else {}
+                options["picture"] = None if pictures is None else pictures / f"{name}.png"
+            if name == "tiering" and paper_figures:
+                options["figures"] = tuple(paper_figures)
+            module = importlib.import_module(_MODULES[name])
+            for one in module.run(Path(scratch), **options):
+                # Told at once: the rest may take half an hour, or fail.
+                click.echo(f"{one.what}: {one.ours:.4g} {one.unit}, {one.beside_is} {one.beside:.4g}", err=True)
+                figures.append(one)
+    return figures
+
+
+def show(figures: list[Figure]) -> None:
+    """Print the figures."""
+    _console().print(_table(figures))
+
+
+def as_json(figures: list[Figure]) -> dict[str, Any]:
+    """Return the figures for machines."""
+    return {"cores": os.cpu_count(), "figures": [asdict(one) | {"ratio": one.ratio} for one in figures]}
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)

@@ -1,0 +1,84 @@
+"""An application's kernel in two processes of one thread each, without any engine: what nobody with two cores can beat."""
+
+import multiprocessing
+import os
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.training.through_engine import Arrays
+
+_PATIENCE_S = 60.0
+_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+def bare_seconds(
+    app: str, params: Mapping[str, Any], parts: Sequence[Arrays], clocks: int, in_step: bool = False
+) -> float:
+    """Return the seconds that two processes take for all clocks, each over its half of the partitions.
+
+    Each keeps the tables for itself, and adds up a clock's updates as nodes do.
+
+    Parameters
+    ----------
+    app : one whose tables are all zeros at first, and whose micro-tasks read and write all of them.
+    in_step : no clock begins in one of them before the other has ended the one before.
+    """
+    context = multiprocessing.get_context("spawn")  # BLAS reads its thread count when it is loaded
+    barrier = context.Barrier(2) if in_step else None
+    middle = len(parts) // 2
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update(_ONE_THREAD)
+    try:
+        pipes = [context.Pipe() for _ in range(2)]
+        workers = [
+            context.Process(target=_loop, args=(app, params, half, clocks, pipe[1], barrier), daemon=True)
+            for half, pipe in zip((parts[:middle], parts[middle:]), pipes, strict=True)
+        ]
+        for worker, (_, far) in zip(workers, pipes, strict=True):
+            worker.start()
+            far.close()  # so that one that dies is noticed
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    try:
+        for near, _ in pipes:
+            near.recv()  # it has loaded its partitions
+        began = perf_counter()
+        for near, _ in pipes:
+            near.send("go")
+        for near, _ in pipes:
+            near.recv()
+        return perf_counter() - began
+    finally:
+        for worker in workers:
+            worker.join(_PATIENCE_S)
+            worker.kill()
+
+
+def _loop(
+    name: str, params: Mapping[str, Any], raw: Sequence[Arrays], clocks: int, far: Connection, barrier: Barrier | None
+) -> None:
+    from infra.nodes.malloc import keep_freed
+    from psengine.apps.base import resolve
+    from psengine.tables.row_sets import added
+    from psengine.tables.tree_sum import tree_sum
+
+    keep_freed()  # as nodes do
+    app = resolve(name, params)
+    parts = [app.prepare(dict(part)) for part in raw]
+    tables: dict[str, Any] = {of.name: np.zeros((of.n_rows, of.n_cols), np.float32) for of in app.tables()}
+    app.run(parts[0], tables, 1)
+    far.send("ready")
+    far.recv()
+    for clock in range(1, clocks + 1):
+        steps = [app.run(part, tables, clock).updates for part in parts]
+        total = tree_sum((0, len(steps)), lambda block, of=steps: of[block[0]] if block[1] - block[0] == 1 else None)
+        tables |= {of: added(tables[of], update) for of, update in (total or {}).items()}
+        if barrier is not None:
+            barrier.wait()
+    far.send("done")

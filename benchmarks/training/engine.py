@@ -1,0 +1,66 @@
+"""The engine beside its own kernel: `mlr` on the digits, bulk synchronous, on two nodes of one thread each.
+
+What stands beside it is the same kernel over the same partitions in a bare loop, in two processes of one thread each
+that never speak to one another, and the sums of a clock's updates as nodes make them: nobody who trains on two cores
+can be faster with this kernel. The same two processes again, each of which waits for the other at the end of a clock: what
+is bulk synchronous lasts as long as the slower one, clock by clock, whoever moves the parameters. What a clock costs besides
+does not grow with its examples, so that there are two sizes: the digits, whose clocks are short, and ten times as many.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.figure import Figure, figure
+from benchmarks.training.bare_processes import bare_seconds
+from benchmarks.training.through_engine import Arrays, through_engine
+from infra.datasets.prepare import HELD_OUT, part_name, prepare
+from infra.storage.blobs import Blobs
+
+#: As in `proteus run`.
+FEATURES, PARTITIONS, SHARDS = 8192, 16, 4
+#: How often the digits are there, and clocks.
+LOADS = ((1, 60), (10, 15))
+_ROUNDS = 7
+
+
+def run(scratch: Path, loads: tuple[tuple[int, int], ...] = LOADS) -> list[Figure]:
+    """Measure; engine and bare loops take turns."""
+    return [of_load for times, clocks in loads for of_load in _of(scratch / f"times-{times}", times, clocks)]
+
+
+def _of(scratch: Path, times: int, clocks: int) -> list[Figure]:
+    blobs = Blobs((scratch / "digits").as_uri())
+    data = prepare(blobs, "digits", "digits", PARTITIONS, 0)
+    source = Blobs(data.data_url)
+    parts = [_repeated(source.read_npz(part_name(part)), times) for part in range(PARTITIONS)]
+    n_examples = sum(len(part["y"]) for part in parts)
+    params = {**data.sizes, "n_examples": n_examples, "features": FEATURES, "gamma": 0.1, "step": 4.0}
+    ours, bare, in_step, outside = [], [], [], []
+    for number in range(_ROUNDS):
+        place = scratch / f"round-{number}"
+        result, _ = through_engine(place, "mlr", params, parts, source.read_npz(HELD_OUT), clocks, SHARDS)
+        ours.append(1e3 * result["seconds"] / clocks)
+        outside.append(1e3 * (result["seconds"] - result["kernel_seconds"]) / clocks)
+        bare.append(1e3 * bare_seconds("mlr", params, parts, clocks) / clocks)
+        in_step.append(1e3 * bare_seconds("mlr", params, parts, clocks, in_step=True) / clocks)
+    what = f"a clock of mlr, {n_examples:,} examples, {PARTITIONS} partitions, {FEATURES} features"
+    nodes = "1 reliable and 1 transient node"
+    told = "the clock less the kernels of the node that had the most"
+    return [
+        figure("engine", what, "ms", ours, bare, "the bare kernel in 2 processes", nodes),
+        figure(
+            "engine",
+            what,
+            "ms",
+            ours,
+            in_step,
+            "the same, in step",
+            "each clock begins when both have ended the one before",
+        ),
+        figure("engine", f"overhead of a clock, {n_examples:,} examples", "ms", outside, ours, "the clock", told),
+    ]
+
+
+def _repeated(part: Arrays, times: int) -> Arrays:
+    return {name: np.concatenate([part[name]] * times) for name in ("x", "y")}

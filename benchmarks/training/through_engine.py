@@ -1,0 +1,87 @@
+"""A job through the engine for a benchmark: one controller, one reliable and one transient node of one thread each.
+
+They are processes of this machine, as `proteus train` starts them. The reliable node serves, and both work.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from infra.applications.trained_models import MODEL
+from infra.clock import SystemClock
+from infra.datasets.prepare import HELD_OUT, part_name
+from infra.local.nodes import LocalNodes
+from infra.nodes.controller_client import ControllerClient
+from infra.storage.blobs import Blobs, JobPaths, npz_bytes
+from psengine.config import JobConfig
+
+#: What elasticity costs is told beside.
+BARE = "the same kernels in a bare loop, two threads"
+#: One thread each.
+NODES = (("r1", "reliable"), ("t1", "transient"))
+Arrays = Mapping[str, NDArray[Any]]
+
+_JOB = "bench"
+_PATIENCE_S = 300.0
+#: Seldom: the nodes have both cores, and tell the seconds themselves.
+_LOOK_S = 1.0
+
+
+def through_engine(
+    path: Path,
+    app: str,
+    params: Mapping[str, Any],
+    parts: Iterable[Arrays],
+    heldout: Arrays,
+    clocks: int,
+    n_shards: int = 1,
+) -> tuple[dict[str, Any], Arrays]:
+    """Train, bulk synchronous, in the directory `path`, and return what the job came to and the tables of its model.
+
+    Its `seconds` are from the first dispatch to the last common clock: reading the input is left out, and so is what
+    `evaluate` says of `heldout`, which is in `metrics`.
+    """
+    blobs = Blobs((path / "blobs").as_uri())
+    prefix = JobPaths(_JOB).data
+    n_partitions = len(blobs.write_set(prefix, _files(parts, heldout)).files) - 1
+    config = JobConfig(
+        job_id=_JOB,
+        app=app,
+        app_params=params,
+        data_url=blobs.url_of(prefix),
+        n_partitions=n_partitions,
+        n_shards=n_shards,
+        clocks=clocks,
+    )
+    with LocalNodes(path, _JOB, blobs) as nodes:
+        client = nodes.meet()
+        for name, tier in NODES:
+            nodes.start(name, tier, 1)
+        _until(client, nodes, lambda status: len(status["nodes"]) == len(NODES))
+        client.start(config.to_dict())
+        status = _until(client, nodes, lambda status: status["state"] in ("finished", "failed"))
+    if status["state"] == "failed":
+        raise RuntimeError(status["reason"])
+    return status["result"], blobs.read_npz(f"{JobPaths(_JOB).model}/{MODEL}")
+
+
+def _files(parts: Iterable[Arrays], heldout: Arrays) -> Iterator[tuple[str, bytes]]:
+    for partition, arrays in enumerate(parts):
+        yield part_name(partition), npz_bytes(dict(arrays))
+    yield HELD_OUT, npz_bytes(dict(heldout))
+
+
+def _until(client: ControllerClient, nodes: LocalNodes, done: Any) -> dict[str, Any]:
+    clock = SystemClock()
+    deadline_s = clock.now_s() + _PATIENCE_S
+    while True:
+        status = client.status()
+        if done(status):
+            return status
+        for name, log in nodes.ended().items():
+            raise RuntimeError(f"node {name} has ended: {log}")
+        if clock.now_s() > deadline_s:
+            raise TimeoutError(f"the engine did not get there: {status['state']}, clock {status['clock']}")
+        clock.wait_until(clock.now_s() + _LOOK_S)

@@ -1,0 +1,147 @@
+"""Matrix factorisation beside libmf: the seconds that two threads need to the same held-out error, on the same ratings.
+
+The peer is optional: `pip install libmf` beside Proteus. That wheel is built without vector instructions; where
+`LIBMF_OBJ` names a library built from its sources with them (`g++ -O3 -march=native -DUSEAVX`), as its Python binding
+lets one, the comparison is with that. Neither side is charged for what it does once before the first pass.
+
+What runs is the application's kernel in the bare loop of `psengine.single_process`, two micro-tasks at a time; `train` does the
+same through the engine.
+"""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.figure import Figure, figure
+from infra.datasets.formats.ratings_text import Ratings
+from infra.datasets.generated_ratings import generated_ratings
+from infra.datasets.ratings import RatingSet, divided
+from psengine.apps.mf.app import MatrixFactorization, Strip
+from psengine.single_process import initial
+from psengine.tables.sharding import Arrays
+
+#: Half the users and half the ratings that Netflix gave for its prize, and as many items.
+USERS, ITEMS, RATINGS = 240_094, 17_770, 50_240_253
+#: Not the split's: the same permutation twice would bring the most active users together again, in one partition.
+_SEED = 1
+RANK, THREADS = 32, 2
+#: Passes and steps at which the peer is tried, how near to its best is near enough, and the most passes of ours.
+_PASSES, _STEPS, _NEARLY = (3, 4, 5, 6, 8, 10), (0.2, 0.3), 1.005
+_MOST_PASSES = 50
+_ROUNDS = 3
+PENALTY = 0.05
+
+
+def run(scratch: Path, n_ratings: int = RATINGS) -> list[Figure]:
+    """Measure; the sides take turns. Nothing where libmf is not installed."""
+    if importlib.util.find_spec("libmf") is None:
+        print("train-mf: skipped: needs libmf; pip install libmf")
+        return []
+    data = generated(n_ratings)
+    peer = Peer(data)
+    mark, passes, step = mark_of(peer)
+    theirs, ours, clocks = [], [], []
+    for _ in range(_ROUNDS):
+        theirs.append(peer.seconds(step, passes))
+        took, taken = reached(data, mark)
+        ours.append(took)
+        clocks.append(taken)
+    rows = f"{data.rows / 1e6:.0f} M ratings, rank {RANK}"
+    note = f"mark {mark:.4f}: {clocks[0]} passes against {passes} (its step {step:g}, the best of {len(_STEPS)})"
+    library = "vectorised" if "LIBMF_OBJ" in os.environ else "as pip installs it"
+    return [figure("train-mf", f"mf to one error, {rows}", "s", ours, theirs, f"libmf, 2 threads, {library}", note)]
+
+
+def mark_of(peer: "Peer") -> tuple[float, int, float]:
+    """Return the error that both are to come to, and the passes and the step with which the peer does."""
+    # The least error that the peer comes to is the mark for both, but for a little that cost it many more passes; of its
+    # steps that one counts which gets there in the fewest. Its two threads race: no two fits of it end alike.
+    tried = {(passes, step): peer.error(step, passes) for passes in _PASSES for step in _STEPS}
+    mark = min(tried.values()) * _NEARLY
+    passes, step = min(fit for fit, error in tried.items() if error <= mark)
+    return mark, passes, step
+
+
+def generated(n_ratings: int) -> RatingSet:
+    users, items, values = generated_ratings(USERS, ITEMS, n_ratings, _SEED, rank=12)
+    made = Ratings(users, items, values, np.arange(USERS), np.arange(ITEMS), lambda row: f"rating {row}")
+    return divided("generated", made, THREADS)
+
+
+def reached(data: RatingSet, mark: float) -> tuple[float, int]:
+    """Return the seconds and the passes until the held-out error is at the mark; looking at it is not counted."""
+    sizes: dict[str, Any] = {name: size for name, size in data.sizes.items() if name != "n_examples"}
+    app = MatrixFactorization(**sizes, rank=RANK, regularisation=PENALTY)
+    strips = [app.prepare(part) for part in data.parts(0)]
+    tables, heldout, took = initial(app, 0), data.heldout(), 0.0
+    with ThreadPoolExecutor(THREADS) as threads:
+        for number in range(1, _MOST_PASSES + 1):
+            began = perf_counter()
+            for clock in range((number - 1) * THREADS + 1, number * THREADS + 1):
+                _clock(threads, app, strips, tables, clock)
+            took += perf_counter() - began
+            if app.evaluate(tables, heldout)["rmse"] <= mark:
+                return took, number
+    raise RuntimeError(f"the error never fell to {mark:.4f}")
+
+
+def _clock(
+    threads: ThreadPoolExecutor, app: MatrixFactorization, strips: Sequence[Strip], tables: Arrays, clock: int
+) -> None:
+    """Do the micro-tasks of a clock at once, as nodes do, and add what they give back, as servers do."""
+
+    def work(strip: Strip) -> None:
+        rows = app.rows(strip, clock)
+        updates = app.run(strip, {name: tables[name][some] for name, some in rows.items()}, clock).updates
+        for name, some in rows.items():
+            tables[name][some] += updates[name]  # no two of them have a row in common
+
+    list(threads.map(work, strips))
+
+
+class Peer:
+    """libmf on the ratings to train on, less their mean, as it does not take that away itself."""
+
+    def __init__(self, data: RatingSet) -> None:
+        import libmf.mf
+
+        self._library = libmf.mf
+        train, held = ~data.held, data.heldout()
+        self._mean = np.float32(data.sizes["rating_mean"])
+        found = data.ratings
+        self._ratings = np.column_stack([found.users[train], found.items[train], found.values[train] - self._mean])
+        self._ratings = np.ascontiguousarray(self._ratings, np.float32)
+        self._users, self._items, self._values = held["users"], held["items"], held["values"]
+
+    def seconds(self, step: float, passes: int) -> float:
+        """Return what so many passes take: a fit of one more, less a fit of one."""
+        one = self._fit(step, 1)[0]
+        return self._fit(step, passes + 1)[0] - one
+
+    def error(self, step: float, passes: int) -> float:
+        """Return the held-out error after so many passes."""
+        return self._error(self._fit(step, passes)[1])
+
+    def _fit(self, step: float, passes: int) -> tuple[float, Any]:
+        model = self._library.MF(
+            k=RANK, nr_threads=THREADS, nr_bins=26, nr_iters=passes, eta=step, lambda_p1=0.0, lambda_q1=0.0,
+            lambda_p2=PENALTY, lambda_q2=PENALTY, quiet=True,
+        )  # fmt: skip
+        began = perf_counter()
+        model.fit(self._ratings)
+        return perf_counter() - began, model
+
+    def _error(self, model: Any) -> float:
+        left, right = model.p_factors(), model.q_factors()
+        told: NDArray[Any] = np.empty(len(self._values), np.float32)
+        for low in range(0, len(told), 1 << 16):
+            some = slice(low, low + (1 << 16))
+            told[some] = np.einsum("nk,nk->n", left[self._users[some]], right[self._items[some]])
+        return float(np.sqrt(np.mean((told + self._mean - self._values) ** 2, dtype=np.float64)))

@@ -1,0 +1,47 @@
+"""A billing model as fields of `Setting`, and back: the compiled loop counts by those, whoever else by the model."""
+
+from bidding.backtest.parameters import Setting
+from bidding.billing import BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree, Repricing
+from bidding.billing.expected import KINDS, BillingKind
+
+
+def billing_settings(model: BillingModel) -> dict[str, int]:
+    """Return the fields of `Setting` that say how spot machines are charged.
+
+    Raises
+    ------
+    ValueError
+        If it is none of `bidding.billing.SPOT_BILLING`.
+    """
+    match model:
+        case HourlyRefund():
+            return {"billing": int(BillingKind.HOURLY_REFUND)}
+        case PerSecondFirstHourFree():
+            return {
+                "billing": int(BillingKind.PER_SECOND),
+                "reprices": int(model.repricing is Repricing.CHANGE),
+                "minimum_s": model.minimum_s,
+            }
+        case Flat():
+            return {
+                "billing": int(BillingKind.FLAT),
+                "flat_micros": model.price_micros,
+                "max_life_s": model.max_life_s or 0,
+            }
+    raise ValueError(f"no job is simulated under {model}")
+
+
+def model_of(setting: Setting) -> BillingModel:
+    """Return the billing model of a setting."""
+    match BillingKind(setting.billing):
+        case BillingKind.PER_SECOND:
+            return PerSecondFirstHourFree(Repricing.CHANGE if setting.reprices else Repricing.HOUR, setting.minimum_s)
+        case BillingKind.FLAT:
+            return Flat(setting.flat_micros, setting.max_life_s or None)
+        case _:
+            return HourlyRefund()
+
+
+def billing_name(setting: Setting) -> str:
+    """Return the name of the billing model, as in `bidding.billing.SPOT_BILLING`."""
+    return next(name for name, kind in KINDS.items() if kind == setting.billing)

@@ -1,0 +1,84 @@
+"""What a simulated job is, and how it bears losses: alike for every scheme that is compared."""
+
+from dataclasses import astuple, dataclass, fields
+
+import numpy as np
+
+from bidding.backtest.price_arrays import Records
+from bidding.billing.expected import BillingKind
+from bidding.market.model import HOUR_S
+
+#: Progress is counted in millionths of a vCPU-second, so that it is a whole number.
+PPM = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The settings of a job, all whole numbers; the defaults are the paper's, on AgileML.
+
+    Attributes
+    ----------
+    work_vcpu_s : work to be done.
+    window_s : a job that is not done by then is given up.
+    tick_s, renewal_lead_s : seconds between decisions; how long before an hour's end its renewal is decided, or after.
+    allocation_vcpus, max_spot_vcpus : size of one allocation, and of all together.
+    reliable_count, reliable_vcpus, reliable_micros : on-demand machines held throughout; vCPUs and hourly price of one.
+    reliable_works : 1 if they compute, 0 if they only serve.
+    resize_overhead_s, eviction_overhead_s : σ and λ, during which the whole footprint makes no progress.
+    efficiency_ppm : φ, or the share of time that checkpointing leaves, in millionths.
+    checkpoint_s : seconds between checkpoints, of which the last one is what an eviction leaves; 0: nothing is lost.
+    restart_s : with checkpoints, seconds without progress after a loss.
+    patient : 1 if nothing is bought after an eviction that would only stand still: the next purchase comes λ - σ later.
+    ceiling : 1 if no bid is made in a market that stands above its own on-demand price, 0 if one may be.
+    billing : how spot machines are charged, a `BillingKind`; the next four are those of `bidding.billing`'s models.
+    reprices, minimum_s : of PER_SECOND: 1 if each second is paid at its own price; least seconds of the first hour.
+    flat_micros, max_life_s : of FLAT: what an instance-hour costs; when every machine is taken, 0: never.
+    """
+
+    work_vcpu_s: int
+    window_s: int
+    tick_s: int = 120
+    renewal_lead_s: int = 240
+    allocation_vcpus: int = 128
+    max_spot_vcpus: int = 756
+    reliable_count: int = 3
+    reliable_vcpus: int = 4
+    reliable_micros: int = 0
+    reliable_works: int = 0
+    resize_overhead_s: int = 20
+    eviction_overhead_s: int = 60
+    efficiency_ppm: int = PPM
+    checkpoint_s: int = 0
+    restart_s: int = 0
+    patient: int = 0
+    ceiling: int = 1
+    billing: int = int(BillingKind.HOURLY_REFUND)
+    reprices: int = 0
+    minimum_s: int = 60
+    flat_micros: int = 0
+    max_life_s: int = 0
+
+    def __post_init__(self) -> None:
+        if min(astuple(self)) < 0:
+            raise ValueError(f"a setting cannot be negative: {self}")
+        if not (self.work_vcpu_s and self.window_s and self.tick_s):
+            raise ValueError("work, window and the time between ticks must be above 0")
+        if not 0 < self.efficiency_ppm <= PPM:
+            raise ValueError(f"efficiency_ppm is {self.efficiency_ppm}: it must be in (0, {PPM}]")
+        if not 0 < self.renewal_lead_s < HOUR_S:
+            raise ValueError(f"renewal_lead_s is {self.renewal_lead_s}: it must lie within the hour")
+        if self.minimum_s > HOUR_S:
+            raise ValueError(f"minimum_s is {self.minimum_s}: it must be at most {HOUR_S}")
+        BillingKind(self.billing)
+
+    def record(self) -> Records:
+        """Return the settings as the record that the compiled loop reads."""
+        return np.array([astuple(self)], dtype=SETTING)
+
+
+SETTING = np.dtype([(field.name, np.int64) for field in fields(Setting)], align=True)
+
+
+def window_s(hours: int) -> int:
+    """Return how long a job of `hours` on the reference cluster is given: three and a half times that, and 2 h."""
+    return 7 * hours * HOUR_S // 2 + 2 * HOUR_S

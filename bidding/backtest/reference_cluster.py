@@ -1,0 +1,74 @@
+"""What costs and run times are relative to, and when jobs start."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidding.backtest.parameters import window_s
+from bidding.market.model import HOUR_S, InstanceType, Market
+from bidding.market.money import Micros
+from bidding.market.traces import Int64s
+
+#: Types that nobody would build a cluster of.
+TOO_SMALL = ("m1.small", "t1.micro")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The on-demand cluster that does the job in so many hours.
+
+    Attributes
+    ----------
+    instance_type : its price per vCPU is the reference's; how many would be whole machines does not matter.
+    vcpus : of the whole cluster.
+    """
+
+    instance_type: InstanceType
+    vcpus: int = 512
+
+    def micros(self, vcpus: int) -> Micros:
+        """Return the hourly price of so many vCPUs, rounded half to even."""
+        return round(self.instance_type.on_demand_micros * vcpus / self.instance_type.vcpu)
+
+    def job_micros(self, hours: int) -> float:
+        """Return what the job costs on demand."""
+        return self.instance_type.on_demand_micros / self.instance_type.vcpu * self.vcpus * hours
+
+
+def cheapest(markets: Iterable[Market], types: Mapping[str, InstanceType], vcpus: int = 512) -> Reference:
+    """Return the cluster of the type that costs least per vCPU on demand among those of `markets`.
+
+    Raises
+    ------
+    ValueError
+        If no market's type is in `types`, or all are `TOO_SMALL`.
+    """
+    names = sorted({market.instance_type for market in markets} - set(TOO_SMALL))
+    known = [types[name] for name in names if name in types]
+    if not known:
+        raise ValueError("no market's type has an on-demand price to compare with")
+    return Reference(min(known, key=lambda kind: kind.on_demand_micros / kind.vcpu), vcpus)
+
+
+def draw_starts(rng: np.random.Generator, from_s: int, until_s: int, hours: int, count: int) -> Int64s:
+    """Return `count` starts of jobs of `hours`, in time order, uniform over the seconds that leave a job its window.
+
+    Raises
+    ------
+    ValueError
+        If [from_s, until_s] is shorter than the window.
+    """
+    last_s = until_s - window_s(hours)
+    if last_s < from_s:
+        raise ValueError(
+            f"a job of {hours} h is given {window_s(hours) / HOUR_S:g} h; there are {(until_s - from_s) / HOUR_S:g}"
+        )
+    return np.sort(rng.integers(from_s, last_s, size=count, endpoint=True))
+
+
+def by_zone(markets: Iterable[Market]) -> dict[str, tuple[Market, ...]]:
+    """Return the markets of each zone, and of ``all`` together; each in their order."""
+    every = tuple(sorted(markets))
+    zones = sorted({market.zone for market in every})
+    return {zone: tuple(market for market in every if market.zone == zone) for zone in zones} | {"all": every}

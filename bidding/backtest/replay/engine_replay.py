@@ -1,0 +1,203 @@
+"""One job through the live engine: the very events, orders and journal of a real job, on recorded prices.
+
+The second driver beside `simulate`. It is a thousand times slower, and shares no line with it: decisions are those of
+`BidEngine` and its policies, the bill is that of `bidding.billing`. That both say the same, for every scheme, is what makes a
+backtest's figures those of the system that will be run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bidding.backtest.billing_codes import billing_name, model_of
+from bidding.backtest.outcomes import LOG_COLUMNS, Outcome
+from bidding.backtest.parameters import PPM, Setting
+from bidding.backtest.reference_cluster import Reference
+from bidding.backtest.replay.job_progress import Progress
+from bidding.backtest.replay.recorded_market import RecordedMarket
+from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes.registry import Scheme
+from bidding.billing import total_prorata_micros
+from bidding.economics.job_model import JobModel
+from bidding.engine.events import AllocationGranted, Event, JobOpened
+from bidding.engine.orders import Order
+from bidding.evictions.table import EvictionTable
+from bidding.forecast import Foresight
+from bidding.forecast.features import past_of
+from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
+from bidding.market.money import prorate
+from bidding.market.traces import Int64s, TraceSet
+from bidding.policies import FORESEEING
+
+#: Stands for the reliable tier among the markets.
+RELIABLE = Market("reliable", "reliable")
+_JOB = "backtest"
+
+
+@dataclass
+class Told:
+    """What became of the job.
+
+    Attributes
+    ----------
+    row : shape (len(Outcome),); as the compiled driver's.
+    purchases : shape (purchases, len(LOG_COLUMNS)); the market is its place among the markets that were given.
+    journal : every event and, behind it, the orders that it led to.
+    """
+
+    row: Int64s
+    purchases: Int64s
+    journal: tuple[Event | Order, ...]
+
+
+def run_by_engine(
+    traces: TraceSet,
+    markets: Sequence[Market],
+    types: Mapping[str, InstanceType],
+    evictions: EvictionTable,
+    foresight: Foresight | None,
+    scheme: Scheme,
+    start_s: int,
+    reference: Reference,
+    setting: Setting,
+) -> Told:
+    """Return what becomes of the scheme's job that starts at `start_s`, under the live policy that decides as its rule.
+
+    Raises
+    ------
+    ValueError
+        If no live policy does: none knows the prices to come, none but `best` is patient, and `best` is for jobs that
+        lose nothing.
+    """
+    name = _policy_name(scheme, setting)
+    tier = InstanceType(RELIABLE.instance_type, setting.reliable_vcpus, 0.0, setting.reliable_micros)
+    window_ends_s, max_life_s = start_s + setting.window_s, model_of(setting).max_life_s
+    world = RecordedMarket(traces, markets, {**types, tier.name: tier}, window_ends_s, max_life_s)
+    if name in FORESEEING:
+        world.pasts = {market: past_of(traces[market]) for market in markets}
+    job = job_model(setting, scheme.vcpus_at_once(reference))
+    world.tell(JobOpened(start_s, _JOB, job, name, world.types, tuple(markets), evictions, foresight))
+    if setting.reliable_count:
+        machines = Allocation("reliable", RELIABLE, setting.reliable_count, start_s, Tier.RELIABLE)
+        world.tell(AllocationGranted(start_s, "reliable", machines))
+    ends_s, finished = _walk(world, setting, start_s)
+    world.close(ends_s)
+    return Told(_row(world, setting, start_s, ends_s, finished), _purchases(world), tuple(world.journal))
+
+
+def _policy_name(scheme: Scheme, setting: Setting) -> str:
+    """Return the name of the live policy; `ValueError` where it would not decide as the scheme's rule does."""
+    if scheme.policy is None:
+        raise ValueError(f"no live policy decides as the rule {scheme.rule.name}")
+    best = scheme.rule is Rule.BEST
+    if bool(setting.patient) is not best:
+        raise ValueError(f"patient is {setting.patient}: the live policy {scheme.policy} is otherwise")
+    if best and setting.checkpoint_s:
+        raise ValueError("the live policy best is for jobs that lose nothing: a setting with checkpoints is not for it")
+    return scheme.policy
+
+
+def job_model(setting: Setting, at_once_vcpus: int | None = None) -> JobModel:
+    """Return what a live policy is told of a simulated job.
+
+    Parameters
+    ----------
+    at_once_vcpus : the size of the one allocation that is ever held, in place of the setting's sizes.
+
+    Notes
+    -----
+    With checkpoints λ is the restart and half an interval, as `schemes.proteus.eviction_overhead_s` has it.
+    """
+    lost_s = float(setting.eviction_overhead_s)
+    if setting.checkpoint_s:
+        lost_s = max(setting.eviction_overhead_s, setting.restart_s) + setting.checkpoint_s / 2
+    job = JobModel(
+        scaling_efficiency=setting.efficiency_ppm / PPM,
+        resize_overhead_s=setting.resize_overhead_s,
+        eviction_overhead_s=lost_s,
+        allocation_vcpus=setting.allocation_vcpus,
+        max_spot_vcpus=setting.max_spot_vcpus,
+        renewal_lead_s=setting.renewal_lead_s,
+        ceiling_on_demand=bool(setting.ceiling),
+        reliable_works=bool(setting.reliable_works),
+        billing=billing_name(setting),
+        flat_micros=setting.flat_micros,
+    )
+    if at_once_vcpus is None:
+        return job
+    return replace(job, allocation_vcpus=at_once_vcpus, max_spot_vcpus=at_once_vcpus)
+
+
+def _walk(world: RecordedMarket, setting: Setting, start_s: int) -> tuple[int, bool]:
+    """Go from one moment in which something happens to the next; return the job's end, and whether its work is done."""
+    now_s = tick_s = start_s
+    wake_s = start_s - 1  # after an eviction: when a purchase would no longer stand still
+    progress = Progress(setting, start_s)
+    tier = setting.reliable_count * setting.reliable_vcpus * setting.reliable_works
+    while True:
+        soon = [moment for moment in (wake_s, progress.checkpoint_s) if moment is not None and moment > now_s]
+        next_s = min([tick_s, world.window_ends_s, *soon, *world.moments])
+        vcpus = tier + world.vcpus
+        done_s = progress.done_s(vcpus, now_s)
+        if done_s is not None and done_s <= next_s:
+            return done_s, True
+        progress.advance(vcpus, now_s, next_s)
+        now_s = next_s
+        if now_s == world.window_ends_s:
+            return now_s, False
+        taken = world.take(now_s)
+        if taken:
+            progress.evicted(now_s, machines_left=bool(world.alive))
+        left = world.let_go(now_s)
+        if left:
+            progress.resized(now_s)
+        if taken and setting.patient:
+            wake_s = progress.stalled_s - setting.resize_overhead_s
+        if now_s == tick_s:
+            tick_s += setting.tick_s
+        elif not (taken or left or now_s == wake_s):
+            continue
+        nothing_held = not world.alive
+        if world.tick(now_s):
+            progress.bought(now_s, first=nothing_held)
+
+
+def _row(world: RecordedMarket, setting: Setting, start_s: int, ends_s: int, finished: bool) -> Int64s:
+    row = np.zeros(len(Outcome), dtype=np.int64)
+    runtime_s = ends_s - start_s
+    hourly = setting.reliable_count * setting.reliable_micros
+    row[Outcome.COST_MICROS] = hourly * (runtime_s // HOUR_S) + prorate(hourly, runtime_s % HOUR_S, HOUR_S)
+    row[Outcome.RUNTIME_S] = runtime_s
+    row[Outcome.ON_DEMAND_VCPU_S] = setting.reliable_count * setting.reliable_vcpus * runtime_s
+    row[Outcome.FINISHED] = finished
+    row[Outcome.PURCHASES] = len(world.lives)
+    for life in world.lives:
+        one = life.allocation
+        assert life.ended_s is not None
+        until_s = life.ended_s + 1  # so that an eviction at the very end is one
+        charges = model_of(setting).charges(
+            world.traces[one.market], one.count, one.launched_at_s, life.ended_s, life.cause, until_s
+        )
+        row[Outcome.COST_MICROS] += total_prorata_micros(charges, life.ended_s)
+        row[Outcome.EVICTIONS] += life.cause is EndCause.EVICTED
+        for charge in charges:
+            used_s = min(life.ended_s - charge.hour_start_s, HOUR_S)
+            row[Outcome.FREE_VCPU_S if charge.refunded else Outcome.PAID_VCPU_S] += used_s * life.vcpus
+    return row
+
+
+def _purchases(world: RecordedMarket) -> Int64s:
+    place = {market: index for index, market in enumerate(world.markets)}
+    rows = [
+        (
+            life.allocation.launched_at_s,
+            place[life.allocation.market],
+            life.allocation.count,
+            life.allocation.bid_micros,
+            life.ended_s,
+            life.cause is EndCause.EVICTED,
+        )
+        for life in world.lives
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, len(LOG_COLUMNS))

@@ -1,0 +1,132 @@
+"""The recorded market of one job, and the live engine that bids in it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bidding.engine.engine import BidEngine
+from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, Event, NoticeSeen, TickDue
+from bidding.engine.orders import Acquire, Lapse, Order
+from bidding.forecast.features import Past, signal_at
+from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
+from bidding.market.traces import TraceSet
+
+
+@dataclass
+class Life:
+    """One allocation, from its grant to its end.
+
+    Attributes
+    ----------
+    vcpus : of all its instances.
+    takes_s : when the market will take it; None: not while the job lasts.
+    lapses_s : when it is let go; None while it is renewed.
+    ended_s, cause : its end; None while it lives.
+    """
+
+    allocation: Allocation
+    vcpus: int
+    takes_s: int | None
+    lapses_s: int | None = None
+    ended_s: int | None = None
+    cause: EndCause | None = None
+
+
+@dataclass
+class RecordedMarket:
+    """The recorded prices, what was bought under them, and what the engine was told.
+
+    Attributes
+    ----------
+    window_ends_s : what would be taken from then on is not.
+    max_life_s : every machine is taken at this age; None: at no age.
+    pasts : of the markets whose signals the engine is told.
+    journal : every event and, behind it, the orders that it led to.
+    """
+
+    traces: TraceSet
+    markets: Sequence[Market]
+    types: Mapping[str, InstanceType]
+    window_ends_s: int
+    max_life_s: int | None = None
+    pasts: Mapping[Market, Past] = field(default_factory=dict)
+    engine: BidEngine = field(default_factory=BidEngine)
+    journal: list[Event | Order] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+
+    @property
+    def alive(self) -> list[Life]:
+        """What lives, in the order of the grants."""
+        return [life for life in self.lives if life.ended_s is None]
+
+    @property
+    def vcpus(self) -> int:
+        """The vCPUs of what lives."""
+        return sum(life.vcpus for life in self.alive)
+
+    @property
+    def moments(self) -> list[int]:
+        """When something that lives will be taken or let go."""
+        found = [moment for life in self.alive for moment in (life.takes_s, life.lapses_s)]
+        return [moment for moment in found if moment is not None]
+
+    def tell(self, event: Event) -> tuple[Order, ...]:
+        """Tell the engine of an event; return what it orders."""
+        orders = self.engine.handle(event)
+        self.journal += [event, *orders]
+        return orders
+
+    def tick(self, now_s: int) -> bool:
+        """Tell the engine the time and the prices, and do what it orders; return whether something was bought."""
+        known = {market: self.traces[market].price_at(now_s) for market in self.markets}
+        prices = {market: price for market, price in known.items() if price is not None}
+        signals = {market: signal for market in self.pasts if (signal := signal_at(self.pasts[market], now_s))}
+        bought = False
+        for order in self.tell(TickDue(now_s, prices, signals=signals)):
+            match order:
+                case Lapse():
+                    self._life(order.allocation_id).lapses_s = order.before_s
+                case Acquire() if prices[order.market] <= order.bid_micros:
+                    self._grant(order, now_s)
+                    bought = True
+                case Acquire():
+                    self.tell(AllocationRefused(now_s, order.order_id, "bid-too-low", "the price is above the bid"))
+        return bought
+
+    def take(self, now_s: int) -> bool:
+        """Take what the market takes in this second; return whether there was any."""
+        return self._end_all([life for life in self.alive if life.takes_s == now_s], now_s, EndCause.EVICTED)
+
+    def let_go(self, now_s: int) -> bool:
+        """End what lapses in this second; return whether there was any."""
+        return self._end_all([life for life in self.alive if life.lapses_s == now_s], now_s, EndCause.USER)
+
+    def close(self, ends_s: int) -> None:
+        """Let go of all that lives, unless the market takes it in this very second."""
+        for life in self.alive:
+            self._end(life, ends_s, EndCause.EVICTED if life.takes_s == ends_s else EndCause.USER)
+
+    def _grant(self, order: Acquire, now_s: int) -> None:
+        bought = Allocation(order.order_id, order.market, order.count, now_s, Tier.TRANSIENT, order.bid_micros)
+        ends = [
+            self.traces[order.market].first_above(order.bid_micros, now_s),
+            None if self.max_life_s is None else now_s + self.max_life_s,
+        ]
+        takes_s = min((moment for moment in ends if moment is not None and moment < self.window_ends_s), default=None)
+        self.lives.append(Life(bought, order.count * self.types[order.market.instance_type].vcpu, takes_s))
+        self.tell(AllocationGranted(now_s, order.order_id, bought))
+
+    def _life(self, allocation_id: str) -> Life:
+        return next(life for life in self.lives if life.allocation.allocation_id == allocation_id)
+
+    def _end_all(self, lives: Sequence[Life], now_s: int, cause: EndCause) -> bool:
+        for life in lives:
+            self._end(life, now_s, cause)
+        return bool(lives)
+
+    def _end(self, life: Life, now_s: int, cause: EndCause) -> None:
+        """End an allocation; one that the market takes was noticed in the same second."""
+        life.ended_s, life.cause = now_s, cause
+        name = life.allocation.allocation_id
+        if cause is EndCause.EVICTED:
+            self.tell(NoticeSeen(now_s, name, now_s))
+        self.tell(AllocationGone(now_s, name, cause))

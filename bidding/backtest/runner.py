@@ -1,0 +1,164 @@
+"""Many jobs of one scheme, on as many threads as are given."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bidding.backtest.eviction_arrays import Table
+from bidding.backtest.jit import version
+from bidding.backtest.outcomes import LOG_COLUMNS, Outcome
+from bidding.backtest.parameters import Setting
+from bidding.backtest.price_arrays import Markets
+from bidding.backtest.reference_cluster import Reference
+from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes.registry import Scheme
+from bidding.backtest.simulate import room, simulate
+from bidding.market.model import HOUR_S
+from bidding.market.traces import Int64s
+
+Floats = NDArray[np.float64]
+
+#: Jobs that a thread takes at a time.
+_CHUNK = 50
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What became of the jobs; shape (jobs,) each.
+
+    Attributes
+    ----------
+    rows : shape (jobs, len(Outcome)), whole numbers; see `Outcome`.
+    hours, reference : what they are relative to.
+    """
+
+    rows: Int64s
+    hours: int
+    reference: Reference
+
+    @property
+    def relative_cost(self) -> Floats:
+        """Cost as a share of what the job costs on demand."""
+        return self.rows[:, Outcome.COST_MICROS] / self.reference.job_micros(self.hours)
+
+    @property
+    def relative_runtime(self) -> Floats:
+        """Run time as a share of the reference cluster's."""
+        return self.rows[:, Outcome.RUNTIME_S] / (self.hours * HOUR_S)
+
+    def machine_hours(self, paid_by: Outcome, vcpus: int = 8) -> Floats:
+        """Return the hours, of machines of so many vCPUs, that `paid_by` counts: ON_DEMAND_, PAID_ or FREE_VCPU_S."""
+        return self.rows[:, paid_by] / (HOUR_S * vcpus)
+
+    @property
+    def evictions(self) -> Int64s:
+        """Allocations that the market took."""
+        return self.rows[:, Outcome.EVICTIONS]
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        """Whether the job was done before it was given up."""
+        done: NDArray[np.bool_] = self.rows[:, Outcome.FINISHED] == 1
+        return done
+
+
+def run(
+    markets: Markets,
+    table: Table,
+    scheme: Scheme,
+    starts_s: Int64s,
+    hours: int,
+    reference: Reference,
+    *,
+    threads: int = 1,
+    **changes: int,
+) -> Outcomes:
+    """Return what became of a job of `hours` at each start.
+
+    Parameters
+    ----------
+    starts_s : seconds since the epoch, shape (jobs,).
+    hours : what the job takes the reference cluster.
+    threads : how many jobs are run at the same time; the outcome does not depend on it.
+    **changes : fields of `Setting` that differ from the scheme's.
+
+    Raises
+    ------
+    ValueError
+        If the scheme weighs signals, and `table` has no foresight though bids decide.
+    """
+    starts_s = np.ascontiguousarray(starts_s, dtype=np.int64)
+    setting = scheme.setting(reference, hours, **changes)
+    rows = np.empty((len(starts_s), len(Outcome)), dtype=np.int64)
+    log = np.empty((0, len(LOG_COLUMNS)), dtype=np.int64)
+
+    def some(first: int) -> None:
+        chunk = slice(first, first + _CHUNK)
+        _run(markets, table, scheme, reference, setting, starts_s[chunk], rows[chunk], log)
+
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        for _ in pool.map(some, range(0, len(starts_s), _CHUNK)):
+            pass  # the first error of a thread is raised here
+    return Outcomes(rows, hours, reference)
+
+
+def run_one(
+    markets: Markets, table: Table, scheme: Scheme, start_s: int, reference: Reference, setting: Setting
+) -> tuple[Int64s, Int64s]:
+    """Return (the row of the job, its purchases with the columns LOG_COLUMNS) of one job."""
+    rows = np.empty((1, len(Outcome)), dtype=np.int64)
+    at_most = 64
+    while True:
+        log = np.empty((at_most, len(LOG_COLUMNS)), dtype=np.int64)
+        _run(markets, table, scheme, reference, setting, np.array([start_s], dtype=np.int64), rows, log)
+        purchases = int(rows[0, Outcome.PURCHASES])
+        if purchases <= at_most:
+            return rows[0], log[:purchases]
+        at_most = purchases
+
+
+def _run(
+    markets: Markets,
+    table: Table,
+    scheme: Scheme,
+    reference: Reference,
+    setting: Setting,
+    starts_s: Int64s,
+    rows: Int64s,
+    log: Int64s,
+) -> None:
+    if scheme.rule is Rule.BEST and table.bids_decide and not len(table.foresight.shares):
+        raise ValueError("a scheme that weighs signals needs a foresight: see pack_table")
+    space = room(markets, len(table.deltas_micros), setting)
+    settings = setting.record()
+    values = np.array(scheme.values(reference), dtype=np.float64)
+    _loop(int(scheme.rule), values, settings, markets, table, starts_s, space, rows, log)
+
+
+def _compile(of_version: int) -> Callable[..., int]:
+    @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[misc,unused-ignore]  # numba has no types
+    def loop(
+        rule: int,
+        parameters: Floats,
+        settings: Any,
+        markets: Markets,
+        table: Table,
+        starts_s: Int64s,
+        space: Any,
+        rows: Int64s,
+        log: Int64s,
+    ) -> int:
+        for job in range(len(starts_s)):
+            simulate(rule, parameters, settings, markets, table, starts_s[job], space, rows[job], log)
+        return of_version
+
+    compiled: Callable[..., int] = loop
+    return compiled
+
+
+_loop = _compile(version())

@@ -1,0 +1,84 @@
+"""What BidBrain knows of the application: Table 2 of the paper, and how much may be held."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from bidding.billing.expected import KINDS, BillingKind, hour_micros, is_refunded
+from bidding.market.model import HOUR_S
+from bidding.market.money import Micros
+
+
+@dataclass(frozen=True, slots=True)
+class JobModel:
+    """The parameters of a job that the economics depend on.
+
+    Attributes
+    ----------
+    scaling_efficiency : float
+        φ, in (0, 1].
+    resize_overhead_s : float
+        σ: seconds without progress after the footprint was changed.
+    eviction_overhead_s : float
+        λ: seconds without progress after an eviction.
+    allocation_vcpus, max_spot_vcpus : int
+        Size of one allocation, and of all together.
+    renewal_lead_s : int
+        A renewal is decided this long before the hour's end, or after.
+    cooldown_s : int
+        A market that refused is left alone for so long.
+    ceiling_on_demand : bool
+        No bid in a market that stands above its own on-demand price.
+    reliable_works : bool
+        Whether the reliable tier computes too (AgileML's stages 1 and 2).
+    billing : str
+        How spot machines are charged, by the names of `bidding.billing.SPOT_BILLING`.
+    flat_micros : int
+        Under flat billing what an instance-hour costs.
+    """
+
+    scaling_efficiency: float = 1.0
+    resize_overhead_s: float = 20.0
+    eviction_overhead_s: float = 60.0
+    allocation_vcpus: int = 128
+    max_spot_vcpus: int = 756
+    renewal_lead_s: int = 240
+    cooldown_s: int = 600
+    ceiling_on_demand: bool = True
+    reliable_works: bool = True
+    billing: str = "hourly-refund"
+    flat_micros: Micros = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scaling_efficiency <= 1:
+            raise ValueError(f"scaling_efficiency is {self.scaling_efficiency}: it must be in (0, 1]")
+        if not (isfinite(self.resize_overhead_s) and isfinite(self.eviction_overhead_s)):
+            raise ValueError("the overheads must be finite")
+        if min(self.resize_overhead_s, self.eviction_overhead_s, self.cooldown_s, self.max_spot_vcpus) < 0:
+            raise ValueError("overheads, cooldown and the most vCPUs held cannot be negative")
+        if self.allocation_vcpus < 1:
+            raise ValueError(f"allocation_vcpus is {self.allocation_vcpus}: it must be at least 1")
+        if not 0 < self.renewal_lead_s < HOUR_S:
+            raise ValueError(f"renewal_lead_s is {self.renewal_lead_s}: it must lie within the hour")
+        if self.billing not in KINDS:
+            raise ValueError(f"billing is {self.billing!r}: it must be one of {', '.join(KINDS)}")
+        if self.flat_micros < 0:
+            raise ValueError(f"flat_micros is {self.flat_micros}: it cannot be negative")
+
+    @property
+    def pays_whole_hours(self) -> bool:
+        """Whether an hour that has begun is paid for, so that there is no saving in leaving it early."""
+        return KINDS[self.billing] is BillingKind.HOURLY_REFUND
+
+    def is_refunded(self, first_hour: bool) -> bool:
+        """Return whether an eviction brings back what its hour has cost; `first_hour`: the one of the launch."""
+        return is_refunded(KINDS[self.billing], first_hour)
+
+    def hour_micros(self, price_micros: Micros) -> Micros:
+        """Return what a spot instance-hour costs that begins at this price of its market."""
+        return hour_micros(KINDS[self.billing], self.flat_micros, price_micros)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, float | int | bool | str]) -> "JobModel":
+        """Return the model that `dataclasses.asdict` wrote."""
+        return cls(**record)  # type: ignore[arg-type]  # the constructor checks what was written

@@ -1,0 +1,90 @@
+"""What happens to BidBrain. Each event says when it happened (`at_s`); `journal` writes and reads them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bidding.economics.job_model import JobModel
+from bidding.evictions.table import EvictionTable
+from bidding.forecast import Foresight, Signal
+from bidding.market.model import Allocation, EndCause, InstanceType, Market
+from bidding.market.money import Micros
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened:
+    """A job begins: what it is like, what may be bought for it, and what history says of bids.
+
+    `foresight` is None for a policy that has no use for it.
+    """
+
+    at_s: int
+    job_id: str
+    job: JobModel
+    policy: str
+    types: Mapping[str, InstanceType]
+    markets: tuple[Market, ...]
+    evictions: EvictionTable
+    foresight: Foresight | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TickDue:
+    """A decision point, with the present price of every market where one is known.
+
+    `buy` False decides on what is held and buys nothing: the job cannot use more now. `left_out` holds the markets whose
+    prices are not fit to decide on, each with the reason; `prices` has none for them, and nothing is bought there.
+    `signals` says what the recent past of the markets was like; empty for a policy that has no use for it.
+    """
+
+    at_s: int
+    prices: Mapping[Market, Micros]
+    buy: bool = True
+    left_out: Mapping[Market, str] = field(default_factory=dict)
+    signals: Mapping[Market, Signal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationGranted:
+    """The market sold what order `order_id` asked for (or: what it had sold was found again)."""
+
+    at_s: int
+    order_id: str
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRefused:
+    """The market did not sell it; `code` is the market's."""
+
+    at_s: int
+    order_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeSeen:
+    """The market has said that it will take the allocation at `takes_at_s`."""
+
+    at_s: int
+    allocation_id: str
+    takes_at_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationGone:
+    """The allocation ended at `at_s`: taken by the market, or let go."""
+
+    at_s: int
+    allocation_id: str
+    cause: EndCause
+
+
+@dataclass(frozen=True, slots=True)
+class JobClosed:
+    """The work is done (or given up): nothing more is bought; spot allocations stay to the end of their paid hour."""
+
+    at_s: int
+
+
+Event = JobOpened | TickDue | AllocationGranted | AllocationRefused | NoticeSeen | AllocationGone | JobClosed

@@ -1,0 +1,163 @@
+"""The journal's form: events and orders as JSON objects and back, and the engine that they replay to.
+
+A record is ``{"schema": 1, "kind": name, …fields}``. Infinite figures are written as null, so that any JSON reader can
+read them.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, asdict, fields
+from types import MappingProxyType
+from typing import Any
+
+from bidding.economics.job_model import JobModel
+from bidding.engine.engine import BidEngine
+from bidding.engine.events import (
+    AllocationGone,
+    AllocationGranted,
+    AllocationRefused,
+    Event,
+    JobClosed,
+    JobOpened,
+    NoticeSeen,
+    TickDue,
+)
+from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from bidding.evictions.table import EvictionTable
+from bidding.forecast import Foresight, Signal
+from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
+from bidding.policies.base import Candidate, Decision, Verdict
+
+SCHEMA = 1
+
+_EVENTS: Mapping[str, type] = MappingProxyType(
+    {
+        kind.__name__: kind
+        for kind in (JobOpened, TickDue, AllocationGranted, AllocationRefused, NoticeSeen, AllocationGone, JobClosed)
+    }
+)
+_ORDERS: Mapping[str, type] = MappingProxyType({kind.__name__: kind for kind in (Acquire, Renew, Lapse, Wait)})
+
+
+class JournalError(ValueError):
+    """A record that this program cannot read; one line says why."""
+
+
+def to_record(item: Event | Order) -> dict[str, Any]:
+    """Return `item` as a JSON object."""
+    record: dict[str, Any] = {"schema": SCHEMA, "kind": type(item).__name__}
+    for field in fields(item):
+        record[field.name] = _plain(getattr(item, field.name))
+    return record
+
+
+def from_record(record: Mapping[str, Any]) -> Event | Order:
+    """Return the event or order that `to_record` wrote.
+
+    Raises
+    ------
+    JournalError
+        If the schema or the kind is not known, or a field is missing or not what it should be.
+    """
+    if not isinstance(record, Mapping):
+        raise JournalError(f"journal: a record is an object, not {record!r}")
+    if record.get("schema") != SCHEMA:
+        raise JournalError(f"journal: schema {record.get('schema')!r} is not {SCHEMA}; use the program that wrote it")
+    name = str(record.get("kind"))
+    kind = _EVENTS.get(name) or _ORDERS.get(name)
+    if kind is None:
+        raise JournalError(f"journal: unknown kind {name!r}")
+    try:
+        values = {
+            field.name: _READERS.get(field.name, _same)(record[field.name])
+            for field in fields(kind)
+            # a field that came later has what held before it
+            if field.name in record or (field.default is MISSING and field.default_factory is MISSING)
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise JournalError(f"journal: a {name} record cannot be read: {error!r}") from error
+    item: Event | Order = kind(**values)
+    return item
+
+
+def replay(records: Iterable[Mapping[str, Any]]) -> BidEngine:
+    """Return the engine that the events among `records` lead to; orders are what it said, and are passed over."""
+    engine = BidEngine()
+    for record in records:
+        if isinstance(record, Mapping) and str(record.get("kind")) in _ORDERS:
+            continue
+        event = from_record(record)
+        assert not isinstance(event, Acquire | Renew | Lapse | Wait)
+        engine.handle(event)
+    return engine
+
+
+def _plain(value: Any) -> Any:
+    """Return `value` as what JSON can say."""
+    match value:
+        case Market():
+            return str(value)
+        case EvictionTable() | Foresight():
+            return value.to_json()
+        case Signal():
+            return value.to_record()
+        case Allocation():
+            return asdict(value) | {"market": str(value.market), "tier": str(value.tier)}
+        case InstanceType() | JobModel():
+            return asdict(value)
+        case Decision() | Candidate():
+            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        case EndCause() | Verdict():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return None
+        case Mapping():
+            return {str(key): _plain(item) for key, item in sorted(value.items())}
+        case tuple() | list():
+            return [_plain(item) for item in value]
+    return value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _allocation(value: Mapping[str, Any]) -> Allocation:
+    return Allocation(**{**value, "market": Market.parse(value["market"]), "tier": Tier(value["tier"])})
+
+
+def _figure(value: float | None) -> float:
+    return math.inf if value is None else float(value)
+
+
+def _candidate(value: Mapping[str, Any]) -> Candidate:
+    read = {**value, "market": Market.parse(value["market"]), "cost_per_work": _figure(value["cost_per_work"])}
+    return Candidate(**read)
+
+
+def _decision(value: Mapping[str, Any]) -> Decision:
+    return Decision(
+        verdict=Verdict(value["verdict"]),
+        reason=value["reason"],
+        cost_per_work=_figure(value["cost_per_work"]),
+        candidates=tuple(map(_candidate, value["candidates"])),
+    )
+
+
+#: Field name -> how its JSON is read; a name means the same in every event and order.
+_READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "allocation": _allocation,
+        "cause": EndCause,
+        "decision": _decision,
+        "evictions": EvictionTable.from_json,
+        "foresight": lambda value: None if value is None else Foresight.from_json(value),
+        "job": JobModel.from_record,
+        "left_out": lambda value: {Market.parse(name): str(why) for name, why in value.items()},
+        "market": Market.parse,
+        "markets": lambda value: tuple(map(Market.parse, value)),
+        "prices": lambda value: {Market.parse(name): price for name, price in value.items()},
+        "signals": lambda value: {Market.parse(name): Signal.from_record(signal) for name, signal in value.items()},
+        "types": lambda value: {name: InstanceType(**kind) for name, kind in value.items()},
+    }
+)

@@ -1,0 +1,47 @@
+"""What BidBrain orders. An order's id is a pure function of the job and of what came before, so repeating it is harmless."""
+
+from dataclasses import dataclass
+
+from bidding.market.model import Market
+from bidding.market.money import Micros
+from bidding.policies.base import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Buy `count` instances under `bid_micros`; `order_id` is the client token."""
+
+    order_id: str
+    market: Market
+    count: int
+    bid_micros: Micros
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Keep the allocation for billing hour `hour` (0 is its first)."""
+
+    allocation_id: str
+    hour: int
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Lapse:
+    """Let the allocation go before billing hour `hour` begins at `before_s`."""
+
+    allocation_id: str
+    hour: int
+    before_s: int
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Buy nothing this time."""
+
+    decision: Decision
+
+
+Order = Acquire | Renew | Lapse | Wait

@@ -1,0 +1,103 @@
+"""What the market's facts mean for what we believed: plan, requested and observed are compared, nothing is remembered.
+
+The token of a purchase is its order's id, and an allocation is called after the order that bought it, so that a
+purchase whose answer was lost is found again by looking.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from bidding.engine.engine import BidEngine, Position, Standing
+from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, Event, NoticeSeen
+from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, Tier
+
+#: The code of an order that was never carried out, as against one that the market refused.
+ABANDONED = "Abandoned"
+
+
+def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
+    """Return the allocation that the instances of one purchase are."""
+    first = min(facts, key=lambda fact: (fact.launched_at_s, fact.instance_id))
+    return Allocation(
+        allocation_id=first.token,
+        market=first.market,
+        count=len(facts),
+        launched_at_s=first.launched_at_s,
+        tier=tier,
+        bid_micros=first.bid_micros,
+    )
+
+
+def by_token(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:
+    """Return the instances of each purchase, by its token, in the order of their ids."""
+    ordered = sorted(facts, key=lambda fact: (fact.token, fact.instance_id))
+    return {token: list(group) for token, group in groupby(ordered, key=lambda fact: fact.token)}
+
+
+def reconcile(
+    engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], tiers: Mapping[str, Tier], now_s: int
+) -> list[Event]:
+    """Return the events that bring the engine's picture up to the facts, in a fixed order.
+
+    Parameters
+    ----------
+    engine : the engine as the journal left it; not changed.
+    facts : every instance of the job that the market remembers, by token.
+    tiers : tier by token, where it is known; others are transient if they were bid for.
+    now_s : time of the observation.
+
+    Notes
+    -----
+    An allocation is one thing to the engine: while one of its instances lives it is held, with the count that it was
+    bought with, which the loss of single instances does not lower. What those cost is the ledger's to know.
+
+    An allocation is gone when none of its instances lives, or when the market, which remembers for a while what has
+    ended, no longer knows any of them an hour after the launch (before that the market may be slow to tell of them).
+    A purchase of a closed job that the market does not know is abandoned.
+    """
+    events: list[Event] = []
+    positions = engine.positions
+    for token in sorted({*facts, *positions}):
+        group = facts.get(token, ())
+        if not group:
+            if token in positions and _forgotten(positions[token], now_s):
+                events.append(_lost(positions[token], now_s))
+            continue
+        gone = all(not fact.alive for fact in group)
+        if token not in positions:
+            bid_for = any(fact.bid_micros is not None for fact in group)
+            allocation = allocation_of(group, tiers.get(token, Tier.TRANSIENT if bid_for else Tier.RELIABLE))
+            events.append(AllocationGranted(now_s, token, allocation))
+        elif positions[token].standing is Standing.GONE:
+            continue
+        if gone:
+            events.append(_gone(token, group, now_s))
+        elif token not in positions or positions[token].standing in (Standing.HELD, Standing.LAPSING):
+            notices = [fact.notice_at_s for fact in group if fact.alive and fact.notice_at_s is not None]
+            if notices:
+                events.append(NoticeSeen(now_s, token, min(notices)))
+    order = engine.open_order
+    if order is not None and engine.closed and not facts.get(order.order_id):
+        events.append(AllocationRefused(now_s, order.order_id, ABANDONED, "the job was closed before it was bought"))
+    return events
+
+
+def _forgotten(position: Position, now_s: int) -> bool:
+    return position.standing is not Standing.GONE and now_s - position.allocation.launched_at_s >= HOUR_S
+
+
+def _lost(position: Position, now_s: int) -> AllocationGone:
+    """Return the end of an allocation that nobody saw end.
+
+    It may have ended any time since it was last seen, and nobody knows how; so it is taken to have lived until now and
+    to have been let go: the ledger may then say more than the bill, never less.
+    """
+    return AllocationGone(now_s, position.allocation.allocation_id, EndCause.USER)
+
+
+def _gone(token: str, group: Sequence[InstanceFact], now_s: int) -> AllocationGone:
+    """Return the end of an allocation: that of its last instances, which the market took or did not take."""
+    ends = [(fact.ended_at_s if fact.ended_at_s is not None else now_s, fact.end_cause) for fact in group]
+    last_s = max(at_s for at_s, _ in ends)
+    taken = all(cause is EndCause.EVICTED for at_s, cause in ends if at_s == last_s)
+    return AllocationGone(last_s, token, EndCause.EVICTED if taken else EndCause.USER)

@@ -1,0 +1,129 @@
+"""What every eviction model answers, and what follows from it: β, the median time to an eviction, the paper's table."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bidding.evictions.curves import Float64s
+from bidding.evictions.table import DELTAS_MICROS, EvictionTable
+from bidding.market.model import HOUR_S, Market
+from bidding.market.money import Micros
+from bidding.market.traces import Int64s, Trace
+
+_MINUTE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time that a model was fitted on or is checked on: [from_s, until_s)."""
+
+    from_s: int
+    until_s: int
+
+    def __post_init__(self) -> None:
+        if self.until_s <= self.from_s:
+            raise ValueError(f"a window must end after it begins, not {self.until_s} after {self.from_s}")
+
+    def overlaps(self, other: "Window") -> bool:
+        """Return whether the two have a second in common."""
+        return self.from_s < other.until_s and other.from_s < self.until_s
+
+
+class EvictionModel(Protocol):
+    """How long a bid lives, seen from any moment of its life.
+
+    A bid is asked about by its delta above the *present* price, whenever it was placed: what is still ahead of it is what
+    would be ahead of a bid placed now under the same delta.
+    """
+
+    @property
+    def name(self) -> str:
+        """The kind of model."""
+
+    @property
+    def markets(self) -> tuple[Market, ...]:
+        """The markets that are known, sorted."""
+
+    @property
+    def fitted(self) -> Window | None:
+        """The time that it was fitted on; None where it comes from elsewhere than from a history."""
+
+    @property
+    def bids_decide(self) -> bool:
+        """Whether what was bid has a say in what is taken; not so by capacity."""
+
+    @property
+    def n_states(self) -> int:
+        """How many states a market is seen in; 1 for a model that does not look at the present."""
+
+    def states(self, market: Market, trace: Trace, at_s: ArrayLike, delta_micros: ArrayLike) -> Int64s:
+        """Return the state of the market at each moment for each delta, shape (moments, deltas)."""
+
+    def survival(
+        self, market: Market, delta_micros: ArrayLike, ahead_s: ArrayLike, state: ArrayLike | None = None
+    ) -> Float64s:
+        """Return P(not taken in less than `ahead_s`), the arguments broadcast; `state` None is the mean over states."""
+
+
+def beta(
+    model: EvictionModel,
+    market: Market,
+    delta_micros: ArrayLike,
+    state: ArrayLike | None = None,
+    within_s: float = HOUR_S,
+) -> Float64s:
+    """Return P(taken in less than `within_s`); β of the paper where that is an hour."""
+    return 1 - model.survival(market, delta_micros, within_s, state)
+
+
+def hazard_per_hour(
+    model: EvictionModel, market: Market, delta_micros: ArrayLike, ahead_s: float, state: ArrayLike | None = None
+) -> Float64s:
+    """Return the mean rate of evictions over the `ahead_s` that are left, per hour; infinite where none lives."""
+    with np.errstate(divide="ignore"):
+        return -np.log(model.survival(market, delta_micros, ahead_s, state)) * (HOUR_S / ahead_s)
+
+
+def median_s(
+    model: EvictionModel, market: Market, delta_micros: Micros, state: int | None = None, within_s: int = HOUR_S
+) -> float:
+    """Return the median time to an eviction, given that it comes within `within_s`; `within_s` where none ever does."""
+    minutes = np.unique(np.append(np.arange(0, within_s, _MINUTE_S), within_s))
+    taken = 1 - model.survival(market, delta_micros, minutes, state)
+    if taken[-1] <= 0:
+        return float(within_s)
+    half = taken[-1] / 2
+    until = int((taken >= half).argmax())
+    if until == 0:  # a bid below the price is being taken
+        return 0.0
+    seconds = np.arange(minutes[until - 1], minutes[until] + 1)
+    taken = 1 - model.survival(market, delta_micros, seconds, state)
+    after = int((taken >= half).argmax())
+    low, high = taken[after - 1], taken[after]
+    return float(seconds[after - 1] + (half - low) / (high - low))
+
+
+def as_table(
+    model: EvictionModel, deltas_micros: Sequence[Micros] | None = None, markets: Collection[Market] | None = None
+) -> EvictionTable:
+    """Return the paper's table as this model sees it, the mean over its states, for what takes no other.
+
+    Parameters
+    ----------
+    deltas_micros : rising; None: the paper's. Where bids decide nothing these are all alike, so that the highest stands
+        for all: a price that creeps upwards takes nothing that was bid by it.
+    markets : of the model's, these alone; None: all.
+    """
+    if deltas_micros is None:
+        deltas_micros = DELTAS_MICROS if model.bids_decide else DELTAS_MICROS[-1:]
+    deltas = np.array(deltas_micros, dtype=np.int64)
+    rows = {}
+    for market in model.markets:
+        if markets is None or market in markets:
+            betas = np.clip(beta(model, market, deltas), 0, 1)
+            medians = [median_s(model, market, delta) for delta in deltas_micros]
+            rows[market] = tuple(zip(betas.tolist(), medians, strict=True))
+    return EvictionTable(tuple(deltas_micros), rows, model.bids_decide)

@@ -1,0 +1,164 @@
+"""The model `conditioned`: survival given what is known of the market now (`states`), careful where that was rare."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from bidding.evictions.base import Window
+from bidding.evictions.curve_model import CurveModel
+from bidding.evictions.curves import BID_DELTAS_MICROS, HORIZONS_S, Float64s, falling
+from bidding.evictions.fit_survival import Report, fit_survival, quiet
+from bidding.evictions.lifetimes import grants_s, lives_s, shares, tally
+from bidding.evictions.states import LATELY_S, Bins, changes, states_at
+from bidding.market.model import Market
+from bidding.market.money import Micros
+from bidding.market.traces import Int64s, Trace, TraceSet
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What is looked at, and how much of it must have been seen.
+
+    Attributes
+    ----------
+    levels : tuple of float
+        Quantiles of the market's price over the window, by time; a further edge is its on-demand price, where known.
+    ages_s : tuple of int
+        Edges of the time since the price last changed.
+    aboves_s : tuple of int
+        Edges of the time of the last day that the price spent above the bid.
+    pool_grants, own_grants : float
+        After so many grants what all markets together, or the market itself, saw in a state counts as much as what is
+        said without it. Neighbouring minutes tell the same, so these are days.
+    """
+
+    levels: tuple[float, ...] = (1 / 3, 2 / 3)
+    ages_s: tuple[int, ...] = (300, 1200, 3600)
+    aboves_s: tuple[int, ...] = (1, 7200)
+    pool_grants: float = 4320.0
+    own_grants: float = 1440.0
+
+    def __post_init__(self) -> None:
+        for name in ("levels", "ages_s", "aboves_s"):
+            edges = getattr(self, name)
+            if any(low >= high for low, high in pairwise(edges)) or (edges and edges[0] <= 0):
+                raise ValueError(f"{name}: must be above 0 and rise, not {edges}")
+        if any(level >= 1 for level in self.levels):
+            raise ValueError(f"levels: are quantiles below 1, not {self.levels}")
+        if not (self.pool_grants >= 0 and self.own_grants >= 0):
+            raise ValueError("pool_grants and own_grants must not be negative")
+
+
+def fit_conditioned(
+    traces: TraceSet,
+    window: Window,
+    on_demand_micros: Mapping[Market, Micros] | None = None,
+    *,
+    conditions: Conditions = Conditions(),
+    deltas_micros: Sequence[Micros] = BID_DELTAS_MICROS,
+    report: Report = quiet,
+) -> CurveModel:
+    """Return survival by market, state and delta.
+
+    Parameters
+    ----------
+    traces : prices; those of the day before the window are looked at, those after it are not.
+    on_demand_micros : a price above it is a level of its own, in markets that are in it.
+
+    Notes
+    -----
+    For each horizon, three steps, each as strong as what it rests on:
+
+    1. `fit_survival`, the market's own curve S;
+    2. what a state means in all markets together: with the share o that was taken in it, and the share e that S
+       foretold there, θ = ln(1 - o') / ln(1 - e), where o' is o drawn towards e by `pool_grants`. S^θ is the guess;
+    3. what the market itself saw in the state, drawn towards the guess by `own_grants`.
+
+    Last, a curve is made to fall with the time, and to rise neither with a lower delta nor with a longer time above the
+    bid (the mean of the lowest and the highest such surface), so that of two bids the higher never lives shorter. With a
+    single state this is `fit_survival`.
+    """
+    plain = fit_survival(traces, window, deltas_micros=deltas_micros)
+    horizons = plain.curves.horizons_s
+    bins = _bins(traces, plain.markets, window, on_demand_micros or {}, conditions)
+    cells = []
+    for row, market in enumerate(plain.markets):
+        report(row, len(plain.markets), str(market))
+        trace = changes(traces[market]).between(window.from_s - LATELY_S, window.until_s)
+        at_s = grants_s(trace, window.from_s, window.until_s)
+        lives = lives_s(trace, plain.curves.deltas_micros, at_s, window.until_s, HORIZONS_S[-1])
+        states = states_at(trace, bins, row, plain.curves.deltas_micros, at_s)
+        cells.append(tally(lives, states, window.until_s - at_s, horizons, bins.n_states))
+    theta = _pooled(plain, cells, bins.n_states, conditions.pool_grants)
+    lived = np.empty((len(cells), *theta.shape))
+    grants = np.empty(lived.shape[:3], dtype=np.int64)
+    for row, (seen, taken) in enumerate(cells):
+        guess = np.power(plain.curves.survival[row], theta)
+        own = np.where(seen > 0, shares(seen, taken, horizons), guess)
+        weight = seen / np.maximum(seen + conditions.own_grants, 1e-9)
+        lived[row] = _ordered(falling(np.clip(guess + weight * (own - guess), 0, 1)), bins)
+        grants[row] = seen[..., 0]
+    curves = plain.curves._replace(survival=lived)
+    notes = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(conditions).items()}
+    return CurveModel("conditioned", plain.markets, window, curves, bins, grants, notes)
+
+
+#: A share this near to 1 cannot be told from it.
+_NEARLY = 1 - 1e-9
+#: Above every price.
+_NO_PRICE = int(np.iinfo(np.int64).max) - 1
+
+
+def _pooled(plain: CurveModel, cells: Sequence[tuple[Int64s, Int64s]], n_states: int, pool_grants: float) -> Float64s:
+    """Return θ of each state, delta and horizon, over all markets."""
+    shape = (n_states, *plain.curves.survival.shape[2:])
+    n, observed, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    for row, (seen, taken) in enumerate(cells):
+        n += seen
+        observed += seen * (1 - shares(seen, taken, plain.curves.horizons_s))
+        expected += seen * (1 - plain.curves.survival[row])
+    foretold = np.minimum(expected / np.maximum(n, 1), _NEARLY)
+    drawn = np.minimum((observed + pool_grants * foretold) / np.maximum(n + pool_grants, 1e-9), _NEARLY)
+    said = (foretold > 0) & (n > 0)
+    theta = np.ones(shape)
+    theta[said] = np.log1p(-drawn[said]) / np.log1p(-foretold[said])
+    return theta
+
+
+def _ordered(lived: Float64s, bins: Bins) -> Float64s:
+    """Return curves (states, deltas, horizons) that rise neither with a lower delta nor with a longer time above it."""
+    levels, ages, aboves = bins.shape
+    cube = lived.reshape(levels * ages, aboves, *lived.shape[1:])
+    high = np.maximum.accumulate(np.maximum.accumulate(cube, axis=2)[:, ::-1], axis=1)[:, ::-1]
+    low = np.minimum.accumulate(np.minimum.accumulate(cube[:, :, ::-1], axis=2)[:, :, ::-1], axis=1)
+    return ((low + high) / 2).reshape(lived.shape)
+
+
+def _bins(
+    traces: TraceSet,
+    markets: Sequence[Market],
+    window: Window,
+    on_demand_micros: Mapping[Market, Micros],
+    conditions: Conditions,
+) -> Bins:
+    rows = [_levels(traces[market], window, on_demand_micros, market, conditions.levels) for market in markets]
+    width = len(conditions.levels) + bool(on_demand_micros)
+    return Bins(
+        np.array(rows, dtype=np.int64).reshape(len(rows), width),
+        np.array(conditions.ages_s, dtype=np.int64),
+        np.array(conditions.aboves_s, dtype=np.int64),
+    )
+
+
+def _levels(
+    trace: Trace, window: Window, on_demand_micros: Mapping[Market, Micros], market: Market, quantiles: Sequence[float]
+) -> list[int]:
+    """Return the prices from which on a level is the next one: just above each quantile, and above on-demand."""
+    at_s = grants_s(trace, window.from_s, window.until_s)
+    prices = trace.prices_micros[np.searchsorted(trace.times_s, at_s, side="right") - 1]
+    edges = [int(np.quantile(prices, quantile, method="inverted_cdf")) + 1 for quantile in quantiles]
+    if on_demand_micros:
+        edges.append(on_demand_micros.get(market, _NO_PRICE) + 1)
+    return sorted(edges)

@@ -1,0 +1,16 @@
+"""What the recent past of a market says of a bid made in it now: how likely it is taken within the hour, and when.
+
+`signals` reads the recent past from a price history, `model` weighs it, `learning` fits the weights.
+
+    features    the recent past of a market in seven numbers, and what a model reads in them
+    fit         fitting a foresight: penalised logistic regression on step functions, by Newton's method
+    hour_value  what an hour of machines is worth: the cost of the work that can be expected of it
+    model       how a signal is weighed: an additive model of log-odds, one step function a feature, for each bid
+                delta and horizon
+"""
+
+from bidding.forecast.features import Signal, signals_of
+from bidding.forecast.fit import fit_foresight
+from bidding.forecast.model import Foresight
+
+__all__ = ["Foresight", "Signal", "fit_foresight", "signals_of"]

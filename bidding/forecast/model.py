@@ -1,0 +1,134 @@
+"""How a signal is weighed: an additive model of log-odds, one step function a feature, for each bid delta and horizon."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from bidding.forecast.features import FEATURES
+from bidding.market.model import HOUR_S
+
+Floats = NDArray[np.float64]
+
+#: Bid deltas as shares of the price.
+SHARES: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3, 1.0)
+#: Seconds within which a bid may be taken; the last one is the billing hour.
+HORIZONS_S: tuple[int, ...] = (300, 900, 1800, HOUR_S)
+
+
+class Weights(NamedTuple):
+    """A model as arrays, for compiled callers.
+
+    Attributes
+    ----------
+    shares : shape (deltas,); horizons_s : shape (horizons,).
+    edges : shape (FEATURES, bins - 1)
+        Where a feature's bins begin, rising; infinite where it has fewer.
+    intercepts : shape (deltas, horizons); log-odds.
+    weights : shape (deltas, horizons, FEATURES, bins); what a feature's bin adds to them.
+    """
+
+    shares: Floats
+    horizons_s: Floats
+    edges: Floats
+    intercepts: Floats
+    weights: Floats
+
+
+#: No model at all: no bid delta has chances.
+BLIND = Weights(np.empty(0), np.empty(0), np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0, 0, 0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Foresight:
+    """The chances of bids, given the signals of their markets. A value: it is stored with the job that uses it."""
+
+    arrays: Weights
+
+    def __post_init__(self) -> None:
+        shares, horizons, edges, intercepts, weights = self.arrays
+        deltas, bins = len(shares), edges.shape[-1] + 1
+        if edges.shape != (FEATURES, bins - 1) or weights.shape != (deltas, len(horizons), FEATURES, bins):
+            raise ValueError("the parts of a foresight do not fit together")
+        if intercepts.shape != (deltas, len(horizons)) or not deltas or shares[0] != 0:
+            raise ValueError("a foresight needs log-odds for each delta and horizon, the first delta being 0")
+        rising = all(low < high for low, high in (*pairwise(shares), *pairwise(horizons)))
+        if not rising or horizons[-1] != HOUR_S or np.isnan(edges).any() or (edges[:, 1:] < edges[:, :-1]).any():
+            raise ValueError("deltas, horizons and bins of a foresight must rise, and the last horizon be the hour")
+        if not (np.isfinite(intercepts).all() and np.isfinite(weights).all()):
+            raise ValueError("the weights of a foresight must be finite")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Foresight) and all(map(np.array_equal, self.arrays, other.arrays))
+
+    def __hash__(self) -> int:
+        return hash(self.arrays.weights.tobytes())
+
+    def outlook(self, features: Floats, delta: int) -> tuple[float, float]:
+        """Return (β, ω in seconds) of a bid with the delta of this index in a market with these `features`.
+
+        β is the probability to be taken within the hour, ω the expected time until then, at most an hour.
+        """
+        bins = np.empty(FEATURES, dtype=np.int64)
+        bins_of(self.arrays, features, bins)
+        beta, useful_s = outlook(self.arrays, delta, bins)
+        return float(beta), float(useful_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the model as JSON-able values; `from_json` gives the same model again, to the last bit."""
+        record: dict[str, Any] = {name: values.tolist() for name, values in self.arrays._asdict().items()}
+        record["edges"] = [[edge for edge in row if np.isfinite(edge)] for row in record["edges"]]
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "Foresight":
+        """Return the model that `to_json` wrote; `ValueError` for what it cannot have written."""
+        try:
+            parts = {name: np.array(record[name], dtype=np.float64) for name in Weights._fields if name != "edges"}
+            edges = np.full((FEATURES, parts["weights"].shape[-1] - 1), np.inf)
+            for row, given in zip(edges, record["edges"], strict=True):
+                row[: len(given)] = given
+            return cls(Weights(edges=edges, **parts))
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise ValueError(f"not a foresight: {error}") from None
+
+
+@njit(cache=True)  # type: ignore[misc,unused-ignore]  # numba has no types
+def _bins_of(model: Weights, features: Floats, out: NDArray[np.int64]) -> None:
+    """Write the bin of each feature."""
+    for feature in range(len(features)):
+        low, high = 0, model.edges.shape[1]
+        while low < high:
+            middle = (low + high) // 2
+            if model.edges[feature, middle] <= features[feature]:
+                low = middle + 1
+            else:
+                high = middle
+        out[feature] = low
+
+
+@njit(cache=True)  # type: ignore[misc,unused-ignore]
+def _outlook(model: Weights, delta: int, bins: NDArray[np.int64]) -> tuple[float, float]:
+    """Return (β, ω): the chance to be taken within the hour, and the area under the curve of those that are not.
+
+    A later horizon never has the lower chance.
+    """
+    taken, useful_s, before_s = 0.0, 0.0, 0.0
+    for horizon in range(len(model.horizons_s)):
+        odds = model.intercepts[delta, horizon]
+        for feature in range(len(bins)):
+            odds += model.weights[delta, horizon, feature, bins[feature]]
+        now = max(taken, 1.0 / (1.0 + np.exp(-odds)))
+        until_s = model.horizons_s[horizon]
+        useful_s += (until_s - before_s) * (1.0 - 0.5 * (taken + now))
+        taken, before_s = now, until_s
+    return taken, useful_s
+
+
+#: The compiled functions, for compiled callers.
+bins_of = cast(Any, _bins_of)
+outlook = cast(Any, _outlook)

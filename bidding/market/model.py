@@ -1,0 +1,135 @@
+"""The nouns of the market, as immutable values.
+
+Times are whole seconds since the Unix epoch in market time (`_s`), money is micro-dollars (`_micros`), hourly where a
+price is meant. Nothing here decides anything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bidding.market.money import Micros
+
+HOUR_S = 3600
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Market:
+    """An instance type in a zone: the thing that has a price. Written ``type/zone``."""
+
+    instance_type: str
+    zone: str
+
+    def __str__(self) -> str:
+        return f"{self.instance_type}/{self.zone}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Market":
+        """Return the market written as ``type/zone``; `ValueError` where it is not of that form."""
+        instance_type, slash, zone = text.partition("/")
+        if not (slash and instance_type and zone) or "/" in zone:
+            raise ValueError(f"not a market: {text!r} (want TYPE/ZONE, as in c4.large/us-east-1a)")
+        return cls(instance_type, zone)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """What a machine of this type has, and its on-demand price at the time asked for."""
+
+    name: str
+    vcpu: int
+    memory_gib: float
+    on_demand_micros: Micros
+
+
+class Tier(StrEnum):
+    """How long a machine can be counted on."""
+
+    RELIABLE = "reliable"
+    TRANSIENT = "transient"
+
+
+class EndCause(StrEnum):
+    """Why an instance ended."""
+
+    USER = "user"  # we let it go
+    EVICTED = "evicted"  # the market took it
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Instances acquired together under one bid (one price for on-demand ones, whose bid is None)."""
+
+    allocation_id: str
+    market: Market
+    count: int
+    launched_at_s: int
+    tier: Tier = Tier.TRANSIENT
+    bid_micros: Micros | None = None
+
+    def hour_index(self, now_s: int) -> int:
+        """Return how many whole billing hours have passed at `now_s`; 0 before the launch, where clocks differ."""
+        return max((now_s - self.launched_at_s) // HOUR_S, 0)
+
+    def hour_ends_at_s(self, now_s: int) -> int:
+        """Return the end of the billing hour that `now_s` lies in; at a boundary that of the hour that begins."""
+        return self.launched_at_s + (self.hour_index(now_s) + 1) * HOUR_S
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """One purchase: all `count` instances or none, under a token that makes repeating it harmless.
+
+    `bid_micros` None asks for on-demand machines.
+    """
+
+    token: str
+    market: Market
+    count: int
+    bid_micros: Micros | None
+    user_data: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+class InstanceState(StrEnum):
+    """EC2's life of an instance, as far as we tell its stages apart."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SHUTTING_DOWN = "shutting-down"
+    TERMINATED = "terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFact:
+    """What the market says of one instance now.
+
+    `ended_at_s` and `end_cause` are None while it lives. `notice_at_s` is the time at which a marked instance will be
+    taken, None where none was given.
+    """
+
+    instance_id: str
+    market: Market
+    state: InstanceState
+    launched_at_s: int
+    bid_micros: Micros | None
+    token: str
+    tags: Mapping[str, str]
+    address: str = ""
+    notice_at_s: int | None = None
+    ended_at_s: int | None = None
+    end_cause: EndCause | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the instance is still held (and may still be charged)."""
+        return self.state in (InstanceState.PENDING, InstanceState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class PricePoint:
+    """The price of a market from `at_s` until its next point; `source` and `observed_at_s` say how we know."""
+
+    market: Market
+    at_s: int
+    price_micros: Micros

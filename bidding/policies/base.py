@@ -1,0 +1,119 @@
+"""What a policy is shown, and what it answers: a decision that carries its reason and what it was weighed against."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from bidding.economics.job_model import JobModel
+from bidding.evictions.table import EvictionTable
+from bidding.forecast import Foresight, Signal
+from bidding.market.model import Allocation, InstanceType, Market, Tier
+from bidding.market.money import Micros
+
+
+@dataclass(frozen=True, slots=True)
+class MarketView:
+    """Everything that a decision may depend on, at `now_s`.
+
+    Attributes
+    ----------
+    prices : current price by market; markets without one are absent.
+    types : the types on sale, with their on-demand price.
+    footprint : allocations that are held and will go on working (noticed and lapsing ones are left out).
+    paid_until_s : end of the last hour that was decided for, by allocation id; absent: the hour in progress.
+    last_prices : the last price that was ever seen, for what is held in a market that has none at the moment.
+    cooling : markets that are left alone: they refused lately, or will take what they sold.
+    signals : what the recent past of each market says, for policies that have a use for it.
+    foresight : how to weigh the signals; None where nothing was learnt.
+    lapsing : allocations that were ordered gone, and work to the end of their hour.
+    last_eviction_s : when the market last took an allocation; None where it never did.
+    """
+
+    now_s: int
+    job: JobModel
+    prices: Mapping[Market, Micros]
+    types: Mapping[str, InstanceType]
+    footprint: tuple[Allocation, ...]
+    evictions: EvictionTable
+    cooling: frozenset[Market] = frozenset()
+    paid_until_s: Mapping[str, int] = field(default_factory=dict)
+    last_prices: Mapping[Market, Micros] = field(default_factory=dict)
+    signals: Mapping[Market, Signal] = field(default_factory=dict)
+    foresight: Foresight | None = None
+    lapsing: tuple[Allocation, ...] = ()
+    last_eviction_s: int | None = None
+
+    @property
+    def spot_vcpus(self) -> int:
+        """The vCPUs held on the transient tier."""
+        return sum(map(self.vcpus_of, (a for a in self.footprint if a.tier is Tier.TRANSIENT)))
+
+    def vcpus_of(self, allocation: Allocation) -> int:
+        """Return the vCPUs of all of the allocation's instances."""
+        return allocation.count * self.types[allocation.market.instance_type].vcpu
+
+
+class Verdict(StrEnum):
+    """What was decided."""
+
+    ACQUIRE = "acquire"
+    WAIT = "wait"
+    RENEW = "renew"
+    LAPSE = "lapse"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Something that could be bought, what it would make of the footprint, and why it was not chosen.
+
+    `cost_per_work` is the footprint's E with the candidate in it, dollars per unit of work.
+    """
+
+    market: Market
+    count: int
+    price_micros: Micros
+    delta_micros: Micros
+    eviction_prob: float
+    cost_usd: float
+    work: float
+    cost_per_work: float
+    why_not: str = ""
+
+    @property
+    def bid_micros(self) -> Micros:
+        """The bid: the price and the bid delta above it."""
+        return self.price_micros + self.delta_micros
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict with its reason.
+
+    Attributes
+    ----------
+    cost_per_work : E of the footprint if nothing is changed (for a renewal: if it is let go); may be infinite.
+    candidates : what was weighed, best first; the chosen one, if any, is the first.
+    """
+
+    verdict: Verdict
+    reason: str
+    cost_per_work: float
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The candidate that is bought."""
+        return self.candidates[0] if self.verdict is Verdict.ACQUIRE else None
+
+
+class Policy(Protocol):
+    """How to decide. Pure: the same view gets the same decision."""
+
+    def acquisition(self, view: MarketView) -> Decision:
+        """Return ACQUIRE with a chosen candidate, or WAIT."""
+        ...
+
+    def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
+        """Return RENEW or LAPSE for the hour that begins when `allocation`'s present one ends."""
+        ...

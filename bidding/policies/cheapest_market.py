@@ -1,0 +1,79 @@
+"""The cheapest market: what several policies buy, each under a bid of its own, and keep until it is taken."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+from bidding.market.model import Allocation, Market
+from bidding.market.money import MICROS_PER_DOLLAR, Micros
+from bidding.policies.base import Candidate, Decision, MarketView, Verdict
+from bidding.policies.footprint import price_text, usd_per_vcpu_h
+from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
+
+#: A policy's bid in a market.
+BidOf = Callable[[MarketView, Market], Micros]
+
+
+def cheapest(view: MarketView, left_vcpus: int, bid_of: BidOf) -> Decision:
+    """Return the purchase of the market that costs least per vCPU, under the bid that is made there; else WAIT.
+
+    Ties go to the earlier market. Prices per vCPU are compared as fractions, hence exactly. A bid that its market would
+    refuse is not made; nor is another market bought instead, for it would cost more.
+
+    Parameters
+    ----------
+    left_vcpus : what the cap leaves; an allocation may be smaller.
+
+    Notes
+    -----
+    Nothing is expected of evictions: the cost of a candidate's work is its price, as if its hour were paid and worked in
+    full. The probability of an eviction is there for the reader.
+    """
+    counts, refusals = counts_of(view, left_vcpus)
+    markets = sorted((market for market, count in counts.items() if count), key=lambda market: _per_vcpu(view, market))
+    if not markets:
+        return _wait(nothing_on_sale(refusals))
+    candidates = [_candidate(view, market, counts[market], bid_of(view, market)) for market in markets[:SHOWN]]
+    best = candidates[0]
+    cheap = (
+        f"{best.count} x {best.market} at {price_text(best.price_micros)}, {usd_per_vcpu_h(best.cost_per_work)}, the "
+        f"least of {len(markets)} markets"
+    )
+    if best.delta_micros < 0:
+        refused, *others = explained(candidates, float("inf"), bought=True)
+        reason = f"{cheap}, would not be sold under a bid of {price_text(best.bid_micros)}"
+        return _wait(reason, (replace(refused, why_not="stands above the bid"), *others))
+    reason = f"{cheap}; bid {price_text(best.bid_micros)} (eviction within the hour {best.eviction_prob:.0%})"
+    return Decision(Verdict.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
+
+
+def kept(view: MarketView, allocation: Allocation) -> Decision:
+    """Return RENEW: while the price allows it the allocation lives, and when it does not the market takes it."""
+    price, bid = view.prices.get(allocation.market), allocation.bid_micros or 0
+    known = "an unknown price" if price is None else price_text(price)
+    reason = f"{allocation.market} at {known}: kept until the price passes the bid of {price_text(bid)}"
+    return Decision(Verdict.RENEW, reason, float("inf"))
+
+
+def _per_vcpu(view: MarketView, market: Market) -> Fraction:
+    return Fraction(view.prices[market], view.types[market.instance_type].vcpu)
+
+
+def _candidate(view: MarketView, market: Market, count: int, bid_micros: Micros) -> Candidate:
+    price = view.prices[market]
+    cost_usd = price * count / MICROS_PER_DOLLAR
+    work = float(count * view.types[market.instance_type].vcpu)
+    return Candidate(
+        market=market,
+        count=count,
+        price_micros=price,
+        delta_micros=bid_micros - price,
+        eviction_prob=view.evictions.of_bid(market, bid_micros - price)[0],
+        cost_usd=cost_usd,
+        work=work,
+        cost_per_work=float(_per_vcpu(view, market)) / MICROS_PER_DOLLAR,
+    )
+
+
+def _wait(reason: str, candidates: tuple[Candidate, ...] = ()) -> Decision:
+    return Decision(Verdict.WAIT, reason, float("inf"), candidates)

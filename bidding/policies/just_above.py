@@ -1,0 +1,35 @@
+"""Always the cheapest market, and a bid a fixed distance above its price: many refunds, and many evictions."""
+
+from dataclasses import dataclass
+
+from bidding.market.model import Allocation, Market
+from bidding.market.money import Micros
+from bidding.policies.base import Decision, MarketView
+from bidding.policies.cheapest_market import cheapest, kept
+
+
+@dataclass(frozen=True, slots=True)
+class AbovePolicy:
+    """Allocation by allocation, until the cap is reached, of the market that costs least per vCPU at the moment.
+
+    Attributes
+    ----------
+    delta_micros : how far the bid stands above the price.
+
+    Notes
+    -----
+    Source: Proteus (EuroSys 2017), section 6.3, "always bidding just above the market price".
+    """
+
+    delta_micros: Micros
+
+    def acquisition(self, view: MarketView) -> Decision:
+        """Return the purchase of the cheapest market if the cap leaves one, else WAIT."""
+        return cheapest(view, view.job.max_spot_vcpus - view.spot_vcpus, self._bid)
+
+    def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
+        """Return RENEW."""
+        return kept(view, allocation)
+
+    def _bid(self, view: MarketView, market: Market) -> Micros:
+        return view.prices[market] + self.delta_micros

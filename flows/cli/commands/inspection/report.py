@@ -1,0 +1,23 @@
+"""The verb `proteus report`."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="The file. Default: runs/JOB/report.html, if runs/JOB is."
+)
+@click.option("--database", metavar="URL", help="State database. Default: the run's, else PROTEUS_DATABASE_URL.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where the run kept its state.")
+def report(job: str, output: Path | None, database: str | None, directory: Path | None) -> None:
+    """Write the HTML report of JOB: one file, to look at in any browser, without a network.
+
+    Prices and bids, footprint, loss, stage, evictions and dollars on one time axis; every decision with its reasons;
+    the ledger. The last line printed is the file's path.
+    """
+    from tasks.reports.job_page import write_report
+
+    click.echo(write_report(job, output=output, database=database, directory=directory))

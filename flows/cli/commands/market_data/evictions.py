@@ -1,0 +1,197 @@
+"""The verbs `proteus evictions …`: fit how long bids live, look at it, and check it on later months."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.terminal.output import write_json
+from flows.terminal.progress_bar import progress
+from tasks.failures import InputError
+
+
+@click.group()
+def evictions() -> None:
+    """Fit how long bids live, look at it, and check it on later months.
+
+    A model says how likely a bid is still alive after so many minutes, by market and by how far it stands above the price.
+    """
+
+
+_SOURCES = (
+    click.option("--prices", metavar="FILE", help="Price file, as `proteus traces describe` reads."),
+    click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one."),
+    click.option("--region", metavar="NAME", help="Of a catalogue with several regions, this one."),
+    click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'."),
+    click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="This market only (repeat)."),
+    click.option(
+        "--availability",
+        multiple=True,
+        metavar="[TYPE/ZONE=]FILE",
+        help="Availability trace, for `capacity` (repeat). Without a name it is that of the file, ZONE_TYPE.json.",
+    ),
+    click.option(
+        "--begins",
+        default="1970-01-01",
+        show_default=True,
+        metavar="TIME",
+        help="When the availability traces begin; they carry no date.",
+    ),
+    click.option("--from", "from_time", metavar="TIME", help="From here (UTC day or time). Default: all."),
+    click.option("--to", "to_time", metavar="TIME", help="Until here; a day is included. Default: all."),
+    click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output."),
+)
+
+
+def _sources(command: Any) -> Any:
+    """Add the options that say what is learnt from, or checked on."""
+    for option in reversed(_SOURCES):
+        command = option(command)
+    return command
+
+
+@evictions.command("fit", short_help="Learn how long bids live.")
+@click.option("--model", "name", default="survival", show_default=True, metavar="NAME",
+              help="table, survival, conditioned or capacity.")  # fmt: skip
+@click.option("--out", required=True, metavar="FILE", help="Where the model goes, as in model.npz.")
+@click.option("--advisor", metavar="FILE", help="Interruption bands of EC2's spot advisor (JSON), for `capacity`.")
+@click.option("--open-band", type=float, default=0.3, show_default=True, help="Share taken of the advisor's last band.")
+@_sources
+def fit(
+    name: str,
+    out: str,
+    open_band: float,
+    from_time: str | None,
+    to_time: str | None,
+    json_target: str | None,
+    **sources: Any,
+) -> None:
+    """Learn how long bids live, and write it to a file.
+
+    \b
+    table        the paper's: the probability within the hour, and the median time
+    survival     the share of bids that live for each minute of an hour, and on to a day
+    conditioned  the same, by what is known now: price level, age of the price, time above the bid
+    capacity     where bids decide nothing: from an advisor's bands, or availability traces
+
+    \b
+    Examples:
+      proteus evictions fit --model conditioned --prices prices.csv.gz --to 2016-03-31 --out model.npz
+      proteus evictions fit --model capacity --advisor advisor.json --market m5.large/us-east-1a --out model.npz
+    """  # noqa: D301 - click reads the control character
+    from tasks.market_data.eviction_models import Sources, fit_model, span, write_model
+
+    _check_target("--out", out)
+    _check_target("--json", json_target)
+    with progress() as report:
+        model = fit_model(
+            name, Sources(**sources), from_time=from_time, to_time=to_time, open_band=open_band, report=report
+        )
+        report(0, 1, f"writing {out}")
+        write_model(out, model)
+    if json_target != "-":
+        fitted = "" if model.fitted is None else f", fitted on {span(model.fitted)} UTC"
+        states = "" if model.n_states == 1 else f", {model.n_states} states each"
+        click.echo(f"{out}: {model.name}, {len(model.markets)} markets{states}{fitted}")
+    fitted_on = None if model.fitted is None else {"from_s": model.fitted.from_s, "until_s": model.fitted.until_s}
+    write_json(
+        json_target,
+        {
+            "file": out,
+            "model": model.name,
+            "markets": len(model.markets),
+            "states": model.n_states,
+            "deltas": len(model.curves.deltas_micros),
+            "fitted": fitted_on,
+        },
+    )
+
+
+@evictions.command("show", short_help="Look at a model: a table, and a picture.")
+@click.argument("file")
+@click.option("--picture", metavar="FILE", help="Draw the survival curves: .png, .svg or .pdf.")
+@click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output.")
+def show(file: str, picture: str | None, json_target: str | None) -> None:
+    """Look at a model: how likely bids are taken, and for a conditioned one what each condition means.
+
+    \b
+    Example:
+      proteus evictions show model.npz --picture model.png
+    """  # noqa: D301 - click reads the control character
+    from flows.terminal.evictions_view import show_model
+    from tasks.market_data.eviction_models import draw_model, read_model, summary
+
+    _check_target("--json", json_target)
+    _check_target("--picture", picture)
+    model = read_model(file)
+    found = summary(model)
+    if picture is not None:
+        draw_model(picture, file, model)
+    if json_target != "-":
+        show_model(file, found)
+        if picture is not None:
+            click.echo(f"picture: {picture}")
+    write_json(json_target, {"file": file, **found.to_json()})
+
+
+@evictions.command("check", short_help="Hold models against later months.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@_sources
+@click.option("--allow-overlap", is_flag=True, help="Check on what was fitted too; the result is not honest then.")
+@click.option("--picture", metavar="FILE", help="Draw observed over foretold shares: .png, .svg or .pdf.")
+def check(
+    files: tuple[str, ...],
+    from_time: str | None,
+    to_time: str | None,
+    allow_overlap: bool,
+    picture: str | None,
+    json_target: str | None,
+    **sources: Any,
+) -> None:
+    """Hold models against later months: Brier scores and reliability of "taken within 15 minutes", "within the hour".
+
+    Every minute is a bid under each of the paper's deltas, in each market that a model knows. Of several models each is
+    compared with the first.
+
+    \b
+    Example:
+      proteus evictions check table.npz conditioned.npz --prices prices.csv.gz --from 2016-04-01
+    """  # noqa: D301 - click reads the control character
+    from flows.terminal.evictions_view import show_check
+    from tasks.market_data.eviction_models import Sources, check_models, draw_check
+
+    _check_target("--json", json_target)
+    _check_target("--picture", picture)
+    if len(set(files)) < len(files):
+        raise InputError("evictions check: name each FILE once")
+    with progress() as report:
+        found = check_models(
+            files,
+            Sources(**sources),
+            from_time=from_time,
+            to_time=to_time,
+            allow_overlap=allow_overlap,
+            report=report,
+        )
+    if picture is not None:
+        draw_check(picture, found)
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if json_target != "-":
+        show_check(found)
+        if picture is not None:
+            click.echo(f"picture: {picture}")
+    write_json(json_target, found.to_json())
+
+
+def _check_target(option: str, target: str | None) -> None:
+    """Refuse a place for what is written before the work, not after."""
+    if target in (None, "-") or "://" in str(target):
+        return
+    from tasks.local.checks import check_file_target
+
+    check_file_target(option, Path(str(target)))
+    if option == "--picture":
+        from tasks.market_data.eviction_models import check_picture_name
+
+        check_picture_name(str(target))

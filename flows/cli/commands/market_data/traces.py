@@ -1,0 +1,191 @@
+"""The verbs `proteus traces …`: look at price files, make them, turn one form into another."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.terminal.output import write_json
+from flows.terminal.progress_bar import progress
+from flows.terminal.traces_view import show, span, title
+from tasks.failures import InputError
+
+_DEFAULT_TYPES = "c4.large,c4.xlarge,m4.large,r3.large"
+_DEFAULT_ZONES = "us-east-1a,us-east-1b"
+
+
+@click.group()
+def traces() -> None:
+    """Look at price files, make them, and convert them.
+
+    A price file is a CSV `timestamp,instance_type,az,product,price` (plain or gzipped), Parquet of the same columns, or
+    the JSON that `aws ec2 describe-spot-price-history` prints; a path, or a URL such as s3://bucket/prices.parquet.
+    """
+
+
+_region = click.option("--region", metavar="NAME", help="Of a catalogue or price list with several regions, this one.")
+_product = click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'.")
+_catalog = click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one.")
+
+
+@traces.command("describe", short_help="Show what price files hold: a table, and a picture.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@_catalog
+@_region
+@_product
+@click.option(
+    "--market", "markets", multiple=True, metavar="TYPE/ZONE", help="This market only (repeat). Default: all."
+)
+@click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output.")
+@click.option("--plot", metavar="FILE", help="Draw the prices of one price file: .png, .svg or .pdf.")
+def describe_files(
+    files: tuple[str, ...],
+    catalog: str | None,
+    region: str | None,
+    product: str | None,
+    markets: tuple[str, ...],
+    json_target: str | None,
+    plot: str | None,
+) -> None:
+    """Show what price files hold: a table of the markets, and a picture.
+
+    The mean is by time. A spike is a rise above the on-demand price, which the catalogue knows. A second table says what
+    the prices do: how high they stand, how often and how far they rise, and whether the past tells when. Several files
+    are shown one after the other, for the letters of zones differ between accounts.
+
+    \b
+    Example:
+      proteus traces describe prices.csv.gz --plot prices.png
+    """  # noqa: D301 - click reads the control character
+    from tasks.market_data.traces import describe, draw, open_traces
+
+    _check_json(json_target)
+    if plot is not None and len(files) > 1:
+        raise InputError(f"--plot {plot}: one picture shows one file; give a single FILE")
+    summaries = []
+    with progress() as report:
+        for done, name in enumerate(files):
+            report(done, len(files), f"reading {name}")
+            found, known = open_traces(name, catalog=catalog, region=region, product=product, wanted=markets)
+            summaries.append(describe(name, found, known))
+            if plot is not None:
+                report(done, len(files), f"drawing {plot}")
+                draw(plot, title(summaries[-1]), found, known)
+    # The figures wait for every file: bad input leaves nothing half told.
+    if json_target != "-":
+        for summary in summaries:
+            show(summary)
+        if plot is not None:
+            click.echo(f"picture: {plot}")
+    write_json(json_target, {"files": [summary.as_json() for summary in summaries]})
+
+
+@traces.command("generate", short_help="Make a seeded market.")
+@click.argument("out")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed, the same market."
+)
+@click.option("--days", type=float, default=90.0, show_default=True, help="How long it lasts.")
+@click.option("--types", default=_DEFAULT_TYPES, show_default=True, help="Instance types, with commas between.")
+@click.option("--zones", default=_DEFAULT_ZONES, show_default=True, help="Zones, with commas between.")
+@click.option(
+    "--climate",
+    type=click.Choice(["typical", "lively", "rush-hours"]),
+    default="typical",
+    show_default=True,
+    help="Like the real markets of 2015 and 2016, or with an eviction in nearly any two hours.",
+)
+@click.option(
+    "--from",
+    "begin",
+    type=click.DateTime(["%Y-%m-%d"]),
+    default="2016-06-01",
+    show_default=True,
+    help="First day (UTC).",
+)
+@_catalog
+@_region
+@click.option("--json", "json_target", metavar="FILE", help="Write what was made for machines; - is standard output.")
+def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
+    """Make a seeded market with the looks of the real ones, and write it to OUT.
+
+    The ending of OUT says the form: .csv, .csv.gz, .parquet, .json or .json.gz.
+
+    \b
+    Example:
+      proteus traces generate market.csv.gz --seed 7 --days 30 --types c4.large,m4.large --climate lively
+    """  # noqa: D301 - click reads the control character
+    from tasks.market_data.traces import generate_file
+
+    _check_json(json_target)
+    options["types"], options["zones"] = (_listed(options[name]) for name in ("types", "zones"))
+    options["begin"] = options["begin"].date()
+    with progress() as report:
+        made = generate_file(out, report=report, **options)
+    _say_written(json_target, out, made)
+
+
+@traces.command("convert", short_help="Turn one form into another; a price list into a catalogue.")
+@click.argument("paths", nargs=-1, required=True, metavar="[IN] OUT")
+@_product
+@click.option("--price-list", metavar="FILE", help="Make a catalogue from EC2's offer file (index.csv or index.json).")
+@_region
+@click.option("--json", "json_target", metavar="FILE", help="Write what was made for machines; - is standard output.")
+def convert(
+    paths: tuple[str, ...], product: str | None, price_list: str | None, region: str | None, json_target: str | None
+) -> None:
+    """Turn the price file IN into OUT, or AWS's price list into a catalogue.
+
+    The ending of OUT says the form: .csv, .csv.gz, .parquet, .json or .json.gz; a catalogue is .csv or .csv.gz.
+
+    \b
+    Examples:
+      aws ec2 describe-spot-price-history --product-descriptions Linux/UNIX > history.json
+      proteus traces convert history.json prices.parquet
+      proteus traces convert --price-list index.csv --region us-east-1 catalog.csv
+    """  # noqa: D301 - click reads the control character
+    from tasks.market_data.traces import convert_price_list, convert_prices
+
+    _check_json(json_target)
+    if price_list is None:
+        if len(paths) != 2:
+            raise InputError(f"traces convert: want IN and OUT, not {len(paths)} name{'s' * (len(paths) != 1)}")
+        if region is not None:
+            raise InputError("--region: is for --price-list; a price file is taken whole")
+        with progress() as report:
+            made = convert_prices(paths[0], paths[1], product=product, report=report)
+        _say_written(json_target, paths[1], made)
+        return
+    if len(paths) != 1 or product is not None:
+        raise InputError("traces convert --price-list FILE: want OUT alone besides, and no --product")
+    with progress() as report:
+        types, ambiguous = convert_price_list(price_list, paths[0], region=region, report=report)
+    if json_target != "-":
+        click.echo(f"{paths[0]}: {types} instance types")
+        if ambiguous:
+            more = f" and {len(ambiguous) - 5} more" if len(ambiguous) > 5 else ""
+            click.echo(f"left out, for they have several prices: {', '.join(ambiguous[:5])}{more}")
+    write_json(json_target, {"file": paths[0], "types": types, "left_out": list(ambiguous)})
+
+
+def _listed(text: str) -> list[str]:
+    """Return the names between commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _check_json(target: str | None) -> None:
+    """Refuse a place for the figures before the work, not after."""
+    if target not in (None, "-"):
+        from tasks.local.checks import check_file_target
+
+        check_file_target("--json", Path(str(target)))
+
+
+def _say_written(json_target: str | None, out: str, made: Any) -> None:
+    events = sum(len(trace) for trace in made.values())
+    if json_target != "-":
+        click.echo(f"{out}: {len(made)} markets, {events:,} events, {span(made.first_s, made.last_s)}")
+    write_json(
+        json_target,
+        {"file": out, "markets": len(made), "events": events, "from_s": made.first_s, "until_s": made.last_s},
+    )

@@ -1,0 +1,264 @@
+"""The verb `proteus backtest`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.cli.options import billing_options
+from flows.terminal.backtest_view import bar, notes, outcome_table, reliable_table, say, story_lines
+from flows.terminal.interrupts import Interrupted
+from flows.terminal.output import write_json
+from tasks.failures import InputError
+
+
+class _NamesItsSchemes(click.Command):
+    """A command whose help ends with the schemes that there are, which are looked up only then."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the schemes below the options."""
+        from bidding.policies.fixed_delta import PATTERN
+        from tasks.backtest.spec import NAMES
+
+        with formatter.section("Schemes"):
+            formatter.write_text(f"{', '.join(NAMES)}, {PATTERN}")
+
+
+class _Numbers(click.ParamType[list[int]]):
+    """Whole numbers with commas between."""
+
+    name = "N,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Return the numbers."""
+        try:
+            numbers = [int(part) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is no list of whole numbers, as in 2,20", param, ctx)
+        if min(numbers) < 1:
+            self.fail(f"{min(numbers)} is below 1", param, ctx)
+        return numbers
+
+
+class _Names(click.ParamType[list[str]]):
+    """Names with commas between."""
+
+    name = "NAME,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """Return the names."""
+        return [part.strip() for part in str(value).split(",") if part.strip()]
+
+
+_COUNT = click.IntRange(min=1)
+_WHOLE = click.IntRange(min=0)
+
+
+@click.command(cls=_NamesItsSchemes, short_help="What schemes would have cost on recorded prices.")
+@click.option("--prices", metavar="FILE", help="Price file, as `proteus traces describe` reads. Default: generated.")
+@click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one.")
+@click.option("--region", metavar="NAME", help="Of a catalogue with several regions, this one.")
+@click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'.")
+@click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
+@click.option(
+    "--leave-out", "left_out", type=_Names(), default="m1.small,t1.micro", show_default=True,
+    help="Types that are not bid in, because nobody would build a cluster of them.",
+)  # fmt: skip
+@click.option("--fit-from", metavar="TIME", help="Learn from here (UTC day or time). Default: all before.")
+@click.option("--fit-to", metavar="TIME", help="Learn until here; a day is included. Default: two thirds.")
+@click.option("--from", "evaluate_from", metavar="TIME", help="Jobs begin from here. Default: the fit's end.")
+@click.option("--to", "evaluate_to", metavar="TIME", help="Jobs end here; a day is included. Default: all.")
+@click.option("--evictions", metavar="FILE",
+              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of the fit.")  # fmt: skip
+@click.option("--availability", multiple=True, metavar="TYPE/ZONE=FILE",
+              help="When machines of a market can be had, whatever is bid (repeat). Default: always.")  # fmt: skip
+@click.option("--begins", default="1970-01-01", show_default=True, metavar="TIME",
+              help="When the availability traces begin; they carry no date.")  # fmt: skip
+@click.option("--allow-overlap", is_flag=True, help="Learn from what is evaluated; the result is not honest then.")
+@click.option("--allow-gaps", is_flag=True, help="Hold the last prices over more than two days without any.")
+@click.option(
+    "--scheme",
+    "schemes",
+    multiple=True,
+    metavar="NAME,...",
+    help="Compare these (repeat, or commas between). Default: all.",
+)
+@click.option("--zones", type=_Names(), default="each,all", show_default=True, help="each, all, or names of zones.")
+@click.option("--hours", type=_Numbers(), default="2,20", show_default=True, help="The job's on the reference cluster.")
+@click.option("--starts", type=_COUNT, default=1000, show_default=True, help="Jobs a scheme, zone and length.")
+@click.option("--seed", type=_WHOLE, default=0, show_default=True, help="Of the starts, and of a generated market.")
+@billing_options
+@click.option("--lambda", "eviction_overhead_s", type=_WHOLE, default=60, show_default=True, metavar="SECONDS",
+              help="Lost to an eviction, by schemes without an overhead of their own.")  # fmt: skip
+@click.option("--sigma", "resize_overhead_s", type=_WHOLE, default=20, show_default=True, metavar="SECONDS",
+              help="Lost to a change of the footprint; likewise.")  # fmt: skip
+@click.option(
+    "--elasticity",
+    "elasticities",
+    multiple=True,
+    metavar="FILE",
+    help="JSON of an elasticity's own numbers: {model, ...} (repeat). Default: the paper's.",
+)
+@click.option("--checkpoint-interval", metavar="MINUTES|mean-time",
+              help="Minutes between checkpoints, or by the mean time to eviction in the fit. Default: 30.")  # fmt: skip
+@click.option("--machines", type=_COUNT, default=64, show_default=True, help="Of the reference cluster, on demand.")
+@click.option("--machine-vcpus", type=_COUNT, default=8, show_default=True, help="vCPUs of one; also of machine-hours.")
+@click.option("--reference", "reference_type", metavar="TYPE", help="Its type. Default: the cheapest a vCPU.")
+@click.option("--cap", "max_spot_vcpus", type=_COUNT, default=756, show_default=True, help="Most spot vCPUs held.")
+@click.option("--allocation", "allocation_vcpus", type=_COUNT, default=128, show_default=True, help="vCPUs of one.")
+@click.option("--reliable", "reliable_count", type=_WHOLE, default=3, show_default=True, help="Reliable machines.")
+@click.option("--reliable-vcpus", type=_COUNT, default=4, show_default=True, help="vCPUs of one.")
+@click.option("--reliable-counts", type=_Numbers(), default=None,
+              help="Weigh these numbers of reliable machines too, apart from the table.")  # fmt: skip
+@click.option("--reliable-tier", metavar="FILE", help="JSON of what they are weighed by: {model_bytes, ...}.")
+@click.option("--ceiling/--no-ceiling", default=True, show_default=True, help="Never bid above on-demand prices.")
+@click.option("--threads", type=_COUNT, help="Default: all cores.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), metavar="DIR",
+              help="Keep finished cells here. Default: runs/backtest, until all are done.")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Take the cells that an earlier run has kept there.")
+@click.option("--explain", metavar="START", help="Tell the one job that starts then, in order, instead.")
+@click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
+@click.option("--csv", "csv_target", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV.")
+@click.option(
+    "--report", "report_target", type=click.Path(path_type=Path), metavar="FILE", help="Write a .html report."
+)
+@click.pass_context
+def backtest(
+    context: click.Context,
+    /,
+    threads: int | None,
+    directory: Path | None,
+    resume: bool,
+    explain: str | None,
+    json_target: str | None,
+    csv_target: Path | None,
+    report_target: Path | None,
+    elasticities: tuple[str, ...],
+    reliable_counts: list[int] | None,
+    reliable_tier: str | None,
+    **asked: Any,
+) -> None:
+    """Say what schemes would have cost on recorded prices, and how long their jobs would have taken.
+
+    Each scheme learns from the fit months alone, and runs the same jobs, begun at random in later months: in each zone
+    alone, and in all together. Costs and run times are relative to the reference cluster, bought on demand.
+
+    \b
+    Examples:
+      proteus backtest --prices prices.csv.gz --catalog catalog.csv \\
+        --fit-from 2015-03-11 --fit-to 2015-04-30 --from 2015-05-01 --to 2015-05-31 --report out.html
+      proteus backtest --prices prices.csv.gz --scheme proteus --explain 2015-05-03T12:00
+    """  # noqa: D301 - click reads the control character
+    from tasks.backtest.runner import DEFAULT_DIRECTORY
+    from tasks.backtest.spec import backtest_spec, read_elasticity, read_reliable_tier
+    from tasks.local.checks import check_directory, check_file_target
+
+    for option, target in (("--json", json_target), ("--csv", csv_target), ("--report", report_target)):
+        if target not in (None, "-"):
+            check_file_target(option, Path(str(target)))
+    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()}
+    fields["schemes"] = [name.strip() for names in fields["schemes"] for name in names.split(",")]
+    fields["elasticity"] = [read_elasticity(name) for name in elasticities]
+    fields["reliable_counts"] = reliable_counts or []
+    fields["reliable_tier"] = {} if reliable_tier is None else read_reliable_tier(reliable_tier)
+    if reliable_tier is not None and reliable_counts is None:
+        raise InputError(f"--reliable-tier {reliable_tier}: weighs nothing by itself; say --reliable-counts 1,2,3 too")
+    if explain is not None and reliable_counts is not None:
+        raise InputError("--explain: tells one job; --reliable-counts is for the table, leave it out")
+    if explain is not None:
+        if csv_target is not None or report_target is not None:
+            raise InputError("--explain: tells one job; --csv and --report are for the table, leave them out")
+        _explain(context, fields, explain, json_target)
+        return
+    check_directory("--dir", directory or DEFAULT_DIRECTORY)
+    _compare(backtest_spec(**fields), threads, directory, resume, json_target, csv_target, report_target)
+
+
+def _compare(
+    spec: Any,
+    threads: int | None,
+    directory: Path | None,
+    resume: bool,
+    json_target: str | None,
+    csv_target: Path | None,
+    report_target: Path | None,
+) -> None:
+    from tasks.backtest.checkpoint_interval import at_interval
+    from tasks.backtest.page import check_report, write_report
+    from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
+    from tasks.backtest.runner import DEFAULT_DIRECTORY, KeptCells, Ran, all_cores, open_field, plan, run_cells
+    from tasks.backtest.tables import as_json, write_csv
+    from tasks.local.environment import SystemClock
+
+    if report_target is not None:
+        check_report(report_target)
+    tiered(spec)  # says what cannot be weighed
+    clock = SystemClock()
+    began_s = clock.now_s()
+    kept, threads = KeptCells(directory or DEFAULT_DIRECTORY), threads or all_cores()
+    done: list[Ran] = []
+    with bar() as report:
+        field, spec = at_interval(open_field(spec, report), spec)
+        planned = plan(field, spec)
+        notes(field.notes)
+        try:
+            done.extend(run_cells(planned, threads=threads, kept=kept, resume=resume, report=report))
+            numbers = run_numbers(field, spec, done, threads=threads, kept=kept, resume=resume, report=report)
+        except Interrupted as error:
+            error.outcome = (
+                f"{len(done)} of {len(planned.cells)} cells are done and kept in {kept.directory}; "
+                "the same command with --resume goes on"
+            )
+            raise
+        result = as_json(field, spec, done, clock.now_s() - began_s)
+        if spec.reliable_counts:
+            result["reliable"] = as_records(numbers)
+        if csv_target is not None:
+            write_csv(str(csv_target), result["runs"])
+        if report_target is not None:
+            report(1, 1, f"drawing {report_target}")
+            write_report(report_target, field, spec, done, result)
+    if directory is None:
+        kept.forget([ran.key for ran in (*done, *(each for of in numbers for each in of.runs))])
+    write_json(json_target, result)
+    if json_target != "-":
+        say(outcome_table(result))
+        if spec.reliable_counts:
+            say(reliable_table(result["reliable"]))
+        for target in (csv_target, report_target):
+            if target is not None:
+                click.echo(f"written: {target}")
+
+
+def _explain(context: click.Context, fields: dict[str, Any], start: str, json_target: str | None) -> None:
+    """Tell one job; what would name several cells must be named by an option."""
+    from tasks.backtest.checkpoint_interval import at_interval
+    from tasks.backtest.explain import explainer
+    from tasks.backtest.job_story import tell
+    from tasks.backtest.job_story_json import story_json
+    from tasks.backtest.runner import Cell, open_field
+    from tasks.backtest.spec import ALL, CLAIRVOYANT, SCHEMES, backtest_spec
+    from tasks.backtest.windows import moment_s
+
+    def by_default(name: str) -> bool:
+        return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT
+
+    if by_default("zones"):
+        fields["zones"] = [ALL]
+    if by_default("hours"):
+        fields["hours"] = fields["hours"][:1]
+    spec = backtest_spec(**fields)
+    if len(spec.schemes) != 1 or spec.schemes == [CLAIRVOYANT] or len(spec.zones) != 1 or len(spec.hours) != 1:
+        raise InputError(
+            f"--explain {start}: tells one job; give one --scheme of {', '.join(SCHEMES)}, one of --zones and one of "
+            "--hours"
+        )
+    start_s = moment_s("--explain", start)
+    with bar() as report:
+        field, spec = at_interval(open_field(spec, report), spec)
+        cell = Cell(spec.schemes[0], spec.zones[0], spec.hours[0])
+        story = tell(field, spec, cell, start_s, explainer(field, spec, cell, start_s))
+    notes(field.notes)
+    write_json(json_target, story_json(story))
+    if json_target != "-":
+        story_lines(story)

@@ -1,0 +1,117 @@
+"""The verb `proteus bill`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from flows.cli.options import billing_options
+from flows.terminal.output import write_text
+from flows.terminal.progress_bar import progress
+from tasks.failures import InputError
+
+#: What one request needs besides an end.
+_NEEDED = ("market", "count", "bid", "at")
+#: Of many bills, the first so many are shown.
+SHOWN = 10
+#: Bills from one report of how far it is to the next.
+_STRIDE = 1000
+
+
+@click.command()
+@click.option("--prices", required=True, metavar="FILE", help="Price file: path or URL.")
+@click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'.")
+@click.option("--market", metavar="TYPE/ZONE", help="Where the machines are asked for, as in c4.large/us-east-1a.")
+@click.option("--count", metavar="N", help="How many, all or none.")
+@click.option("--bid", metavar="USD", help="Most that is paid per instance-hour, as in 0.0324.")
+@click.option("--at", metavar="TIME", help="When they are asked for, as in 2016-04-01T12:30:00Z.")
+@click.option("--until", metavar="TIME", help="When you end them yourself.")
+@click.option("--hours", metavar="H", help="Length of the window that is looked at, from --at.")
+@click.option(
+    "--requests", metavar="FILE", help="Many requests: CSV or JSON lines: type,zone,count,bid,at,until,hours."
+)
+@billing_options
+@click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
+def bill(
+    prices: str,
+    product: str | None,
+    requests: str | None,
+    billing: str,
+    reprice: str | None,
+    flat_price: str | None,
+    max_life: str | None,
+    json_target: str | None,
+    **fields: str | None,
+) -> None:
+    """Tell what an allocation costs: granted or not, evicted when, every hour's charge, what comes back.
+
+    One request by options, with --until, --hours or both; or many by --requests. The price file says what is granted
+    and evicted, the billing model what is charged.
+
+    \b
+    Examples:
+      proteus bill --prices prices.csv.gz --market c4.large/us-east-1a --count 4 --bid 0.05 \\
+        --at 2016-04-01T12:30:00Z --hours 20
+      proteus bill --prices prices.csv.gz --requests requests.csv --json bills.json
+    """  # noqa: D301 - click reads the control character
+    from bidding.billing.requests import bills
+    from flows.terminal.bill_view import Sums, show_many, show_one
+    from tasks.market_data.bills import (
+        as_json,
+        as_json_line,
+        as_json_list,
+        billing_model,
+        open_requests,
+        read_prices,
+        the_request,
+    )
+
+    _check_target(json_target)
+    given = _given(requests, fields)
+    model = billing_model(billing, flat_price=flat_price, max_life=max_life, reprice=reprice)
+    with progress() as report:
+        report(0, 1, f"reading {prices}")
+        traces = read_prices(prices, product=product)
+        if requests is None:
+            asked = [the_request(traces, prices, **given)]
+        else:
+            report(0, 1, f"reading {requests}")
+            asked = open_requests(requests, traces, prices)
+        sums, lines, first = Sums(), [], []
+        for done, each in enumerate(bills(traces, asked, model), start=1):
+            sums.add(each)
+            if done <= SHOWN:
+                first.append(each)
+            if requests is not None and json_target is not None:
+                lines.append(as_json_line(each))  # of a hundred thousand bills the text takes a fraction of the room
+            if done % _STRIDE == 0:
+                report(done, len(asked), "bills")
+    if json_target is not None:
+        write_text(json_target, as_json(first[0]) if requests is None else as_json_list(lines))
+    if json_target == "-":
+        return
+    if requests is None:
+        show_one(traces, asked[0], first[0], billing)
+    else:
+        show_many(asked, first, sums, billing)
+
+
+def _given(requests: str | None, fields: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the options of the one request, without those left out; none where a file has the requests."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    if requests is not None:
+        if given:
+            raise InputError(f"--{next(iter(given))}: the requests are in {requests}; leave it out, or --requests")
+        return {}
+    for name in _NEEDED:
+        if name not in given:
+            raise InputError(f"--{name}: is missing; give it, or many requests by --requests FILE")
+    return given
+
+
+def _check_target(target: str | None) -> None:
+    """Refuse a place for the result before the work, not after."""
+    if target not in (None, "-"):
+        from tasks.local.checks import check_file_target
+
+        check_file_target("--json", Path(str(target)))

@@ -1,0 +1,113 @@
+"""The verb `proteus plan`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.terminal.backtest_view import bar, notes
+from flows.terminal.output import write_json
+
+_HOURS = click.FloatRange(min=0, min_open=True)
+_COUNT = click.IntRange(min=1)
+_SECONDS = click.IntRange(min=0)
+
+
+@click.command(short_help="What a job would cost and when it would end, before a cent is spent.")
+@click.argument("job_file", required=False, type=click.Path(path_type=Path), metavar="[JOB.yaml]")
+@click.option("--vcpu-hours", type=_HOURS, metavar="W", help="Work of the job, in hours of one vCPU.")
+@click.option(
+    "--hours", type=_HOURS, metavar="H", help="Or: what the cluster of --machines and --type does in H hours."
+)
+@click.option("--machines", type=_COUNT, metavar="N", help="Of the cluster on demand. Default: as --cap, or 512 vCPUs.")
+@click.option("--type", "instance_type", metavar="TYPE", help="Their type. Default: the cheapest a vCPU.")
+@click.option("--deadline", "deadline_h", type=_HOURS, metavar="HOURS", help="The job must be done by then.")
+@click.option("--budget", "budget_usd", type=_HOURS, metavar="USD", help="It must not cost more.")
+@click.option("--cap", "max_spot_vcpus", type=_COUNT, metavar="VCPUS",
+              help="Most spot vCPUs held. Default: 756 for 512 of the cluster.")  # fmt: skip
+@click.option("--reliable", metavar="COUNTxTYPE", help="Machines on demand beside them; 0: none. Default: 1 to 3.")
+@click.option("--reliable-tier", metavar="FILE", help="JSON of what their number is weighed by: {model_bytes, ...}.")
+@click.option("--lambda", "eviction_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost to an eviction. [60]")
+@click.option("--sigma", "resize_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost to a change. [20]")
+@click.option("--prices", metavar="FILE", help="Price file, as `proteus traces describe` reads. Default: generated.")
+@click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one.")
+@click.option("--region", metavar="NAME", help="Of a catalogue with several regions, this one.")
+@click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'.")
+@click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
+@click.option("--leave-out", metavar="TYPE,...", help="Types that are not bid in. [m1.small,t1.micro]")
+@click.option("--from", "evaluate_from", metavar="TIME",
+              help="Jobs begin from here (UTC day or time), what is before is learnt from. Default: the last third.")  # fmt: skip
+@click.option("--evictions", metavar="FILE",
+              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of what is before.")  # fmt: skip
+@click.option("--allow-gaps", is_flag=True, help="Hold the last prices over more than two days without any.")
+@click.option("--scheme", "schemes", multiple=True, metavar="NAME,...",
+              help="Compare these. Default: on-demand,standard+checkpoint,proteus,best.")  # fmt: skip
+@click.option("--starts", type=_COUNT, default=500, show_default=True, help="Jobs a scheme, and a market.")
+@click.option("--seed", type=_SECONDS, default=0, show_default=True, help="Of the starts, and of a generated market.")
+@click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
+@click.option("--picture", metavar="FILE", help="Draw the distributions into a .png, .svg or .pdf.")
+def plan(job_file: Path | None, json_target: str | None, picture: str | None, **asked: Any) -> None:
+    """Say what a job would cost and when it would end, under each scheme, before a cent is spent.
+
+    The job is tried from many starts in the last part of the price history, by schemes that have learnt from what is
+    before. JOB.yaml (as for `proteus submit`) gives markets, cap, reliable machines and overheads, and its work where
+    it ends after hours; options go before it.
+
+    \b
+    Examples:
+      proteus plan --prices prices.csv.gz --vcpu-hours 4000 --deadline 10 --budget 40 --picture plan.png
+      proteus plan --prices prices.csv.gz --machines 16 --type m4.xlarge --hours 6 --reliable 1xm4.large
+    """  # noqa: D301 - click reads the control character
+    from tasks.local.checks import check_file_target
+    from tasks.local.environment import SystemClock
+    from tasks.plan.output import check_picture, draw, plan_json
+    from tasks.plan.spec import plan_spec
+
+    for option, target in (("--json", json_target), ("--picture", picture)):
+        if target is not None and (target, option) != ("-", "--json"):
+            check_file_target(option, Path(target))
+    if picture is not None:
+        check_picture(picture)
+    spec = plan_spec(**_fields(job_file, asked))
+    clock = SystemClock()
+    began_s = clock.now_s()
+    from flows.terminal.plan_view import show
+    from tasks.plan.planner import make_plan
+
+    with bar() as report:
+        made = make_plan(spec, report)
+    notes(made.notes)
+    if picture is not None:
+        draw(picture, made)
+    write_json(json_target, plan_json(made, clock.now_s() - began_s))
+    if json_target != "-":
+        show(made)
+        if picture is not None:
+            click.echo(f"written: {picture}")
+
+
+def _fields(job_file: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what was asked by options, over what the job's own description says."""
+    fields = {name: value for name, value in asked.items() if value is not None and value != ()}
+    for name in ("leave_out", "schemes"):
+        if name in fields:
+            given = fields.pop(name)
+            names = [given] if isinstance(given, str) else given
+            fields["left_out" if name == "leave_out" else name] = [
+                part.strip() for each in names for part in each.split(",") if part.strip()
+            ]
+    if "markets" in fields:
+        fields["markets"] = list(fields["markets"])
+    if job_file is not None:
+        from tasks.plan.spec import spec_of_job
+        from tasks.training.submit import read_job
+
+        works = "vcpu_hours" in fields or "hours" in fields
+        fields = spec_of_job(read_job(job_file), str(job_file), works=works) | fields
+    if "reliable_tier" in fields:
+        from tasks.backtest.spec import read_reliable_tier
+
+        fields["reliable_tier"] = read_reliable_tier(fields["reliable_tier"])
+    if fields.get("markets"):
+        fields.setdefault("left_out", [])  # who names a market means it
+    return fields

@@ -1,0 +1,102 @@
+"""The verb `proteus predict`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flows.terminal.output import write_json
+from tasks.failures import InputError
+
+if TYPE_CHECKING:
+    from tasks.prediction.predict import Predictions
+    from tasks.prediction.topics import Topics
+
+
+@click.command(short_help="What a trained model says of new examples, pairs of user and item, or documents.")
+@click.argument("model", metavar="MODEL")
+@click.option("--data", metavar="NAME|FILE", help="Built-in set, or path or URL of a data file.")
+@click.option("--out", required=True, metavar="FILE", help="CSV of what it says, a row each; - is standard output.")
+@click.option("--no-labels", is_flag=True, help="Pass the labels of the data over, where they have some.")
+@click.option(
+    "--topics",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="In place of --data, for lda: write the N words that have most of each topic.",
+)
+@click.option(
+    "--vocabulary", metavar="FILE", help="For --topics: the words, one a line. Default: their numbers, from 0."
+)
+@click.option("--app", metavar="NAME", help="Application that MODEL must be of; needed for your own module:Class.")
+@click.option("--code", metavar="FILE", help="The file that your own was trained by. Default: module.py here.")
+@click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output.")
+def predict(
+    model: str,
+    data: str | None,
+    out: str,
+    no_labels: bool,
+    topics: int | None,
+    vocabulary: str | None,
+    app: str | None,
+    code: str | None,
+    json_target: str | None,
+) -> None:
+    """Tell what MODEL says of each row of a data file.
+
+    MODEL is the directory or URL of a model, as a training names it at its end. The data have the form of those that it
+    was trained on:
+
+    \b
+      mlr     examples, with or without a label: the class. Where labels are known, the share that is told rightly
+      kmeans  examples: the nearest cluster
+      mf      user,item a line, with or without the rating: the rating. Where ratings are known, the error
+      lda     documents: the likeliest topic, and the share of each
+
+    \b
+    Examples:
+      proteus predict runs/iris/blobs/jobs/iris/model --data new.csv --out classes.csv
+      proteus predict runs/films/blobs/jobs/films/model --data pairs.csv --out ratings.csv
+      proteus predict runs/news/blobs/jobs/news/model --topics 10 --vocabulary vocab.txt --out -
+      proteus predict s3://bucket/jobs/mine/model --app mine:App --code mine.py --data new.csv --out -
+    """  # noqa: D301 - click reads the control character
+    if out == json_target == "-":
+        raise InputError("--json -: the predictions go to standard output; name a file for one of the two")
+    if (data is None) == (topics is None):
+        raise InputError("--data: name what to predict from, or give --topics N of a model of lda; one of the two")
+    if topics is None and vocabulary is not None:
+        raise InputError(f"--vocabulary {vocabulary}: says the words of topics; give --topics N with it")
+    if topics is not None and (no_labels or code is not None):
+        raise InputError("--topics: has no use for --no-labels and --code; leave them out")
+    from tasks.local.checks import check_file_target
+
+    for option, target in (("--out", out), ("--json", json_target)):
+        if target not in (None, "-"):
+            check_file_target(option, Path(str(target)))
+    found = (
+        _rows(model, str(data), app, code, not no_labels) if topics is None else _topics(model, topics, vocabulary, app)
+    )
+    table = found.as_csv()
+    if out == "-":
+        sys.stdout.write(table.decode())
+    else:
+        Path(out).write_bytes(table)
+    write_json(json_target, found.figures())
+    if "-" not in (out, json_target):
+        click.echo(f"{found.summary()}: {out}")
+
+
+def _rows(model: str, data: str, app: str | None, code: str | None, labels: bool) -> "Predictions":
+    from flows.cli.training_options import application
+    from tasks.prediction.predict import predict as ask
+
+    where = application("--app", app, code, ()).code if app else ""
+    if code is not None and not app:
+        raise InputError(f"--code {code}: say by --app which module:Class it holds")
+    return ask(model, data, app or "", where, labels)
+
+
+def _topics(model: str, n: int, vocabulary: str | None, app: str | None) -> "Topics":
+    from tasks.prediction.topics import topics as ask
+
+    return ask(model, n, vocabulary, app or "")

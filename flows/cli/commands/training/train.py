@@ -1,0 +1,107 @@
+"""The verb `proteus train`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.cli.training_options import code_options
+from flows.terminal.interrupts import Interrupted, interruptible
+from flows.terminal.output import write_json
+
+
+@click.command(short_help="Train with the engine alone, on nodes of this machine.")
+@click.argument("app", metavar="APP")
+@code_options
+@click.option(
+    "--data", metavar="FILE", help="Built-in set, or a data file. Default: digits; ratings for mf, topics for lda."
+)
+@click.option("--nodes", default="r=1,t=3", show_default=True, metavar="r=N,t=N", help="Reliable and transient nodes.")
+@click.option(
+    "--stage",
+    type=click.Choice(["auto", "1", "2", "3"]),
+    default="auto",
+    show_default=True,
+    help="Who serves: 1 the reliable nodes, 2 and 3 half of the transient ones; 3: only these work. By the numbers of nodes.",
+)
+@click.option(
+    "--stage-above",
+    default="1,15",
+    show_default=True,
+    metavar="R2,R3",
+    help="Transient nodes to a reliable one, above which stages 2 and 3 hold.",
+)
+@click.option(
+    "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Micro-tasks at a time, a node."
+)
+@click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
+@click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many. Default: 50, or none with --seconds.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, 1e9, min_open=True),
+    help="Stop after training this long, if that comes first.",
+)
+@click.option("--partitions", type=click.IntRange(min=1), default=16, show_default=True, help="Slices of the data.")
+@click.option("--shards", type=click.IntRange(min=1), default=4, show_default=True, help="Slices of the model.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the data's order and the model."
+)
+@click.option("--job", metavar="ID", help="Id of the job; that of one that was begun goes on. Default: a new one.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where state goes. Default: runs/JOB.")
+@click.option("--checkpoint", metavar="URL", help="Where data, checkpoints and model go. Default: blobs in --dir.")
+@click.option(
+    "--checkpoint-every",
+    type=click.FloatRange(0, 1e9, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds between two checkpoints.",
+)
+@click.option(
+    "--evaluate-every",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Clocks between two evaluations on the held-out part, beside the training; 0: only at the end. "
+    "Default: a tenth of --clocks.",
+)
+@click.option("--events", type=click.Path(path_type=Path), help="CSV of what happens to nodes: at,action,node,seconds.")
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write an HTML page of the training.")
+@click.option(
+    "--explain",
+    multiple=True,
+    metavar="NODE|shard:N",
+    help="At the end, print what touched this node or shard, in order of time (repeat).",
+)
+@click.option("--dashboard", is_flag=True, help="Start Dask's dashboard too, and print its address.")
+@click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
+def train(json_target: str | None, **options: Any) -> None:
+    """Train APP (`mlr`, `mf`, `kmeans`, `lda`, or your own module:Class) with the engine alone: its nodes are processes of this machine.
+
+    Ctrl-C or SIGTERM keeps the state and ends all processes; the same command with the --job and --dir that it names
+    goes on from there. A job that has ended tells its figures again.
+
+    A line of --events is `at,action,node[,seconds]`: `clock:10,kill,t1`, `clock:20,notice,t2,5` (5 seconds of warning,
+    then killed), `second:3.5,join,t9`, `clock:30,drain,t3`. Lines are carried out from top to bottom.
+
+    \b
+    Examples:
+      proteus train mlr --clocks 100 --nodes r=1,t=3
+      proteus train mlr --data iris.csv --staleness 2 --json -
+      proteus train lda --param k=10
+      proteus train kmeans:KMeans --data points.csv --param k=8 --job points
+      proteus train mlr --events events.csv --checkpoint s3://bucket/proteus --job storm
+      proteus train mlr --events events.csv --report storm.html --explain t1 --explain shard:0
+    """  # noqa: D301 - click reads the control character
+    with interruptible() as interrupts:
+        from flows.local.train import TrainOptions, train_locally
+        from tasks.local.checks import check_file_target
+
+        if json_target not in (None, "-"):
+            check_file_target("--json", Path(json_target))
+        if options["report"] is not None:
+            check_file_target("--report", options["report"])
+        try:
+            figures = train_locally(TrainOptions(**options), interrupts, quiet=json_target == "-")
+        except Interrupted as error:
+            error.outcome = error.outcome or "nothing was begun"
+            raise
+        write_json(json_target, figures)

@@ -1,0 +1,335 @@
+"""The main job on this machine: the same flows, called in this process at the market's scaled moments.
+
+Prefect schedules on wall time and starts a triggered flow seconds later, which is longer than a scaled tick; so what
+prefect.yaml schedules at scale 1 is called here by the clock, against a real Prefect API.
+"""
+
+import math
+import shlex
+from collections.abc import Iterator
+from concurrent.futures import wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bidding.market.spot_market import MarketError
+from bidding.policies import AT_ONCE, policy
+from flows.cli.training_options import application, default_params
+from flows.local.job_threads import LocalJob, call_flow, in_thread
+from flows.terminal.interrupts import Interrupted, Interrupts
+from flows.terminal.run_view import Progress, clock_time, result_table
+from tasks.billing_options import billing_model
+from tasks.failures import InputError, ProteusError
+from tasks.job_spec import JobSpec
+from tasks.local.checks import (
+    Begun,
+    begun_before,
+    check_database,
+    check_directory,
+    check_endpoint,
+    check_settings,
+    kept_scale,
+)
+from tasks.local.environment import (
+    LocalWorld,
+    MarketFile,
+    SystemClock,
+    check_availability,
+    forget_claims,
+    generated_market,
+    given_market,
+    goes_on_at,
+    local_world,
+    make_database,
+    own_directory,
+    surroundings,
+    write_generated,
+)
+from tasks.market_data.eviction_tables import absolute_evictions, job_table
+from tasks.training.application_checks import check_application
+from tasks.training.data import absolute_data, check_data, default_data
+
+#: Real seconds that a tick takes at the least on any machine: what is faster is refused before anything is started.
+FLOW_LATENCY_S = 1.0
+#: A tick takes about this many times what a flow with one touch of the market does, which is measured at the start.
+_TOUCHES = 3
+#: Market seconds a second, unless told otherwise; less where the machine is too slow to keep ticks at that.
+_SCALE = 60.0
+_HISTORY_DAYS = 14.0
+_ALLOCATION_VCPUS = 4
+#: Real seconds that a run which is broken off has to keep its model, let machines go and close its books.
+_PAUSE_S = 8.0
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What `proteus run` was asked for; see its `--help`."""
+
+    job: str | None
+    seed: int
+    hours: float
+    clocks: int | None
+    scale: float | None
+    prices: Path | None
+    catalog: Path | None
+    markets: tuple[str, ...]
+    reliable: int
+    max_vcpus: int
+    policy: str
+    evictions: str | None
+    staleness: int
+    app: str
+    code: str | None
+    params: tuple[str, ...]
+    data: str | None
+    directory: Path | None
+    database: str | None
+    endpoint: str | None
+    availability: tuple[str, ...] = ()
+    billing: str = "hourly-refund"
+    reprice: str | None = None
+    flat_price: str | None = None
+
+
+def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
+    """Run one job on this machine to its end; return its figures. Run again, it tells them again.
+
+    Raises
+    ------
+    InputError
+        Before anything is bought or written, one line that names what is wrong.
+    Interrupted
+        Where a signal asked to end, when the machines are let go and the servers ended.
+    """
+    began_s = SystemClock().now_s()
+    job_id = options.job or f"run-{datetime.fromtimestamp(began_s, UTC):%Y%m%d-%H%M%S}"
+    directory = (options.directory or Path("runs") / job_id).absolute()
+    _check_numbers(options)
+    market = _market(options, directory)
+    spec = job_spec(options, job_id, market)
+    variables = _variables(options, directory)
+    url = variables["PROTEUS_DATABASE_URL"]
+    scale = options.scale or kept_scale(variables, _SCALE, FLOW_LATENCY_S)
+    check_settings(variables, scale, FLOW_LATENCY_S)
+    check_directory("--dir", directory)
+    if options.endpoint is not None:
+        check_endpoint(options.endpoint)
+    progress = Progress(quiet)
+    begun = begun_before(url, job_id, spec.model_dump(mode="json")) if check_database(url) else Begun.NEW
+    if begun is Begun.ENDED:
+        progress.say(f"job {job_id} was run to its end before; these are its figures")
+        result = _figures(job_id, directory, variables)
+    else:
+        if begun is Begun.NEW:
+            check_application(spec.training)
+            check_data(spec)
+            job_table(spec)
+        with _begun(job_id, directory, begun), own_directory(directory):
+            start_s: float = market.start_s
+            verb = "starting"
+            if begun is Begun.PAUSED:
+                start_s, before = goes_on_at(
+                    directory, url, job_id, options.scale, market_stays=options.endpoint is None
+                )
+                scale = before or scale
+                if options.database is None:
+                    forget_claims(url)
+                verb = f"goes on after {clock_time(start_s - market.start_s)} of market time; starting"
+            make_database(url)
+            if options.prices is None and not market.path.exists():
+                bids_decide = not options.availability
+                write_generated(market, options.catalog, options.seed, options.hours, bids_decide=bids_decide)
+            world = LocalWorld(
+                directory,
+                market.path,
+                options.catalog,
+                start_s,
+                scale,
+                120,
+                options.endpoint,
+                options.availability,
+                market.start_s,
+            )
+            progress.say(f"job {job_id}: {verb} a Prefect API and a market on this machine; state in {directory}")
+            with local_world(world, variables) as clock:
+                progress.say(f"Prefect UI at {world.prefect.ui_url}")
+                tick_takes_s = _TOUCHES * _measured_latency_s()
+                if options.scale is None and begun is Begun.NEW:
+                    fastest, scale = scale, kept_scale(variables, scale, tick_takes_s)
+                    if scale < fastest:
+                        clock.run_at(scale)
+                        progress.say(
+                            f"at a scale of {scale:g}, not {fastest:g}: a tick takes {tick_takes_s:.2f} s here"
+                        )
+                try:
+                    check_settings(variables, scale, tick_takes_s)
+                except InputError as error:
+                    if begun is Begun.NEW:
+                        raise
+                    progress.say(f"ticks may come late, for the machine is slower than when the job was begun: {error}")
+                with _pausing(job_id, directory, interrupts, options.endpoint is None):
+                    result = LocalJob(spec, clock, progress).to_the_end()
+    result["real_seconds"] = SystemClock().now_s() - began_s
+    progress.console.print(result_table(result))
+    progress.say(f"report: {_report(job_id, directory, url)}")
+    return result
+
+
+def _report(job_id: str, directory: Path, url: str) -> Path:
+    """Write the job's report; return where it is."""
+    from tasks.reports.job_page import write_report
+
+    return write_report(job_id, directory=directory, database=url)
+
+
+def _check_numbers(options: RunOptions) -> None:
+    for name, value in (("--hours", options.hours), ("--scale", options.scale)):
+        if value is not None and not math.isfinite(value):
+            raise InputError(f"{name} {value}: is no number of use; give a finite one")
+    if options.reliable < 1:
+        raise InputError(f"--reliable {options.reliable}: a job needs a machine that lasts; give at least 1")
+    try:
+        policy(options.policy)
+    except ValueError as error:
+        raise InputError(f"--policy: {error}") from None
+    billing_model(options.billing, flat_price=options.flat_price, reprice=options.reprice)  # says what is wrong
+
+
+def _variables(options: RunOptions, directory: Path) -> dict[str, str]:
+    """Return the settings that this run makes, for itself and for what it starts."""
+    variables = {
+        "PROTEUS_DATABASE_URL": options.database or f"sqlite:///{directory / 'state.db'}",
+        "PROTEUS_BLOB_URL": (directory / "blobs").as_uri(),
+        "PROTEUS_POLL_S": str(max(5.0, 0.2 * (options.scale or _SCALE))),
+        "PROTEUS_NOTICE_S": "120",
+    }
+    if options.catalog is not None:
+        variables["PROTEUS_CATALOG"] = str(options.catalog.absolute())
+    return variables
+
+
+def _market(options: RunOptions, directory: Path) -> MarketFile:
+    if options.prices is None:
+        market = generated_market(directory / "prices.csv.gz", options.markets, options.catalog, _HISTORY_DAYS)
+    else:
+        market = given_market(options.prices, options.markets, options.catalog, options.hours)
+    if options.availability:
+        check_availability(options.availability, market, options.endpoint)
+    if 0 < options.max_vcpus < market.smallest_vcpus:
+        raise InputError(
+            f"--max-vcpus {options.max_vcpus}: the smallest machine of these markets has {market.smallest_vcpus}; give "
+            "at least as many, or 0 to buy none"
+        )
+    return market
+
+
+def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> dict[str, Any]:
+    """Return the figures of a job that has ended."""
+    inside = {"PREFECT_HOME": str(directory / "prefect")}  # nothing is asked of it; its client wants a place
+    with surroundings({**variables, **inside}):
+        from tasks.reports.job_summary import summary
+
+        return summary(job_id)
+
+
+def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
+    """Return the job that the options describe: unless told otherwise `mlr` on the digits, with features to compute on."""
+    from pydantic import ValidationError
+
+    reliable = min(market.markets)
+    chosen = application("--app", options.app, options.code, options.params)
+    data = options.data or default_data(chosen.app)
+    defaults = default_params(chosen.app, data, options.seed)
+    record = {
+        "job_id": job_id,
+        "training": {
+            "app": chosen.app,
+            "code": chosen.code,
+            "app_params": {**defaults, **chosen.params},
+            "data": absolute_data(data),
+            "partitions": 16,
+            "shards": 4,
+            "staleness": options.staleness,
+            "clocks": options.clocks,
+            "hours": options.hours,
+            "seed": options.seed,
+        },
+        "reliable": {
+            "count": options.reliable,
+            "instance_type": reliable.instance_type,
+            "zone": reliable.zone,
+        },
+        "transient": {
+            "markets": list(options.markets) or [str(m) for m in market.markets],
+            # a type may be larger than what a policy that buys in steps takes at once
+            "allocation_vcpus": None if options.policy in AT_ONCE else max(_ALLOCATION_VCPUS, market.smallest_vcpus),
+            "max_vcpus": options.max_vcpus,
+            "policy": options.policy,
+            "evictions": absolute_evictions(options.evictions or ""),
+            "billing": options.billing,
+            "reprice": options.reprice,
+            "flat_price": options.flat_price,
+        },
+    }
+    try:
+        return JobSpec.model_validate(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"job {job_id}: {where}: {first['msg']} (is {first['input']!r}); mend the option") from None
+
+
+def _measured_latency_s() -> float:
+    """Return the real seconds that a flow with one touch of the market takes here, now that it has run once."""
+    from flows.reap import reap
+
+    clock = SystemClock()
+    call_flow(reap)
+    began_s = clock.now_s()
+    call_flow(reap)
+    return clock.now_s() - began_s
+
+
+@contextmanager
+def _begun(job_id: str, directory: Path, begun: Begun) -> Iterator[None]:
+    """Have an interruption tell how to begin anew or to go on, where this run has bought nothing before it."""
+    try:
+        yield
+    except Interrupted as error:
+        end = "to begin anew" if begun is Begun.NEW else "to go on"
+        error.outcome = error.outcome or f"nothing was bought; {end}: {_again(job_id, directory)}"
+        raise
+
+
+@contextmanager
+def _pausing(job_id: str, directory: Path, interrupts: Interrupts, market_stays: bool) -> Iterator[None]:
+    """Whatever ends the context before its time, keep what the job has come to before the world ends."""
+    try:
+        yield
+        interrupts.hold()
+    except (Exception, Interrupted) as error:  # the ways to end: told to, or failed
+        interrupts.hold()
+        outcome = _pause(job_id, directory, market_stays)
+        if isinstance(error, Interrupted):
+            error.outcome = outcome
+        elif isinstance(error, MarketError):
+            raise ProteusError(f"job {job_id}: the market cannot be reached ({error}); {outcome}") from error
+        raise
+
+
+def _pause(job_id: str, directory: Path, market_stays: bool) -> str:
+    from tasks.local.pause import pause
+
+    again = _again(job_id, directory)
+    pausing = in_thread("pause", partial(pause, job_id, again, market_stays))
+    wait([pausing], timeout=_PAUSE_S)
+    if not pausing.done() or pausing.exception() is not None:
+        return f"job {job_id}: leaves nothing running, and its books could not be closed; to go on: {again}"
+    return pausing.result()
+
+
+def _again(job_id: str, directory: Path) -> str:
+    return f"proteus run --job {job_id} --dir {shlex.quote(str(directory))} and the same options"

@@ -1,0 +1,152 @@
+"""A user's application on its way to the nodes: one file in the blob store, its digest told by everybody who has it.
+
+It is written once, before the first machine is bought, and stays what it was for the life of the job. A node fetches it
+before it joins and says its digest when it does; the controller works with nobody whose digest differs.
+"""
+
+import importlib
+import io
+import logging
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+from infra.applications.code_files import CodeFile, UnreadableCode, read_code, split_app, wheel_members
+from infra.errors import InputError
+from infra.storage.blobs import Blobs, DamagedSet, JobPaths
+from psengine.config import JobConfig, JobError
+
+logger = logging.getLogger(__name__)
+
+
+def ship_code(blobs: Blobs, job_id: str, app: str, code: str) -> str:
+    """Write a job's code for its nodes, or find it written; return its digest, empty where the job ships none.
+
+    A job that began goes on with the code that it began with, also where the file is no longer to be had.
+
+    Parameters
+    ----------
+    app : a built-in name, or ``module:Class``.
+    code : path or fsspec URL of the .py file or wheel; empty where the module is on every machine anyway.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot travel (see `read_code`), or a job that began with other code.
+    """
+    file, began = _judged(blobs, job_id, app, code)
+    if file is None or began:
+        return began
+    about = {"app": app, "file": file.name}
+    blobs.write_set(JobPaths(job_id).code, {file.name: file.data}, about)
+    return file.sha256
+
+
+def check_code(blobs: Blobs, job_id: str, app: str, code: str) -> None:
+    """Refuse what `ship_code` would refuse, writing nothing."""
+    _judged(blobs, job_id, app, code)
+
+
+def _judged(blobs: Blobs, job_id: str, app: str, code: str) -> tuple[CodeFile | None, str]:
+    """Return the file and the digest of the code that the job began with, where there are any."""
+    split_app(app)
+    began = shipped_code(blobs, job_id)
+    if not code:
+        if began:
+            raise InputError(f"job {job_id}: began with code {began[:12]}; give that again, or another job id")
+        return None, ""
+    try:
+        file = read_code(app, code)
+    except UnreadableCode as error:
+        if not began:
+            raise
+        logger.warning("%s; job %s goes on with the code that it began with, %s", error, job_id, began[:12])
+        return None, began
+    if began not in ("", file.sha256):
+        raise InputError(
+            f"code {code}: job {job_id} began with code {began[:12]}, and this is {file.sha256[:12]}; give that again, "
+            "or another job id"
+        )
+    return file, began
+
+
+def shipped_code(blobs: Blobs, job_id: str) -> str:
+    """Return the digest of the code that a job began with; empty where it ships none."""
+    manifest = blobs.manifest(JobPaths(job_id).code)
+    return "" if manifest is None else next(iter(manifest.files.values())).sha256
+
+
+def fetch_code(blobs: Blobs, job_id: str, directory: Path) -> str:
+    """Bring a job's code into this process, before anything else on `sys.path`; return its digest, empty if it has none.
+
+    The file goes under `directory`, a wheel unpacked with its metadata, so that what it holds besides modules is found.
+
+    Raises
+    ------
+    BlobError
+        Where the store cannot be read; `DamagedSet` where what it holds is not what was written.
+    """
+    prefix = JobPaths(job_id).code
+    manifest = blobs.manifest(prefix)
+    if manifest is None:
+        return ""
+    ((name, record),) = manifest.files.items()
+    data = blobs.read_checked(prefix, name, manifest)
+    place_code(CodeFile(name, data, record.sha256), directory, f"{blobs.url_of(prefix)}/{name}")
+    return record.sha256
+
+
+def place_code(file: CodeFile, directory: Path, where: str) -> None:
+    """Put code under `directory`, a wheel unpacked, and before anything else on `sys.path`; `where` names it in errors.
+
+    Raises
+    ------
+    DamagedSet
+        Where it is a wheel that cannot be unpacked.
+    """
+    place = directory / file.sha256
+    place.mkdir(parents=True, exist_ok=True)
+    if file.name.endswith(".whl"):
+        try:
+            with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
+                for member, path in wheel_members(archive).items():
+                    entry = archive.getinfo(member)
+                    entry.filename = path
+                    archive.extract(entry, place)
+        except zipfile.BadZipFile as error:
+            raise DamagedSet(f"{where}: cannot be unpacked: {error}") from None
+    else:
+        (place / file.name).write_bytes(file.data)
+    sys.path.insert(0, str(place))
+    importlib.invalidate_caches()
+    logger.info("code %s (%s) is at %s", file.sha256[:12], file.name, place)
+
+
+class JobCode:
+    """The code of the one job that this process serves: fetched once, kept under `directory`."""
+
+    def __init__(self, blobs: Blobs, job_id: str, directory: Path) -> None:
+        self._blobs, self._job_id, self._directory = blobs, job_id, directory
+        self._digest = ""
+        self._fetching = threading.Lock()
+
+    def digest(self) -> str:
+        """Return the digest of the job's code, fetching it if it is not here; empty where there is none (yet)."""
+        with self._fetching:
+            if not self._digest:
+                self._digest = fetch_code(self._blobs, self._job_id, self._directory)
+            return self._digest
+
+    def load(self, config: JobConfig) -> None:
+        """Make sure that the code of `config` is here; `JobError` where what is here is another."""
+        if config.job_id != self._job_id:
+            if config.code_sha256:
+                raise JobError(f"this process serves job {self._job_id!r} and has no code of {config.job_id!r}")
+            return
+        try:
+            misfit = config.code_misfit(self.digest())
+        except DamagedSet as error:
+            raise JobError(str(error)) from error
+        if misfit:
+            raise JobError(f"the controller {misfit}")

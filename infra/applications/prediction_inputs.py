@@ -1,0 +1,117 @@
+"""New data for a model that was trained: read as those that it was trained on, in the numbers that it knows them by."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.applications.trained_models import ModelAbout
+from infra.datasets import documents as data_documents
+from infra.datasets import ratings as data_ratings
+from infra.datasets.files import form_of, read_data
+from infra.datasets.formats.example_table import Examples, examples, unlabelled
+from infra.datasets.kinds import kind_for
+from infra.errors import InputError
+from psengine.apps.csr import Csr
+
+#: Forms that leave zeros out, so that a file may seem to have fewer columns than it has.
+_SPARSE_FORMS = (".svm", ".svmlight", ".libsvm", ".txt")
+
+
+@dataclass(frozen=True, slots=True)
+class NewData:
+    """Data to ask a model about.
+
+    Attributes
+    ----------
+    arrays : those of a partition, as the application's `predict` wants them.
+    rows : int64 of shape (n,), rows in the source, counted from 0.
+    known : shape (n,), what is to be predicted of each, as the source says it: its label, or its rating (float32); None
+        where the source does not say it.
+    place : callable
+        Names the place of the nth of them, in the words of the form.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    rows: NDArray[np.int64]
+    known: NDArray[Any] | None
+    place: Callable[[int], str]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def read_new(source: str, about: ModelAbout, labels: bool = True) -> NewData:
+    """Return what a source has for a model, of the kind of data that it was trained on.
+
+    Parameters
+    ----------
+    source : a built-in set, or path or fsspec URL of a data file.
+    labels : whether labels are wanted, where examples have them.
+
+    Raises
+    ------
+    InputError
+        One line: a source that cannot be read, that has other columns than the model, or names of users, items or words
+        that it does not know.
+    """
+    kind = kind_for(about.app)
+    if kind != "examples" and not labels:
+        raise InputError(f"--no-labels: {about.url} is a model of app {about.app}, whose data have none; leave it out")
+    return _READERS[kind](source, about, labels)
+
+
+def _examples(source: str, about: ModelAbout, labels: bool) -> NewData:
+    n_inputs = about.app_params.get("n_inputs")
+    table = read_data(source, about.first_index, n_inputs if isinstance(n_inputs, int) else None)
+    if not labels:
+        table = unlabelled(table.x, table.place)
+    found = _fitting(about, source, examples(source, table))
+    if table.labelled:
+        known = np.array(found.labels, object)[found.y] if found.labels else found.y
+        return NewData(found.arrays(), found.ids, known, table.place)
+    arrays = {name: array for name, array in found.arrays().items() if name != "y"}
+    return NewData(arrays, found.ids, None, table.place)
+
+
+def _fitting(about: ModelAbout, source: str, found: Examples) -> Examples:
+    """Return the examples with as many columns as the model was trained on; one line where they have others."""
+    wanted, width = about.app_params.get("n_inputs"), found.x.shape[1]
+    if not isinstance(wanted, int) or width == wanted:
+        return found
+    if width > wanted or form_of(source) not in _SPARSE_FORMS:
+        raise InputError(
+            f"{source}: has {width} features, and the model {about.url} was trained on {wanted}; give data of that kind, "
+            "with or without a label"
+        )
+    x = found.x
+    if isinstance(x, Csr):
+        wider: NDArray[np.float32] | Csr = Csr(x.data, x.indices, x.indptr, wanted)
+    else:
+        wider = np.pad(x, ((0, 0), (0, wanted - width)))
+    return Examples(wider, found.y, found.ids, found.labels)
+
+
+def _pairs(source: str, about: ModelAbout, labels: bool) -> NewData:
+    del labels
+    if not about.names:
+        raise InputError(
+            f"{about.url}: does not hold the names of users and items, as an older version wrote it; train it again"
+        )
+    found = data_ratings.read_new(source, about.names["user_names"], about.names["item_names"])
+    arrays = {"users": found.users, "items": found.items}
+    return NewData(arrays, np.arange(len(found.users)), found.values, found.place)
+
+
+def _documents(source: str, about: ModelAbout, labels: bool) -> NewData:
+    del labels
+    found = data_documents.read_new(source, int(about.app_params["n_words"]))
+    return NewData(found.arrays(), found.ids, None, lambda row: f"document {found.ids[row]}")
+
+
+_READERS: Mapping[str, Callable[[str, ModelAbout, bool], NewData]] = MappingProxyType(
+    {"examples": _examples, "ratings": _pairs, "documents": _documents}
+)

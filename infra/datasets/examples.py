@@ -1,0 +1,94 @@
+"""Labelled examples as a kind of data: read, checked, a part held out, the rest dealt to partitions."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.datasets.files import read_data
+from infra.datasets.formats.example_table import Examples, examples, hold_out
+from infra.errors import InputError
+
+#: Application -> how many classes it needs to learn anything; one that is not here takes any data.
+_LEAST_CLASSES: Mapping[str, int] = MappingProxyType({"mlr": 2})
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleSet:
+    """The two halves of a source of labelled examples (a `data_kinds.Prepared`)."""
+
+    train: Examples
+    held: Examples
+    n_partitions: int
+    first_index: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Examples to train on."""
+        return len(self.train)
+
+    @property
+    def heldout_rows(self) -> int:
+        """Examples held out."""
+        return len(self.held)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Columns, classes (0 where the labels are numbers and no classes), examples to train on."""
+        return {"n_inputs": self.train.x.shape[1], "n_classes": len(self.train.labels), "n_examples": len(self.train)}
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The source's label of each class, and from where it counts its features (None: its form leaves no doubt)."""
+        return {"labels": list(self.train.labels), "first_index": self.first_index}
+
+    def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield `x` (float32, rows x features), `y` (int32 classes from 0, or float32), `ids` and `first` of each partition.
+
+        `ids` (int64) are the rows in the source; `first` (int64, without shape) is how many rows the partitions before it
+        have, so that each row to train on has a number.
+        In place of `x`, sparse inputs have `x_data`, `x_indices`, `x_indptr` and `x_cols` (`psengine.apps.csr.Csr`).
+        """
+        first = 0
+        for rows in deal(len(self.train), self.n_partitions, seed):
+            yield self.train.take(rows).arrays() | {"first": np.asarray(first, np.int64)}
+            first += len(rows)
+
+    def heldout(self) -> dict[str, NDArray[Any]]:
+        """Return the same arrays of what is held out: a fifth of each class."""
+        return self.held.arrays()
+
+
+def read(source: str, n_partitions: int, app: str | None = None) -> ExampleSet:
+    """Return what a source has to train on and what is held out, all of it checked.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read or used, data that `app` cannot learn from, or more partitions than rows.
+    """
+    table = read_data(source)
+    whole = examples(source, table)
+    check_classes(source, len(whole.labels), app)
+    train, held = hold_out(source, table, whole)
+    if n_partitions > len(train):
+        raise InputError(
+            f"data {source}: has {len(train)} rows to train on, too few for {n_partitions} parts; want one a part"
+        )
+    return ExampleSet(train, held, n_partitions, table.first_index)
+
+
+def check_classes(source: str, classes: int, app: str | None) -> None:
+    """Raise `InputError` where an application needs more classes than a source has."""
+    least = _LEAST_CLASSES.get(app or "", 0)
+    if classes < least:
+        what = "all rows have one label" if classes else "the labels are numbers with fractions, which are no classes"
+        raise InputError(f"data {source}: {what}; {app} wants at least {least} classes")
+
+
+def deal(n_rows: int, n_partitions: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return the rows of each partition: a seeded permutation cut into runs whose lengths differ by at most one."""
+    return np.array_split(np.random.default_rng(seed).permutation(n_rows), n_partitions)

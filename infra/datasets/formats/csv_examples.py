@@ -1,0 +1,167 @@
+"""Examples in a CSV or TSV file, read by Arrow: one a line, numbers, and one column with the label."""
+
+import csv
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+from numpy.typing import NDArray
+
+from infra.datasets.formats.example_table import Table, unlabelled
+from infra.errors import InputError
+from infra.text_lines import BYTE_ORDER_MARK, breaks, cells, is_number, line_from, line_number, shown
+
+#: A column of such a name holds the label.
+LABEL_NAMES = ("label", "y", "target", "class")
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+#: Bytes that Arrow reads at once: so many a column, so that a block has rows enough, within these bounds.
+_COLUMN_BLOCK, _LEAST_BLOCK, _LARGE_BLOCK = 1 << 13, 1 << 20, 1 << 26
+#: Arrow counts the bytes of a block in 32 bits.
+_MOST_BLOCK = 2**31 - 2
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the rows begin (byte), how many columns there are, which is the label (None: none), and its kind."""
+
+    start: int
+    width: int
+    label: int | None
+    text: bool
+
+
+def read_csv(source: str, data: bytes, delimiter: str, n_inputs: int | None = None) -> Table:
+    """Return the rows of a file with the content `data`; `source` is its name in errors.
+
+    A first row with the name of a label column, or without a number, is a header. The label is in the column named `label`,
+    `y`, `target` or `class` if there is exactly one such, else in the last.
+
+    Parameters
+    ----------
+    n_inputs : of a model that is to be asked about the rows. So many columns, no more, are inputs without a label, unless
+        a header names one or the last has a text. None: there is a label.
+
+    Raises
+    ------
+    InputError
+        One line with the file and the line in it, counted from 1.
+    """
+    data = data.removeprefix(BYTE_ORDER_MARK)
+    layout = _layout(source, data, delimiter, n_inputs)
+
+    def place(row: int) -> str:
+        return f"line {line_number(data, layout.start, row)}"
+
+    try:
+        table = _parse(data, layout, delimiter, serial=False)
+    except pa.ArrowInvalid:
+        try:
+            table = _parse(data, layout, delimiter, serial=True)  # it alone counts rows; and it takes the longest line
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{source}: {_fault(data, layout, str(error))}") from None
+    if layout.label is None:
+        return unlabelled(_inputs(table), place)
+    label = table.column(layout.label)
+    x = _inputs(table.remove_column(layout.label))
+    if not layout.text:
+        return Table(x, label.to_numpy(), place)
+    texts, codes = _coded(label)
+    numbers = [code for code, text in enumerate(texts) if is_number(text) or not text]
+    if (fault := np.isin(codes, numbers)).any():
+        row = int(fault.argmax())
+        raise InputError(
+            f"{source}: {place(row)}: label {texts[codes[row]]!r} beside {texts[codes[0]]!r}; write all labels as "
+            "numbers, or all as texts"
+        )
+    return Table(x, codes, place, tuple(texts))
+
+
+def _inputs(table: pa.Table) -> NDArray[np.float32]:
+    x = np.empty((table.num_rows, table.num_columns), np.float32)
+    low = 0
+    for batch in table.to_batches():
+        x[low : low + batch.num_rows] = batch.to_tensor(row_major=True).to_numpy()
+        low += batch.num_rows
+    return x
+
+
+def _layout(source: str, data: bytes, delimiter: str, n_inputs: int | None) -> _Layout:
+    first = line_from(data, 0)
+    if first is None:
+        raise InputError(f"{source}: is empty; give a file with one example a line")
+    second = line_from(data, first[1])
+    try:
+        top = cells(data[slice(*first)], delimiter)
+        below = cells(data[slice(*second)], delimiter) if second else []
+    except csv.Error as error:
+        raise InputError(f"{source}: the first rows: {error}; give a text file of numbers") from None
+    place = f"line {breaks(data[: first[0]]) + 1}"
+    marks = [index for index, name in enumerate(top) if name.lower() in LABEL_NAMES]
+    if len(top) < 2 and (n_inputs != 1 or marks):
+        name = {",": "commas", "\t": "tabs"}[delimiter]
+        raise InputError(f"{source}: {place}: has one column; want features and a label, with {name} between them")
+    if not marks and not _is_header(source, place, top, below):
+        text = not is_number(top[-1])
+        return _Layout(first[0], len(top), None if len(top) == n_inputs and not text else len(top) - 1, text)
+    if not below:
+        raise InputError(f"{source}: has a header and no rows; give at least two examples")
+    label = marks[0] if len(marks) == 1 else len(top) - 1
+    text = len(top) > 1 and len(below) > label and bool(below[label]) and not is_number(below[label])
+    return _Layout(first[1], len(top), None if len(top) == n_inputs and not marks and not text else label, text)
+
+
+def _is_header(source: str, place: str, top: list[str], below: list[str]) -> bool:
+    """Return whether the first row names the columns; refuse one that may be either."""
+    numbers = [is_number(cell) for cell in top]
+    if not any(numbers):
+        return True
+    if all(numbers[:-1]):  # a text in the last column alone: a label if the row below has one too
+        return not numbers[-1] and len(below) == len(top) and is_number(below[-1])
+    odd = top[numbers.index(False)]
+    raise InputError(
+        f"{source}: {place}: {shown(odd)} is no number, beside numbers; mend the value, or write a header without numbers"
+    )
+
+
+def _parse(data: bytes, layout: _Layout, delimiter: str, *, serial: bool) -> pa.Table:
+    names = [str(index) for index in range(layout.width)]
+    kinds = dict.fromkeys(names, pa.float32())
+    if layout.label is not None:
+        kinds[names[layout.label]] = _TEXT if layout.text else pa.float64()
+    body = pa.py_buffer(data).slice(layout.start)
+    block = min(_LARGE_BLOCK, max(_LEAST_BLOCK, _COLUMN_BLOCK * layout.width))
+    if serial:
+        block = min(_MOST_BLOCK, len(data) + 1)
+    return pa_csv.read_csv(
+        pa.BufferReader(body),
+        read_options=pa_csv.ReadOptions(use_threads=not serial, column_names=names, block_size=block),
+        parse_options=pa_csv.ParseOptions(delimiter=delimiter),
+        convert_options=pa_csv.ConvertOptions(column_types=kinds, null_values=[], strings_can_be_null=False),
+    )
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
+    """Return the distinct texts, sorted and without blanks around them, and each row's index among them."""
+    column = column.unify_dictionaries()
+    texts = [text.strip() for text in column.chunk(0).dictionary.to_pylist()]
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
+    ordered = sorted(set(texts))
+    rank = {text: index for index, text in enumerate(ordered)}
+    return ordered, np.array([rank[text] for text in texts])[codes]
+
+
+def _fault(data: bytes, layout: _Layout, message: str) -> str:
+    """Return what the CSV reader says, in one line of ours."""
+    message = " ".join(message.split())
+    row = re.search(r"Row #(\d+)", message)
+    place = f"line {line_number(data, layout.start, int(row[1]) - 1)}: " if row else ""
+    if width := re.search(r"Expected (\d+) columns, got (\d+)", message):
+        return f"{place}has {width[2]} columns and the first row {width[1]}; mend the row"
+    if "UTF8" in message:
+        return f"{place}the label is not UTF-8 text; mend it"
+    if value := re.search(r"CSV column #(\d+).*invalid value '(.*)'", message):
+        what = "the label" if int(value[1]) == layout.label else f"column {int(value[1]) + 1}"
+        return f"{place}{what} is {shown(value[2])}; write a number"
+    return f"{place}{message[:200]}; mend the file"

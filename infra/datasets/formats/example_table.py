@@ -1,0 +1,157 @@
+"""Labelled examples in memory: checked, their labels numbered, a part of them held out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.errors import InputError
+from psengine.apps.csr import Csr
+
+_HELD_OUT_SHARE = 5
+#: The split is the same for every job, so that accuracies can be compared.
+_SPLIT_SEED = 0
+#: Beyond it not every whole number is a float64.
+_MOST_WHOLE = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a file holds, before it is checked.
+
+    Attributes
+    ----------
+    x : float32 of shape (rows, features), or compressed rows
+    y : numbers of shape (rows,); where `texts` are given, each row's index among them
+    place : callable
+        Names the place of a row, counted from 0, in the words of the form.
+    texts : tuple of str
+        The labels, sorted, where they are texts.
+    first_index : 0 or 1, or None
+        From where the file counts its features, where the form leaves that open.
+    labelled : bool
+        Whether there are labels; `y` is all zeros where there are none.
+    """
+
+    x: NDArray[np.float32] | Csr
+    y: NDArray[Any]
+    place: Callable[[int], str]
+    texts: tuple[str, ...] = ()
+    first_index: int | None = None
+    labelled: bool = True
+
+
+def unlabelled(x: NDArray[np.float32] | Csr, place: Callable[[int], str]) -> Table:
+    """Return inputs of which no labels are known, or wanted."""
+    return Table(x, np.zeros(x.shape[0], np.int64), place, labelled=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Inputs and what is to be learned of them.
+
+    Attributes
+    ----------
+    x : float32 of shape (rows, features), or compressed rows
+    y : int32 classes 0 to k - 1, or float32 values where `labels` is empty
+    ids : int64, the row in the source, counted from 0
+    labels : tuple of int or str
+        The source's label of each class.
+    """
+
+    x: NDArray[np.float32] | Csr
+    y: NDArray[Any]
+    ids: NDArray[np.int64]
+    labels: tuple[int | str, ...]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: NDArray[np.int64]) -> "Examples":
+        """Return these rows, in this order."""
+        x = self.x.take(rows) if isinstance(self.x, Csr) else self.x[rows]
+        return Examples(x, self.y[rows], self.ids[rows], self.labels)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a partition: `x`, or the four of compressed rows; `y`; `ids`."""
+        inputs = self.x.arrays() if isinstance(self.x, Csr) else {"x": self.x}
+        return {**inputs, "y": self.y, "ids": self.ids}
+
+
+def examples(source: str, table: Table) -> Examples:
+    """Return the rows of `table` with their labels numbered in sorted order.
+
+    Labels that are whole numbers, or texts, are classes; other numbers stay what they are.
+
+    Raises
+    ------
+    InputError
+        One line with the file and the row: no rows, or a number that is not finite.
+    """
+    if not len(table.y):
+        raise InputError(f"{source}: holds no examples; give at least two, each with a label")
+    if (fault := _not_finite(table.x)) is not None:
+        row, value = fault
+        raise InputError(f"{source}: {table.place(row)}: a value is {value}; write finite numbers that fit a float32")
+    ids = np.arange(len(table.y), dtype=np.int64)
+    if table.texts:
+        return Examples(table.x, table.y.astype(np.int32), ids, table.texts)
+    with np.errstate(over="ignore"):
+        fine = np.isfinite(table.y.astype(np.float32))
+    if not fine.all():
+        row = int(fine.argmin())
+        raise InputError(f"{source}: {table.place(row)}: the label is {table.y[row]}; write a finite number")
+    if table.y.dtype.kind == "f" and ((table.y != np.rint(table.y)) | (np.abs(table.y) > _MOST_WHOLE)).any():
+        return Examples(table.x, table.y.astype(np.float32), ids, ())
+    labels, classes = np.unique(table.y, return_inverse=True)
+    return Examples(table.x, classes.astype(np.int32), ids, tuple(int(label) for label in labels))
+
+
+def hold_out(source: str, table: Table, whole: Examples) -> tuple[Examples, Examples]:
+    """Return the examples to train on and those held out: a fifth of each class, or of all where there are no classes.
+
+    Which ones depends on the labels alone; at least one of each class is on either side.
+
+    Raises
+    ------
+    InputError
+        Naming a label that is there once, or a source of one row.
+    """
+    classes = whole.y if whole.labels else np.zeros(len(whole), np.int32)
+    counts = np.bincount(classes)
+    if counts.min() < 2:
+        rare = int(counts.argmin())
+        row = int((classes == rare).argmax())
+        what = f"the only row with label {whole.labels[rare]!r}" if whole.labels else "the only row"
+        raise InputError(
+            f"{source}: {table.place(row)}: {what}; a class needs two at least, one to train on and one to hold out "
+            "(whole numbers are classes: scale them where they are measurements)"
+        )
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(classes))
+    order = order[np.argsort(classes[order], kind="stable")]  # class after class, each in a random order
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    held = np.zeros(len(order), bool)
+    held[order[rank < np.repeat(_fifths(counts), counts)]] = True
+    return whole.take(np.flatnonzero(~held)), whole.take(np.flatnonzero(held))
+
+
+def _fifths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many of each class to hold out: a fifth of all, rounded up, with the largest remainders rounded up."""
+    fifths = np.maximum(counts // _HELD_OUT_SHARE, 1)
+    remainders = np.where(counts < _HELD_OUT_SHARE, 0, counts % _HELD_OUT_SHARE)
+    missing = max(0, -(-int(counts.sum()) // _HELD_OUT_SHARE) - int(fifths.sum()))
+    fifths[np.argsort(-remainders, kind="stable")[:missing]] += 1
+    return fifths
+
+
+def _not_finite(x: NDArray[np.float32] | Csr) -> tuple[int, float] | None:
+    """Return row and value of the first entry that is not finite."""
+    values = x.data if isinstance(x, Csr) else x.ravel()
+    fine = np.isfinite(values)
+    if fine.all():
+        return None
+    entry = int(fine.argmin())
+    row = np.searchsorted(x.indptr, entry, side="right") - 1 if isinstance(x, Csr) else entry // x.shape[1]
+    return int(row), float(values[entry])

@@ -1,0 +1,109 @@
+"""Examples in svmlight (libsvm) form: ``label index:value …`` a line, zeros left out; read by scikit-learn."""
+
+import io
+
+import numpy as np
+
+from infra.datasets.formats.example_table import Table
+from infra.errors import InputError
+from infra.text_lines import BYTE_ORDER_MARK
+from psengine.apps.csr import Csr
+
+#: A set stays sparse where its dense form would be more than so many times as large.
+_WORTH_IT = 4
+_MOST_INDEX = 2**31 - 1
+
+
+def read_svmlight(source: str, data: bytes, first_index: int | None = None) -> Table:
+    """Return the rows of a file with the content `data`; `source` is its name in errors.
+
+    Indices count from `first_index`; where that is None, from 1, or from 0 if index 0 occurs. Comments (``#``) and query ids (``qid:``) are passed over. The
+    inputs are compressed rows where their dense form would be more than 4 times as large, else dense.
+
+    Raises
+    ------
+    InputError
+        One line with the file and the line in it, counted from 1; or where scikit-learn is missing.
+    """
+    try:
+        from sklearn.datasets import load_svmlight_file  # heavy, and not on a node
+    except ImportError:
+        raise InputError(f"{source}: svmlight needs scikit-learn; install proteus[local], or give a CSV") from None
+    data = data.removeprefix(BYTE_ORDER_MARK)
+    if not data.strip():
+        raise InputError(f"{source}: is empty; give a file with one example a line")
+    try:
+        found, y = load_svmlight_file(io.BytesIO(data), dtype=np.float32, zero_based=True)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{source}: {_first_fault(data) or ' '.join(str(error).split())[:200]}") from None
+    if len(y) and not found.nnz:
+        raise InputError(f"{source}: has labels and no features; write label index:value …")
+    indices = found.indices.astype(np.int64)
+    first = int(indices.min(initial=1) > 0) if first_index is None else first_index
+    if (below := indices < first).any():
+        row = int(np.searchsorted(found.indptr, below.argmax(), side="right")) - 1
+        place = _line_number(data, row)
+        raise InputError(f"{source}: line {place}: index 0, and the training data count from 1; number the features so")
+    columns = max(found.shape[1] - first, 0)
+    sparse = Csr(found.data, (indices - first).astype(np.int32), found.indptr.astype(np.int64), columns)
+    return Table(_fitting(sparse), y, lambda row: f"line {_line_number(data, row)}", first_index=first)
+
+
+def _fitting(x: Csr) -> Csr | np.ndarray:
+    rows, columns = x.shape
+    dense_bytes = rows * columns * x.data.itemsize
+    return x if dense_bytes > _WORTH_IT * (x.data.nbytes + x.indices.nbytes + x.indptr.nbytes) else x.dense()
+
+
+def _line_number(data: bytes, row: int) -> int:
+    """Return the line of an example, counted from 0; lines with nothing but a comment are none."""
+    seen = -1
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        seen += bool(line.partition(b"#")[0].strip())
+        if seen == row:
+            return number
+    return len(lines)
+
+
+def _first_fault(data: bytes) -> str | None:
+    """Return the first thing that is wrong, with its line; asked only where the reader, which is quick, has failed."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        parts = line.partition(b"#")[0].decode(errors="replace").split()
+        if parts and (fault := _label_fault(parts[0]) or _features_fault(parts[1:])):
+            return f"line {number}: {fault}"
+    return None
+
+
+def _label_fault(label: str) -> str | None:
+    if ":" in label:
+        return f"no label before {label[:40]!r}; write label index:value …"
+    if "," in label:
+        return f"several labels, {label[:40]!r}; give one an example"
+    if _number(float, label) is None:
+        return f"label {label[:40]!r} is no number; write one"
+    return None
+
+
+def _features_fault(features: list[str]) -> str | None:
+    last: float = -1
+    for feature in features[1:] if features and features[0].startswith("qid") else features:
+        name, colon, value = feature.partition(":")
+        index = _number(int, name)
+        if not colon or index is None:
+            return f"{feature[:40]!r} is no index:value; write a whole number, a colon and a number"
+        if index < 0 or index > _MOST_INDEX:
+            return f"index {name[:40]} is below 0 or beyond {_MOST_INDEX}; number the features from 1"
+        if index <= last:
+            return f"index {index} comes after {last}; write each once, in ascending order"
+        if _number(float, value) is None:
+            return f"value {value[:40]!r} of index {index} is no number; write one"
+        last = index
+    return None
+
+
+def _number(kind: type[int] | type[float], text: str) -> float | None:
+    try:
+        return kind(text)
+    except ValueError:
+        return None

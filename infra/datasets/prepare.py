@@ -1,0 +1,125 @@
+"""A job's input: a data set cut into partitions and a held-out part, written as blobs before the first node starts.
+
+Every node reads the partitions it is given, never the whole. What is written depends on the arguments alone, so that a
+second preparation of the same job finds its set and keeps it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from infra.datasets.examples import check_classes
+from infra.datasets.kinds import KINDS, Prepared, kind_for
+from infra.errors import InputError
+from infra.storage.blobs import Blobs, JobPaths, Manifest, npz_bytes
+
+HELD_OUT = "heldout.npz"
+
+
+@dataclass(frozen=True, slots=True)
+class DataSummary:
+    """What was prepared. `rows` and `heldout_rows` count examples or ratings; `data_url` is where nodes find the parts.
+
+    `sizes` are what applications are told of the set (`psengine.apps.base.SIZES`).
+    """
+
+    source: str
+    data_url: str
+    n_partitions: int
+    rows: int
+    heldout_rows: int
+    sizes: Mapping[str, float]
+
+
+def part_name(partition: int) -> str:
+    """Return the file of a partition, as in ``part-00012.npz``."""
+    return f"part-{partition:05d}.npz"
+
+
+#: Refuses a set by its sizes: raises `InputError`.
+SizesCheck = Callable[[Mapping[str, float]], None]
+
+
+def prepare(
+    blobs: Blobs,
+    job_id: str,
+    name_or_url: str,
+    n_partitions: int,
+    seed: int,
+    app: str | None = None,
+    check_sizes: SizesCheck | None = None,
+) -> DataSummary:
+    """Write the partitions of a data set for a job, or find them written.
+
+    Each partition is ``part-00000.npz`` and so on, and ``heldout.npz`` is what is held out, the same for every seed;
+    their arrays are those of the kind of data (`infra.datasets.kinds`) that `app` learns from. Nothing is written before
+    all is read and checked.
+
+    Parameters
+    ----------
+    name_or_url : a built-in set (`digits`), or path or fsspec URL of a data file (`infra.datasets.files`).
+    n_partitions : how many parts, of about equal size.
+    seed : deals the rows to the parts.
+    app : what will be trained; it says the kind of data, and those that it cannot learn from are refused.
+    check_sizes : asked whether the set will do, before anything is written.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, a file that cannot be read or used, more partitions than rows, or a job whose data were
+        prepared otherwise.
+    """
+    paths = JobPaths(job_id)
+    if n_partitions < 1:
+        raise InputError(f"data of {job_id}: {n_partitions} partitions; want at least 1")
+    kind = kind_for(app)
+    wanted = {"source": name_or_url, "kind": kind, "n_partitions": n_partitions, "seed": seed}
+    manifest = blobs.manifest(paths.data)
+    if manifest is not None:
+        found = {name: manifest.about.get(name) for name in wanted}
+        if found != wanted:
+            raise InputError(
+                f"data of {job_id}: {blobs.url_of(paths.data)} was prepared from {found}, not {wanted}; "
+                "use another job id, or remove it"
+            )
+        if _whole(blobs, paths.data, manifest):
+            if kind == "examples":
+                check_classes(name_or_url, manifest.about["sizes"]["n_classes"], app)
+            return _summary(blobs, paths, manifest)
+    data = KINDS[kind](name_or_url, n_partitions, app)
+    if check_sizes is not None:
+        check_sizes(data.sizes)
+    about = wanted | {"rows": data.rows, "heldout_rows": data.heldout_rows, "sizes": dict(data.sizes), **data.about}
+    manifest = blobs.write_set(paths.data, _files(data, seed), about)
+    return _summary(blobs, paths, manifest)
+
+
+def check_data(
+    name_or_url: str, n_partitions: int, app: str | None = None, check_sizes: SizesCheck | None = None
+) -> None:
+    """Raise what `prepare` would raise of this source; nothing is written."""
+    data = KINDS[kind_for(app)](name_or_url, n_partitions, app)
+    if check_sizes is not None:
+        check_sizes(data.sizes)
+
+
+def _files(data: Prepared, seed: int) -> Iterator[tuple[str, bytes]]:
+    for partition, arrays in enumerate(data.parts(seed)):
+        yield part_name(partition), npz_bytes(arrays)
+    yield HELD_OUT, npz_bytes(data.heldout())
+
+
+def _whole(blobs: Blobs, prefix: str, manifest: Manifest) -> bool:
+    # Sizes, not digests: this runs at every start of a flow, and must not read the whole set back.
+    return all(blobs.size(f"{prefix}/{name}") == record.size for name, record in manifest.files.items())
+
+
+def _summary(blobs: Blobs, paths: JobPaths, manifest: Manifest) -> DataSummary:
+    about = manifest.about
+    return DataSummary(
+        source=about["source"],
+        data_url=blobs.url_of(paths.data),
+        n_partitions=about["n_partitions"],
+        rows=about["rows"],
+        heldout_rows=about["heldout_rows"],
+        sizes=about["sizes"],
+    )

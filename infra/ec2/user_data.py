@@ -1,0 +1,221 @@
+"""The script that a machine runs when it starts: the same in the cloud and on this machine.
+
+It learns the machine's name from the metadata service, keeps the node's processes running until they are told to end,
+and ends the machine when they have, or when nobody has heard from it for long (a machine that lost its job must not be
+paid for ever). User-data can be read by everybody on the machine and by many in the account, so no secret may be in it.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bidding.market.model import Tier
+from infra.errors import InputError
+from infra.storage.blobs import JobPaths
+
+#: EC2 takes no more.
+MAX_BYTES = 16 * 1024
+#: What a secret is called, and whose settings may hold one.
+_SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|AUTH|^AWS_|^PREFECT_|DATABASE_URL|PREFECT_API")
+_SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]*@")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBoot:
+    """What a machine needs to know to become a node.
+
+    Parameters
+    ----------
+    threads : micro-tasks at a time.
+    controller : whether the job's controller runs here too; its end ends the machine.
+    python : the interpreter, on the machine.
+    poll_s : real seconds between two looks for a notice; None leaves it to the node.
+    environment : settings for the node's processes (such as ``PROTEUS_CLOCK``); never secrets.
+    grace_s : real seconds that a process has to end when told to.
+    patience_s : real seconds that a node looks for the controller before it gives up.
+    dead_man_s : real seconds after the last sign of life at which the machine ends itself. A node gives one by running
+        for longer than its patience, for then it has met the controller. The controller's machine has nobody to meet:
+        there the controller must touch the file ``PROTEUS_ALIVE_FILE`` whenever it is spoken to.
+    """
+
+    job_id: str
+    blob_url: str
+    tier: Tier
+    threads: int = 1
+    controller: bool = False
+    python: str = "python3"
+    poll_s: float | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    grace_s: int = 20
+    patience_s: int = 600
+    dead_man_s: int = 48 * 3600
+
+
+def user_data(node: NodeBoot) -> str:
+    """Return the bash script that turns a machine into `node`.
+
+    Raises
+    ------
+    InputError
+        If something in it looks like a secret, a name is none, or the script is longer than EC2 takes.
+    """
+    JobPaths(node.job_id)
+    if node.controller and node.tier is not Tier.RELIABLE:
+        raise InputError(f"node of {node.job_id}: the controller runs on the reliable tier, not on {node.tier}")
+    if node.threads < 1 or node.grace_s < 0 or min(node.patience_s, node.dead_man_s) < 1:
+        raise InputError(f"node of {node.job_id}: threads and times must be positive")
+    for name, value in {**node.environment, "PROTEUS_BLOB_URL": node.blob_url}.items():
+        if not _NAME.fullmatch(name):
+            raise InputError(f"node of {node.job_id}: {name!r} is no name of a variable")
+        if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value):
+            raise InputError(
+                f"node of {node.job_id}: {name} may be a secret, and user-data can be read by others; "
+                "give the machine an instance profile instead"
+            )
+    arguments = [
+        *("--job", node.job_id, "--blob", node.blob_url, "--tier", str(node.tier), "--threads", str(node.threads)),
+        *("--patience-s", str(node.patience_s)),
+        *(() if node.poll_s is None else ("--poll-s", f"{node.poll_s:g}")),
+    ]
+    processes = ["supervise node --controller &\npids+=($!)"] if node.controller else []
+    values = {
+        "@EXPORTS@": "\n".join(f"export {name}={shlex.quote(value)}" for name, value in node.environment.items()),
+        "@PYTHON@": shlex.quote(node.python),
+        "@ARGUMENTS@": shlex.join(arguments),
+        "@GRACE_S@": str(node.grace_s),
+        "@CONTROLLER@": "yes" if node.controller else "''",
+        "@PATIENCE_S@": str(node.patience_s),
+        "@DEAD_MAN_S@": str(node.dead_man_s),
+        "@CHECK_S@": f"{min(60.0, node.dead_man_s / 8):g}",
+        "@PROCESSES@": "\n".join([*processes, "supervise node &\npids+=($!)"]),
+    }
+    script = re.sub(r"@[A-Z_]+@", lambda mark: values[mark[0]], _SCRIPT)
+    if len(script.encode()) > MAX_BYTES:
+        raise InputError(f"node of {node.job_id}: user-data of {len(script.encode())} bytes; EC2 takes {MAX_BYTES}")
+    return script
+
+
+_SCRIPT = r"""#!/bin/bash
+set -u
+@EXPORTS@
+PYTHON=@PYTHON@
+ARGUMENTS=(@ARGUMENTS@)
+CONTROLLER=@CONTROLLER@
+IMDS=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
+
+say() { echo "proteus: $*" >&2; }
+
+# One request to the metadata service (METHOD PATH HEADER), by bash alone: starting an interpreter would take longer.
+metadata() {
+  local rest=${IMDS#http://} host port=80 path='' status='' line wire
+  rest=${rest%/}
+  host=${rest%%/*}
+  [[ $rest == */* ]] && path=/${rest#*/}
+  [[ $host == *:* ]] && port=${host##*:} && host=${host%:*}
+  exec {wire}<>"/dev/tcp/$host/$port" || return 1
+  printf '%s %s HTTP/1.0\r\nHost: %s\r\n%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' \
+    "$1" "$path$2" "$host" "$3" >&"$wire"
+  read -r -t 5 _ status _ <&"$wire"
+  while read -r -t 5 line <&"$wire" && [[ -n ${line%$'\r'} ]]; do :; done
+  read -r -t 5 -d '' line <&"$wire"
+  exec {wire}>&-
+  [[ $status == 200 && -n $line ]] && printf '%s' "$line"
+}
+
+instance_id() {
+  local token
+  token=$(metadata PUT /latest/api/token 'X-aws-ec2-metadata-token-ttl-seconds: 60') || return 1
+  metadata GET /latest/meta-data/instance-id "X-aws-ec2-metadata-token: $token"
+}
+
+node() { exec "$PYTHON" -m infra.nodes.main "${ARGUMENTS[@]}" --name "$NAME" "$@"; }
+
+# Runs a command again, ever more slowly, until it ends with 0 or TERM comes.
+supervise() {
+  local child='' stopping='' delay=1 began code tenths
+  trap 'stopping=1; [[ -n $child ]] && kill -TERM "$child" 2>/dev/null' TERM
+  while [[ -z $stopping ]]; do
+    began=$SECONDS
+    touch "$STARTED"
+    "$@" &
+    child=$!
+    [[ -n $stopping ]] && kill -TERM "$child" 2>/dev/null
+    wait "$child"
+    code=$?
+    if [[ -n $stopping ]]; then
+      for ((tenths = @GRACE_S@ * 10; tenths > 0; tenths--)); do
+        kill -0 "$child" 2>/dev/null || break
+        sleep 0.1
+      done
+      kill -KILL "$child" 2>/dev/null
+      wait "$child" 2>/dev/null
+      return 0
+    fi
+    child=''
+    rm -f "$STARTED"
+    ((code == 0)) && return 0
+    ((SECONDS - began > 60)) && delay=1
+    say "$* ended with $code; again in $delay s"
+    sleep "$delay" &
+    child=$!
+    wait "$child"
+    child=''
+    delay=$((delay < 16 ? delay * 2 : 30))
+  done
+}
+
+# Ends the machine when there was no sign of life for long.
+dead_man() {
+  local nap='' started touched
+  trap '[[ -n $nap ]] && kill "$nap" 2>/dev/null; exit 0' TERM
+  while :; do
+    sleep @CHECK_S@ &
+    nap=$!
+    wait "$nap"
+    # A node that has not met the controller ends when its patience does; one that still runs has met it.
+    [[ -z $CONTROLLER ]] && started=$(date -r "$STARTED" +%s 2>/dev/null) && (($(date +%s) - started > @PATIENCE_S@)) &&
+      touch "$PROTEUS_ALIVE_FILE"
+    touched=$(date -r "$PROTEUS_ALIVE_FILE" +%s 2>/dev/null) || { touch "$PROTEUS_ALIVE_FILE"; continue; }
+    if (($(date +%s) - touched >= @DEAD_MAN_S@)); then
+      say "no sign of life for @DEAD_MAN_S@ s: this machine ends itself"
+      kill -TERM $$
+      return 0
+    fi
+  done
+}
+
+wait_for() {
+  while kill -0 "$1" 2>/dev/null; do wait "$1"; done
+}
+
+NAME=''
+for ((tries = 30; tries > 0; tries--)); do
+  NAME=$(instance_id) && break
+  sleep 1
+done
+[[ -n $NAME ]] || { say "no metadata service at $IMDS"; exit 1; }
+export PROTEUS_ALIVE_FILE=${TMPDIR:-/tmp}/proteus-$NAME.alive
+STARTED=${TMPDIR:-/tmp}/proteus-$NAME.started
+touch "$PROTEUS_ALIVE_FILE" "$STARTED"
+
+pids=()
+stopping=''
+stop() { ((${#pids[@]})) && kill -TERM "${pids[@]}" 2>/dev/null; }
+trap 'stopping=1; stop' TERM INT
+@PROCESSES@
+dead_man &
+guard=$!
+[[ -n $stopping ]] && stop
+# The first process ends the rest: the controller where there is one.
+wait_for "${pids[0]}"
+stop
+for pid in "${pids[@]}"; do wait_for "$pid"; done
+kill -TERM "$guard" 2>/dev/null
+wait_for "$guard"
+rm -f "$PROTEUS_ALIVE_FILE" "$STARTED"
+# A machine of the cloud is paid for until it is switched off; a simulated one is this very process.
+[[ $IMDS == http://169.254.169.254 ]] && shutdown -h now
+exit 0
+"""

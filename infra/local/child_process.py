@@ -1,0 +1,139 @@
+"""Child processes that never outlive us: each in a group of its own, ended as a whole, and by the kernel if we die."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from infra.errors import ProteusError
+
+_GRACE_S = 5.0
+_LEASH = str(Path(__file__).with_name("parent_death_signal.py"))
+
+
+def leashed(command: Sequence[str]) -> list[str]:
+    """Return the command that becomes `command`, and is told to end when we are gone."""
+    return [sys.executable, "-S", _LEASH, str(os.getpid()), *command]
+
+
+class Child:
+    """A process that we started and will end.
+
+    Start it from a thread that lives as long as the child should: Linux signals a child when the *thread* that made it
+    ends.
+
+    Parameters
+    ----------
+    args : the command.
+    log : path that takes its standard output and error.
+    env : the whole environment; None passes ours on.
+    """
+
+    def __init__(self, args: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.args = list(args)
+        self.log = log
+        self._env = dict(env) if env is not None else None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Start the process."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as out:
+            self._process = subprocess.Popen(
+                leashed(self.args),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=self._env,
+                start_new_session=True,
+            )
+        return self
+
+    @property
+    def pid(self) -> int:
+        """The process id (which is the group's id, too)."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process is None or self._process.poll() is not None
+
+    def check(self) -> None:
+        """Raise with the end of its log if the process has ended by itself."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            raise ProteusError(f"{Path(self.args[0]).name} {' '.join(self.args[1:4])} ended with {code}: {self.tail()}")
+
+    def tail(self, size: int = 400) -> str:
+        """Return the end of the log on one line."""
+        try:
+            return " | ".join(self.log.read_text(errors="replace")[-size:].split("\n")).strip(" |")
+        except OSError:
+            return f"(no log at {self.log})"
+
+    def freeze(self) -> None:
+        """Stop the process where it is. It cannot end by itself then: `kill` it soon."""
+        self._signal(signal.SIGSTOP)
+
+    def tell(self) -> None:
+        """Tell the process to end, and do not wait for it."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process and its group at once, by force."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def stop(self, grace_s: float = _GRACE_S) -> None:
+        """End the process and everything it started: first kindly, after `grace_s` by force."""
+        if self._process is None:
+            return
+        try:
+            family = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            family = []
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # what is left of the group is killed below
+            self._process.wait(grace_s)
+        self._signal(signal.SIGKILL)
+        for process in family:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self._process.wait()
+        psutil.wait_procs(family, timeout=grace_s)
+        self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return  # the whole group has ended
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def stop_together(children: Collection[Child], grace_s: float = _GRACE_S) -> None:
+    """End children as `Child.stop` does, all in the time that one may take."""
+    with ThreadPoolExecutor(max(1, len(children)), thread_name_prefix="stop") as pool:
+        for _ in pool.map(lambda child: child.stop(grace_s), children):
+            continue

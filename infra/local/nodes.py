@@ -1,0 +1,168 @@
+"""The nodes of one job as processes of this machine, around one blob store: no market, nobody who buys them.
+
+They are what `infra.nodes.main` is on a machine that was bought; only that they are started here, on a leash, and end with us.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from infra.clock import SystemClock
+from infra.errors import InputError, ProteusError
+from infra.local.child_process import Child, stop_together
+from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
+from infra.storage.blobs import Blobs, JobPaths
+
+CONTROLLER = "controller"
+#: Real seconds that the controller has to start and that a call to it may take.
+_STARTS_S = 60.0
+_CALL_S = 5.0
+_MEET_S = 1.0
+_LOOK_S = 0.05
+#: Real seconds that processes have to end by themselves.
+_GRACE_S = 2.0
+#: Real seconds that the processes of a command that was killed have to end.
+_LINGER_S = 5.0
+_ASK_S = 0.5
+
+
+class LocalNodes:
+    """A context manager that ends every process it started.
+
+    Start nodes from a thread that lives as long as they should (see `infra.local.child_process.Child`).
+
+    Parameters
+    ----------
+    directory : takes one log a node, ``logs/NAME.log``, and while it lasts the processes' temporary files.
+    blobs : where they meet, read their input and keep their state.
+    with_dashboard : whether the controller serves Dask's dashboard.
+
+    Attributes
+    ----------
+    dashboard : str or None
+        Where it does, once it was met.
+    """
+
+    def __init__(self, directory: Path, job_id: str, blobs: Blobs, with_dashboard: bool = False) -> None:
+        self._directory, self._job_id, self._blobs = directory, job_id, blobs
+        self._with_dashboard = with_dashboard
+        self.dashboard: str | None = None
+        self._scratch = directory / "tmp"
+        self._children: dict[str, Child] = {}
+        self._leaving: dict[str, Child] = {}
+
+    def meet(self) -> ControllerClient:
+        """Start the controller and return the way to it.
+
+        Raises
+        ------
+        InputError
+            If a controller of this job, which is not ours, is there already.
+        ProteusError
+            If it ends at once, or does not answer in time.
+        """
+        self._check_alone()
+        self._blobs.remove(JobPaths(self._job_id).rendezvous)  # nodes would look for whoever was there before
+        self._spawn(CONTROLLER, "reliable", "--controller", *(["--dashboard"] if self._with_dashboard else []))
+        clock = SystemClock()
+        until_s = clock.now_s() + _STARTS_S
+        while True:
+            try:
+                client = ControllerClient(wait_rendezvous(self._blobs.url, self._job_id, _MEET_S), _CALL_S)
+            except ControllerUnreachable:
+                self._children[CONTROLLER].check()
+                if clock.now_s() > until_s:
+                    raise
+            else:
+                self.dashboard = self._blobs.read_json(JobPaths(self._job_id).rendezvous).get("dashboard")
+                return client
+
+    def start(self, name: str, tier: str, threads: int) -> None:
+        """Start a node; one of this name that is leaving is ended first."""
+        leaving = self._leaving.pop(name, None)
+        if leaving is not None:
+            leaving.kill()
+        self._spawn(name, tier, "--threads", str(threads), "--no-notices")
+
+    def freeze(self, name: str) -> None:
+        """Stop a node's process where it is; `kill` it soon, for until then it cannot end with us."""
+        if name in self._children:
+            self._children[name].freeze()
+
+    def kill(self, name: str) -> None:
+        """End a node by force, as the market does; one that is gone already is no error."""
+        child = self._children.pop(name, None) or self._leaving.pop(name, None)
+        if child is not None:
+            child.kill()
+
+    def let_go(self, name: str) -> None:
+        """Tell a node to end, and do not wait for it."""
+        child = self._children.pop(name, None)
+        if child is not None:
+            child.tell()
+            self._leaving[name] = child
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The nodes that were started, and were not told to end."""
+        return frozenset(self._children)
+
+    def ended(self) -> dict[str, str]:
+        """Return those that have ended by themselves, each with the end of its log; each is told once."""
+        names = [name for name, child in self._children.items() if child.ended]
+        return {name: self._children.pop(name).tail() for name in names}
+
+    def close(self, told: bool = False) -> None:
+        """End every process, kindly and then by force, and remove what they left in the temporary directory.
+
+        `told`: they have been told to end by other ways, and are waited for a little before they are told again.
+        """
+        everybody = [*self._children.values(), *self._leaving.values()]
+        clock = SystemClock()
+        until_s = clock.now_s() + _GRACE_S
+        while told and not all(child.ended for child in everybody) and clock.now_s() < until_s:
+            clock.wait_until(clock.now_s() + _LOOK_S)
+        stop_together(everybody, _GRACE_S)
+        self._children.clear()
+        self._leaving.clear()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _check_alone(self) -> None:
+        """Refuse to be the second controller of the job; one whose command was killed is about to end."""
+        paths, clock = JobPaths(self._job_id), SystemClock()
+        until_s = clock.now_s() + _LINGER_S
+        while self._blobs.exists(paths.rendezvous):
+            address = str(self._blobs.read_json(paths.rendezvous).get("address"))
+            try:
+                if ControllerClient(address, _ASK_S).status()["job_id"] not in (None, self._job_id):
+                    return
+            except ControllerUnreachable:
+                return
+            if clock.now_s() > until_s:
+                raise InputError(
+                    f"job {self._job_id}: is trained by somebody else just now (a controller at {address} answers); "
+                    "wait for its end, or give another --job"
+                )
+            clock.wait_until(clock.now_s() + _ASK_S)
+
+    def _spawn(self, name: str, tier: str, *more: str) -> None:
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        if name in self._children:
+            raise ProteusError(f"node {name} is there already")
+        command = [sys.executable, "-m", "infra.nodes.main", "--job", self._job_id, "--blob", self._blobs.url]
+        command += ["--name", name, "--tier", tier, "--host", "127.0.0.1", *more]
+        environment = {**os.environ, "TMPDIR": str(self._scratch)}
+        child = Child(command, self._directory / "logs" / f"{name}.log", environment)
+        self._children[name] = child  # before it is started, so that a signal in between leaves nobody unknown
+        child.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,128 @@
+"""Catalogues of instance types: read with one clear line on what is wrong with them, and written."""
+
+import csv
+import io
+from collections.abc import Iterable
+from datetime import date
+from importlib.resources import as_file, files
+from typing import Any
+
+from bidding.market.catalog import Catalog, CatalogRow
+from bidding.market.model import InstanceType
+from bidding.market.money import MICROS_PER_DOLLAR, to_micros
+from infra.errors import InputError
+from infra.files import Source, packed, read_text, write_whole
+
+CATALOG_COLUMNS = ("instance_type", "region", "vcpu", "memory_gib", "on_demand_usd_per_h")
+FROM_DATE = "from_date"
+
+
+def read_catalog(source: Source | None = None, region: str | None = None) -> Catalog:
+    """Return the catalogue of a CSV file; None reads the shipped one (us-east-1, as of 2016).
+
+    Parameters
+    ----------
+    source : str or Path, optional
+        Path or fsspec URL, plain or gzipped. The columns are
+        ``instance_type,region,vcpu,memory_gib,on_demand_usd_per_h`` and, where prices change, ``from_date``: a row
+        holds from that day until the type's next row. Further columns are passed over, and so is a type without an
+        on-demand price.
+    region : str, optional
+        Take the rows of this region alone; needed where the file has more than one.
+
+    Raises
+    ------
+    InputError
+        One line with the file, the row where there is one, and the mend.
+    """
+    if source is None:
+        with as_file(files("infra.market_data") / "catalog.csv") as shipped:
+            return Catalog(_catalog_rows(shipped, region))
+    return Catalog(_catalog_rows(source, region))
+
+
+def write_catalog(target: Source, rows: Iterable[tuple[str, CatalogRow]]) -> None:
+    """Write rows, each with its region, as a file that `read_catalog` reads back; gzipped where it ends in ``.gz``."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    rows = sorted(rows, key=lambda pair: (pair[0], pair[1].instance_type.name, pair[1].from_day or date.min))
+    dated = any(row.from_day for _, row in rows)
+    writer.writerow([*CATALOG_COLUMNS, FROM_DATE] if dated else CATALOG_COLUMNS)
+    for region, row in rows:
+        kind = row.instance_type
+        whole, rest = divmod(kind.on_demand_micros, MICROS_PER_DOLLAR)
+        fields = [kind.name, region, kind.vcpu, kind.memory_gib, f"{whole}.{rest:06}".rstrip("0").rstrip(".")]
+        writer.writerow([*fields, row.from_day or ""] if dated else fields)
+    data = text.getvalue().encode()
+    write_whole(target, packed(data) if str(target).endswith(".gz") else data)
+
+
+def _catalog_rows(source: Source, region: str | None) -> Iterable[CatalogRow]:
+    text = read_text(source)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        return _checked_rows(source, reader, region)
+    except csv.Error as error:
+        raise InputError(f"{source}: row {reader.reader.line_num}: {error}; mend the row") from None
+
+
+def _checked_rows(source: Source, reader: "csv.DictReader[str]", region: str | None) -> list[CatalogRow]:
+    _check_header(source, list(reader.fieldnames or ()))
+    rows: list[CatalogRow] = []
+    seen: dict[tuple[str, str, date | None], int] = {}
+    regions: dict[str, int] = {}
+    for raw in reader:
+        where = f"{source}: row {reader.line_num}"
+        row = _catalog_row(where, raw)
+        if row is None:
+            continue
+        here = raw["region"].strip()
+        key = (row.instance_type.name, here, row.from_day)
+        if key in seen:
+            raise InputError(f"{where}: {key[0]} stands in row {seen[key]} already, from the same day; keep one")
+        seen[key] = reader.line_num
+        regions.setdefault(here, reader.line_num)
+        if region in (None, here):
+            rows.append(row)
+    if not regions:
+        raise InputError(f"{source}: has a header and no rows; give a catalogue with instance types")
+    if region is None and len(regions) > 1:
+        first, second = list(regions)[:2]
+        raise InputError(
+            f"{source}: row {regions[second]}: region {second!r} beside {first!r}; choose one, as in --region {first}"
+        )
+    if not rows:
+        raise InputError(f"{source}: has no rows of region {region!r}; it has {', '.join(regions)}")
+    return rows
+
+
+def _check_header(source: Source, names: list[str]) -> None:
+    missing = [name for name in CATALOG_COLUMNS if name not in names]
+    if missing:
+        raise InputError(
+            f"{source}: the header (row 1) lacks {', '.join(missing)}; the columns are {','.join(CATALOG_COLUMNS)}"
+        )
+    if twice := [name for name in (*CATALOG_COLUMNS, FROM_DATE) if names.count(name) > 1]:
+        raise InputError(f"{source}: the header (row 1) has {', '.join(twice)} twice; keep one")
+
+
+def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow | None:
+    """Return the row; None for a type that is not sold on demand (no price, or 0, as in price lists of AWS)."""
+    if None in raw or None in raw.values():
+        raise InputError(f"{where}: has another number of columns than the header; mend the row")
+    name = raw["instance_type"].strip()
+    try:
+        vcpu, memory_gib = int(raw["vcpu"]), float(raw["memory_gib"])
+        on_demand_micros = to_micros(raw["on_demand_usd_per_h"].strip() or 0)
+        from_day = date.fromisoformat(raw[FROM_DATE].strip()) if (raw.get(FROM_DATE) or "").strip() else None
+    except ValueError as error:
+        raise InputError(f"{where}: {' '.join(str(error).split())}; mend the row") from None
+    if not name or "/" in name:
+        raise InputError(f"{where}: {name!r} is not an instance_type; mend the row")
+    if not raw["region"].strip():
+        raise InputError(f"{where}: no region; write it as us-east-1")
+    if not (vcpu > 0 and 0 <= memory_gib < float("inf") and on_demand_micros >= 0):
+        raise InputError(f"{where}: vcpu must be above 0, memory_gib and on_demand_usd_per_h not below")
+    if not on_demand_micros:
+        return None
+    return CatalogRow(InstanceType(name, vcpu, memory_gib, on_demand_micros), from_day)

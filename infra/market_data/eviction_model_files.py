@@ -1,0 +1,51 @@
+"""Eviction models as files: one .npz, with the model's header as JSON among its arrays; nothing in it is executed."""
+
+import io
+import json
+
+import numpy as np
+
+from bidding.evictions.curve_model import CurveModel
+from infra.errors import InputError
+from infra.files import Source, read_whole, write_whole
+from infra.storage.blobs import BlobError, npz_arrays
+
+_HEADER = "header"
+
+
+def write_model(target: Source, model: CurveModel) -> None:
+    """Write `model` whole or not at all; the same model gives the same bytes.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    header = np.frombuffer(json.dumps(model.header(), allow_nan=False).encode(), dtype=np.uint8)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **{_HEADER: header}, **model.arrays())
+    write_whole(target, buffer.getvalue())
+
+
+def read_model(source: Source) -> CurveModel:
+    """Return the model that `write_model` wrote, the same to the last bit.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or is no model, or one of another schema.
+    """
+    try:
+        arrays = npz_arrays(read_whole(source), str(source))
+        header = json.loads(arrays.pop(_HEADER).tobytes())
+        model = CurveModel.from_record(header, arrays)
+        if model.markets:
+            return model
+        reason = "knows no market"
+    except BlobError:
+        reason = "is not an .npz file of plain arrays"
+    except KeyError:
+        reason = f"has no {_HEADER!r}"
+    except ValueError as error:  # also what is no JSON
+        reason = str(error)
+    raise InputError(f"{source}: is no eviction model ({reason}); make one with `proteus evictions fit`")

@@ -1,0 +1,304 @@
+"""Price files: read with one clear line on what is wrong with them, written whole or not at all."""
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from bidding.market.catalog import Catalog
+from bidding.market.model import Market
+from bidding.market.money import MICROS_PER_DOLLAR
+from bidding.market.traces import Trace, TraceSet
+from infra.errors import InputError
+from infra.files import Source, packed, read_whole, write_whole
+from infra.market_data.catalogs import read_catalog
+from infra.market_data.price_formats import AWS_ENTRIES, CURRENCY, PRICE_COLUMNS, read_table
+
+__all__ = ["PRICE_COLUMNS", "PRICE_ENDINGS", "check_price_name", "read_catalog", "read_prices", "write_prices"]
+
+#: What the most common files hold.
+LINUX = "Linux/UNIX"
+
+Codes = npt.NDArray[np.int64]
+
+#: Dearer by far than any machine by the hour; a price beyond it is a mistake in the file.
+_MOST_USD_PER_H = 10_000.0
+
+
+def read_prices(source: Source, *, product: str | None = None, catalog: Catalog | None = None) -> TraceSet:
+    """Return the traces of a price file.
+
+    Parameters
+    ----------
+    source : str or Path
+        A path, or an fsspec URL. One of three forms, told apart by content, each also gzipped: CSV with the columns
+        ``timestamp,instance_type,az,product,price``; Parquet of the same columns; or the JSON that
+        ``aws ec2 describe-spot-price-history`` prints, one document or several in a row. Times carry a zone (``Z``); a
+        price is in dollars per instance-hour; rows are in time order within a market, except in the JSON, which comes
+        newest first and is sorted. Further columns are passed over, but ``currency``, where there is one, must be USD.
+    product : str, optional
+        Take the rows of this product alone; needed where the file has more than one.
+    catalog : Catalog, optional
+        Every instance type must be in it.
+
+    Raises
+    ------
+    InputError
+        One line with the file, the row where there is one, and the mend. A row counts from 1 with the CSV's header as
+        row 1; in Parquet from the first row of data; in JSON an entry counts over all pages.
+    """
+    found = read_table(source, read_whole(source))
+    table = found.columns
+    if not table.num_rows:
+        raise InputError(f"{source}: has no rows; give a file with prices")
+    rows = _rows_of_one_product(source, table, product, found.place)
+    if found.newest_first:
+        rows = rows[::-1]  # of two prices in one moment, the one that the file has first is the later
+    if len(rows) < table.num_rows or found.newest_first:
+        table = table.take(pa.array(rows))
+
+    def place(index: int) -> str:
+        return f"{source}: {found.place(int(rows[index]))}"
+
+    _check_currency(table, place)
+    prices_micros = _prices_micros(table, place)
+    times_us = _times_us(table, place)
+    types, type_codes = _coded(table, "instance_type", place)
+    zones, zone_codes = _coded(table, "az", place)
+    if catalog is not None:
+        _check_known(types, type_codes, catalog, place)
+    codes = type_codes * len(zones) + zone_codes
+    order = np.lexsort((times_us, codes)) if found.newest_first else np.argsort(codes, kind="stable")
+    codes, times_s, prices_micros = codes[order], times_us[order] // 1_000_000, prices_micros[order]
+    _check_time_order(codes, times_s, lambda index: place(int(order[index])))
+    bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    traces = {}
+    for start, end in itertools.pairwise(bounds):
+        type_code, zone_code = divmod(int(codes[start]), len(zones))
+        traces[Market(types[type_code], zones[zone_code])] = Trace(times_s[start:end], prices_micros[start:end])
+    return TraceSet(traces)
+
+
+def write_prices(target: Source, traces: TraceSet, product: str = LINUX) -> None:
+    """Write `traces` as a price file that `read_prices` reads back to the same.
+
+    The name's ending says the form (`PRICE_ENDINGS`, each but Parquet also with ``.gz``); any other is a CSV. Whole or
+    not at all.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    name = str(target)
+    zipped = name.endswith(".gz")
+    make = next((form for ending, form in _FORMS.items() if name.removesuffix(".gz").endswith(ending)), _csv_bytes)
+    data = make(_table(traces, product))
+    write_whole(target, packed(data) if zipped else data)
+
+
+def check_price_name(target: Source) -> None:
+    """Refuse a name whose ending is not one of a price file."""
+    name = str(target)
+    if name.removesuffix(".gz").endswith(tuple(_FORMS)) and not name.endswith(".parquet.gz"):
+        return
+    raise InputError(f"{target}: the name's ending says the form; end it with {', '.join(PRICE_ENDINGS)}")
+
+
+# What is checked
+
+
+def _first_fault(bad: npt.NDArray[np.bool_]) -> int | None:
+    index = int(bad.argmax()) if bad.size else 0
+    return index if bad.size and bad[index] else None
+
+
+def _rows_of_one_product(
+    source: Source, table: pa.Table, product: str | None, place: Callable[[int], str]
+) -> npt.NDArray[np.int64]:
+    products, codes = _dictionary(table["product"])
+    if product is not None:
+        rows = np.flatnonzero(codes == products.index(product)) if product in products else np.empty(0, np.int64)
+        if not rows.size:
+            has = ", ".join(repr(text) for text in sorted(set(products) - {""}))
+            raise InputError(f"{source}: has no rows of product {product!r}; it has {has or 'none'}")
+        return rows
+    if not products[codes[0]]:
+        raise InputError(f"{source}: {place(0)}: no product; write it as {LINUX}")
+    other = _first_fault(codes != codes[0])
+    if other is not None:
+        if not products[codes[other]]:
+            raise InputError(f"{source}: {place(other)}: no product; write it as {LINUX}")
+        first, second = products[codes[0]], products[codes[other]]
+        raise InputError(
+            f"{source}: {place(other)}: product {second!r} beside {first!r}; choose one, as in --product {first!r} "
+            f"(proteus traces convert makes a file of it)"
+        )
+    return np.arange(table.num_rows)
+
+
+def _check_currency(table: pa.Table, place: Callable[[int], str]) -> None:
+    if CURRENCY not in table.column_names:
+        return
+    currencies, codes = _dictionary(table[CURRENCY])
+    other = _first_fault(~np.isin(codes, [code for code, text in enumerate(currencies) if text == "USD"]))
+    if other is not None:
+        beside = f" beside {currencies[codes[0]]!r}" if other else ""
+        raise InputError(f"{place(other)}: currency {currencies[codes[other]]!r}{beside}; give prices in USD alone")
+
+
+def _prices_micros(table: pa.Table, place: Callable[[int], str]) -> npt.NDArray[np.int64]:
+    prices = table["price"].to_numpy()
+    micros = np.rint(prices * MICROS_PER_DOLLAR)
+    fault = _first_fault(~((micros >= 1) & (prices <= _MOST_USD_PER_H)))
+    if fault is not None:
+        value = table["price"][fault].as_py()
+        shown = "no price" if value is None else f"a price of {value:g}"
+        raise InputError(f"{place(fault)}: {shown}; write dollars per hour above 0, as in 0.0324")
+    whole: npt.NDArray[np.int64] = micros.astype(np.int64)
+    return whole
+
+
+def _times_us(table: pa.Table, place: Callable[[int], str]) -> npt.NDArray[np.int64]:
+    column = table["timestamp"]
+    if column.null_count:
+        row = int(column.is_null().to_numpy().argmax())
+        raise InputError(f"{place(row)}: no time; write it as 2016-04-01T12:30:00Z")
+    times_us: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+    return times_us
+
+
+def _coded(table: pa.Table, name: str, place: Callable[[int], str]) -> tuple[list[str], Codes]:
+    """Return the distinct texts of a column and each row's index among them."""
+    texts, codes = _dictionary(table[name])
+    unusable = [code for code, text in enumerate(texts) if not text or "/" in text or text != text.strip()]
+    fault = _first_fault(np.isin(codes, unusable))
+    if fault is not None:
+        raise InputError(f"{place(fault)}: {texts[codes[fault]]!r} is not an {name}; mend the row")
+    return texts, codes
+
+
+def _dictionary(column: Any) -> tuple[list[str], Codes]:
+    """Return the distinct texts of a dictionary column, and each row's index among them; what is missing is ``""``."""
+    column = column.unify_dictionaries().combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0)
+    texts = [text or "" for text in column.dictionary.to_pylist()]
+    indices = column.indices
+    if indices.null_count:
+        indices = indices.fill_null(len(texts))
+        texts.append("")
+    codes: Codes = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return texts, codes
+
+
+def _check_known(types: list[str], codes: Codes, catalog: Catalog, place: Callable[[int], str]) -> None:
+    known = set(catalog.names)
+    fault = _first_fault(np.isin(codes, [code for code, name in enumerate(types) if name not in known]))
+    if fault is not None:
+        raise InputError(f"{place(fault)}: {types[codes[fault]]} is not in the catalogue; give a --catalog that has it")
+
+
+def _check_time_order(codes: Codes, times_s: npt.NDArray[np.int64], place: Callable[[int], str]) -> None:
+    backwards = _first_fault((np.diff(codes) == 0) & (np.diff(times_s) < 0))
+    if backwards is not None:
+        raise InputError(f"{place(backwards + 1)}: earlier than the market's row before it; sort the file by time")
+
+
+# What is written
+
+
+def _table(traces: TraceSet, product: str) -> pa.Table:
+    """Return the rows of `traces`, market after market; the price in exact decimals."""
+    rows = [len(trace) for trace in traces.values()]
+    times_s = np.concatenate([trace.times_s for trace in traces.values()] or [np.empty(0, np.int64)])
+    micros = np.concatenate([trace.prices_micros for trace in traces.values()] or [np.empty(0, np.int64)])
+    return pa.table(
+        {
+            "timestamp": pa.array(times_s.astype("datetime64[s]")).cast(pa.timestamp("s", tz="UTC")),
+            "instance_type": _repeated([market.instance_type for market in traces], rows),
+            "az": _repeated([market.zone for market in traces], rows),
+            "product": _repeated([product], [sum(rows)]),
+            "price": _decimals(micros),
+        }
+    )
+
+
+def _repeated(texts: list[str], counts: list[int]) -> pa.Array:
+    codes = np.repeat(np.arange(len(texts), dtype=np.int32), counts)
+    return pa.DictionaryArray.from_arrays(codes, pa.array(texts, pa.string()))
+
+
+def _decimals(micros: npt.NDArray[np.int64]) -> pa.Array:
+    """Return micro-dollars as decimals of six places, without a float in between."""
+    words = np.zeros((micros.size, 2), dtype="<i8")
+    words[:, 0] = micros
+    return pa.Array.from_buffers(pa.decimal128(18, 6), micros.size, [None, pa.py_buffer(words.tobytes())])
+
+
+def _times_text(table: pa.Table) -> pa.Array:
+    times = table["timestamp"].combine_chunks().cast(pa.int64()).to_numpy().astype("datetime64[s]")
+    return pa.array(np.char.add(np.datetime_as_string(times), "Z"), pa.string())
+
+
+def _csv_bytes(table: pa.Table) -> bytes:
+    columns = {name: table[name].cast(pa.string()) for name in ("instance_type", "az", "product")}
+    plain = pa.table({"timestamp": _times_text(table), **columns, "price": table["price"]})
+    sink = pa.BufferOutputStream()
+    pa_csv.write_csv(plain, sink, pa_csv.WriteOptions(quoting_style="none", quoting_header="none"))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _parquet_bytes(table: pa.Table) -> bytes:
+    # Floats, because many readers make slow objects of decimals; to the micro-dollar they are exact.
+    price = table.column_names.index("price")
+    table = table.set_column(price, "price", table["price"].cast(pa.float64()))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _json_bytes(table: pa.Table) -> bytes:
+    """Return what the aws command prints: one document, newest first, prices as text."""
+    table = table.take(pc.sort_indices(table, [("timestamp", "descending")]))
+
+    def text(of: pa.Array) -> pa.Array:
+        return of.cast(pa.large_string())
+
+    def quoted(name: str) -> pa.Array:
+        texts, codes = _dictionary(table[name])
+        return pa.array([json.dumps(each) for each in texts], pa.large_string()).take(pa.array(codes))
+
+    parts = [
+        '        {\n            "AvailabilityZone": ',
+        quoted("az"),
+        ',\n            "InstanceType": ',
+        quoted("instance_type"),
+        ',\n            "ProductDescription": ',
+        quoted("product"),
+        ',\n            "SpotPrice": "',
+        text(table["price"].combine_chunks()),
+        '",\n            "Timestamp": "',
+        text(_times_text(table)),
+        '"\n        },\n',
+        "",  # what stands between the parts
+    ]
+    parts = [pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts]
+    # The texts of an array lie one behind the other in its last buffer: no need to join them.
+    entries = (
+        pc.binary_join_element_wise(*parts).buffers()[2].to_pybytes().removesuffix(b",\n") if table.num_rows else b""
+    )
+    return b'{\n    "%s": [\n%s\n    ]\n}\n' % (AWS_ENTRIES.encode(), entries)
+
+
+_FORMS = {".csv": _csv_bytes, ".parquet": _parquet_bytes, ".json": _json_bytes}
+PRICE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".json", ".json.gz")

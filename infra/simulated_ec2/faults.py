@@ -1,0 +1,99 @@
+"""Troubles that a simulated market is told to make: a script of faults, each matched against time, market and call.
+
+The script decides nothing about money or instances; `SimSpotMarket` asks it at every call, and kills what it names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from bidding.market.model import Market
+
+
+class FaultKind(StrEnum):
+    """What goes wrong."""
+
+    KILL = "kill"  # a spot instance is taken without notice
+    CAPACITY = "capacity"  # launches are refused: InsufficientInstanceCapacity
+    THROTTLE = "throttle"  # calls are refused: RequestLimitExceeded
+    UNAVAILABLE = "unavailable"  # calls fail with a server error: Unavailable
+    DELAY = "delay"  # answers come `delay_s` real seconds late (endpoint only)
+    LOSE_ANSWER = "lose-answer"  # the call is carried out, and its answer lost (endpoint only)
+
+
+#: The calls that a fault may name.
+OPERATIONS = ("launch", "describe", "terminate", "price_history")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One trouble.
+
+    Parameters
+    ----------
+    kind : what happens.
+    at_s, until_s : it holds in [at_s, until_s] of market time; None leaves that side open. A kill happens at `at_s`,
+        or at once.
+    market : only there (kill: every spot instance that is alive there at that moment).
+    instance_id : which instance a kill takes.
+    operation : only in this call, one of `OPERATIONS`.
+    times : it happens so often; None: always.
+    delay_s : real seconds of a delay.
+    """
+
+    kind: FaultKind
+    at_s: int | None = None
+    until_s: int | None = None
+    market: Market | None = None
+    instance_id: str | None = None
+    operation: str | None = None
+    times: int | None = None
+    delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.operation is not None and self.operation not in OPERATIONS:
+            raise ValueError(f"operation: {self.operation!r} is none of {', '.join(OPERATIONS)}")
+        if self.kind is FaultKind.KILL and self.market is None and self.instance_id is None:
+            raise ValueError("kill: name an instance_id or a market")
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Fault":
+        """Return the fault of a JSON object whose keys are the fields; `ValueError` says what is wrong with it."""
+        values = dict(record)
+        try:
+            values["kind"] = FaultKind(values["kind"])
+            if values.get("market") is not None:
+                values["market"] = Market.parse(values["market"])
+            return cls(**values)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a fault: {record!r} ({error})") from None
+
+
+class FaultScript:
+    """The faults given so far, and how often each may still strike."""
+
+    def __init__(self) -> None:
+        self._faults: list[tuple[Fault, list[int]]] = []
+
+    def add(self, fault: Fault) -> None:
+        """Take up `fault`."""
+        self._faults.append((fault, [-1 if fault.times is None else fault.times]))
+
+    def strikes(self, kind: FaultKind, operation: str, now_s: int, market: Market | None = None) -> Fault | None:
+        """Return the first fault of `kind` that this call meets, and count it; None if there is none.
+
+        Calls that concern no single market (`market` None) are met by faults that name none.
+        """
+        for fault, left in self._faults:
+            if (
+                fault.kind is kind
+                and left[0] != 0
+                and fault.operation in (None, operation)
+                and fault.market in (None, market)
+                and (fault.at_s is None or fault.at_s <= now_s)
+                and (fault.until_s is None or now_s <= fault.until_s)
+            ):
+                left[0] -= left[0] > 0
+                return fault
+        return None

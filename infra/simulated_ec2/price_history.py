@@ -1,0 +1,140 @@
+"""DescribeSpotPriceHistory over the traces of a simulated market, in pages, newest first, never from the future."""
+
+import base64
+import binascii
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bidding.market.model import Market
+from infra.simulated_ec2.market import SimSpotMarket
+from infra.simulated_ec2.wire_protocol import Ec2Error
+
+PRODUCT = "Linux/UNIX"
+_PAGE = 1000
+#: So many queries that are being paged are kept sorted.
+_KEPT = 8
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The whole answer to a query, newest first; `market` indexes `markets`."""
+
+    markets: tuple[Market, ...]
+    market: npt.NDArray[np.int64]
+    times_s: npt.NDArray[np.int64]
+    prices_micros: npt.NDArray[np.int64]
+
+
+class PriceHistory:
+    """The price history of one endpoint.
+
+    A page's token carries the end of the query, so that pages fit together while time goes on.
+    """
+
+    def __init__(self, market: SimSpotMarket) -> None:
+        self._market = market
+        self._kept: OrderedDict[tuple[tuple[Market, ...], int, int], _Rows] = OrderedDict()
+
+    def describe(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one page: the changes in the time range, and the last one before it, which held at its start."""
+        now_s = self._market.enter("price_history")
+        start = _read_token(params.get("NextToken"))
+        asked_until_s = int(params["EndTime"].timestamp()) if "EndTime" in params else now_s
+        until_s = start["until"] if "until" in start else min(asked_until_s, now_s)
+        from_s = int(params["StartTime"].timestamp()) if "StartTime" in params else self._market.traces.first_s
+        rows = self._rows(self._wanted(params), from_s, min(until_s, now_s))
+        first = start.get("offset", 0)
+        last = first + min(params.get("MaxResults", _PAGE), _PAGE)
+        cut = slice(first, last)
+        zipped = zip(
+            rows.market[cut].tolist(), rows.times_s[cut].tolist(), rows.prices_micros[cut].tolist(), strict=True
+        )
+        return {
+            "SpotPriceHistory": [
+                {
+                    "AvailabilityZone": rows.markets[index].zone,
+                    "InstanceType": rows.markets[index].instance_type,
+                    "ProductDescription": PRODUCT,
+                    "SpotPrice": f"{price_micros / 1e6:.6f}",
+                    "Timestamp": datetime.fromtimestamp(at_s, UTC),
+                }
+                for index, at_s, price_micros in zipped
+            ],
+            "NextToken": _write_token({"offset": last, "until": until_s}) if last < rows.times_s.size else "",
+        }
+
+    def _wanted(self, params: Mapping[str, Any]) -> tuple[Market, ...]:
+        types = _one_of(params.get("InstanceTypes"))
+        zones = _one_of([params["AvailabilityZone"]] if "AvailabilityZone" in params else None)
+        products = _one_of(params.get("ProductDescriptions"))
+        for one in params.get("Filters", ()):
+            values = _one_of(one.get("Values", ()))
+            match one.get("Name"):
+                case "instance-type":
+                    types = _both(types, values)
+                case "availability-zone":
+                    zones = _both(zones, values)
+                case "product-description":
+                    products = _both(products, values)
+                case name:
+                    raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
+        if products is not None and PRODUCT not in products:
+            return ()
+        return tuple(
+            market
+            for market in self._market.traces.markets
+            if (types is None or market.instance_type in types) and (zones is None or market.zone in zones)
+        )
+
+    def _rows(self, markets: tuple[Market, ...], from_s: int, until_s: int) -> _Rows:
+        key = (markets, from_s, until_s)
+        if key not in self._kept:
+            parts = [self._market.traces[market].between(from_s, until_s) for market in markets]
+            index = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+            times_s = np.concatenate([np.empty(0, np.int64), *(part.times_s for part in parts)])
+            prices_micros = np.concatenate([np.empty(0, np.int64), *(part.prices_micros for part in parts)])
+            order = np.lexsort((index, -times_s))
+            self._kept[key] = _Rows(markets, index[order], times_s[order], prices_micros[order])
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def token_of(offset: int) -> str:
+    """Return the token of the page that begins at `offset`."""
+    return _write_token({"offset": offset})
+
+
+def offset_of(token: str | None) -> int:
+    """Return where the page of a token begins; 0 without one."""
+    return _read_token(token).get("offset", 0)
+
+
+def _write_token(values: dict[str, int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
+
+
+def _read_token(token: str | None) -> dict[str, int]:
+    if not token:
+        return {}
+    try:
+        values = json.loads(base64.urlsafe_b64decode(token))
+        return {str(name): max(int(value), 0) for name, value in values.items()}
+    except (binascii.Error, ValueError, AttributeError, TypeError):
+        raise Ec2Error("InvalidNextToken", "The token is not one of ours") from None
+
+
+def _one_of(values: Iterable[str] | None) -> frozenset[str] | None:
+    return None if values is None else frozenset(values)
+
+
+def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    return other if one is None or other is None else one & other

@@ -1,0 +1,306 @@
+"""A simulated EC2 on this machine: the EC2 API, the metadata service and real processes for machines, in one process.
+
+``python -m infra.simulated_ec2.server --prices FILE --clock SETTING --work-dir DIR --announce FILE``. What happens is decided by
+`SimSpotMarket`; this file brings it to the wire and to the processes: it lets due things happen at their moment of
+market time, also when that jumps (what lies between is carried out in order, each at its own second), and when it ends,
+however it ends, no machine stays.
+
+Beside the API: ``GET /_market/log`` is the market's own record of instances, ``POST /_market/fault`` takes a `Fault`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+from aiohttp import web
+
+from bidding.market.model import InstanceFact
+from bidding.market.spot_market import MarketError
+from bidding.market.traces import TraceSet
+from infra.clock import Clock, open_clock
+from infra.errors import InputError, ProteusError
+from infra.market_data.capacity_files import read_availabilities
+from infra.simulated_ec2.actions import Ec2Actions
+from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.instances import Machines
+from infra.simulated_ec2.market import ChangeKind, NoticeMode, SimSpotMarket
+from infra.simulated_ec2.metadata_service import Metadata
+from infra.simulated_ec2.snapshot import file_digest, read_state, traces_digest, write_state
+from infra.simulated_ec2.wire_protocol import Ec2Error, Ec2Protocol
+
+#: Real seconds between two looks at the clock, the scripts and the parent.
+_LOOK_S = 0.05
+_METADATA = "/metadata"
+
+
+class Endpoint:
+    """The servers over one market.
+
+    Parameters
+    ----------
+    market : the truth; its clock must be `clock`.
+    clock : market time.
+    work_dir : the machines' disks.
+    region : what the market calls itself.
+    passed : variables for every machine's environment.
+    host, port : where to listen; port 0 takes a free one.
+    remember : told whenever something has happened to an instance, before the buyer is.
+    """
+
+    def __init__(
+        self,
+        market: SimSpotMarket,
+        clock: Clock,
+        work_dir: Path,
+        region: str = "us-east-1",
+        passed: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        remember: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._market = market
+        self._clock = clock
+        self._host = host
+        self._port = port
+        self._protocol = Ec2Protocol()
+        self._actions = Ec2Actions(market, region)
+        self._machines = Machines(work_dir, secrets.token_hex(8), passed or {})
+        self._region = region
+        self._remember = remember
+        self.url = ""
+
+    @property
+    def metadata_url(self) -> str:
+        """Where the metadata service is; an instance's own is below, under its id."""
+        return self.url + _METADATA
+
+    async def start(self) -> None:
+        """Listen."""
+        loop = asyncio.get_running_loop()
+        app = web.Application(client_max_size=2**22)
+        app.router.add_post("/", self._api)
+        app.router.add_get("/_market/log", self._log)
+        app.router.add_post("/_market/fault", self._fault)
+        Metadata(self._market, self._region, self.catch_up, loop.time).add_routes(app, _METADATA)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        self._machines.open()
+
+    async def run(self, parent: psutil.Process | None = None) -> None:
+        """Let what is due happen, until cancelled or until `parent` is gone."""
+        while parent is None or _lives(parent):
+            self.catch_up()
+            due_s = self._market.next_due_s
+            wait_s = _LOOK_S if due_s is None else (due_s - self._clock.now_s()) / self._clock.scale
+            await asyncio.sleep(min(max(wait_s, 0.001), _LOOK_S))
+
+    async def stop(self) -> None:
+        """Kill every machine and stop listening."""
+        self._machines.close()
+        await self._runner.cleanup()
+
+    def catch_up(self) -> None:
+        """Do to the machines what has happened to the instances, and the other way round."""
+        for instance_id in self._machines.collect():
+            self._actions.shut_down(instance_id)
+        changes = self._market.advance()
+        if changes:
+            self._remember()
+        for change in changes:
+            if change.kind is ChangeKind.RUNNING and not self._market.has_ended(change.instance_id):
+                user_data = self._market.request_of(change.instance_id).user_data
+                self._machines.start(change.instance_id, user_data, self.metadata_url)
+            elif change.kind is ChangeKind.EVICTED:
+                self._machines.kill(change.instance_id)
+            elif change.kind is ChangeKind.TERMINATED:
+                self._machines.terminate(change.instance_id)
+
+    async def _api(self, request: web.Request) -> web.Response:
+        self.catch_up()
+        faults = self._market.faults
+        try:
+            action, params = self._protocol.read(await request.text())
+            operation = self._actions.operation(action)
+            status, body = 200, self._protocol.write(action, self._actions.carry_out(action, params))
+            self.catch_up()
+            delay = faults.strikes(FaultKind.DELAY, operation, self._market.now_s)
+            if delay is not None:
+                await asyncio.sleep(delay.delay_s)
+            if faults.strikes(FaultKind.LOSE_ANSWER, operation, self._market.now_s) is not None:
+                assert request.transport is not None
+                request.transport.close()
+        except (Ec2Error, MarketError) as error:
+            status, body = self._protocol.write_error(error.code, error.message)
+        return web.Response(status=status, text=body, content_type="text/xml")
+
+    async def _log(self, request: web.Request) -> web.Response:
+        return web.json_response(self.log())
+
+    def log(self) -> list[dict[str, object]]:
+        """Return the market's own record of instances, as JSON objects."""
+        self.catch_up()
+        return [record_of(fact) for fact in self._market.log()]
+
+    async def _fault(self, request: web.Request) -> web.Response:
+        try:
+            self._market.add_fault(Fault.from_record(await request.json()))
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=str(error)) from None
+        self.catch_up()
+        return web.json_response({"now_s": self._market.now_s})
+
+
+def record_of(fact: InstanceFact) -> dict[str, object]:
+    """Return the JSON object that stands for an instance in the log."""
+    return {**asdict(fact), "market": str(fact.market)}
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m infra.simulated_ec2.server", description=__doc__.splitlines()[0])
+    parser.add_argument("--prices", type=Path, required=True, help="price file to replay")
+    parser.add_argument("--catalog", type=Path, help="instance types; the shipped ones if left out")
+    parser.add_argument("--clock", default="system", help="`system`, or a scaled clock's file")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--work-dir", type=Path, required=True, help="the machines' disks")
+    parser.add_argument("--announce", type=Path, required=True, help="gets url, metadata_url and pid, when all is up")
+    parser.add_argument("--log", type=Path, help="gets the market's record of instances, when all ends")
+    parser.add_argument("--state", type=Path, help="keeps what was sold; a market that was ended goes on from it")
+    parser.add_argument("--region", default="us-east-1")
+    parser.add_argument("--notice-s", type=int, default=120, help="market seconds from notice to eviction")
+    parser.add_argument("--notice", type=NoticeMode, choices=list(NoticeMode), default=NoticeMode.LEAD)
+    parser.add_argument("--boot-s", type=int, default=0, help="market seconds from launch to boot")
+    parser.add_argument("--max-life-s", type=int, help="market seconds after which a spot instance is taken anyway")
+    parser.add_argument("--availability", action="append", default=[], metavar="[TYPE/ZONE=]FILE",
+                        help="availability trace: when spot machines can be had, whatever is bid")  # fmt: skip
+    parser.add_argument("--availability-from", type=int, default=0, help="market second at which these begin")
+    parser.add_argument("--seed", default=None, help="makes the same instance ids again")
+    parser.add_argument("--pass-env", action="append", default=[], metavar="NAME", help="variable for every machine")
+    parser.add_argument("--parent-pid", type=int, help="end when this process does")
+    return parser.parse_args()
+
+
+def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
+    """Return the market that the command's options ask for; `InputError` for files that are none."""
+    from infra.market_data.price_files import read_catalog, read_prices
+
+    day = datetime.fromtimestamp(clock.now_s(), UTC).date()
+    traces = read_prices(options.prices)
+    return SimSpotMarket(
+        traces,
+        read_catalog(options.catalog).at(day),
+        clock.now_s,
+        notice_s=options.notice_s,
+        notice=options.notice,
+        boot_s=options.boot_s,
+        max_life_s=options.max_life_s,
+        seed=options.seed if options.seed is not None else secrets.token_hex(8),
+        availability=_availability(options, traces),
+    )
+
+
+def _availability(options: argparse.Namespace, traces: TraceSet) -> TraceSet:
+    found = read_availabilities(options.availability, options.availability_from)
+    for market in found:
+        if market not in traces:
+            raise InputError(f"--availability: {market} has no prices in {options.prices}; name one that has")
+    return found
+
+
+def _memory(market: SimSpotMarket, options: argparse.Namespace) -> Callable[[], None]:
+    """Have the market go on from its file, if it has one; return what keeps that file up to date."""
+    if options.state is None:
+        return lambda: None
+    digest = file_digest(options.prices) + traces_digest(market.availability)
+    before = read_state(options.state)
+    if before is not None:
+        if before.prices != digest:
+            also = (
+                f" (or --availability {', '.join(options.availability)} not its traces)" if options.availability else ""
+            )
+            raise InputError(
+                f"--prices {options.prices}: is not the file that {options.state} goes on from{also}; name that"
+            )
+        market.restore(before)
+    return lambda: write_state(options.state, market.state(digest))
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    loop = asyncio.get_running_loop()
+    clock = open_clock(options.clock)
+    market = build_market(options, clock)
+    remember = _memory(market, options)
+    endpoint = Endpoint(
+        market,
+        clock,
+        options.work_dir.absolute(),
+        options.region,
+        {name: os.environ[name] for name in options.pass_env if name in os.environ},
+        options.host,
+        options.port,
+        remember,
+    )
+    parent = psutil.Process(options.parent_pid) if options.parent_pid is not None else None
+    await endpoint.start()
+    try:
+        announcement = {"url": endpoint.url, "metadata_url": endpoint.metadata_url, "pid": os.getpid()}
+        new = options.announce.with_suffix(".new")
+        new.write_text(json.dumps(announcement))
+        running = asyncio.create_task(endpoint.run(parent))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, running.cancel)
+        new.replace(options.announce)
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    finally:
+        try:
+            if options.log is not None:
+                options.log.write_text(json.dumps(endpoint.log(), indent=1))
+            remember()
+        finally:
+            await endpoint.stop()
+
+
+def main() -> int:
+    """Run until told to end; return the exit code."""
+    # The machines inherit how signals are handled: as a login would have them.
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        asyncio.run(_serve(_options()))
+    except ProteusError as error:
+        print(f"ec2_endpoint: {error}", file=sys.stderr)
+        return error.exit_code
+    except psutil.NoSuchProcess as error:
+        print(f"ec2_endpoint: --parent-pid {error.pid}: there is no such process", file=sys.stderr)
+        return InputError.exit_code
+    except OSError as error:
+        print(f"ec2_endpoint: {error}", file=sys.stderr)
+        return ProteusError.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The simulated market in a file, so that a world that was ended goes on where it was: time stands still in between.
+
+The file is replaced whenever something has happened to an instance, before the buyer is told. What was alive is alive
+again when it is read: its machines boot anew, and everything that was due comes at its own second.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bidding.market.model import EndCause, LaunchRequest, Market
+from bidding.market.traces import Trace
+from infra.errors import InputError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceState:
+    """What there is to remember of one instance; `ended_at_s` None while it lives."""
+
+    instance_id: str
+    request: LaunchRequest
+    launched_at_s: int
+    ended_at_s: int | None = None
+    end_cause: EndCause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MarketState:
+    """What a market has sold, in order, at market time `now_s`; `prices` is the digest of what it replays."""
+
+    now_s: int
+    seed: str
+    prices: str
+    instances: tuple[InstanceState, ...]
+
+
+def write_state(path: Path, state: MarketState) -> None:
+    """Replace the file."""
+    record = {
+        "schema": SCHEMA,
+        "now_s": state.now_s,
+        "seed": state.seed,
+        "prices": state.prices,
+        "instances": [
+            {**asdict(one), "request": {**asdict(one.request), "market": str(one.request.market)}}
+            for one in state.instances
+        ],
+    }
+    new = path.with_suffix(".new")
+    with new.open("w") as file:
+        json.dump(record, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def read_state(path: Path) -> MarketState | None:
+    """Return what the file holds, None where there is none.
+
+    Raises
+    ------
+    InputError
+        For a file that is not ours.
+    """
+    try:
+        record = json.loads(path.read_text())
+        if record["schema"] != SCHEMA:
+            raise ValueError(f"is of schema {record['schema']}, not {SCHEMA}")
+        instances = tuple(_instance(each) for each in record["instances"])
+        return MarketState(int(record["now_s"]), str(record["seed"]), str(record["prices"]), instances)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: is no state of a market ({error}); name another directory") from None
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, as `MarketState.prices` holds it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def traces_digest(traces: Mapping[Market, Trace]) -> str:
+    """Return a digest of traces; nothing where there are none."""
+    sha = hashlib.sha256()
+    for market, trace in traces.items():
+        sha.update(f"{market} {len(trace)}".encode())
+        sha.update(trace.times_s.tobytes() + trace.prices_micros.tobytes())
+    return sha.hexdigest() if traces else ""
+
+
+def _instance(record: Mapping[str, Any]) -> InstanceState:
+    request = {**record["request"], "market": Market.parse(record["request"]["market"])}
+    cause = record["end_cause"]
+    return InstanceState(
+        record["instance_id"],
+        LaunchRequest(**request),
+        int(record["launched_at_s"]),
+        record["ended_at_s"],
+        None if cause is None else EndCause(cause),
+    )

@@ -1,0 +1,185 @@
+"""Opening the state database: SQLite in a file, or PostgreSQL where several machines share it.
+
+Here stands all that the two do differently. A SQLite file is in write-ahead mode, so that readers never wait; a write
+takes the lock when it begins, so that what it read cannot change under it; and every commit is on the disk when it
+returns, because a purchase must outlive a power cut.
+"""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, insert, inspect, make_url, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
+
+from infra.errors import InputError
+from infra.state import schema
+from infra.state.records import StoreError
+
+#: Seconds a write waits for another one to end.
+BUSY_S = 30.0
+_WRITES = "proteus_writes"
+#: Any number, the same in every program version: it names the lock under which the schema is made.
+_SCHEMA_LOCK = 0x50726F74
+
+
+def open_engine(text: str) -> Engine:
+    """Return an engine on a database that is there, is ours, and can be written; its schema is made when absent.
+
+    Raises
+    ------
+    InputError
+        One line that names the database (never its password) and what is wrong.
+    """
+    url = _check_url(text)
+    shown = f"state database {url.render_as_string(hide_password=True)}"
+    try:
+        engine = _create(url)
+    except ModuleNotFoundError as error:
+        raise InputError(f"{shown}: the driver {error.name} is not installed; install it") from None
+    try:
+        _ensure_schema(engine, shown)
+        if url.get_backend_name() == "sqlite":
+            _use_write_ahead_log(engine)  # of a file that is ours: the mode is written into it
+    except (DBAPIError, sqlite3.Error) as error:
+        engine.dispose()
+        raise InputError(f"{shown}: {_first_line(error)}; PROTEUS_DATABASE_URL names no database of ours") from None
+    except InputError:
+        engine.dispose()
+        raise
+    return engine
+
+
+@contextmanager
+def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
+    """Give a connection in a transaction of its own; it is committed at the end, rolled back on any exception.
+
+    Raises
+    ------
+    StoreError
+        Where the database fails, or refuses what breaks one of its constraints.
+    """
+    try:
+        with engine.connect() as connection, connection.execution_options(**{_WRITES: writes}).begin():
+            yield connection
+    except DBAPIError as error:
+        raise StoreError(f"state database {engine.url}: {_first_line(error)}") from error
+
+
+def insert_or(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.Insert":
+    """Return an insert into `table` that knows `on_conflict_do_…` in the dialect of `connection`."""
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def _check_url(text: str) -> URL:
+    try:
+        url = make_url(text)
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):
+        raise InputError(
+            "PROTEUS_DATABASE_URL: not a database URL; want sqlite:///PATH or postgresql+psycopg://HOST/NAME"
+        ) from None
+    if backend not in ("sqlite", "postgresql"):
+        raise InputError(f"PROTEUS_DATABASE_URL: {backend} is not supported; want sqlite:///PATH or postgresql+psycopg")
+    if backend != "sqlite":
+        return url
+    if url.database in (None, "", ":memory:"):
+        raise InputError("PROTEUS_DATABASE_URL: the state must outlive a process; give a file, as in sqlite:///PATH")
+    if not str(url.database).startswith("file:"):
+        _check_path(Path(str(url.database)))
+    return url
+
+
+def _check_path(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"state database {path}: is a directory; PROTEUS_DATABASE_URL must name a file in it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"state database {path}: cannot make its folder: {error.strerror}") from None
+
+
+def _create(url: URL) -> Engine:
+    to_json = partial(json.dumps, allow_nan=False, separators=(",", ":"))
+    logging.getLogger(f"{QueuePool.__module__}.{QueuePool.__name__}").addFilter(_is_fault)
+    try:
+        if url.get_backend_name() != "sqlite":
+            return create_engine(url, json_serializer=to_json, pool_pre_ping=True)
+        engine = create_engine(url, json_serializer=to_json, connect_args={"timeout": BUSY_S})
+    except NoSuchModuleError:
+        raise InputError(f"PROTEUS_DATABASE_URL: {url.drivername} is no driver that SQLAlchemy knows") from None
+    event.listen(engine, "connect", _configure_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Whether a record of the pool tells a fault: what interrupts it is raised again, and whoever takes that tells it."""
+    return not record.exc_info or record.exc_info[1] is None or isinstance(record.exc_info[1], Exception)
+
+
+def _configure_sqlite(raw: sqlite3.Connection, _record: Any) -> None:
+    raw.isolation_level = None  # the driver would begin late and only before some statements; _begin_sqlite does
+    for pragma in (f"busy_timeout={int(BUSY_S * 1000)}", "foreign_keys=ON", "synchronous=FULL"):
+        raw.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _use_write_ahead_log(engine: Engine) -> None:
+    # SQLite does not wait for the lock when two processes switch the mode at once, so the loser asks again.
+    for attempt in Retrying(
+        stop=stop_after_delay(BUSY_S),
+        wait=wait_random(0.005, 0.05),
+        retry=retry_if_exception(_locked),
+        reraise=True,
+    ):
+        with attempt:
+            raw = engine.raw_connection()
+            try:
+                raw.cursor().execute("PRAGMA journal_mode=WAL")
+            finally:
+                raw.close()
+
+
+def _ensure_schema(engine: Engine, shown: str) -> None:
+    with engine.connect() as connection, connection.execution_options(**{_WRITES: True}).begin():
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+        present = set(inspect(connection).get_table_names())
+        if "schema_version" not in present:
+            if strange := sorted(present & set(schema.metadata.tables)):
+                raise InputError(f"{shown}: holds another program's table {strange[0]!r}; give a database of its own")
+            schema.metadata.create_all(connection, checkfirst=False)
+            connection.execute(insert(schema.schema_version).values(one=1, version=schema.SCHEMA_VERSION))
+            return
+        version = connection.scalar(select(schema.schema_version.c.version))
+        # Changes nothing, and fails where nothing can be changed.
+        connection.execute(update(schema.schema_version).values(version=version))
+    if version != schema.SCHEMA_VERSION:
+        relation = "newer" if version is None or version > schema.SCHEMA_VERSION else "older"
+        raise InputError(
+            f"{shown}: has schema version {version}, {relation} than the {schema.SCHEMA_VERSION} of this program; "
+            "use the program that made it, or another database"
+        )
+
+
+def _locked(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+
+
+def _first_line(error: DBAPIError | sqlite3.Error) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    lines = str(cause).strip().splitlines()
+    return lines[0] if lines else type(cause).__name__

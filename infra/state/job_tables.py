@@ -1,0 +1,130 @@
+"""The tables of jobs and of their progress."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, func, insert, select, update
+
+from infra.json_values import finite
+from infra.state.base import Tables, columns, one, plain
+from infra.state.database import insert_or
+from infra.state.records import (
+    JOB_TRANSITIONS,
+    IllegalTransition,
+    Job,
+    JobState,
+    Json,
+    Observation,
+    StoreError,
+    UnknownRecord,
+)
+from infra.state.schema import jobs, journal, observations
+
+
+class JobTables(Tables):
+    """Jobs and observations."""
+
+    def create_job(self, job_id: str, spec: Json, now_s: float) -> Job:
+        """Record a job, or return the one that is there when it was asked for with the same `spec`.
+
+        Raises
+        ------
+        StoreError
+            If `job_id` was used for another spec.
+        """
+        row = {"job_id": job_id, "spec": plain(spec), "state": JobState.STARTING.value, "created_at_s": now_s}
+        with self.write() as connection:
+            connection.execute(insert_or(connection, jobs).values(row).on_conflict_do_nothing())
+            job = _job(one(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
+            if job.spec != row["spec"]:
+                raise StoreError(f"job {job_id}: was submitted before with another spec; choose another job_id")
+        return job
+
+    def job(self, job_id: str) -> Job:
+        """Return a job; `UnknownRecord` where there is none."""
+        with self.read() as connection:
+            return _job(one(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
+
+    def jobs(self, states: Sequence[JobState] = ()) -> list[Job]:
+        """Return all jobs, or those in one of `states`, oldest first."""
+        query = select(jobs).order_by(jobs.c.created_at_s, jobs.c.job_id)
+        if states:
+            query = query.where(jobs.c.state.in_([state.value for state in states]))
+        with self.read() as connection:
+            return [_job(row) for row in connection.execute(query)]
+
+    def set_controller(self, job_id: str, address: str | None) -> None:
+        """Write down where the job's controller answers."""
+        with self.write() as connection:
+            done = connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(controller_address=address))
+            if done.rowcount == 0:
+                raise UnknownRecord(f"job {job_id}: is not in the state database")
+
+    def move_job(
+        self, job_id: str, state: JobState, now_s: float, *, result: Json | None = None, failure: str | None = None
+    ) -> Job:
+        """Move a job to `state`; the state it is in already changes nothing.
+
+        Parameters
+        ----------
+        now_s : float
+            Becomes the job's end when `state` is terminal.
+        result, failure
+            How it ended; kept from the first move into the terminal state.
+
+        Raises
+        ------
+        IllegalTransition
+            If `state` may not follow, above all after a terminal state.
+        """
+        with self.write() as connection:
+            query = select(jobs).where(jobs.c.job_id == job_id).with_for_update()
+            job = _job(one(connection, query, "job", job_id))
+            if job.state is state:
+                return job
+            if state not in JOB_TRANSITIONS[job.state]:
+                raise IllegalTransition(f"job {job_id}: is {job.state}, and {state} cannot follow")
+            new: dict[str, Any] = {"state": state.value}
+            if state.terminal:
+                new |= {"ended_at_s": now_s, "result": None if result is None else plain(result), "failure": failure}
+            connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
+            return _job(one(connection, query, "job", job_id))
+
+    def observe(self, job_id: str, at_s: float, kind: str, payload: Json) -> None:
+        """Write down a point of a job's progress; a number that JSON lacks (a loss that left the floats) becomes null."""
+        with self.write() as connection:
+            one(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
+            row = {"job_id": job_id, "at_s": at_s, "kind": kind, "payload": finite(dict(payload))}
+            connection.execute(insert(observations), [row])
+
+    def observations(self, job_id: str, kind: str | None = None) -> list[Observation]:
+        """Return the observations of a job, or those of one kind, in order of time."""
+        query = select(observations).where(observations.c.job_id == job_id)
+        query = query.order_by(observations.c.at_s, observations.c.observation_id)
+        if kind is not None:
+            query = query.where(observations.c.kind == kind)
+        with self.read() as connection:
+            return [Observation(row.job_id, row.at_s, row.kind, row.payload) for row in connection.execute(query)]
+
+    def last_seen_s(self, job_id: str) -> float | None:
+        """Return the market time of the newest thing that was written down of a job; None where nothing was."""
+        times = (
+            select(func.max(observations.c.at_s)).where(observations.c.job_id == job_id),
+            select(func.max(journal.c.known_at_s)).where(journal.c.job_id == job_id),
+        )
+        with self.read() as connection:
+            found = [connection.execute(query).scalar_one() for query in times]
+        return max((float(at_s) for at_s in found if at_s is not None), default=None)
+
+    def last_observation(self, job_id: str, kind: str) -> Observation | None:
+        """Return the newest observation of one kind, or None."""
+        query = select(observations).where(observations.c.job_id == job_id, observations.c.kind == kind)
+        query = query.order_by(observations.c.at_s.desc(), observations.c.observation_id.desc()).limit(1)
+        with self.read() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else Observation(row.job_id, row.at_s, row.kind, row.payload)
+
+
+def _job(row: Row[Any]) -> Job:
+    found = columns(row)
+    return Job(**(found | {"state": JobState(found["state"])}))

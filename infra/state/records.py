@@ -1,0 +1,253 @@
+"""What the state database holds, as immutable values, and which changes of state are legal.
+
+Times in `_s` are seconds of market time since the Unix epoch: whole where the market says them (launches, ends, hours),
+fractional where a process read its clock. Money is integer micro-dollars.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Literal
+
+from bidding.market.model import Allocation, EndCause, Market, Tier
+from bidding.market.money import Micros
+from infra.errors import InputError, ProteusError
+
+#: A JSON object: text keys, and values that JSON can write.
+Json = Mapping[str, Any]
+
+
+class StoreError(ProteusError):
+    """The state database refused, or could not be reached."""
+
+
+class JournalConflict(StoreError):
+    """Somebody else appended to the journal since it was read; read it again and decide anew."""
+
+
+class IntentConflict(StoreError):
+    """An order id, or its token, was used before for another purchase."""
+
+
+class IllegalTransition(StoreError):
+    """A state that does not follow from the one that holds; terminal states never change."""
+
+
+class UnknownRecord(InputError):
+    """There is no such job, intent or allocation."""
+
+
+class JobState(StrEnum):
+    """The life of a job, as its controller tells it; the last three are terminal."""
+
+    STARTING = "starting"
+    WAITING = "waiting"  # no worker left; goes on by itself
+    RUNNING = "running"
+    STOPPING = "stopping"  # a stop was asked for
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing follows."""
+        return self in _JOB_END
+
+
+class IntentState(StrEnum):
+    """The life of an intent: written down before the market is asked, settled once by its answer."""
+
+    PLANNED = "planned"
+    DONE = "done"
+    REFUSED = "refused"
+    ABANDONED = "abandoned"
+
+
+_JOB_END = frozenset({JobState.FINISHED, JobState.STOPPED, JobState.FAILED})
+_JOB_LIVE = frozenset({JobState.STARTING, JobState.WAITING, JobState.RUNNING})
+
+#: State -> the states that may follow. A restarted controller begins again at `starting`; a stop is never taken back.
+JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = MappingProxyType(
+    {
+        **{state: (_JOB_LIVE - {state}) | {JobState.STOPPING} | _JOB_END for state in sorted(_JOB_LIVE)},
+        JobState.STOPPING: _JOB_END,
+        **{state: frozenset() for state in sorted(_JOB_END)},
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job: what was asked for, where its controller is, and how it ended."""
+
+    job_id: str
+    spec: Json
+    state: JobState
+    created_at_s: float
+    ended_at_s: float | None = None
+    controller_address: str | None = None
+    result: Json | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event or order for the journal: when it happened, when it was known, and `bidding.engine.journal.to_record` of it."""
+
+    direction: Literal["event", "order"]
+    at_s: float
+    known_at_s: float
+    record: Json
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """An entry in its place: `seq` counts from 0 without gaps within a job."""
+
+    job_id: str
+    seq: int
+    direction: Literal["event", "order"]
+    at_s: float
+    known_at_s: float
+    record: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An order on its way to the market. `token` is what makes repeating it harmless; None where nothing is bought."""
+
+    order_id: str
+    job_id: str
+    kind: str
+    token: str | None
+    params: Json
+    state: IntentState
+    planned_at_s: float
+    outcome: Json | None = None
+    settled_at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How `count` machines of an allocation ended, all in the same way; None where they live."""
+
+    count: int
+    ended_at_s: int | None
+    end_cause: EndCause | None
+
+    def alive_at(self, at_s: int) -> bool:
+        """Return whether the machines were held at `at_s`; one that ends in that very second is not."""
+        return self.ended_at_s is None or self.ended_at_s > at_s
+
+    def taken_within(self, from_s: int, until_s: int) -> bool:
+        """Return whether the market took the machines in [from_s, until_s)."""
+        taken = self.end_cause is EndCause.EVICTED
+        return taken and self.ended_at_s is not None and from_s <= self.ended_at_s < until_s
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRecord:
+    """An allocation with what the market calls its instances, and its end.
+
+    `instance_ends` holds (ended_at_s, cause) of the instances that were seen to end, by instance id; the others end
+    with the allocation.
+    """
+
+    job_id: str
+    allocation: Allocation
+    instance_ids: tuple[str, ...]
+    order_id: str
+    ended_at_s: int | None = None
+    end_cause: EndCause | None = None
+    instance_ends: Mapping[str, tuple[int, EndCause]] = field(default_factory=dict)
+
+    @property
+    def allocation_id(self) -> str:
+        """The allocation's id."""
+        return self.allocation.allocation_id
+
+    @property
+    def alive(self) -> bool:
+        """Whether the allocation is still held."""
+        return self.ended_at_s is None
+
+    @property
+    def machines(self) -> list[Life]:
+        """The life of each instance, in the order of `instance_ids`; all alike where the market did not name them."""
+        names = self.instance_ids or [""] * self.allocation.count
+        ends = [self.instance_ends.get(name, (self.ended_at_s, self.end_cause)) for name in names]
+        return [Life(1, ended_at_s, cause) for ended_at_s, cause in ends]
+
+    @property
+    def lives(self) -> list[Life]:
+        """The instances, those that ended alike together; the counts add up to the allocation's."""
+        ends: Counter[tuple[int | None, EndCause | None]] = Counter(self.instance_ends.values())
+        ends[self.ended_at_s, self.end_cause] += self.allocation.count - ends.total()
+        return [Life(count, *end) for end, count in ends.items() if count]
+
+
+class LedgerKind(StrEnum):
+    """What a line of the ledger does to the money spent."""
+
+    CHARGE = "charge"
+    REFUND = "refund"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """Money for one billing hour of an allocation: a charge is positive, a refund negative. Never edited, only added.
+
+    `at_s` is when it fell due, or where seconds are paid, when their hour began; `price_micros` the hourly price of one
+    instance.
+    """
+
+    job_id: str
+    allocation_id: str
+    hour_index: int
+    kind: LedgerKind
+    at_s: int
+    price_micros: Micros
+    amount_micros: Micros
+    note: str = ""
+
+    @property
+    def entry_id(self) -> str:
+        """The name of the line; an hour has at most one charge and one refund."""
+        return f"{self.allocation_id}/{self.hour_index}/{self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A point of a job's progress (loss, footprint, dollars), for the report."""
+
+    job_id: str
+    at_s: float
+    kind: str
+    payload: Json
+
+
+def market_columns(allocation: Allocation) -> dict[str, Any]:
+    """Return the columns of the allocations table that tell what `allocation` is."""
+    return {
+        "allocation_id": allocation.allocation_id,
+        "tier": str(allocation.tier),
+        "instance_type": allocation.market.instance_type,
+        "zone": allocation.market.zone,
+        "count": allocation.count,
+        "bid_micros": allocation.bid_micros,
+        "launched_at_s": allocation.launched_at_s,
+    }
+
+
+def allocation_from_columns(row: Mapping[str, Any]) -> Allocation:
+    """Return the allocation that `market_columns` wrote."""
+    return Allocation(
+        allocation_id=row["allocation_id"],
+        market=Market(row["instance_type"], row["zone"]),
+        count=row["count"],
+        launched_at_s=row["launched_at_s"],
+        tier=Tier(row["tier"]),
+        bid_micros=row["bid_micros"],
+    )

@@ -1,0 +1,129 @@
+"""The state of every job: what the flows and tasks remember between two runs.
+
+`Store.open(url)` gives the door. Each method is one short transaction; `Store.transaction()` gives a store whose methods
+share one, so that what belongs together is written together or not at all. Methods that record a fact may be repeated
+with the same fact; another one under the same name is refused. Nothing here decides, and nothing here reads a clock.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from infra.state.base import columns, one
+from infra.state.database import insert_or, open_engine
+from infra.state.job_tables import JobTables
+from infra.state.purchase_tables import PurchaseTables
+from infra.state.records import Entry, JournalConflict, JournalEntry
+from infra.state.schema import claims, jobs, journal
+
+
+class Store(JobTables, PurchaseTables):
+    """The state database: jobs and observations, intents, allocations and the ledger, and here the journal and claims.
+
+    **Thread and process safety.** Any number of threads and processes may use one database, each process with a store
+    of its own; a store inside `transaction()` belongs to the thread that opened it.
+    """
+
+    @classmethod
+    def open(cls, url: str) -> "Store":
+        """Return the store at SQLAlchemy `url`, made when absent.
+
+        Raises
+        ------
+        InputError
+            One line: the URL is bad, or names a directory, no database, one that cannot be written, or a newer one.
+        """
+        return cls(open_engine(url))
+
+    def close(self) -> None:
+        """Close every connection of this process."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def transaction(self) -> "Iterator[Store]":
+        """Give a store whose methods all belong to one write transaction; an exception undoes the lot."""
+        with self.write() as connection:
+            yield Store(self._engine, connection)
+
+    def append(self, job_id: str, expected_seq: int, entries: Sequence[Entry]) -> int:
+        """Append `entries` to a journal that holds `expected_seq` entries; return how many it holds then.
+
+        Raises
+        ------
+        JournalConflict
+            If it holds more or fewer: nothing was written.
+        """
+        rows = [
+            {
+                "job_id": job_id,
+                "seq": seq,
+                "at_s": entry.at_s,
+                "known_at_s": entry.known_at_s,
+                "direction": entry.direction,
+                "record": dict(entry.record),
+            }
+            for seq, entry in enumerate(entries, start=expected_seq)
+        ]
+        with self.write() as connection:
+            one(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
+            length = _journal_length(connection, job_id)
+            if length != expected_seq:
+                raise JournalConflict(f"journal of {job_id}: holds {length} entries where {expected_seq} were read")
+            if rows:
+                try:
+                    connection.execute(insert(journal), rows)
+                except IntegrityError:  # PostgreSQL: another transaction committed the same places meanwhile
+                    raise JournalConflict(f"journal of {job_id}: another writer took entry {expected_seq}") from None
+        return expected_seq + len(rows)
+
+    def journal(self, job_id: str, from_seq: int = 0) -> list[JournalEntry]:
+        """Return the journal of a job from entry `from_seq` on, in order; empty for a job without one."""
+        query = select(journal).where(journal.c.job_id == job_id, journal.c.seq >= from_seq).order_by(journal.c.seq)
+        with self.read() as connection:
+            return [JournalEntry(**columns(row)) for row in connection.execute(query)]
+
+    def journal_length(self, job_id: str) -> int:
+        """Return how many entries the journal of a job holds."""
+        with self.read() as connection:
+            return _journal_length(connection, job_id)
+
+    def claim(self, name: str, holder: str, now_s: float, ttl_s: float) -> bool:
+        """Take `name` for `holder` until `now_s + ttl_s`, if nobody else holds it then; return whether it was taken.
+
+        An expired claim is taken over; the holder's own is prolonged (or cut) to the new end. Of several that ask at
+        once, exactly one gets it.
+        """
+        row = {"name": name, "holder": holder, "expires_at_s": now_s + ttl_s}
+        with self.write() as connection:
+            statement = insert_or(connection, claims).values(row)
+            statement = statement.on_conflict_do_update(
+                index_elements=["name"],
+                set_={"holder": holder, "expires_at_s": now_s + ttl_s},
+                where=(claims.c.holder == holder) | (claims.c.expires_at_s <= now_s),
+            )
+            return connection.execute(statement.returning(claims.c.name)).one_or_none() is not None
+
+    def release_all(self) -> None:
+        """Give every claim up, whoever holds it: only for who knows that all holders are gone."""
+        with self.write() as connection:
+            connection.execute(delete(claims))
+
+    def release(self, name: str, holder: str) -> bool:
+        """Give `name` back, if `holder` still has it; return whether it had."""
+        with self.write() as connection:
+            done = connection.execute(delete(claims).where(claims.c.name == name, claims.c.holder == holder))
+            return done.rowcount == 1
+
+
+def _journal_length(connection: Connection, job_id: str) -> int:
+    last = connection.scalar(select(func.max(journal.c.seq)).where(journal.c.job_id == job_id))
+    return 0 if last is None else int(last) + 1

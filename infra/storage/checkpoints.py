@@ -1,0 +1,94 @@
+"""Checkpoints of a job in the blob store: one set a clock, one file a shard; only the newest whole one is kept."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.storage.blobs import BlobMissing, Blobs, JobPaths, Manifest, npz_arrays, npz_bytes
+from psengine.config import JobConfig, JobError
+from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.tables.sharding import Arrays
+
+#: What must be the same for the state of one job to be of use to another.
+_SAME = ("app", "app_params", "n_partitions", "n_shards", "staleness", "seed")
+
+
+def save_checkpoint(
+    blobs: Blobs, config: JobConfig, clock: int, shards: Mapping[int, Arrays], summary: Mapping[str, Any]
+) -> Checkpoint:
+    """Write the state of `clock`, read it back, drop the older checkpoints, and return the new one.
+
+    Raises
+    ------
+    BlobError
+        If it cannot be written or is not what was written; the older ones are kept then.
+    """
+    prefix = _prefix(config.job_id, clock)
+    files = ((_shard_name(shard), npz_bytes(shards[shard])) for shard in sorted(shards))
+    blobs.write_set(prefix, files, {"clock": clock, "job": config.to_dict(), "summary": dict(summary)})
+    blobs.read_set(prefix)
+    for name in _names(blobs, config.job_id):
+        if name != prefix:
+            blobs.remove_set(name)
+    return Checkpoint(clock, prefix, summary)
+
+
+def find_checkpoint(blobs: Blobs, config: JobConfig) -> Checkpoint | None:
+    """Return the newest whole checkpoint of a job, None where there is none.
+
+    Raises
+    ------
+    JobError
+        If it is of a job that differs in more than its end.
+    """
+    name, manifest = _newest(blobs, config.job_id)
+    if manifest is None:
+        return None
+    wanted = config.to_dict()
+    for field in _SAME:
+        if manifest.about["job"][field] != wanted[field]:
+            raise JobError(
+                f"{field} is {wanted[field]!r}, and the job was begun with {manifest.about['job'][field]!r}: "
+                "use that, or another job id"
+            )
+    return Checkpoint(int(manifest.about["clock"]), name, manifest.about["summary"])
+
+
+def newest_clock(blobs: Blobs, job_id: str) -> int:
+    """Return the clock of a job's newest whole checkpoint, 0 where there is none."""
+    _, manifest = _newest(blobs, job_id)
+    return 0 if manifest is None else int(manifest.about["clock"])
+
+
+def read_shard(blobs: Blobs, checkpoint: str, shard: int) -> dict[str, NDArray[np.generic]]:
+    """Return the rows of every table that a checkpoint keeps of a shard; `BlobError` where they are damaged."""
+    name = _shard_name(shard)
+    manifest = blobs.manifest(checkpoint)
+    if manifest is None:
+        raise BlobMissing(f"{blobs.url_of(checkpoint)}: is not there (any more)")
+    return npz_arrays(blobs.read_checked(checkpoint, name, manifest), blobs.url_of(f"{checkpoint}/{name}"))
+
+
+def _prefix(job_id: str, clock: int) -> str:
+    return f"{JobPaths(job_id).checkpoints}/clock-{clock:09d}"
+
+
+def _shard_name(shard: int) -> str:
+    return f"shard-{shard:05d}.npz"
+
+
+def _names(blobs: Blobs, job_id: str) -> list[str]:
+    """Return the prefixes of all checkpoints, whole or not, oldest first."""
+    return sorted({name.rpartition("/")[0] for name in blobs.list(JobPaths(job_id).checkpoints)})
+
+
+def _newest(blobs: Blobs, job_id: str) -> tuple[str, Manifest | None]:
+    """Return place and manifest of the newest whole checkpoint."""
+    for name in reversed(_names(blobs, job_id)):
+        manifest = blobs.manifest(name)
+        if manifest is None or any(blobs.size(f"{name}/{file}") != of.size for file, of in manifest.files.items()):
+            continue  # its writing was cut off
+        return name, manifest
+    return "", None

@@ -1,0 +1,176 @@
+"""The prices that we have observed, kept for ever: AWS itself remembers 90 days.
+
+Segments of Parquet (the columns of a price file, with where and when each row was observed) lie under ``prices/``; a
+segment counts once the index names it, and the index is written last. So a run that dies leaves at most a segment that
+nobody reads, and the next one asks for the same again.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bidding.market.model import Market, PricePoint
+from bidding.market.money import MICROS_PER_DOLLAR
+from bidding.market.traces import Trace, TraceSet
+from infra.storage.blobs import BlobMissing, Blobs
+
+_INDEX = "prices/index.json"
+_PRODUCT = "Linux/UNIX"
+#: More segments than this are merged into one.
+_MOST_SEGMENTS = 48
+#: What makes a row: a market has one price at a time.
+_KEY = ("instance_type", "az", "timestamp")
+_SECOND = pa.timestamp("s", tz="UTC")
+_SCHEMA = pa.schema(
+    [
+        ("timestamp", _SECOND),
+        ("instance_type", pa.string()),
+        ("az", pa.string()),
+        ("product", pa.string()),
+        ("price", pa.float64()),
+        ("source", pa.string()),
+        ("observed_at", _SECOND),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file of observed prices.
+
+    Attributes
+    ----------
+    from_s, until_s : the window that was asked for, market time.
+    markets : the markets that were asked for, sorted.
+    """
+
+    name: str
+    rows: int
+    from_s: int
+    until_s: int
+    markets: tuple[str, ...]
+
+
+class PriceStore:
+    """Observed prices under a blob store. One writer at a time; any number of readers."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Return what the index names, oldest first."""
+        try:
+            rows = self._blobs.read_json(_INDEX)["segments"]
+        except BlobMissing:
+            return ()
+        return tuple(Segment(**{**row, "markets": tuple(row["markets"])}) for row in rows)
+
+    def observed_until_s(self, market: Market) -> int | None:
+        """Return the time up to which the market's prices are known, or None where none are."""
+        return max((s.until_s for s in self.segments() if str(market) in s.markets), default=None)
+
+    def add(
+        self,
+        points: Sequence[PricePoint],
+        markets: Sequence[Market],
+        window: tuple[int, int],
+        source: str,
+        observed_at_s: int,
+    ) -> int:
+        """Add what an observation of `window` told; return how many rows were new.
+
+        Parameters
+        ----------
+        points : the prices, in any order; those that are known already are left out.
+        markets : the markets that were asked for, whether or not they had prices.
+        window : from and until, market time.
+        source : who told it, such as the API's address.
+        observed_at_s : when it was told, market time.
+        """
+        fresh = self._new_rows(_table(points, source, observed_at_s), markets)
+        names = tuple(sorted(map(str, markets)))
+        segment = Segment(self._write(fresh, observed_at_s), fresh.num_rows, window[0], window[1], names)
+        self._publish([*self.segments(), segment])
+        return int(fresh.num_rows)
+
+    def read(self, markets: Sequence[Market], from_s: int, until_s: int) -> TraceSet:
+        """Return the traces of `markets` in [from_s, until_s], with the prices that held at its beginning."""
+        tables = [self._read(segment) for segment in self.segments() if segment.rows]
+        if not tables:
+            return TraceSet({})
+        table = pa.concat_tables(tables).sort_by([("timestamp", "ascending")])
+        names = pc.binary_join_element_wise(table["instance_type"], table["az"], "/")
+        traces = {}
+        for market in sorted(set(markets)):
+            rows = table.filter(pc.equal(names, str(market)))
+            times = rows["timestamp"].cast(pa.int64()).to_numpy()
+            prices = np.rint(rows["price"].to_numpy() * MICROS_PER_DOLLAR).astype(np.int64)
+            traces[market] = Trace(times, prices).between(from_s, until_s)
+        return TraceSet(traces)
+
+    def _new_rows(self, table: Any, markets: Sequence[Market]) -> Any:
+        """Return the rows of `table` that are not stored yet, each once, by market and time."""
+        once = table.group_by(list(_KEY), use_threads=False).aggregate(
+            [(name, "first") for name in table.column_names if name not in _KEY]
+        )
+        once = once.rename_columns([name.removesuffix("_first") for name in once.column_names])
+        once = once.select(table.column_names)
+        wanted = {str(market) for market in markets}
+        for segment in self.segments():
+            if segment.rows and wanted.intersection(segment.markets):
+                once = once.join(self._read(segment).select(list(_KEY)), keys=list(_KEY), join_type="left anti")
+        return once.sort_by([(name, "ascending") for name in _KEY])
+
+    def _publish(self, segments: Sequence[Segment]) -> None:
+        """Name `segments` in the index; merge them first where they are many."""
+        live = list(segments)
+        if len(live) > _MOST_SEGMENTS:
+            live = [self._merged(live)]
+        self._blobs.write_json(_INDEX, {"version": 1, "segments": [asdict(segment) for segment in live]})
+        dropped = {segment.name for segment in segments} - {segment.name for segment in live}
+        for name in sorted(dropped):
+            self._blobs.remove(name)
+
+    def _merged(self, segments: Sequence[Segment]) -> Segment:
+        """Return one segment with the rows of all; its window ends where that of the least known market does."""
+        table = pa.concat_tables([self._read(segment) for segment in segments])
+        table = table.sort_by([(name, "ascending") for name in _KEY])
+        until: dict[str, int] = {}
+        for segment in segments:
+            until.update({name: max(segment.until_s, until.get(name, 0)) for name in segment.markets})
+        first = replace(segments[0], from_s=min(segment.from_s for segment in segments))
+        name = self._write(table, min(until.values()))
+        return replace(first, name=name, rows=table.num_rows, until_s=min(until.values()), markets=tuple(sorted(until)))
+
+    def _write(self, table: Any, stamp_s: int) -> str:
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd")
+        data = buffer.getvalue()
+        name = f"prices/{stamp_s:012d}-{sha256(data).hexdigest()[:12]}.parquet"
+        self._blobs.write_bytes(name, data)
+        return name
+
+    def _read(self, segment: Segment) -> Any:
+        table = pq.read_table(io.BytesIO(self._blobs.read_bytes(segment.name)))
+        return table.cast(_SCHEMA)  # Parquet knows no seconds: it gives milliseconds back
+
+
+def _table(points: Sequence[PricePoint], source: str, observed_at_s: int) -> Any:
+    """Return the rows of a segment."""
+    columns: Mapping[str, Any] = {
+        "timestamp": pa.array([point.at_s for point in points], pa.int64()).cast(_SECOND),
+        "instance_type": [point.market.instance_type for point in points],
+        "az": [point.market.zone for point in points],
+        "product": [_PRODUCT] * len(points),
+        "price": [point.price_micros / MICROS_PER_DOLLAR for point in points],
+        "source": [source] * len(points),
+        "observed_at": pa.array([observed_at_s] * len(points), pa.int64()).cast(_SECOND),
+    }
+    return pa.table(columns, schema=_SCHEMA)

@@ -1,0 +1,52 @@
+"""Products of compressed sparse rows with a dense matrix: one thread, no GIL, one order of summation.
+
+They are compiled when this module is imported, unless numba's cache has them. An application that gets sparse inputs does so
+while it prepares a partition (`kernels.load`): nothing is compiled under a clock, and nothing at all for dense inputs.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import float32, int32, int64, njit, types, void
+from numpy.typing import NDArray
+
+from psengine.apps.csr import Csr
+
+F32 = NDArray[np.float32]
+
+
+def _read(dtype: Any, ndim: int) -> Any:
+    return types.Array(dtype, ndim, "C", readonly=True)  # takes what may be written to as well
+
+
+_SIGNATURE = void(_read(float32, 1), _read(int32, 1), _read(int64, 1), _read(float32, 2), float32[:, ::1])
+
+
+def times(x: Csr, matrix: NDArray[Any]) -> F32:
+    """Return `x @ matrix`, shape (rows of `x`, columns of `matrix`), float32."""
+    out = np.zeros((x.shape[0], matrix.shape[1]), np.float32)
+    _times(x.data, x.indices, x.indptr, np.ascontiguousarray(matrix, np.float32), out)
+    return out
+
+
+def add_transposed_times(out: F32, x: Csr, right: F32) -> None:
+    """Add `x.T @ right` to `out`, which is contiguous and has a row for each column of `x`."""
+    _add_transposed_times(x.data, x.indices, x.indptr, np.ascontiguousarray(right, np.float32), out)
+
+
+@njit([_SIGNATURE], cache=True, nogil=True)
+def _times(data: Any, indices: Any, indptr: Any, matrix: Any, out: Any) -> None:
+    for row in range(len(indptr) - 1):
+        for entry in range(indptr[row], indptr[row + 1]):
+            value, column = data[entry], indices[entry]
+            for k in range(matrix.shape[1]):
+                out[row, k] += value * matrix[column, k]
+
+
+@njit([_SIGNATURE], cache=True, nogil=True)
+def _add_transposed_times(data: Any, indices: Any, indptr: Any, right: Any, out: Any) -> None:
+    for row in range(len(indptr) - 1):
+        for entry in range(indptr[row], indptr[row + 1]):
+            value, column = data[entry], indices[entry]
+            for k in range(right.shape[1]):
+                out[column, k] += value * right[row, k]

@@ -1,0 +1,165 @@
+"""Values of the engine: what a job is, what its tables look like, what a node is. Nothing here acts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from psengine.tiers.stages import Stage
+
+Tier = Literal["reliable", "transient"]
+TIERS: tuple[Tier, ...] = ("reliable", "transient")
+
+#: The whole of a job's id. A job that buys machines may be held to fewer characters, never to others.
+JOB_ID_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
+
+
+class JobError(ValueError):
+    """A job that cannot be run as it is written; one line names the field and the mend."""
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A named table of rows, the unit of Litz's and AgileML's storage.
+
+    `dtype` is a NumPy name; rows are contiguous in memory. `own`: each row is read and written by the micro-tasks of one
+    partition alone, as what Litz calls the state of an executor.
+    """
+
+    name: str
+    n_rows: int
+    n_cols: int
+    dtype: str = "float32"
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """All that defines a training job. Two runs of one config under staleness 0 end in the same bits.
+
+    Attributes
+    ----------
+    app : str
+        Name of a built-in application, or `module:Class`.
+    app_params : mapping
+        Handed to the application as they are; JSON-able.
+    n_partitions : int
+        Slices of the input, named `part-00000.npz` on under `data_url`; one micro-task a clock each.
+    n_shards : int
+        Slices of the parameters, fixed for the life of the job (half of the largest number of nodes it may hold).
+    staleness : int
+        SSP bound in clocks; 0 is BSP.
+    clocks : int or None
+        Clock target; None: until `max_seconds` or until stopped.
+    max_seconds : float or None
+        Real seconds from the first dispatch after which no new clock is begun.
+    n_reliable : int
+        Reliable nodes waited for before the shards are opened on them.
+    start_patience_s : float
+        How long the start waits for joined nodes that still load; after that it begins with those that are ready.
+    checkpoint_s : float or None
+        Real seconds between two checkpoints of the committed state; None: only when asked for.
+    stage : 1, 2, 3 or None
+        AgileML's stage, for good; None: by the ratio of transient to reliable nodes.
+    stage_2_above, stage_3_above : float
+        The ratios above which stages 2 and 3 hold.
+    evaluate_every : int or None
+        Clocks between two evaluations on the held-out data; None: only of the model at the end.
+    code_sha256 : str
+        Digest of the file that holds the application, which every process must have; empty: it is installed.
+    """
+
+    job_id: str
+    app: str = "mlr"
+    app_params: Mapping[str, Any] = field(default_factory=dict)
+    data_url: str = ""
+    n_partitions: int = 8
+    n_shards: int = 2
+    staleness: int = 0
+    clocks: int | None = None
+    max_seconds: float | None = None
+    seed: int = 0
+    n_reliable: int = 1
+    start_patience_s: float = 10.0
+    checkpoint_s: float | None = None
+    stage: Stage | None = None
+    stage_2_above: float = 1.0
+    stage_3_above: float = 15.0
+    evaluate_every: int | None = None
+    code_sha256: str = ""
+
+    def validate(self) -> None:
+        """Raise `JobError` at the first field that cannot be."""
+        if not re.fullmatch(JOB_ID_PATTERN, self.job_id):
+            raise JobError(f"job_id {self.job_id!r}: use lower-case letters, digits and '-', at most 63")
+        for name, low in (("n_partitions", 1), ("n_shards", 1), ("staleness", 0), ("n_reliable", 1)):
+            if getattr(self, name) < low:
+                raise JobError(f"{name} is {getattr(self, name)}: it must be at least {low}")
+        if self.clocks is None and self.max_seconds is None:
+            raise JobError("clocks and max_seconds are both unset: give the job one of them to end by")
+        if self.clocks is not None and self.clocks < 1:
+            raise JobError(f"clocks is {self.clocks}: it must be at least 1")
+        if self.max_seconds is not None and self.max_seconds <= 0:
+            raise JobError(f"max_seconds is {self.max_seconds}: it must be above 0")
+        if self.checkpoint_s is not None and self.checkpoint_s <= 0:
+            raise JobError(f"checkpoint_s is {self.checkpoint_s}: it must be above 0")
+        if self.evaluate_every is not None and self.evaluate_every < 1:
+            raise JobError(f"evaluate_every is {self.evaluate_every}: it must be at least 1")
+        if self.stage not in (None, 1, 2, 3):
+            raise JobError(f"stage is {self.stage}: it must be 1, 2, 3, or none to go by the nodes")
+        if not 0 <= self.stage_2_above <= self.stage_3_above:
+            raise JobError(
+                f"stage_2_above is {self.stage_2_above} and stage_3_above {self.stage_3_above}: "
+                "want ratios, the second no less than the first"
+            )
+        if not re.fullmatch("([0-9a-f]{64})?", self.code_sha256):
+            raise JobError(f"code_sha256 {self.code_sha256!r}: want 64 hexadecimal digits, or nothing")
+
+    def code_misfit(self, code_sha256: str) -> str:
+        """Return why a process whose code has this digest cannot work for the job; empty where it can."""
+        if code_sha256 == self.code_sha256:
+            return ""
+        has, wants = (digest[:12] or "no code" for digest in (code_sha256, self.code_sha256))
+        return f"has {has}, and the job wants {wants}: its code is another"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dict; `from_dict` inverts it."""
+        return asdict(self) | {"app_params": dict(self.app_params)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> JobConfig:
+        """Return the config that `to_dict` wrote; unknown fields are an error that names them."""
+        unknown = sorted(set(record) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise JobError(f"unknown field {unknown[0]!r}: known are {', '.join(cls.__dataclass_fields__)}")
+        try:
+            config = cls(**record)
+            config.validate()
+        except TypeError as error:
+            raise JobError(f"the job cannot be read: {error}") from error
+        return config
+
+
+@dataclass(frozen=True)
+class TaskKey:
+    """One try at one micro-task: the work of one partition in one clock, and how often it was dispatched.
+
+    `after` is the attempt that completed the partition's clock before, 0 where that is not known.
+    """
+
+    partition: int
+    attempt: int
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class TaskStats:
+    """What a completed micro-task says about itself: the sum of its examples' losses, and their number."""
+
+    partition: int
+    attempt: int
+    loss_sum: float
+    examples: int
+    kernel_s: float

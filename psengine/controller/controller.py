@@ -1,0 +1,627 @@
+"""The elasticity controller of AgileML and master of Litz: one door, events in, instructions out. Pure.
+
+It decides which node works on which partition, which node serves which shard, which micro-tasks run when and under which
+attempt, and when the job is over. It knows no network, no clock and no Dask; the shell carries its instructions out.
+
+| event | what follows |
+|---|---|
+| JobStarted | every node that is there is told to load; attach when it runs already |
+| NodeJoined | with others that come soon (`arrivals`): its share of partitions to load, in the background; nobody stops; one with other code than the job's is set aside |
+| NodeReady | from the next dispatch on it owns what it holds of its share |
+| ShardsOpened | when all are open: the map to everybody, the first dispatch |
+| ShardsNotOpened | all go back to the last checkpoint; the job fails when that comes to nothing again and again |
+| ShardsTaken | the map, which says so, to everybody; who had them may go |
+| ShardsNotTaken | moved again at the next tick |
+| BackedUp, NotBackedUp | the round of backups is whole, or came to nothing: see `backups` |
+| BatchDone | the clock may have become common: the next dispatch, or the end |
+| BatchFailed | dispatched again at the next tick; a fatal one fails the job |
+| NodeFailed | the job fails: its application is wrong |
+| NodeUnfit | the node is set aside, its partitions go elsewhere; the job fails when no node that is there can load |
+| NoticeReceived | with others that come soon: it works on as long as there is time (`notices`), while its partitions are loaded elsewhere; then as with DrainRequested |
+| DrainRequested | no new work; its partitions to who holds them loaded, its shards to others when its last clock is common; drained when nothing runs and nothing is served or kept |
+| NodesLost | what they ran is dispatched again at once under the next attempt; if one served, all go back, once, to what was kept: see `tiers` |
+| TickDue | deadlines: start, notices, `max_seconds` |
+| HoldRequested | no clock beyond the one that it names is begun; nothing ends |
+| StopRequested | no new clock; the model of the clock under way; before the first clock: an end without a model |
+| EffectsMissing | the job fails, and nothing was saved |
+| SaveFailed | the shards are still there: gathered and saved again, see `saving` |
+| CheckpointRequested | what is committed is kept now, see `checkpointing` |
+| CheckpointSaved, CheckpointFailed | the next one is put off |
+| BytesMoved, Evaluated | nothing; they are told, see `history` |
+
+Invariants: a partition has an owner while a ready node exists (once training began); owners are ready nodes; one attempt
+of a micro-task is current; nothing is dispatched beyond the driver's bound.
+
+It puts together `membership` (who is there and owns what), `tiers` (who serves and keeps the shards), `microtasks` (what is
+done and runs), `dispatching`, `leaving` (who of those who were told works until when), `limits` (how far the job goes),
+`progress`, `recovery` (what is kept, and how all go back to it) and `saving`.
+
+Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from psengine.config import JobConfig
+from psengine.controller import invariants
+from psengine.controller.checkpoint_schedule import Checkpoint, Checkpointing
+from psengine.controller.draining import Leaving
+from psengine.controller.history import History
+from psengine.controller.model_saving import Saving
+from psengine.controller.recovery import Recovery, loss_of
+from psengine.controller.status import summary
+from psengine.membership.failure_detector import patience_s
+from psengine.membership.join_batching import Arrivals
+from psengine.membership.membership import Membership
+from psengine.protocol import events
+from psengine.protocol.instructions import GatherModel, Instruction
+from psengine.scheduling.dispatcher import Dispatcher
+from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.scheduling.ssp_driver import SspDriver
+from psengine.scheduling.stopping import Limits
+from psengine.telemetry.training_progress import Progress
+from psengine.tiers.shard_map import ShardMap
+from psengine.tiers.stages import Stage
+from psengine.tiers.tier_manager import Tiers
+
+JobState = Literal["starting", "waiting", "running", "finished", "stopped", "failed"]
+ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
+#: So often in a row shards may come to be opened for nothing, with a node's own tries at reading each time.
+MOST_NOT_OPENED = 20
+
+
+class Controller:
+    """State of one job. Change it through `handle` only; everything else is to be looked at.
+
+    Attributes
+    ----------
+    result : dict or None
+        What the job has come to, once it is finished or stopped; `stopped` in it is the reason of a stop, or None. One
+        that was stopped before its first clock has `clocks` 0, and no model was saved.
+    """
+
+    def __init__(self) -> None:
+        self.config: JobConfig | None = None
+        self.state: JobState = "starting"
+        self.reason = "waiting for a job"
+        self.members = Membership()
+        self.tiers = Tiers()
+        self.book: MicroTaskBook | None = None
+        self.limits = Limits()
+        self.asked_s: float | None = None
+        self.progress = Progress()
+        #: what is told of the job, and decides nothing
+        self.history = History()
+        self.lost_micro_tasks: int | None = None
+        self.result: dict[str, object] | None = None
+        #: who was told to go, and works until when
+        self.leaving = Leaving(self.members, self.tiers, self.progress)
+        self._recovery = Recovery(self.members, self.tiers, self.progress)
+        self._dispatcher: Dispatcher | None = None
+        self._arrivals = Arrivals()
+        self._begun = False
+        #: how often in a row what was kept could not be read
+        self._not_opened = 0
+        self._saving: Saving | None = None
+        #: why it was to stop, told when its model was being saved: of use only if that comes to nothing
+        self._late_stop: str | None = None
+
+    # -- the one door ---------------------------------------------------------------------------------------------
+
+    def handle(self, event: events.Event) -> list[Instruction]:
+        """Take one event and return what is to be done, in order. Late and repeated events change nothing."""
+        if isinstance(event, events.BytesMoved):  # of which there is one with each report
+            return self.history.note(event, self)
+        orders = [*self._answer(event), *self._plan_for_arrivals(event.now_s)]
+        return [*orders, *self.history.note(event, self)]
+
+    def _answer(self, event: events.Event) -> list[Instruction]:
+        if self.state in ENDED and not isinstance(event, events.NodeJoined | events.NodesLost):
+            return []
+        match event:
+            case events.JobStarted():
+                return self._on_job_started(event)
+            case events.JobFoundFinished():
+                return self._on_found_finished(event)
+            case events.NodeJoined():
+                return self._on_joined(event)
+            case events.NodeReady():
+                return self._on_ready(event)
+            case events.ShardsOpened():
+                return self._on_shards_opened(event)
+            case events.ShardsNotOpened():
+                return self._on_shards_not_opened(event)
+            case events.ShardsTaken():
+                return self._on_shards_taken(event)
+            case events.ShardsNotTaken():
+                self.shards.not_taken(event.shards, event.epoch)
+                return []
+            case events.BackedUp():
+                return self._on_backed_up(event)
+            case events.NotBackedUp():
+                self.tiers.backups.not_backed_up(event.number, event.now_s)
+                return []
+            case events.BatchDone():
+                return self._on_batch_done(event)
+            case events.BatchFailed():
+                return self._on_batch_failed(event)
+            case events.NodeFailed():
+                return self._on_node_failed(event)
+            case events.NodeUnfit():
+                return self._on_unfit(event)
+            case events.NoticeReceived():
+                return self._on_notice(event)
+            case events.DrainRequested():
+                return self._drain(event.nodes, event.deadline_s, event.now_s)
+            case events.NodesLost():
+                return self._on_lost(event)
+            case events.TickDue():
+                return self._on_tick(event)
+            case events.StopRequested():
+                return self._on_stop(event.reason, event.now_s)
+            case events.HoldRequested():
+                self.limits.hold_at(event.clock)
+                return self._dispatch(event.now_s)
+            case events.ModelSaved():
+                self._end(event.result)
+                return []
+            case events.EffectsMissing():
+                return self._on_effects_missing(event.lost)
+            case events.SaveFailed():
+                return self._on_save_failed(event)
+            case events.CheckpointRequested():
+                self.checkpoints.request()
+                return self._keep(event.now_s)
+            case events.CheckpointSaved():
+                nowhere = self.state == "waiting" and not self._begun and not self.shards.opening
+                self._recovery.saved(event.checkpoint, event.now_s, nowhere)
+                return []
+            case events.CheckpointFailed():
+                self.checkpoints.failed(event.now_s)
+                self._end_without_model(event.now_s)
+                return []
+            case events.BytesMoved() | events.Evaluated():
+                return []  # told in the history
+
+    @property
+    def shards(self) -> ShardMap:
+        """Who serves what."""
+        return self.tiers.shards
+
+    @property
+    def checkpoints(self) -> Checkpointing:
+        """What is kept of the job, and when it is kept anew."""
+        return self._recovery.checkpoints
+
+    @property
+    def rollbacks(self) -> list[tuple[int, str]]:
+        """(clock, why) of every time that all went back."""
+        return self._recovery.rollbacks
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of AgileML that the job is in."""
+        return self.tiers.stage
+
+    @property
+    def gathering(self) -> bool:
+        """Whether the model is being gathered and saved, the training being over unless shards are lost."""
+        return self._saving is not None
+
+    @property
+    def training(self) -> bool:
+        """Whether the shards are open and the job has not ended."""
+        return self._begun and self.state not in ENDED
+
+    def patience_s(self, address: str) -> float:
+        """Return how long the process at `address` may be silent before it is taken for lost."""
+        node = self.members.at(address)
+        at_work = node is not None and self.book is not None and self.book.running_on(node.name) > 0
+        loads = node is not None and node.loads  # nobody knows how long an application takes to prepare its data
+        serves = node is not None and self.shards.serves(node.name)
+        served_clock_s = self.progress.longest_recent_s if serves else 0.0
+        return max(patience_s(at_work, self.progress.longest_s, served_clock_s), patience_s(loads, None))
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant of the module docstring does not hold."""
+        invariants.check(self)
+
+    # -- the job --------------------------------------------------------------------------------------------------
+
+    def _on_job_started(self, event: events.JobStarted) -> list[Instruction]:
+        if self.config is not None:
+            return []
+        self._adopt(event.config, event.checkpoint)
+        self.asked_s = event.now_s
+        self.reason = f"waiting for {event.config.n_reliable} reliable node(s)"
+        if self.members.compare_code(self.members.in_state("joining")):
+            return self._without_the_unfit(event.now_s)
+        return self.members.replan(self._begun) + self._begin(event.now_s)
+
+    def _on_found_finished(self, event: events.JobFoundFinished) -> list[Instruction]:
+        if self.config is None:
+            self._adopt(event.config)
+            self.progress.losses = list(event.losses)
+            if event.lost_micro_tasks:
+                return self._on_effects_missing(event.lost_micro_tasks)
+            self._end(event.result, "the model was there already")
+        return []
+
+    def _adopt(self, config: JobConfig, checkpoint: Checkpoint | None = None) -> None:
+        clock = 0 if checkpoint is None else checkpoint.clock
+        self.config = config
+        self.book = MicroTaskBook(config.n_partitions, clock)
+        self._recovery.adopt(config, self.book, checkpoint)
+        if checkpoint is not None:
+            self.history.go_on(checkpoint.summary, clock)
+        self.members.adopt(config)
+        self.limits.target = config.clocks
+        self._dispatcher = Dispatcher(self.book, SspDriver(config.staleness))
+
+    def _begin(self, now_s: float) -> list[Instruction]:
+        """Open the shards when enough nodes are there; a node that still loads is waited for, within limits.
+
+        Whoever begins again after a loss does not wait for the whole reliable tier.
+        """
+        if self.config is None or self.asked_s is None or self._begun or self.shards.opening:
+            return []
+        again = self.progress.started_s is not None
+        if self.limits.ending and self._recovery.restored is None and self.checkpoints.under_way is not None:
+            return []  # it is about to be what there is to save
+        if self.members.cannot_serve and not again:
+            return self._fail(f"too few nodes can serve: {self.members.set_aside}")
+        patient = now_s - self.asked_s < self.config.start_patience_s
+        servers = self.members.servers(patient, few=again and not patient)
+        if not servers:
+            return []
+        self.reason = "opening the shards"
+        return self.tiers.open(self.config, servers, self._recovery.restored)
+
+    def _on_shards_opened(self, event: events.ShardsOpened) -> list[Instruction]:
+        if self.members.process(event.node, event.address) is None:
+            return []
+        if not self.shards.opened(event.node, event.shards, event.epoch):
+            return []
+        self._not_opened = 0
+        if self._begun:  # all have gone back: nothing runs
+            self.members.deal()
+        self._begun = True
+        self.progress.begin(event.now_s)
+        self.checkpoints.begin(event.now_s)
+        return self._maps() + self._go_on(event.now_s)
+
+    def _on_shards_not_opened(self, event: events.ShardsNotOpened) -> list[Instruction]:
+        if event.epoch != self.shards.generation or not self.shards.opening:
+            return []
+        self._not_opened += 1
+        if self._not_opened >= MOST_NOT_OPENED:
+            return self._fail(f"shards {event.shards} could not be opened {self._not_opened} times: {event.error}")
+        return self._start_over(f"shards {event.shards} could not be opened: {event.error}", event.now_s)
+
+    def _on_shards_taken(self, event: events.ShardsTaken) -> list[Instruction]:
+        if self.members.process(event.node, event.address) is None or not self.shards.taken(event.shards, event.epoch):
+            return []
+        self.members.settle(self._busy)
+        return self._maps() + self._adapt(event.now_s) + self._dispatch(event.now_s)
+
+    def _on_backed_up(self, event: events.BackedUp) -> list[Instruction]:
+        if not self.tiers.backups.backed_up(event.address, event.number, event.shards, event.now_s):
+            return []
+        self.members.settle(self._busy)
+        return self._keep(event.now_s) + self._adapt(event.now_s)
+
+    def _maps(self) -> list[Instruction]:
+        """Return the orders that tell everybody the map."""
+        there = [node for node in self.members.nodes.values() if not node.gone]
+        return [self.shards.update_for(node) for node in there]
+
+    def _on_stop(self, reason: str, now_s: float) -> list[Instruction]:
+        if self._saving is not None:
+            self._late_stop = reason
+            return []
+        self.limits.stop_reason = reason
+        if self.book is not None:
+            self._end_at(self.book.last_begun)
+        return [] if self._end_without_model(now_s) else self._dispatch(now_s)
+
+    def _end_at(self, clock: int) -> None:
+        """Begin no clock after this one; the first one is done, for a model of none is no model."""
+        self.limits.end_at(max(1, clock))
+
+    def _end_without_model(self, now_s: float) -> bool:
+        """End a job that was told to stop if there is nothing to save; return whether that is so."""
+        left = self._begun or self._recovery.restored is not None or self.checkpoints.under_way is not None
+        if left or self.limits.stop_reason is None:
+            return False
+        self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
+        return True
+
+    def _fail(self, reason: str) -> list[Instruction]:
+        self.state, self.reason = "failed", reason
+        return []
+
+    def _end(self, result: dict[str, object], reason: str = "reached its stopping criterion") -> None:
+        """End with `result`; whether the job was stopped is what the result says, here and in the manifest alike."""
+        stopped = result.get("stopped")
+        self.result, self.lost_micro_tasks = result, 0
+        self.members.settle(lambda name: False)  # nothing is served any more
+        self.state, self.reason = ("finished", reason) if stopped is None else ("stopped", str(stopped))
+
+    # -- the model is saved ---------------------------------------------------------------------------------------
+
+    def _gather(self, now_s: float) -> list[Instruction]:
+        assert self.book is not None
+        assert self.config is not None
+        self.state, self.reason = "running", "saving the model"
+        self._saving = Saving(GatherModel(self.config, self.book.common, self.shards.owners, summary(self, now_s)))
+        return [self._saving.order]
+
+    def _keep(self, now_s: float) -> list[Instruction]:
+        """Order a checkpoint, if one is due."""
+        if not self.training or self.shards.opening or self._saving is not None:
+            return []
+        return self._recovery.keep(now_s, lambda clock: summary(self, now_s, clock))
+
+    def _on_effects_missing(self, lost: int) -> list[Instruction]:
+        self.lost_micro_tasks = lost
+        return self._fail(f"{lost} effect(s) are missing from the model")
+
+    def _on_save_failed(self, event: events.SaveFailed) -> list[Instruction]:
+        saving = self._saving
+        if saving is None:
+            return []
+        if saving.without_shards and not event.fatal:
+            return self._recover(saving.without_shards, event.now_s)
+        if not saving.failed(event.error, event.fatal, event.now_s):
+            return self._fail(saving.reason)
+        self.reason = saving.reason
+        return []
+
+    # -- nodes come and go ----------------------------------------------------------------------------------------
+
+    def _on_joined(self, event: events.NodeJoined) -> list[Instruction]:
+        if self.members.process(event.node, event.address) is not None:
+            return []
+        out: list[Instruction] = []
+        known = self.members.nodes.get(event.node)
+        if known is not None and not known.gone:  # its process was replaced before the loss was seen
+            out += self._on_lost(events.NodesLost({known.address: "its process was replaced"}, event.now_s))
+        node = self.members.join(event.node, event.address, event.tier, event.threads, event.code_sha256)
+        if self.state in ENDED:
+            return out
+        if self._begun:
+            out.append(self.shards.update_for(node))
+        if self.members.compare_code([node]):
+            return out + self._without_the_unfit(event.now_s)
+        if self._begun and self.members.in_state("ready"):
+            self._arrivals.add(event.now_s)
+            return out
+        return out + self.members.replan(self._begun)  # nobody works yet
+
+    def _plan_for_arrivals(self, now_s: float) -> list[Instruction]:
+        """Return the loads of those who have joined, all of them at once, when no more are waited for."""
+        return self._replan() if self.state not in ENDED and self._arrivals.due(now_s) else []
+
+    def _on_ready(self, event: events.NodeReady) -> list[Instruction]:
+        node = self.members.process(event.node, event.address)
+        if node is None:
+            return []
+        self.members.loaded(node, event.request, event.partitions)
+        if node.state == "joining":
+            node.state = "ready"
+            self._arrivals.loaded(event.now_s)
+        return self._go_on(event.now_s)
+
+    def _on_unfit(self, event: events.NodeUnfit) -> list[Instruction]:
+        node = self.members.process(event.node, event.address)
+        if node is None or node.state not in ("joining", "ready", "leaving"):
+            return []
+        node.state, node.error = "draining" if node.state == "leaving" else "unfit", event.error
+        self.leaving.note_last(self.book)
+        return self._without_the_unfit(event.now_s)
+
+    def _without_the_unfit(self, now_s: float) -> list[Instruction]:
+        """Go on without the nodes that were set aside; fail when there are no others, and none is awaited."""
+        if self.members.cannot_load:
+            return self._fail(f"no node can load: {self.members.set_aside}")
+        return self._go_on(now_s)
+
+    def _on_notice(self, event: events.NoticeReceived) -> list[Instruction]:
+        if not self.leaving.told(event):
+            return []
+        self.members.settle(self._busy)
+        return self._answer_notices(event.now_s)
+
+    def _drain(self, names: tuple[str, ...], seconds: float, now_s: float) -> list[Instruction]:
+        self.leaving.drain(names, now_s + seconds, now_s, self.book)
+        self.members.settle(self._busy)
+        return self._go_on(now_s)
+
+    def _answer_notices(self, now_s: float) -> list[Instruction]:
+        """Return what follows from the notices that have come, all of them at once, when no more are waited for."""
+        told = self.leaving.notices.done(now_s)
+        plan = self._place() if told else []  # before any of them ends, so that what they own goes to its heirs
+        return plan + self._go_on(now_s) if self._end_work(now_s) or told else []
+
+    def _end_work(self, now_s: float) -> bool:
+        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any."""
+        if self.book is None or not self.leaving.end_work(self.book, now_s):
+            return False
+        if self._begun:
+            self.members.take_over()
+        self.members.settle(self._busy)
+        return True
+
+    def _adapt(self, now_s: float) -> list[Instruction]:
+        """Bring shards and copies to where they should be; not while the model is gathered."""
+        if not self._begun or self._saving is not None or self.config is None or self.book is None:
+            return []
+        last = self.limits.last_clock
+        over = last is not None and self.book.common >= last  # gathered from nodes that go, the model might be lost
+        stay = self.leaving.notices.under_way and not over  # what is told next may be where shards would go
+        if not self.members.in_state("leaving", "draining"):
+            stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
+        serving_on = frozenset() if over else self.leaving.serving_on(self.book, now_s)
+        return self.tiers.adapt(self.config, self.members, self.book.common, now_s, serving_on, stay)
+
+    def _busy(self, name: str) -> bool:
+        return self.tiers.holds(name) or (self.book is not None and self.book.running_on(name) > 0)
+
+    def _on_lost(self, event: events.NodesLost) -> list[Instruction]:
+        lost = [node for address in event.reasons if (node := self.members.at(address)) is not None]
+        stayed = self.members.stays("transient")
+        for node in lost:
+            self.members.lose(node)
+        left = self.members.stays("transient")
+        self.tiers.wave.lose(stayed - left, left, event.now_s)
+        if not lost or self.state in ENDED or self.book is None:
+            return []
+        for node in lost:
+            self.book.give_up(node.name)
+        served = [node for node in lost if self.tiers.lose(node)]
+        if not served:
+            return self._go_on(event.now_s)
+        reason = loss_of([node.name for node in served], event.reasons[served[0].address])
+        if self._saving is not None and self._saving.lose_shards(reason):
+            return self._replan()  # the try under way may have them already
+        return self._recover(reason, event.now_s)
+
+    def _go_on(self, now_s: float) -> list[Instruction]:
+        """Return what follows from a change of the nodes."""
+        if self._begun and self.leaving.notices.under_way:  # those who are told next are to be given nothing to load
+            self.members.switch()
+            plan: list[Instruction] = []
+        else:
+            plan = self._place()
+        return plan + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
+
+    def _place(self) -> list[Instruction]:
+        """Choose the stage that suits the nodes, and who works on what in it."""
+        if self.config is not None and self._begun:
+            self.tiers.choose_stage(self.config, self.members)
+        return self._replan()
+
+    def _replan(self) -> list[Instruction]:
+        """Bring the placement in line with the nodes; while all go back, nobody is told to load anything.
+
+        Others may be lost along with the first: loads that are planned for one loss at a time would be of what is to go
+        elsewhere after the next.
+        """
+        if self._begun and self.shards.opening:
+            self.members.take_over()
+            return []
+        return self.members.replan(self._begun)
+
+    # -- going back -----------------------------------------------------------------------------------------------
+
+    def _recover(self, reason: str, now_s: float) -> list[Instruction]:
+        """Have all go back to the last common clock of which every shard is left somewhere."""
+        assert self.config is not None
+        if self.progress.started_s is None:  # nothing was done yet
+            self.tiers.abandon(self.members)
+            return self._go_on(now_s)
+        self.tiers.choose_stage(self.config, self.members)
+        orders = self._recovery.to_copies(reason) if self._begun else None
+        if orders is None:
+            return self._start_over(reason, now_s)
+        self._gone_back()
+        return orders + self._replan()
+
+    def _start_over(self, reason: str, now_s: float) -> list[Instruction]:
+        """Have all go back to the last checkpoint, or to the beginning, as soon as somebody can serve."""
+        self._recovery.to_checkpoint(reason)
+        self._begun, self.asked_s = False, now_s
+        self._gone_back()
+        self.state = "waiting"
+        return [] if self._end_without_model(now_s) else self._go_on(now_s)
+
+    def _gone_back(self) -> None:
+        if self._late_stop is not None and self.book is not None:
+            self.limits.stop_reason = self._late_stop
+            self._end_at(self.book.common)
+        if self.limits.ending and self.book is not None:
+            self._end_at(self.book.common)  # who wants it to end does not want all of it done once more
+        self._saving, self.reason = None, self.rollbacks[-1][1]
+        self.members.settle(self._busy)
+
+    # -- work -----------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, now_s: float) -> list[Instruction]:
+        """Dispatch whatever may run. At the end: gather the model."""
+        book, dispatcher, limits = self.book, self._dispatcher, self.limits
+        if not self._begun or book is None or dispatcher is None or self._saving is not None or self.shards.opening:
+            return []
+        ready = {node.name: node for node in self.leaving.may_begin(now_s)}
+        working = bool(ready) or bool(book.running)
+        if limits.ending and not working:  # nobody is left to complete the clock under way
+            if not book.common and limits.stop_reason is not None:
+                self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
+                return []
+            self._end_at(book.common)
+        if limits.last_clock is not None and book.common >= limits.last_clock:
+            orders = self._adapt(now_s)  # what those have who are to go
+            return orders if self.shards.moving else orders + self._gather(now_s)
+        self.state = "running" if working else "waiting"
+        aside = self.members.set_aside
+        self.reason = (
+            self.progress.trouble
+            if working
+            else f"no node is left to work{aside and f' ({aside})'}; goes on when one joins"
+        )
+        return [
+            *dispatcher.orders(self.members.placement, ready, limits.limit, self.shards.version, self.shards.generation)
+        ]
+
+    def _on_batch_done(self, event: events.BatchDone) -> list[Instruction]:
+        book, node = self.book, self.members.process(event.node, event.address)
+        if book is None or node is None:
+            return []
+        before = book.common
+        done = [stats for stats in event.results if book.complete(stats.partition, event.clock, stats.attempt)]
+        self.progress.add(node, event.clock, done)
+        if not node.gone:
+            node.holds |= frozenset(stats.partition for stats in done)
+        self.progress.close(range(before + 1, book.common + 1), event.now_s, self.stage)
+        self.members.settle(self._busy)
+        # First the state that is to be kept: once the next clock is dispatched, its servers move on.
+        kept = self._keep(event.now_s) + self._adapt(event.now_s) if book.common > before else []
+        return kept + (self._answer_notices(event.now_s) or self._dispatch(event.now_s))
+
+    def _on_batch_failed(self, event: events.BatchFailed) -> list[Instruction]:
+        if self._dispatcher is None or self.members.process(event.node, event.address) is None:
+            return []
+        current = self._dispatcher.failed(event)
+        if not current:
+            return []
+        if event.fatal:
+            return self._fail(f"partition {current[0]}, clock {event.clock}, on node {event.node}: {event.error}")
+        self.progress.failed(event.node, event.clock, event.error)
+        self.members.settle(self._busy)
+        return []
+
+    def _on_node_failed(self, event: events.NodeFailed) -> list[Instruction]:
+        node = self.members.process(event.node, event.address)
+        if node is None or (
+            node.state not in ("joining", "ready", "leaving", "unfit") and not self.shards.serves(node.name)
+        ):
+            return []
+        return self._fail(f"node {event.node}: {event.error}")
+
+    def _on_tick(self, event: events.TickDue) -> list[Instruction]:
+        book, config = self.book, self.config
+        if book is None or config is None or self._dispatcher is None:
+            return []
+        self._dispatcher.tick()
+        ended = self._answer_notices(event.now_s)
+        for name in self.members.overdue(event.now_s):
+            book.give_up(name)
+        self.members.settle(self._busy)
+        if self._saving is not None:
+            return [*ended, *self._saving.due(event.now_s)]
+        over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
+        if over and not self.limits.ending:
+            self._end_at(book.last_begun)
+        if self.tiers.wave.passes(event.now_s):
+            return ended + self._go_on(event.now_s)
+        return ended + self._begin(event.now_s) + self._adapt(event.now_s) + self._dispatch(event.now_s)

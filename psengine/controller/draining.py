@@ -1,0 +1,119 @@
+"""Who of those who were told to go works until when, and who may go at all. Pure: decides, and moves nothing.
+
+Source: Proteus (EuroSys 2017), 3.3 (the eviction warning is used to end well).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from psengine.controller.notices import Gathering, hands_over_by_s, work_until_s
+from psengine.membership.membership import Membership
+from psengine.membership.node_record import NodeRecord
+from psengine.protocol.events import NoticeReceived
+from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.telemetry.training_progress import Progress
+from psengine.tiers.tier_manager import Tiers
+
+
+class Leaving:
+    """The notices that have come, and what time they leave.
+
+    Attributes
+    ----------
+    notices : Gathering
+        Those that were not answered yet.
+    """
+
+    def __init__(self, members: Membership, tiers: Tiers, progress: Progress) -> None:
+        self._members, self._tiers, self._progress = members, tiers, progress
+        self.notices = Gathering()
+
+    def told(self, event: NoticeReceived) -> bool:
+        """Take a notice; return whether it is news."""
+        if not self._members.notice(event.node, event.seconds_left, event.about):
+            return False
+        self._members.drain((event.node,), event.now_s + event.seconds_left, works_on=True)
+        # Whoever was told before has less time left than the last one, maybe, and waits for the others to be told, too.
+        ends_s = [node.until_s for node in self._going if node.until_s is not None]
+        least_s = min(ends_s, default=event.now_s) - event.now_s
+        self.notices.add(event.now_s, min(event.seconds_left, max(0.0, least_s)))
+        return True
+
+    def end_work(self, book: MicroTaskBook, now_s: float) -> bool:
+        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any.
+
+        Nobody ends while further notices are waited for: what he owned would go to those who are told next.
+        """
+        if self.notices.under_way:
+            return False
+        is_time = partial(self._is_time, now_s, self._hand_over_s())
+        return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
+
+    def may_begin(self, now_s: float) -> list[NodeRecord]:
+        """Return the nodes that may be given something to do: those who are leaving as long as they have time for it."""
+        is_time = partial(self._is_time, now_s, self._hand_over_s(), last=True)
+        return [
+            node for node in self._members.in_state("ready", "leaving") if node.state == "ready" or not is_time(node)
+        ]
+
+    def drain(self, names: Collection[str], until_s: float, now_s: float, book: MicroTaskBook | None) -> None:
+        """Let nodes finish what they run, and begin nothing more; unknown and gone ones are left out."""
+        self._members.drain(names, until_s)
+        if self.notices.under_way:  # they cannot wait longer than that for others to be told
+            self.notices.add(now_s, max(0.0, until_s - now_s))
+        self.note_last(book)
+
+    def note_last(self, book: MicroTaskBook | None) -> None:
+        """Note the last clock of those who are draining, where it is not known yet: it is what they run."""
+        for node in self._members.in_state("draining"):
+            if node.last_clock is None and book is not None:
+                owned = self._members.placement.owned_by(node.name)
+                node.last_clock = max((book.begun(partition) for partition in owned), default=None)
+
+    def serving_on(self, book: MicroTaskBook, now_s: float) -> frozenset[str]:
+        """Return those of whom what they serve stays where it is, though they are to go.
+
+        Until the last clock that they do is common: before that, all who go would read from the few who stay, and what
+        has come of a clock under way would move with its shards, block by block.
+        """
+        took_s = self._tiers.backups.took_s
+
+        def stays(node: NodeRecord) -> bool:
+            if node.until_s is not None and now_s >= hands_over_by_s(node.until_s, self._clock_s, took_s):
+                return False
+            return node.state == "leaving" or book.common < (node.last_clock or 0)
+
+        return frozenset(node.name for node in self._going if stays(node))
+
+    def may_leave(self, names: Collection[str]) -> bool:
+        """Return whether these nodes can go: what they serve and keep, other reliable nodes can."""
+        others = [node for node in self._members.able_to_serve if node.name not in names]
+        return bool(others) or not any(self.must_stay(name) for name in names)
+
+    def must_stay(self, name: str) -> bool:
+        """Return whether a node is to stay as long as it is the last of the reliable ones: it serves or keeps shards."""
+        node = self._members.nodes.get(name)
+        return node is not None and node.tier == "reliable" and self._tiers.holds(name)
+
+    @property
+    def _clock_s(self) -> float:
+        return self._progress.longest_recent_s
+
+    def _hand_over_s(self) -> float:
+        """Return the time that is left for hand-overs.
+
+        Also by those who have nothing to hand over, as long as others who go have: whoever worked on by itself would read
+        from the few who stay.
+        """
+        return self._tiers.backups.took_s if any(self._tiers.holds(node.name) for node in self._going) else 0.0
+
+    @property
+    def _going(self) -> list[NodeRecord]:
+        return self._members.in_state("leaving", "draining")
+
+    def _is_time(self, now_s: float, hand_over_s: float, node: NodeRecord, last: bool = False) -> bool:
+        """Return whether a node that is leaving begins nothing more; `last`: see `notices.work_until_s`."""
+        by_s = node.until_s
+        return by_s is None or now_s >= work_until_s(by_s, self._clock_s, hand_over_s, last)

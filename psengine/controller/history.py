@@ -1,0 +1,185 @@
+"""What is told of a job and decides nothing: bytes moved, changes of its nodes, what it looked like, evaluations. Pure.
+
+It looks at the controller after each event. So whatever comes or goes, however it comes about, is seen in one place: the
+nodes as they are, beside what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from psengine.controller.evaluation_schedule import Evaluating
+from psengine.membership.node_record import NodeRecord
+from psengine.protocol.events import BatchDone, BytesMoved, Evaluated, Event
+from psengine.protocol.instructions import Instruction
+from psengine.telemetry.byte_counts import Traffic
+from psengine.telemetry.timeline import Timeline, View
+
+if TYPE_CHECKING:
+    from psengine.controller.controller import Controller
+
+#: No more changes are written down than this.
+_MOST_CHANGES = 4000
+
+
+class History:
+    """The history of one job."""
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+        self.timeline = Timeline()
+        self.evaluating = Evaluating()
+        #: as `stalls` wants them: event, node, second, until
+        self.changes: list[dict[str, Any]] = []
+        #: (begin, end) of the times in which the job was held
+        self.held: list[tuple[float, float]] = []
+        self._open: list[tuple[dict[str, Any], str, int]] = []  # change, address, clock that is to be common
+        self._seen: dict[str, tuple[str, str, bool, bool]] = {}
+        #: the common clock when it last looked
+        self.common = 0
+        self._idle_since: float | None = None
+
+    def note(self, event: Event, controller: Controller) -> list[Instruction]:
+        """Note what `event` has come to; return what is to be evaluated by that."""
+        if isinstance(event, BytesMoved):
+            self.traffic.note(event.address, event.moved)
+            return []
+        book, config = controller.book, controller.config
+        if isinstance(event, Evaluated):
+            self.evaluating.take(event.clock, event.generation, event.metrics)
+            return []
+        if book is None or config is None or controller.result is not None:
+            return []
+        if isinstance(event, BatchDone) and book.common == self.common:
+            return []  # most events are this, and the end of the clock tells what they have come to
+        second = controller.progress.seconds(event.now_s)
+        self._note_changes(controller, second)
+        self._note_hold(controller, second)
+        self.timeline.look(second, book.common, _view(controller))
+        before, self.common = self.common, book.common
+        if book.common < before:
+            self.evaluating.roll_back(book.common)
+        return [
+            *self.evaluating.orders(
+                config,
+                range(before + 1, book.common + 1),
+                controller.limits.last_clock,
+                controller.shards.owners,
+                controller.shards.generation,
+            )
+        ]
+
+    def go_on(self, summary: Mapping[str, Any], clock: int) -> None:
+        """Take over the history of a job that goes on from a checkpoint of `clock` (see `figures`)."""
+        self.traffic.go_on(summary)
+        self.timeline.go_on(summary.get("timeline", []))
+        self.evaluating.go_on(summary.get("metrics_by_clock", []))
+        until = float(summary["seconds"])  # whoever came or went then, all began anew
+        self.changes = [
+            {**change, "until": until if change["until"] is None else change["until"]}
+            for change in summary.get("changes", [])
+        ]
+        self.held = [(float(begin), float(end)) for begin, end in summary.get("held", [])]
+        self.common = clock
+
+    def figures(self, clock: int, seconds: float) -> dict[str, Any]:
+        """Return what there was at `clock`, `seconds` after the training began; JSON-able. Bytes are those of now."""
+        return {
+            **self.traffic.figures(),
+            "metrics_by_clock": self.evaluating.series(clock),
+            "changes": [dict(change) for change in self.changes if change["second"] <= seconds],
+            "held": [list(span) for span in self.held if span[0] <= seconds],
+            "timeline": [dict(entry) for entry in self.timeline.entries if entry["second"] <= seconds],
+        }
+
+    def _note_hold(self, controller: Controller, second: float) -> None:
+        """Note whether the job is held: all is done that may be, and it is not the end."""
+        limits, book = controller.limits, controller.book
+        assert book is not None
+        held = (
+            controller.training
+            and not controller.gathering
+            and not book.running
+            and limits.limit is not None
+            and limits.limit != limits.last_clock
+            and book.common >= limits.limit
+        )
+        if held and self._idle_since is None:
+            self._idle_since = second
+        elif not held and self._idle_since is not None:
+            self.held.append((self._idle_since, second))
+            self._idle_since = None
+
+    def _note_changes(self, controller: Controller, second: float) -> None:
+        nodes = controller.members.nodes.values()
+        now: dict[str, tuple[str, str, bool, bool]] = {
+            node.address: (node.name, node.state, node.gone, node.noticed) for node in nodes
+        }
+        before, self._seen = self._seen, now
+        if controller.progress.started_s is None:
+            return  # those who are there at the beginning do not join
+        if now != before:
+            for address in (*now, *(address for address in before if address not in now)):
+                was, node = before.get(address), now.get(address)
+                for event in _events(was, node):
+                    self._begin(event, (node or was or ("",))[0], address, controller, second)
+        self._settle(controller, second)
+
+    def _begin(self, event: str, name: str, address: str, controller: Controller, second: float) -> None:
+        if len(self.changes) >= _MOST_CHANGES:
+            return
+        assert controller.book is not None
+        change = {"event": event, "node": name, "second": second, "until": None}
+        self.changes.append(change)
+        lost = event in ("loss", "eviction")
+        self._open.append((change, address, controller.book.last_dispatched if lost else 0))
+
+    def _settle(self, controller: Controller, second: float) -> None:
+        """Note which changes are carried out by now."""
+        if not self._open or not controller.training or not controller.tiers.settled:
+            return
+        assert controller.book is not None
+        there = {node.address: node for node in controller.members.nodes.values()}
+        left = []
+        for change, address, clock in self._open:
+            node = there.get(address)
+            if _carried_out(change["event"], node) and controller.book.common >= clock:
+                change["until"] = second
+            else:
+                left.append((change, address, clock))
+        self._open = left
+
+
+def _events(was: tuple[str, str, bool, bool] | None, node: tuple[str, str, bool, bool] | None) -> list[str]:
+    """Return what has happened to a process, by (name, state, gone, noticed) before and after."""
+    if node is None:  # another process has taken its place
+        return [] if was is None or was[2] else ["eviction" if was[3] else "loss"]
+    _, state, gone, noticed = node
+    before_state, was_gone, was_noticed = ("", False, False) if was is None else was[1:]
+    found = [] if was is not None else ["join"]
+    if noticed and not was_noticed:
+        found.append("notice")
+    elif state in ("draining", "drained") and before_state not in ("draining", "drained") and not noticed:
+        found.append("drain")
+    if gone and not was_gone and (noticed or state != "drained"):
+        found.append("eviction" if noticed else "loss")
+    return found
+
+
+def _carried_out(event: str, node: NodeRecord | None) -> bool:
+    if node is None or node.gone:
+        return True
+    return node.state != "joining" if event == "join" else node.state in ("drained", "lost")
+
+
+def _view(controller: Controller) -> View:
+    keeper = controller.tiers.backups.keeper
+    return View(
+        controller.stage,
+        {node.name: (node.tier, "gone" if node.gone else node.state) for node in controller.members.nodes.values()},
+        tuple(
+            (owner.node, kept.node if (kept := keeper(owner.shard)) is not None else None)
+            for owner in controller.shards.owners
+        ),
+    )

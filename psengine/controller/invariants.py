@@ -1,0 +1,30 @@
+"""What holds of a controller after every event, checked. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from psengine.controller.controller import Controller
+
+
+def check(controller: Controller) -> None:
+    """Raise AssertionError when an invariant of `psengine.controller.controller` does not hold while the job trains."""
+    config, book, members = controller.config, controller.book, controller.members
+    if config is None or book is None or not controller.training:
+        return
+    ready = {node.name for node in members.in_state("ready", "leaving")}
+    owners = members.placement.owner
+    assert all(owner in ready for owner in owners if owner is not None)
+    assert not ready or all(owner is not None for owner in owners)
+    alive = {node.name for node in members.in_state("ready", "leaving", "unfit", "draining")}
+    last_clock = controller.limits.last_clock
+    for partition, running in book.running.items():
+        assert running.node in alive, f"partition {partition} runs on {running.node}, which is gone"
+        assert running.clock <= book.common + 1 + config.staleness
+        assert last_clock is None or running.clock <= last_clock
+    addresses = {node.address for node in members.nodes.values() if not node.gone}
+    assert controller.gathering or not controller.shards.not_at(addresses), "a shard without a server"
+    kept = controller.tiers.backups.clock
+    assert kept is None or kept <= book.common, "what is kept is to come yet"
+    assert [owner.shard for owner in controller.shards.owners] == list(range(config.n_shards)), "one owner each"

@@ -1,1 +1,0 @@
-"""Drivers: the part of an application that decides which micro-tasks may run (Litz, section 3)."""

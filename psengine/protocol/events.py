@@ -1,0 +1,329 @@
+"""What the controller hears. Frozen; each event that time matters to carries `now_s`, seconds on one monotonic clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psengine.config import JobConfig, TaskStats, Tier
+from psengine.controller.checkpoint_schedule import Checkpoint
+
+
+@dataclass(frozen=True)
+class JobStarted:
+    """Somebody asks for a job; the same one again changes nothing. It goes on from `checkpoint`, if there is one."""
+
+    config: JobConfig
+    now_s: float
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True)
+class NodeJoined:
+    """A node's process registered. `address` is unique to the process; a node that comes back has a new one.
+
+    `code_sha256` is the digest of the user's code that the process has, empty where it has none.
+    """
+
+    node: str
+    address: str
+    tier: Tier
+    threads: int
+    now_s: float
+    code_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class NodeReady:
+    """The node holds `partitions`; it had been asked for the set of `request`."""
+
+    node: str
+    address: str
+    request: int
+    partitions: tuple[int, ...]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class ShardsOpened:
+    """The node serves `shards` under `epoch`."""
+
+    node: str
+    address: str
+    shards: tuple[int, ...]
+    epoch: int
+    now_s: float
+
+
+@dataclass(frozen=True)
+class ShardsNotOpened:
+    """The node could not have the copies of `shards` that it was to go on from, under `epoch`."""
+
+    node: str
+    address: str
+    shards: tuple[int, ...]
+    epoch: int
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class BackedUp:
+    """A server has copied `shards`, in the round `number`: it has a copy of its own, and so has their keeper."""
+
+    node: str
+    address: str
+    number: int
+    shards: tuple[int, ...]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NotBackedUp:
+    """A server could not copy its shards in the round `number`: it, or a keeper, was not ready for it.
+
+    `unreachable`: address of a keeper that did not answer; empty where that is not why.
+    """
+
+    node: str
+    address: str
+    number: int
+    error: str
+    now_s: float
+    unreachable: str = ""
+
+
+@dataclass(frozen=True)
+class ShardsTaken:
+    """The node has taken `shards` over, and serves them under `epoch`; whoever had them sends what is late to it."""
+
+    node: str
+    address: str
+    shards: tuple[int, ...]
+    epoch: int
+    now_s: float
+
+
+@dataclass(frozen=True)
+class ShardsNotTaken:
+    """The node could not take `shards` over under `epoch`: the server that has them did not answer, or refused."""
+
+    node: str
+    address: str
+    shards: tuple[int, ...]
+    epoch: int
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """Micro-tasks of one clock completed on a node, their updates flushed to every server before this was sent."""
+
+    node: str
+    address: str
+    clock: int
+    results: tuple[TaskStats, ...]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class BytesMoved:
+    """The process at `address` has moved so many bytes since it began, by kind (see `traffic`)."""
+
+    address: str
+    moved: Mapping[str, int]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The model of `clock` was evaluated, as ordered in `generation`; `metrics` by name, None where it could not be."""
+
+    clock: int
+    generation: int
+    metrics: Mapping[str, float | None] | None
+    now_s: float
+
+
+@dataclass(frozen=True)
+class BatchFailed:
+    """Micro-tasks of one clock that a node could not do.
+
+    `fatal`: doing them again elsewhere is useless (the application raised). `unreachable` is the address of the server that
+    did not answer, where that was the reason.
+    """
+
+    node: str
+    address: str
+    clock: int
+    tasks: tuple[tuple[int, int], ...]
+    error: str
+    fatal: bool
+    now_s: float
+    unreachable: str = ""
+
+
+@dataclass(frozen=True)
+class NodeFailed:
+    """The application raised on a node, outside a micro-task: doing it elsewhere is useless."""
+
+    node: str
+    address: str
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NodeUnfit:
+    """A node cannot load, after some tries: a partition cannot be read, or the application cannot be made there.
+
+    Others may be able to.
+    """
+
+    node: str
+    address: str
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NoticeReceived:
+    """The market takes `node` in `seconds_left`; `about` is what the control plane wants to know of it."""
+
+    node: str
+    seconds_left: float
+    now_s: float
+    about: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class DrainRequested:
+    """Nodes are to be let go, all of them by `deadline_s` seconds from now."""
+
+    nodes: tuple[str, ...]
+    deadline_s: float
+    now_s: float
+
+
+@dataclass(frozen=True)
+class NodesLost:
+    """Processes are gone at one time: `reasons` by address, whatever they are."""
+
+    reasons: Mapping[str, str]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class TickDue:
+    """Some time has passed; deadlines are looked at."""
+
+    now_s: float
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """The job is to end at the clock that is under way."""
+
+    reason: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class HoldRequested:
+    """No clock after `clock` is to be begun, until another one, or None, is asked for. A stop overrules it."""
+
+    clock: int | None
+    now_s: float
+
+
+@dataclass(frozen=True)
+class ModelSaved:
+    """The model of the committed clock is in the blob store, whole: no effect is missing from it."""
+
+    result: dict[str, object]
+    now_s: float
+
+
+@dataclass(frozen=True)
+class EffectsMissing:
+    """The shards lack effects of the clock at which they were gathered; nothing was saved."""
+
+    lost: int
+    now_s: float
+
+
+@dataclass(frozen=True)
+class SaveFailed:
+    """The model could not be gathered or written. `fatal`: trying again is useless (the application raised)."""
+
+    error: str
+    fatal: bool
+    now_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointRequested:
+    """Somebody wants what is committed to be kept now."""
+
+    now_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    """A checkpoint is in the blob store, whole."""
+
+    checkpoint: Checkpoint
+    now_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointFailed:
+    """The committed state could not be gathered or written; the next try comes by itself."""
+
+    error: str
+    now_s: float
+
+
+@dataclass(frozen=True)
+class JobFoundFinished:
+    """The blob store already holds the model that this job left: nothing is to be trained."""
+
+    config: JobConfig
+    result: dict[str, object]
+    losses: tuple[tuple[int, float], ...]
+    lost_micro_tasks: int
+    now_s: float
+
+
+Event = (
+    JobStarted
+    | NodeJoined
+    | NodeReady
+    | ShardsOpened
+    | ShardsNotOpened
+    | BackedUp
+    | NotBackedUp
+    | ShardsTaken
+    | ShardsNotTaken
+    | BatchDone
+    | BytesMoved
+    | Evaluated
+    | BatchFailed
+    | NodeFailed
+    | NodeUnfit
+    | NoticeReceived
+    | DrainRequested
+    | NodesLost
+    | TickDue
+    | StopRequested
+    | HoldRequested
+    | ModelSaved
+    | EffectsMissing
+    | SaveFailed
+    | CheckpointRequested
+    | CheckpointSaved
+    | CheckpointFailed
+    | JobFoundFinished
+)

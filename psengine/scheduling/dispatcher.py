@@ -1,0 +1,115 @@
+"""Which micro-tasks go to which node now, as messages. Pure.
+
+It puts the driver, which says what may run, together with the placement, which says where. What failed is held back until
+the next tick, so that a node that cannot work does not spin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from psengine.membership.node_record import NodeRecord
+from psengine.membership.placement import Owners, Placement
+from psengine.protocol.events import BatchFailed
+from psengine.protocol.instructions import Dispatch
+from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.scheduling.ssp_driver import SspDriver
+from psengine.tables.tree_sum import blocks
+
+#: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to be done with.
+_SUMS = 2
+#: In times of its last batch, what a node's next one is at least if it waits for all of it.
+_TIMES = 2
+
+
+class Dispatcher:
+    """Dispatches of one job; every one of them is entered in `book`."""
+
+    def __init__(self, book: MicroTaskBook, driver: SspDriver) -> None:
+        self._book, self._driver = book, driver
+        self._batches = 0
+        self._held_back: set[int] = set()
+        #: how many micro-tasks each node was sent in its last two batches: one of them may have been to catch up
+        self._tasks: dict[str, tuple[int, int]] = {}
+
+    def orders(
+        self,
+        placement: Placement,
+        ready: Mapping[str, NodeRecord],
+        limit: int | None,
+        map_version: int,
+        generation: int,
+    ) -> list[Dispatch]:
+        """Dispatch whatever may run: one message a node and clock.
+
+        With stale reads a node that runs something is sent nothing, and others only what is of their earliest clock: they
+        work off batches one after the other, each reads and pushes for itself, and a partition that has fallen behind
+        the node's others would else be a batch of its own for ever. For the same reason a node that has taken partitions
+        over waits for those who are about to be done with them, if they are many, or if what it has is in many pieces.
+
+        Parameters
+        ----------
+        ready : mapping
+            {name: node}; other owners are given nothing.
+        limit : int or None
+            No clock after this one is begun.
+        map_version, generation : int
+            Version and generation of the shard map that the nodes must have.
+        """
+        book, driver = self._book, self._driver
+        completed_by = book.completed_by
+        groups: dict[tuple[str, int], list[int]] = {}
+        for partition, clock in driver.ready(book.done, book.running, limit):
+            owner = placement.owner[partition]
+            if owner is not None and owner in ready and partition not in self._held_back:
+                groups.setdefault((owner, clock), []).append(partition)
+        out = []
+        first = {name: min(clock for of, clock in groups if of == name) for name, _ in groups}
+        for (name, clock), partitions in groups.items():
+            if driver.staleness and (clock > first[name] or book.running_on(name)):
+                continue
+            if driver.staleness and self._waits(name, clock, partitions, placement.owner):
+                continue
+            self._batches += 1
+            self._tasks[name] = len(partitions), self._tasks.get(name, (0, 0))[0]
+            out.append(
+                Dispatch(
+                    node=name,
+                    address=ready[name].address,
+                    batch=self._batches,
+                    clock=clock,
+                    tasks=tuple(book.key(p, clock, name) for p in partitions),
+                    parent_clock=driver.parent_clock(book.done, book.completions),
+                    committed=book.common,
+                    map_version=map_version,
+                    generation=generation,
+                    completed_by=completed_by,
+                    goes_on=driver.staleness == 0 and (limit is None or clock < limit),
+                )
+            )
+        return out
+
+    def _waits(self, name: str, clock: int, partitions: list[int], owner: Owners) -> bool:
+        """Return whether a node's batch waits for those who are about to be done with the rest of its partitions.
+
+        When many nodes go, what they worked on becomes free one by one. Begun with some of it, a node has two batches to do
+        instead of one, and of a batch in pieces a sum of each piece to send, as large as the table. To wait costs a part of
+        a clock such as there were: it is worth it where the next one is at least twice as long, or in pieces.
+        """
+        running, n_partitions = self._book.running.items(), len(self._book.done)
+        coming = [p for p, of in running if owner[p] == name != of.node and of.clock == clock - 1]
+        if not coming:
+            return False
+        sums = len(blocks(partitions, n_partitions))
+        in_pieces = sums > _SUMS and len(blocks([*partitions, *coming], n_partitions)) < sums
+        return in_pieces or len(partitions) + len(coming) >= _TIMES * max(self._tasks.get(name, (0, 0)))
+
+    def failed(self, event: BatchFailed) -> list[int]:
+        """Hold back what failed, and return it: the partitions whose latest attempt was in the batch."""
+        current = [p for p, attempt in event.tasks if self._book.forget(p, event.clock, attempt)]
+        self._held_back |= set(current)
+        return current
+
+    def tick(self) -> None:
+        """Hold nothing back any longer."""
+        self._held_back.clear()

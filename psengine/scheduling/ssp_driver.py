@@ -1,0 +1,50 @@
+"""Stale synchronous parallel: every partition once a clock, nobody more than `staleness` clocks ahead. Pure.
+
+A driver answers two questions: which micro-tasks may be dispatched now, and which completions they must see. Others
+(rotation, elastic batch gradient descent) answer the same two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from psengine.scheduling.clocks import common_clock, may_run
+
+
+@dataclass(frozen=True)
+class SspDriver:
+    """SSP with a bound; `staleness` 0 is BSP, in which a micro-task of clock c reads exactly clock c - 1."""
+
+    staleness: int
+
+    def ready(self, done: Sequence[int], running: Collection[int], last_clock: int | None) -> list[tuple[int, int]]:
+        """Return the (partition, clock) pairs that may be dispatched, in partition order.
+
+        Parameters
+        ----------
+        done : sequence of int, length n_partitions
+            The last clock that each partition completed.
+        running : collection of int
+            Partitions with a micro-task under way.
+        last_clock : int or None
+            No clock after this one is begun.
+        """
+        common = common_clock(done)
+        return [
+            (partition, clock + 1)
+            for partition, clock in enumerate(done)
+            if partition not in running
+            and may_run(clock + 1, common, self.staleness)
+            and (last_clock is None or clock < last_clock)
+        ]
+
+    def parent_clock(self, done: Sequence[int], completions: int) -> int:
+        """Return the number of completions whose effects a micro-task dispatched now must see.
+
+        Notes
+        -----
+        Source: Litz (2017), 3.1: each dispatch carries the number of completions the driver has handled.
+        Differs: under BSP the completions of the clock under way are left out, because they must *not* be seen.
+        """
+        return common_clock(done) * len(done) if self.staleness == 0 else completions

@@ -1,0 +1,426 @@
+"""The server of a node: the shards it serves, and the checks that every message passes. A plain class.
+
+Why not Dask actors submitted by a client: the scheduler releases an actor when the last client that holds its future goes,
+so servers would live exactly as long as some flow run or controller; and an actor's proxy does not survive a loss. A
+plain object in the worker's process lives as long as the node and is reached by (address, operation).
+
+All methods run on one event loop, and all that change or read a shard do not await: each message is applied whole or not
+at all.
+
+A shard moves in one step of the server that has it: `hand_over` returns the state with all that has come, and from then on
+sends whoever comes for the shard to its new owner, where he waits until the state is there (`arrived`). What the old owner
+had committed it still tells those who are to read just that: under BSP nobody waits who has yet to begin the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from psengine.apps.base import App, initial_arrays
+from psengine.protocol.instructions import ShardOwner
+from psengine.server.deduplication import SequenceWindow
+from psengine.server.next_clock import Runs
+from psengine.server.shard_store import ShardState, ShardStore, StaleReadError
+from psengine.tables.contiguous import room
+from psengine.tables.row_sets import Wanted
+from psengine.tables.sharding import Arrays, Sharding
+from psengine.tables.tree_sum import Delta
+
+#: seconds that who reads ahead is let wait before he is told to ask again
+AHEAD_WAITS_S = 5.0
+#: seconds that those who read ahead are given to be answered first
+_SOON_S = 0.01
+
+
+class ShardServer:
+    """Shards of one node, each under an epoch; `dropped` counts repeated messages and effects, by kind."""
+
+    def __init__(self) -> None:
+        self.stores: dict[int, ShardStore] = {}
+        self.dropped: dict[str, int] = {"message": 0, "repeated": 0, "superseded": 0}
+        #: the state of each of these many clocks is marked (`marked`); None: of none
+        self.mark_every: int | None = None
+        self._windows: dict[str, SequenceWindow] = {}
+        #: epoch at which all shards were opened for the last time; what is under an earlier one is of no use any more
+        self.generation = 0
+        #: {shard: who has it now} of those that were handed over; their stores are frozen
+        self._moved: dict[int, ShardOwner] = {}
+        #: {shard: (epoch, set when it is here, or will not come)} of those that are on their way
+        self._arriving: dict[int, tuple[int, asyncio.Event]] = {}
+        #: those who read ahead, and wait for effects, in the order in which they came
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    def open(
+        self, app: App, sharding: Sharding, n_partitions: int, seed: int, shards: Sequence[int], epoch: int
+    ) -> None:
+        """Serve `shards` from their initial values; those already open under this epoch stay as they are."""
+        for shard in shards:
+            if self._to_open(shard, epoch):
+                rows = {table.name: sharding.rows(shard, table) for table in sharding.tables}
+                self._serve(ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows), n_partitions))
+
+    def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int) -> None:
+        """Serve `shard` from the state of a checkpoint at `clock`; one that is open under this epoch stays as it is."""
+        if self._to_open(shard, epoch):
+            self._serve(ShardStore(shard, epoch, arrays, n_partitions, clock, clock * n_partitions))
+
+    def go_on_from(self, states: Mapping[int, ShardState], epoch: int, n_partitions: int) -> None:
+        """Serve shards from copies of them; those already open under this epoch stay as they are."""
+        for shard, state in states.items():
+            if self._to_open(shard, epoch):
+                self._serve(ShardStore.of(shard, epoch, n_partitions, state))
+
+    def _to_open(self, shard: int, epoch: int) -> bool:
+        self.generation = max(epoch, self.generation)
+        return epoch == self.generation and (shard not in self.stores or self.stores[shard].epoch < epoch)
+
+    def _serve(self, store: ShardStore) -> None:
+        store.mark_every = self.mark_every
+        store.mark(store.committed_clock)
+        self.stores[store.shard] = store
+        self._moved.pop(store.shard, None)
+        self._let_in([store.shard])
+        self._wake()
+
+    def copy(self, epochs: Mapping[int, int], clock: int) -> dict[int, ShardState]:
+        """Return what is committed at the common clock `clock` of the shards named in `epochs`.
+
+        Raises
+        ------
+        StaleReadError
+            When a shard is not here, under this epoch and at this clock.
+        """
+        refused = self._elsewhere(epochs) or self._stale(epochs)
+        if refused:
+            raise StaleReadError(refused["error"])
+        return {shard: self.stores[shard].copy(clock) for shard in epochs}
+
+    # -- shards that move -----------------------------------------------------------------------------------------
+
+    def hand_over(
+        self, epochs: Mapping[int, int], to_node: str, to_address: str, epoch: int, committed: int = 0
+    ) -> dict[str, Any]:
+        """Return the state of the shards named in `epochs`, for the server at `to_address`, which has them from now on.
+
+        Asked again, for the same or for a later owner, the answer holds the same: nothing was taken in between.
+
+        Parameters
+        ----------
+        committed : int
+            A clock that is complete: its effects are folded before the state is taken, for block by block they would
+            be as many arrays as nodes have worked on it.
+
+        Returns
+        -------
+        dict
+            `status` "ok" with `states` by shard, or "stale-epoch"; with the latter, nothing has changed.
+        """
+        for shard, served in epochs.items():
+            store = self.stores.get(shard)
+            after = self._moved.get(shard)
+            stale = store is None or store.epoch != served or served < self.generation
+            if stale or (after is not None and after.epoch > epoch):
+                return {"status": "stale-epoch", "error": f"shard {shard}: epoch {served} is not served here"}
+        for shard in epochs:
+            self.stores[shard].fold(committed)
+            self._moved[shard] = ShardOwner(shard, to_node, to_address, epoch)
+        self._wake()
+        return {"status": "ok", "states": {shard: self.stores[shard].state() for shard in epochs}}
+
+    def expect(self, shards: Collection[int], epoch: int) -> None:
+        """Have those who come for `shards` wait: they are on their way here."""
+        for shard in shards:
+            before = self._arriving.get(shard)
+            self._arriving[shard] = (epoch, asyncio.Event() if before is None else before[1])
+
+    def take(self, n_partitions: int, states: Mapping[int, ShardState], epoch: int) -> None:
+        """Serve shards from the state that their server has handed over; nothing where a later move was begun."""
+        for shard, state in states.items():
+            if self._arriving.get(shard, (0,))[0] == epoch:
+                self._serve(ShardStore.of(shard, epoch, n_partitions, state))
+
+    def expect_no_more(self, shards: Collection[int], epoch: int) -> None:
+        """Let go those who wait for shards that do not come after all; they find that nobody serves them here."""
+        self._let_in([shard for shard in shards if self._arriving.get(shard, (0,))[0] == epoch])
+
+    def _let_in(self, shards: Collection[int]) -> None:
+        for shard in shards:
+            if shard in self._arriving:
+                self._arriving.pop(shard)[1].set()
+
+    async def arrived(self, shards: Collection[int]) -> None:
+        """Return when none of `shards` is on its way here."""
+        while waits := [self._arriving[shard][1].wait() for shard in shards if shard in self._arriving]:
+            await asyncio.gather(*waits)
+
+    def forget(self, owners: Sequence[ShardOwner], generation: int) -> None:
+        """Drop the stores of shards that others serve by a map, as it says who does.
+
+        Where it is the map of a later generation, nothing is left of the earlier one.
+        """
+        self.generation = max(generation, self.generation)
+        self._wake()
+        for owner in owners:
+            if owner.shard in self.stores and self.stores[owner.shard].epoch < self.generation:
+                self.stores.pop(owner.shard)
+                self._moved.pop(owner.shard, None)
+            if self._arriving.get(owner.shard, (self.generation,))[0] < self.generation:
+                self._let_in([owner.shard])
+            after = self._moved.get(owner.shard)
+            if after is not None and after.epoch <= owner.epoch:
+                self._moved[owner.shard] = owner
+                self.stores.pop(owner.shard, None)
+
+    # -- what clients ask -----------------------------------------------------------------------------------------
+
+    def push(
+        self,
+        sender: str,
+        sequence: int,
+        clock: int,
+        epochs: Mapping[int, int],
+        blocks: Sequence[tuple[int, Sequence[int]]],
+        updates: Mapping[int, Sequence[Delta]],
+        committed: int = 0,
+        announced: bool = False,
+    ) -> dict[str, Any]:
+        """Take the updates of a batch for all the shards of this server.
+
+        Parameters
+        ----------
+        sender : str
+            Unique to the sending process, not to its node.
+        sequence : int
+            Numbers this sender's messages to this server, from 1; a repeated one is ignored.
+        epochs : mapping of shard to epoch
+        blocks : sequence of (first partition, attempt of each of the block's partitions)
+        updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as effects.
+        committed : int
+            A clock that is complete, as the sender was told: it may be folded.
+        announced : bool
+            Whether `updates` are what was not in the announcement of these very blocks (`announce`).
+
+        Returns
+        -------
+        dict
+            `status` "ok", "stale-epoch", "moved" with the `owners` now, or "unannounced" where the announcement is not
+            here (any more), and all of the updates are wanted; but for the first, nothing was applied.
+        """
+        refused = self._elsewhere(epochs) or self._stale(epochs)
+        if refused:
+            return refused
+        window = self._windows.setdefault(sender, SequenceWindow())
+        if window.seen(sequence):
+            self.dropped["message"] += 1
+            return {"status": "ok"}
+        if announced:
+            whole = self._with_announced(clock, blocks, updates)
+            if whole is None:
+                return {"status": "unannounced"}
+            updates = whole
+        window.note(sequence)
+        for shard, per_block in updates.items():
+            store = self.stores[shard]
+            store.fold(committed)
+            for (first, attempts), update in zip(blocks, per_block, strict=True):
+                answer = store.push(clock, first, attempts, update)
+                if answer != "accepted":
+                    self.dropped[answer] += 1
+        self._wake_if_known(updates, clock)
+        for shard in updates:
+            store = self.stores[shard]
+            if store.announced_clock == clock and store.attempt(clock):
+                # Nobody waits for what was not announced: those who read ahead are answered first.
+                asyncio.get_running_loop().call_later(_SOON_S, store.work_out, clock)
+        return {"status": "ok"}
+
+    def _with_announced(
+        self, clock: int, blocks: Sequence[tuple[int, Sequence[int]]], rest: Mapping[int, Sequence[Delta]]
+    ) -> dict[int, list[Delta]] | None:
+        """Return all of the updates of which `rest` has what was not announced; None where something was not."""
+        whole: dict[int, list[Delta]] = {shard: [] for shard in rest}
+        for shard, per_block in rest.items():
+            for (first, attempts), more in zip(blocks, per_block, strict=True):
+                known = self.stores[shard].announced(clock, first, attempts)
+                if known is None:
+                    return None
+                whole[shard].append({**known, **more})
+        return whole
+
+    def announce(
+        self,
+        clock: int,
+        epochs: Mapping[int, int],
+        blocks: Sequence[tuple[int, Sequence[int]]],
+        updates: Mapping[int, Sequence[Delta]],
+        committed: int = 0,
+        to_come: Mapping[int, Sequence[Runs]] | None = None,
+    ) -> dict[str, Any]:
+        """Take beforehand what others read of the updates of a batch: those who read ahead need not wait for the rest.
+
+        No effect comes of it: the rest is pushed next, with a word that this was announced (`push`, which tells of the
+        parameters and of what is returned). Taken twice, or late, it changes nothing of what is read.
+
+        `to_come` are, by shard, runs of rows of each block that are announced with all else next: those who read others
+        ahead need not wait for these either.
+        """
+        refused = self._elsewhere(epochs) or self._stale(epochs)
+        if refused:
+            return refused
+        for shard, per_block in updates.items():
+            store = self.stores[shard]
+            store.fold(committed)
+            runs = [None] * len(blocks) if to_come is None else to_come[shard]
+            for (first, attempts), update, of in zip(blocks, per_block, runs, strict=True):
+                store.announce(clock, first, attempts, update, of)
+        self._wake_if_known(updates, clock)
+        return {"status": "ok"}
+
+    def pull(
+        self,
+        epochs: Mapping[int, int],
+        committed: int,
+        exact: bool,
+        rows: Mapping[int, Wanted] | None = None,
+        until: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Return the rows of the shards named in `epochs`, folded through `committed`.
+
+        `rows` says which, counted within the shard, by shard and table, None for all of a table; what is left out is not
+        returned. Without it, all of every table is. `until`: see `ShardStore.read`.
+
+        `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the `owners` now. A shard that was
+        handed over is still read here where that needs nothing that has come since.
+        """
+        gone = {
+            shard: epoch
+            for shard, epoch in epochs.items()
+            if not (exact and shard in self.stores and self.stores[shard].committed_clock == committed)
+        }
+        refused = self._elsewhere(gone) or self._stale(epochs)
+        if refused:
+            return refused
+        try:
+            if rows is None:
+                self._make_room(epochs, committed)
+                return {
+                    "status": "ok",
+                    "shards": {s: self.stores[s].read(committed, exact, None, until) for s in epochs},
+                }
+            found = {s: self.stores[s].read(committed, exact, rows[s], until) for s in epochs}
+            return {"status": "ok", "shards": {s: _some(tables, rows[s]) for s, tables in found.items()}}
+        except StaleReadError as error:
+            return {"status": "stale-read", "error": str(error)}
+
+    def _make_room(self, shards: Collection[int], clock: int) -> None:
+        """Have the tables that change in all the shards lie side by side when they come to `clock`."""
+        stores = [self.stores[shard] for shard in sorted(shards)]
+        names = set.intersection(*(store.changes(clock) for store in stores)) if len(stores) > 1 else set()
+        if names:
+            places = {name: room([store.committed[name] for store in stores]) for name in sorted(names)}
+            for at, store in enumerate(stores):
+                store.write_to({name: of[at] for name, of in places.items()})
+
+    async def pull_ahead(
+        self,
+        epochs: Mapping[int, int],
+        clock: int,
+        rows: Mapping[int, Wanted] | None = None,
+        announced: bool = False,
+    ) -> dict[str, Any]:
+        """Return rows as `pull` does for the committed clock `clock`, before anybody has said that it is complete.
+
+        Whoever reads so waits here until the effects of all partitions have come, and uses what he gets only if the
+        controller, by and by, says that it counts the very `attempt` of which they were. With `announced`, effects that
+        were announced only will do: nothing is asked for that is not in there.
+
+        Returns
+        -------
+        dict
+            `status` is "ok", with `shards` and the `attempt` of all effects of `clock`; "not-yet" when they have not come
+            in a while; "stale-epoch", "stale-read" or "moved" where waiting is of no use.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + AHEAD_WAITS_S
+        while True:
+            refused = self._elsewhere(epochs) or self._stale(epochs)
+            if refused:
+                return refused
+            stores = {shard: self.stores[shard] for shard in epochs}
+            wanted = dict.fromkeys(epochs) if rows is None else rows
+            attempts = {store.attempt_ahead(clock, wanted[shard], announced) for shard, store in stores.items()}
+            if len(attempts) == 1 and 0 not in attempts:
+                if rows is None:
+                    self._make_room(epochs, clock)
+                found = {s: store.ahead(clock, wanted[s]) for s, store in stores.items()}
+                if rows is not None:
+                    found = {s: _some(tables, rows[s]) for s, tables in found.items()}
+                return {"status": "ok", "shards": found, "attempt": attempts.pop()}
+            if any(store.committed_clock >= clock for store in stores.values()):
+                return {"status": "stale-read", "error": f"clock {clock} is committed, by several attempts"}
+            left_s = until_s - loop.time()
+            if left_s <= 0:
+                return {"status": "not-yet", "error": f"clock {clock} is not complete"}
+            woken = loop.create_future()
+            self._waiting[woken] = None
+            try:
+                await asyncio.wait([woken], timeout=left_s)
+            finally:
+                del self._waiting[woken]
+
+    def _wake_if_known(self, shards: Collection[int], clock: int) -> None:
+        """Have those who read ahead look again, if effects of all partitions have come, or were announced."""
+        # Somebody may want none of what is still to come.
+        if any(self.stores[shard].attempt_ahead(clock, {}) or self.stores[shard].attempt(clock) for shard in shards):
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have those who read ahead look again."""
+        for woken in self._waiting:
+            if not woken.done():
+                woken.set_result(None)
+
+    def gather(self, epochs: Mapping[int, int], committed: int) -> dict[str, Any]:
+        """Return the committed rows at `committed` and how many distinct effects each shard has folded."""
+        answer = self.pull(epochs, committed, exact=True)
+        if answer["status"] == "ok":
+            answer["folded"] = {shard: self.stores[shard].folded for shard in epochs}
+        return answer
+
+    def marked(self, epochs: Mapping[int, int], clock: int) -> dict[str, Any]:
+        """Return the rows of the shards named in `epochs` at the common clock `clock`, which is one to be marked.
+
+        That may be some clocks ago, and the shard handed over since. `status` is "ok" (with `shards`), "stale-epoch" or
+        "stale-read".
+        """
+        refused = self._stale(epochs)
+        if refused:
+            return refused
+        for shard in epochs:
+            if shard not in self._moved:  # of one that was handed over, something may be missing
+                self.stores[shard].fold(clock)
+            if clock not in self.stores[shard].marks:
+                return {"status": "stale-read", "error": f"shard {shard}: clock {clock} is not marked (any more)"}
+        return {"status": "ok", "shards": {shard: self.stores[shard].marks[clock] for shard in epochs}}
+
+    def _elsewhere(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
+        if any(epoch < self.generation for epoch in epochs.values()):
+            return None  # nobody is sent on into a generation that he does not know
+        moved = {shard: self._moved[shard] for shard in epochs if shard in self._moved}
+        if not moved:
+            return None
+        return {"status": "moved", "owners": tuple(moved.values()), "error": f"shards {sorted(moved)} have moved"}
+
+    def _stale(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
+        for shard, epoch in epochs.items():
+            store = self.stores.get(shard)
+            if store is None or store.epoch != epoch or epoch < self.generation:
+                there = None if store is None else store.epoch
+                return {"status": "stale-epoch", "error": f"shard {shard}: epoch {epoch} asked, {there} served"}
+        return None
+
+
+def _some(tables: Arrays, rows: Wanted) -> Arrays:
+    return {name: table if (wanted := rows[name]) is None else table[wanted] for name, table in tables.items()}

@@ -1,0 +1,173 @@
+"""Where the engine hangs on Dask: one plugin on each worker, one on the scheduler. They only pass things on.
+
+Handlers are registered on the server objects themselves (`worker.handlers`, `scheduler.handlers`): they answer for as long
+as the process lives, on its event loop, and cost one message. See `servers` for why these are not client-made actors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin, Worker, WorkerPlugin
+from distributed.comm.core import Comm
+from distributed.core import Status
+
+from psengine.config import Tier
+from psengine.protocol.instructions import NodeInstruction
+from psengine.rpc.transport import DaskTransport, Transport, pack, taken
+from psengine.tables.contiguous import packed
+from psengine.worker.agent import Loader, NodeAgent, ShardLoader
+
+#: key of what a worker says of itself when it registers
+HELLO = "proteus"
+
+
+def hello(node: str, tier: Tier, threads: int, code_sha256: str = "") -> dict[str, Callable[[Worker], dict[str, Any]]]:
+    """Return the `startup_information` that tells the scheduler's plugin what node joins."""
+    return {HELLO: lambda _: {"node": node, "tier": tier, "threads": threads, "code_sha256": code_sha256}}
+
+
+class AgentPlugin(WorkerPlugin):
+    """Hosts the node's agent in its Dask worker. `told_to_close` is set when the controller ends the node.
+
+    `transport` makes the worker's way to its peers.
+    """
+
+    name = "proteus-agent"
+
+    def __init__(
+        self,
+        node: str,
+        threads: int,
+        loader: Loader,
+        shard_loader: ShardLoader,
+        transport: Callable[[Worker], Transport] = DaskTransport,
+    ) -> None:
+        self._node, self._threads, self._loader, self._shard_loader = node, threads, loader, shard_loader
+        self._transport = transport
+        self.agent: NodeAgent | None = None
+        self.told_to_close = False
+
+    def setup(self, worker: Worker) -> None:
+        """Make the agent and register its handlers."""
+        agent = NodeAgent(
+            self._node,
+            worker.address,
+            worker.scheduler.address,
+            self._transport(worker),
+            self._loader,
+            self._shard_loader,
+            self._threads,
+        )
+        agent.start()
+        self.agent = agent
+
+        async def instruct(instruction: NodeInstruction, number: int) -> str:
+            agent.instruct(instruction, number)
+            return "ok"
+
+        async def push(**message: Any) -> Any:
+            message["epochs"] = _by_shard(message["epochs"])
+            message["updates"] = _by_shard(message["updates"])
+            await agent.server.arrived(message["epochs"])
+            return pack(agent.server.push(**message))
+
+        async def announce(**message: Any) -> Any:
+            message["epochs"] = _by_shard(message["epochs"])
+            message["updates"] = _by_shard(message["updates"])
+            if "to_come" in message:
+                message["to_come"] = _by_shard(message["to_come"])
+            await agent.server.arrived(message["epochs"])
+            return pack(agent.server.announce(**message))
+
+        async def pull(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
+            asked = _asked(message)
+            await agent.server.arrived(asked["epochs"])
+            async with agent.turns.turn(turn, reader):
+                await _answer(comm, agent.server.pull(**asked))
+            return Status.dont_reply
+
+        async def pull_ahead(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
+            answer = await agent.server.pull_ahead(**_asked(message))
+            async with agent.turns.turn(turn, reader):
+                await _answer(comm, answer)
+            return Status.dont_reply
+
+        async def _answer(comm: Comm, answer: dict[str, Any]) -> None:
+            if "shards" in answer:
+                answer["shards"] = packed(answer["shards"])
+            await comm.write(pack(answer))  # type: ignore[no-untyped-call]
+            if agent.turns.scarce:  # to watch the bytes go out costs a third of the rate
+                await agent.turns.until(taken(comm))
+
+        async def gather(epochs: dict[int, int], committed: int) -> Any:
+            return pack(agent.server.gather(_by_shard(epochs), committed))
+
+        async def marked(epochs: dict[int, int], clock: int) -> Any:
+            return pack(agent.server.marked(_by_shard(epochs), clock))
+
+        async def hand_over(epochs: dict[int, int], to_node: str, to_address: str, epoch: int, committed: int) -> Any:
+            return pack(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed))
+
+        async def keep(number: int, whole: int, states: dict[int, Any]) -> str:
+            agent.copies.put(number, whole, _by_shard(states), keeper=True)
+            return "ok"
+
+        async def kept(shards: list[int], number: int) -> Any:
+            return pack({"states": agent.copies.get(shards, number)})
+
+        async def close() -> str:
+            self.told_to_close = True
+            worker.loop.add_callback(worker.close, reason="proteus-close", executor_wait=False)
+            return "ok"
+
+        worker.handlers.update(
+            proteus_instruct=instruct,
+            proteus_push=push,
+            proteus_announce=announce,
+            proteus_pull=pull,
+            proteus_pull_ahead=pull_ahead,
+            proteus_gather=gather,
+            proteus_marked=marked,
+            proteus_hand_over=hand_over,
+            proteus_keep=keep,
+            proteus_kept=kept,
+            proteus_close=close,
+        )
+
+    async def teardown(self, worker: Worker) -> None:
+        """End the agent's background work."""
+        del worker
+        if self.agent is not None:
+            await self.agent.close()
+
+
+def _by_shard(message: dict[Any, Any]) -> dict[int, Any]:
+    return {int(shard): value for shard, value in message.items()}
+
+
+def _asked(message: dict[str, Any]) -> dict[str, Any]:
+    """Return what a reader asks for, with shards as numbers."""
+    by_shard = {key: _by_shard(message[key]) for key in ("epochs", "rows") if message.get(key) is not None}
+    return {**message, **by_shard}
+
+
+class MembershipPlugin(SchedulerPlugin):
+    """Tells of nodes that registered and of workers that are gone (6 ms after a SIGKILL)."""
+
+    name = "proteus-membership"
+
+    def __init__(self, joined: Callable[[str, str, Tier, int, str], None], lost: Callable[[str, str], None]) -> None:
+        self._joined, self._lost = joined, lost
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Pass a join on; workers that are not ours say nothing of themselves and are left out."""
+        said = scheduler.workers[worker].extra.get(HELLO)
+        if said:
+            self._joined(said["node"], worker, said["tier"], int(said["threads"]), said["code_sha256"])
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        """Pass a loss on."""
+        del scheduler, kwargs
+        self._lost(worker, f"Dask removed it ({stimulus_id.rsplit('-', 1)[0]})")

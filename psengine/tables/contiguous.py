@@ -1,0 +1,85 @@
+"""Shards of a table that lie side by side in memory: whoever reads them all is given one array, and nobody copies. Pure.
+
+A server whose shards come to a new clock has their rows written next to each other. What it sends of them is one array a
+table then, and what is received is the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.tables.sharding import Arrays
+
+Array = NDArray[np.generic]
+
+
+def room(rows: Sequence[Array]) -> list[Array]:
+    """Return memory for arrays like `rows`, side by side, in their order; what is in it is not set."""
+    lengths = [len(of) for of in rows]
+    return _cut(np.empty((sum(lengths), *rows[0].shape[1:]), rows[0].dtype), lengths)
+
+
+def whole(pieces: Sequence[Array]) -> Array | None:
+    """Return the pieces as one array, a view, if they lie side by side in the memory of one; else None."""
+    pieces = [of for of in pieces if len(of)] or pieces[:1]  # where nothing lies means nothing
+    base = pieces[0].base
+    if not isinstance(base, np.ndarray) or not base.flags.c_contiguous or base.ndim != pieces[0].ndim:
+        return None
+    alike = (base.dtype, base.shape[1:])
+    if any(of.base is not base or (of.dtype, of.shape[1:]) != alike or not of.flags.c_contiguous for of in pieces):
+        return None
+    if any(_address(before) + before.nbytes != _address(after) for before, after in pairwise(pieces)):
+        return None
+    row_bytes = base[:1].nbytes
+    low = (_address(pieces[0]) - _address(base)) // row_bytes if row_bytes else 0
+    return base[low : low + sum(len(of) for of in pieces)]
+
+
+def joined(pieces: Sequence[Array]) -> Array:
+    """Return the pieces as one array, copied together where they do not lie side by side."""
+    if len(pieces) == 1:
+        return pieces[0]
+    together = whole(pieces)
+    return np.concatenate(pieces) if together is None else together
+
+
+def packed(shards: Mapping[int, Arrays]) -> Mapping[Any, Any]:
+    """Return shards as they are sent: an array a table if the shards of each lie side by side, else as they are."""
+    numbers = sorted(shards)
+    if len(numbers) < 2 or len({tuple(shards[shard]) for shard in numbers}) > 1:
+        return shards
+    tables: dict[str, Array] = {}
+    for name in shards[numbers[0]]:
+        together = whole([shards[shard][name] for shard in numbers])
+        if together is None:
+            return shards
+        tables[name] = together
+    rows = {name: [len(shards[shard][name]) for shard in numbers] for name in tables}
+    return {"shards": numbers, "rows": rows, "tables": tables}
+
+
+def unpacked(message: Mapping[Any, Any]) -> dict[int, Arrays]:
+    """Return arrays by shard from a message, whose keys a transport may have turned into strings."""
+    if "tables" not in message:
+        return {int(shard): dict(arrays) for shard, arrays in message.items()}
+    shards: dict[int, Arrays] = {int(shard): {} for shard in message["shards"]}
+    for name, table in message["tables"].items():
+        for shard, rows in zip(shards, _cut(table, message["rows"][name]), strict=True):
+            shards[shard][name] = rows
+    return shards
+
+
+def _cut(table: Array, lengths: Sequence[int]) -> list[Array]:
+    """Return the rows of `table` in runs of these lengths, one after the other; views."""
+    ends = list(accumulate(lengths))
+    return [table[low:high] for low, high in zip([0, *ends], ends, strict=False)]
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

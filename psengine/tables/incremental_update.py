@@ -1,0 +1,99 @@
+"""A table as it becomes with the updates of a clock, written piece by piece as they come. Pure.
+
+Partitions that have other rows each, as those of blocks of items or of words, add nothing to one another: what each adds
+can be added to the table at once, and when the last one has come there is little left to do. The bits are those of the
+sum (`sums`), in which such pieces are put side by side and nothing is added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.apps.base import RowSet
+from psengine.tables.row_sets import RowDelta, add_rows
+
+Array = NDArray[np.generic]
+
+
+def apart(updates: Collection[Array | RowDelta], n_rows: int) -> bool:
+    """Return whether updates are of some of `n_rows` rows each, and no two of them have a row in common."""
+    touched = np.zeros(n_rows, bool)
+    return all(_touch(touched, update) for update in updates)
+
+
+def _touch(touched: NDArray[np.bool_], update: Array | RowDelta) -> bool:
+    """Note the rows of an update; return False where it is of all rows, or one of them was noted before."""
+    if not isinstance(update, RowDelta) or touched[update.rows].any():
+        return False
+    touched[update.rows] = True
+    return True
+
+
+class Growing:
+    """What becomes of the table `before` by updates of some rows, no two of which have a row in common.
+
+    `before` stays as it is.
+
+    Parameters
+    ----------
+    out : ndarray, optional
+        Like `before`; where it is written.
+    """
+
+    def __init__(self, before: Array, out: Array | None = None) -> None:
+        self._before = before
+        self._after = np.empty_like(before) if out is None else out
+        self._touched = np.zeros(len(before), bool)
+        #: whether rows that were not touched are written already
+        self._filled = False
+        self._fits = True
+
+    def add(self, update: Array | RowDelta) -> None:
+        """Add an update; if it has not rows of its own alone, all is in vain, also what comes after it."""
+        fits = self._fits and _touch(self._touched, update)
+        self._fits = False  # also where it cannot be added, for then what it touches is not written
+        if not fits:
+            return
+        assert isinstance(update, RowDelta)
+        rows = update.rows
+        if isinstance(rows, slice):
+            dtype = self._before.dtype
+            np.add(self._before[rows], update.values, out=self._after[rows], dtype=dtype, casting="same_kind")
+        else:
+            self._touched[rows] = False
+            self._fill()
+            self._touched[rows] = True
+            add_rows(self._after, update)
+        self._fits = True
+
+    @property
+    def fits(self) -> bool:
+        """Whether every update so far had rows of its own alone."""
+        return self._fits
+
+    def so_far(self, rows: RowSet) -> Array:
+        """Return the table with what has been added, of which `rows` are right, if it fits and nothing more is added to them."""
+        if not self._touched[rows].all():
+            self._fill()
+        return self._after
+
+    def whole(self) -> Array | None:
+        """Return the table, to which nothing is added any more; None if an update did not fit."""
+        if not self._fits:
+            return None
+        if not self._touched.any():
+            return self._before
+        self._fill()
+        return self._after
+
+    def _fill(self) -> None:
+        """Write the rows that were not touched, which between runs are few runs."""
+        if self._filled:
+            return
+        self._filled = True
+        edges = np.flatnonzero(np.diff(self._touched, prepend=True, append=True))
+        for low, high in zip(edges[::2], edges[1::2], strict=True):
+            self._after[low:high] = self._before[low:high]

@@ -1,0 +1,76 @@
+"""What a job has moved, in bytes by kind: counted where it is received or sent, told with what a node reports anyway. Pure.
+
+A process tells what it has moved since it began, so a report that is lost, repeated or late does no harm; of one that is
+gone there is what it told last. Only what goes over the network or comes from the blob store is moved: a node that is its
+own server, or its own keeper, moves nothing.
+
+| kind | is | counted by |
+|---|---|---|
+| read | parameters that micro-tasks read | the reader |
+| push | updates | the sender |
+| hand_over | shards that move to another server, with what has come since their clock | the new server |
+| copy | shards that are copied to their keepers | the server |
+| restore | shards read from a checkpoint, or from another's copies | the server |
+| input | partitions of the input, as arrays | the node that loads |
+| checkpoint, evaluate, model | the state gathered for a checkpoint, for an evaluation, for the model at the end | the controller |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.rpc.integer_narrowing import bytes_on_the_way
+from psengine.server.shard_store import ShardState
+
+KINDS = ("read", "push", "hand_over", "copy", "restore", "input", "checkpoint", "evaluate", "model")
+#: What had not to be read, because the node kept it; it is told apart, for nothing of it moved.
+KEPT = "own"
+#: The controller, among processes.
+CONTROLLER = ""
+
+
+class Traffic:
+    """Bytes of one job, summed over all processes that ever told."""
+
+    def __init__(self) -> None:
+        self._before: Counter[str] = Counter()
+        #: {address: what its process has told}
+        self._told: dict[str, Counter[str]] = {}
+
+    def note(self, process: str, moved: Mapping[str, int]) -> None:
+        """Note what a process has moved since it began; a report that comes late changes nothing."""
+        told = self._told.setdefault(process, Counter())
+        for kind, count in moved.items():  # with every report of every node: no new counter is made
+            told[kind] = max(told[kind], count)
+
+    def go_on(self, summary: Mapping[str, Any]) -> None:
+        """Take over what a job had moved before this controller was there (see `figures`)."""
+        self._before = Counter(summary.get("bytes_moved", {})) + Counter({KEPT: summary.get("bytes_not_read", 0)})
+
+    def figures(self) -> dict[str, Any]:
+        """Return `bytes_moved` by kind, all kinds, and `bytes_not_read`; JSON-able."""
+        total = sum(self._told.values(), self._before)
+        return {"bytes_moved": {kind: total[kind] for kind in KINDS}, "bytes_not_read": total[KEPT]}
+
+
+def state_bytes(states: Iterable[ShardState]) -> int:
+    """Return what the arrays of states take on the way, in bytes."""
+    return sum(
+        sent_bytes([state.arrays]) + sum(bytes_on_the_way(of) for *_, update in state.later for of in update.values())
+        for state in states
+    )
+
+
+def sent_bytes(shards: Iterable[Mapping[str, NDArray[np.generic]]]) -> int:
+    """Return what the arrays of shards take on the way, in bytes."""
+    return sum(bytes_on_the_way(array) for arrays in shards for array in arrays.values())
+
+
+def arrays_bytes(shards: Iterable[Mapping[str, NDArray[np.generic]]]) -> int:
+    """Return how large the arrays of shards, or of partitions, are, in bytes."""
+    return sum(array.nbytes for arrays in shards for array in arrays.values())

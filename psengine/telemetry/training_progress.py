@@ -1,0 +1,149 @@
+"""What the training has come to: losses, durations and who did the work, clock by clock. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from psengine.config import TaskStats
+from psengine.membership.node_record import NodeRecord
+
+_RECENT_CLOCKS = 5
+#: So many batches of one clock have failed on one node before that is told.
+_TROUBLE = 3
+
+
+def losses_of(summary: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """Return clocks and losses as a saved summary holds them; one that was not finite was written as null."""
+    return [(int(clock), math.nan if loss is None else float(loss)) for clock, loss in summary["losses"]]
+
+
+class Progress:
+    """Figures of one job. Only completions that count are to be added, each once."""
+
+    def __init__(self) -> None:
+        #: (clock, mean loss over all examples) of each common clock
+        self.losses: list[tuple[int, float]] = []
+        #: how long each common clock took, after the one before
+        self.clock_seconds: list[float] = []
+        #: the stage in which each common clock was completed
+        self.clock_stages: list[int] = []
+        #: seconds in kernels, for each clock those of the node that had the most; what is left of a clock is overhead
+        self.kernel_seconds = 0.0
+        #: completions of common clocks; those of later ones are not in a checkpoint, and would count twice after it
+        self.done_by_tier: dict[str, int] = {"reliable": 0, "transient": 0}
+        #: how long the longest micro-task took, in seconds; None before any was done
+        self.longest_s: float | None = None
+        #: when the training began (earlier by what a checkpoint had lasted); None before
+        self.started_s: float | None = None
+        #: what keeps the clock under way from ending, where batches fail again and again; "" otherwise
+        self.trouble = ""
+        self._failures = Counter[str]()
+        self._seconds_before = 0.0
+        self._last_common_s = 0.0
+        #: (kernel seconds, completions by tier) of the clocks that became common in this process
+        self._by_clock: dict[int, tuple[float, Counter[str]]] = {}
+        self._stats: dict[int, dict[int, tuple[float, int]]] = {}
+        self._tiers: dict[int, Counter[str]] = {}
+        self._kernels: dict[int, dict[str, float]] = {}
+
+    def begin(self, now_s: float) -> None:
+        """Note that the first clock is begun, or the first one after a checkpoint; only once."""
+        if self.started_s is None:
+            self._last_common_s = now_s
+            self.started_s = now_s - self._seconds_before
+
+    def go_on(self, summary: Mapping[str, Any]) -> None:
+        """Take over the figures of a checkpoint (see `Controller`), as if all of it had happened here."""
+        self._by_clock.clear()
+        self.losses = losses_of(summary)
+        self.clock_seconds = [float(seconds) for seconds in summary.get("seconds_by_clock", [])]
+        self.clock_stages = [int(stage) for stage in summary.get("stage_by_clock", [])]
+        self.kernel_seconds = float(summary["kernel_seconds"])
+        self.done_by_tier = {str(tier): int(count) for tier, count in summary["micro_tasks_done"].items()}
+        self._seconds_before = float(summary["seconds"])
+        if self.started_s is not None:
+            self._last_common_s = self.started_s + self._seconds_before
+
+    def seconds(self, now_s: float) -> float:
+        """Return how long the training has lasted; 0 before it began."""
+        return 0.0 if self.started_s is None else now_s - self.started_s
+
+    @property
+    def longest_recent_s(self) -> float:
+        """How long the longest of the last clocks took; 0 before there are any."""
+        return max(self.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
+
+    def add(self, node: NodeRecord, clock: int, done: Sequence[TaskStats]) -> None:
+        """Note micro-tasks of one clock that `node` completed."""
+        for stats in done:
+            self.longest_s = max(stats.kernel_s, self.longest_s or 0.0)
+            self._stats.setdefault(clock, {})[stats.partition] = (stats.loss_sum, stats.examples)
+            self._tiers.setdefault(clock, Counter())[node.tier] += 1
+            kernels = self._kernels.setdefault(clock, {})
+            kernels[node.name] = kernels.get(node.name, 0.0) + stats.kernel_s / node.threads
+
+    def failed(self, node: str, clock: int, error: str) -> None:
+        """Note that a batch is to be done again; once is nothing to speak of."""
+        self._failures[node] += 1
+        if self._failures[node] >= _TROUBLE:
+            self.trouble = f"clock {clock} does not end: {self._failures[node]} batches have failed on {node}: {error}"
+
+    def _forget_failures(self) -> None:
+        self.trouble = ""
+        self._failures.clear()
+
+    def close(self, clocks: Iterable[int], now_s: float, stage: int) -> None:
+        """Note that `clocks` have become common, in `stage`."""
+        for clock in clocks:
+            self._forget_failures()
+            parts = self._stats.pop(clock)
+            examples = sum(parts[p][1] for p in sorted(parts))
+            loss = sum(parts[p][0] for p in sorted(parts))
+            tiers, kernel_s = self._tiers.pop(clock), max(self._kernels.pop(clock).values())
+            for tier, count in tiers.items():
+                self.done_by_tier[tier] += count
+            self.losses.append((clock, loss / examples if examples else 0.0))
+            self.kernel_seconds += kernel_s
+            self._by_clock[clock] = kernel_s, tiers
+            self.clock_seconds.append(now_s - self._last_common_s)
+            self.clock_stages.append(stage)
+            self._last_common_s = now_s
+
+    def roll_back(self, clock: int) -> None:
+        """Forget the clocks after `clock`: they are done again. What they took is part of the next one's seconds."""
+        later = sum(1 for of, _ in self.losses if of > clock)
+        self._forget_failures()
+        self._stats.clear()
+        self._tiers.clear()
+        self._kernels.clear()
+        if not later:
+            return
+        self._last_common_s -= sum(self.clock_seconds[-later:])
+        del self.losses[-later:], self.clock_seconds[-later:], self.clock_stages[-later:]
+        for of in [of for of in self._by_clock if of > clock]:
+            kernel_s, tiers = self._by_clock.pop(of)
+            self.kernel_seconds -= kernel_s
+            for tier, count in tiers.items():
+                self.done_by_tier[tier] -= count
+
+    def figures(self, clock: int, now_s: float) -> dict[str, Any]:
+        """Return what the job had come to at `clock`, the latest common one or one shortly before; JSON-able."""
+        later = sum(1 for of, _ in self.losses if of > clock)
+        keep = len(self.losses) - later
+        of_later = [self._by_clock[of] for of, _ in self.losses[keep:]]
+        seconds = self.seconds(now_s)
+        if later:
+            seconds = self.seconds(self._last_common_s) - sum(self.clock_seconds[-later:])
+        return {
+            "seconds": seconds,
+            "kernel_seconds": self.kernel_seconds - sum(kernel_s for kernel_s, _ in of_later),
+            "losses": [list(pair) for pair in self.losses[:keep]],
+            "seconds_by_clock": self.clock_seconds[: len(self.clock_seconds) - later],
+            "stage_by_clock": self.clock_stages[: len(self.clock_stages) - later],
+            "micro_tasks_done": {
+                tier: count - sum(tiers[tier] for _, tiers in of_later) for tier, count in self.done_by_tier.items()
+            },
+        }

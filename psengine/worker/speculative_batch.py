@@ -1,0 +1,100 @@
+"""A batch that a node begins ahead of its order: the way from one bulk-synchronous clock to the next.
+
+Between two clocks lie a push, a report, a dispatch and a read, one after the other. So whoever sends its updates asks the
+servers for the next clock in the same moment, waits there for the effects of all partitions, and begins its own next micro-tasks
+with what it gets, while the controller takes the reports and sends its orders: on the critical path are a push and a read.
+
+Nothing else is new: no effect leaves the node before the order has come. The order names the attempt under which the
+controller counts the clock before; if what was read is not of that, or the node or the map has gone on otherwise, what was
+begun is dropped, and the batch is done as ordered. Micro-tasks that others have to do now are dropped alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from psengine.apps.base import RowSet, Work
+from psengine.protocol.instructions import Dispatch
+from psengine.tables.tree_sum import Block, Delta
+from psengine.worker.executor_cache import Left
+from psengine.worker.kernel_threads import Group
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a micro-task has come to.
+
+    Attributes
+    ----------
+    update : what it adds.
+    own : the rows of its own, by table.
+    leave : returns them as it leaves them; that is worked out when the update is on its way.
+    kept_bytes : what it had not to read of them, because the node had kept it.
+    work : what the application returned.
+    kernel_s : how long its kernel took.
+    """
+
+    update: Delta
+    own: Mapping[str, RowSet]
+    leave: Callable[[], Left]
+    kept_bytes: int
+    work: Work
+    kernel_s: float
+
+
+#: Of blocks of partitions.
+Sums = list[tuple[Block, Delta]]
+#: The micro-tasks of a batch, by partition, and the sums of their updates.
+Kernels = Group[int, Done, Sums]
+#: The attempt of which the effects are that were read, and the micro-tasks under way.
+Begun = tuple[int, Kernels]
+
+
+class Ahead:
+    """The micro-tasks of the clock after `order`, begun.
+
+    Parameters
+    ----------
+    order : Dispatch
+        What the node has just done; the same partitions are worked on.
+    map_version : int
+        Of the map that the node has.
+    begin : callable
+        Reads and starts the kernels. What it raises means that nothing is to be had ahead.
+    """
+
+    def __init__(self, order: Dispatch, map_version: int, begin: Callable[[], Awaitable[Begun]]) -> None:
+        self._clock, self._generation, self._map_version = order.clock + 1, order.generation, map_version
+        self._partitions = frozenset(task.partition for task in order.tasks)
+        self._task = asyncio.get_running_loop().create_task(_begun(begin))
+
+    async def kernels_for(self, order: Dispatch, map_version: int) -> Kernels | None:
+        """Return the micro-tasks that are wanted for `order`, when they are begun; None where what was begun does not fit."""
+        asked = [task.partition for task in order.tasks if task.partition in self._partitions]
+        mine = (self._clock, self._generation, self._map_version)
+        if not asked or not order.completed_by or mine != (order.clock, order.generation, map_version):
+            self.drop()
+            return None
+        begun = await self._task
+        if begun is None or begun[0] != order.completed_by:
+            self.drop()
+            return None
+        begun[1].want(asked)
+        return begun[1]
+
+    def drop(self) -> None:
+        """Do without it: nothing more of it is begun."""
+        self._task.cancel()
+        if self._task.done() and not self._task.cancelled():
+            begun = self._task.result()
+            if begun is not None:
+                begun[1].want(())
+
+
+async def _begun(begin: Callable[[], Awaitable[Begun]]) -> Begun | None:
+    try:
+        return await begin()
+    except Exception:  # noqa: BLE001 - a server that is gone, an application that raises: the order will show what it is
+        return None

@@ -1,0 +1,5 @@
+"""Pages and pictures: records and arrays in, bytes out. Only this package imports Matplotlib and Jinja.
+
+pages/     hTML pages
+pictures/  pictures, drawn by Matplotlib without a screen
+"""

@@ -1,0 +1,381 @@
+"""What the report draws on its time axis, as JSON: series thinned to what a screen shows, and marks that are all kept.
+
+Times are whole seconds after `t0` (when the job was recorded), money is micro-dollars. Every list of pairs is a step
+function: a value holds until the next one. Pure.
+
+    markets        names; those that were bought in first. A market below is an index into them
+    vcpu, onDemand by market: vCPUs and on-demand price of an instance
+    ticks          when prices were observed
+    prices         by market: [time, price or null where none was known]
+    allocations    [id, market, reliable, count, bid or null, from, to or null, cause or null]
+    events         [time, kind, allocation or -1, text]
+    progress       [time, clock, loss or null];  stage, ready: [time, number]
+    pace           [time, real milliseconds a clock]
+    nodes          names of those that served or kept shards; below, an index into them, or null where nobody did
+    shards         [time, server of each shard, keeper of its copy]
+    ledger         [time, allocation, hour, refund, price, amount], in order of time
+    reference      [time, micro-dollars] what on-demand would have cost: corners of a line, not steps
+    texts          why candidates were not chosen; below, an index into them
+    decisions      [time, verdict, cost per work or null, candidates, left out, times ordered]; reasons are in the table
+                   a candidate: [market, count, price, delta, eviction probability, cost per work or null, why not]
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bidding.engine.events import (
+    AllocationGone,
+    AllocationGranted,
+    AllocationRefused,
+    Event,
+    JobClosed,
+    JobOpened,
+    NoticeSeen,
+    TickDue,
+)
+from bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from bidding.market.model import HOUR_S, EndCause, InstanceType, Market, Tier
+from bidding.market.money import usd
+from bidding.policies.base import Verdict
+from infra.state.records import AllocationRecord, Job, LedgerKind, LedgerLine, Observation
+
+#: Most points of a series that a page holds; candidates of all decisions together.
+MOST_PROGRESS = 1000
+MOST_PRICES = 6000
+MOST_CANDIDATES = 1200
+#: Changes of who serves and keeps the shards; of more, the first ones.
+MOST_MAPS = 400
+
+#: An event or order with the time it was written for.
+Timed = tuple[int, Event | Acquire | Renew | Lapse | Wait]
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """All that the state database holds of a job, read at one moment."""
+
+    job: Job
+    journal: tuple[Timed, ...]
+    allocations: tuple[AllocationRecord, ...]
+    #: in order of time
+    ledger: tuple[LedgerLine, ...]
+    progress: tuple[Observation, ...]
+    #: who served and kept the shards, where it changed
+    shards: tuple[Observation, ...] = ()
+
+    @property
+    def t0(self) -> int:
+        """When the job was recorded; the origin of the time axis."""
+        return int(self.job.created_at_s)
+
+    @property
+    def last_s(self) -> int:
+        """The last time that anything is known of; the report of a running job ends there."""
+        times = [float(self.t0 + 1), self.job.ended_at_s or 0.0]
+        times += [float(at_s) for at_s, _ in self.journal] + [o.at_s for o in self.progress]
+        times += [float(line.at_s) for line in self.ledger]
+        times += [float(a.ended_at_s or a.allocation.launched_at_s) for a in self.allocations]
+        return int(np.ceil(max(times)))
+
+    @property
+    def trained_s(self) -> float:
+        """When the training ended, or the last that is known of one that goes on."""
+        return self.job.ended_at_s if self.job.ended_at_s is not None else float(self.last_s)
+
+    @property
+    def types(self) -> Mapping[str, InstanceType]:
+        """The types that the job may hold."""
+        return next((item.types for _, item in self.journal if isinstance(item, JobOpened)), {})
+
+    def vcpus(self, record: AllocationRecord) -> int:
+        """Return the vCPUs of an allocation; 0 where its type is not known."""
+        kind = self.types.get(record.allocation.market.instance_type)
+        return 0 if kind is None else kind.vcpu * record.allocation.count
+
+    def markets(self) -> list[Market]:
+        """Return every market that the job knows: those it bought spot machines in, then where it held, then others."""
+        bought = [r.allocation.market for r in self.allocations if r.allocation.tier is Tier.TRANSIENT]
+        held = [r.allocation.market for r in self.allocations]
+        seen = sorted({m for _, item in self.journal if isinstance(item, TickDue) for m in item.prices})
+        opened = [m for _, item in self.journal if isinstance(item, JobOpened) for m in item.markets]
+        return list(dict.fromkeys([*bought, *held, *seen, *opened]))
+
+
+@dataclass(frozen=True)
+class Said:
+    """A decision at its time; `times` counts how often its order was given (a purchase until it is answered)."""
+
+    at_s: int
+    order: Acquire | Renew | Lapse | Wait
+    times: int
+
+
+def decisions(facts: JobFacts) -> list[Said]:
+    """Return every decision once, in order; an order that was given again is counted where it came first."""
+    times: dict[object, int] = {}
+    first: dict[object, tuple[int, Any]] = {}
+    for place, (at_s, item) in enumerate(facts.journal):
+        match item:
+            case Acquire():
+                name: object = item.order_id
+            case Renew() | Lapse():
+                name = (type(item).__name__, item.allocation_id, item.hour)
+            case Wait():
+                name = place
+            case _:
+                continue
+        times[name] = times.get(name, 0) + 1
+        first.setdefault(name, (at_s, item))
+    return [Said(at_s, order, times[name]) for name, (at_s, order) in first.items()]
+
+
+def chart(facts: JobFacts) -> dict[str, Any]:
+    """Return what the page draws; the module says what is in it."""
+    t0, markets = facts.t0, facts.markets()
+    place = {market: index for index, market in enumerate(markets)}
+    kinds = [facts.types.get(market.instance_type) for market in markets]
+    holder = {record.allocation_id: index for index, record in enumerate(facts.allocations)}
+    texts = _Texts()
+    said = decisions(facts)
+    ticks = [item for _, item in facts.journal if isinstance(item, TickDue)]
+    return {
+        "job": facts.job.job_id,
+        "t0": t0,
+        "end": facts.last_s - t0,
+        "trained": None if facts.job.ended_at_s is None else round(facts.job.ended_at_s - t0),
+        "markets": [str(market) for market in markets],
+        "vcpu": [None if kind is None else kind.vcpu for kind in kinds],
+        "onDemand": [None if kind is None else kind.on_demand_micros for kind in kinds],
+        "ticks": [tick.at_s - t0 for tick in ticks],
+        "prices": _prices(ticks, markets, t0),
+        "allocations": [
+            [
+                r.allocation_id,
+                place[r.allocation.market],
+                int(r.allocation.tier is Tier.RELIABLE),
+                r.allocation.count,
+                r.allocation.bid_micros,
+                r.allocation.launched_at_s - t0,
+                None if r.ended_at_s is None else r.ended_at_s - t0,
+                None if r.end_cause is None else str(r.end_cause),
+            ]
+            for r in facts.allocations
+        ],
+        "events": [[at_s - t0, kind, holder.get(name, -1), text] for at_s, kind, name, text in marks(facts)],
+        **_progress(facts.progress, t0),
+        **_shards(facts.shards, t0),
+        "ledger": [
+            [
+                line.at_s - t0,
+                holder.get(line.allocation_id, -1),
+                line.hour_index,
+                int(line.kind is LedgerKind.REFUND),
+                line.price_micros,
+                line.amount_micros,
+            ]
+            for line in facts.ledger
+        ],
+        "reference": [[round(at_s - t0), round(micros)] for at_s, micros in on_demand_reference(facts)],
+        "decisions": _decisions(said, place, texts, t0),
+        "texts": texts.known,
+    }
+
+
+def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
+    """Return what happened, in order: (time, kind, allocation id or '', text)."""
+    found: list[tuple[int, str, str, str]] = []
+    market = {r.allocation_id: r.allocation.market for r in facts.allocations}
+    asked: dict[str, Market] = {}
+    lapsed: set[tuple[str, int]] = set()
+    for at_s, item in facts.journal:
+        match item:
+            case JobOpened():
+                found.append((at_s, "opened", "", f"policy {item.policy}, {len(item.markets)} markets"))
+            case JobClosed():
+                found.append((at_s, "closed", "", "nothing more is bought"))
+            case Acquire():
+                asked[item.order_id] = item.market
+            case AllocationGranted(allocation=a):
+                bid = "on demand" if a.bid_micros is None else f"bid {usd(a.bid_micros)}"
+                found.append((at_s, "granted", a.allocation_id, f"{a.count} × {a.market}, {bid}"))
+            case AllocationRefused():
+                where = f"{asked[item.order_id]}: " if item.order_id in asked else ""
+                found.append((at_s, "refused", "", f"{where}{item.code}: {item.message}"))
+            case NoticeSeen():
+                left = f"will be taken in {item.takes_at_s - item.at_s} s"
+                found.append(
+                    (at_s, "notice", item.allocation_id, f"{market.get(item.allocation_id, '')} {left}".strip())
+                )
+            case AllocationGone():
+                kind = "evicted" if item.cause is EndCause.EVICTED else "let go"
+                found.append((at_s, kind, item.allocation_id, str(market.get(item.allocation_id, ""))))
+            case Renew():
+                found.append((at_s, "renewed", item.allocation_id, f"hour {item.hour}: {item.decision.reason}"))
+            case Lapse() if (item.allocation_id, item.hour) not in lapsed:
+                lapsed.add((item.allocation_id, item.hour))
+                found.append((at_s, "lapse", item.allocation_id, f"hour {item.hour}: {item.decision.reason}"))
+            case _:
+                pass
+    return sorted(found, key=lambda mark: mark[0])
+
+
+def on_demand_reference(facts: JobFacts) -> list[tuple[float, float]]:
+    """Return (time, micro-dollars): what the vCPUs held while the job trained would have cost on demand until then.
+
+    The price is the cheapest on-demand price per vCPU among the types that were held. Empty where it is not known.
+    """
+    kinds = [facts.types.get(r.allocation.market.instance_type) for r in facts.allocations]
+    known = [kind for kind in kinds if kind is not None]
+    if not known or len(known) < len(kinds):
+        return []
+    per_vcpu_s = min(kind.on_demand_micros / kind.vcpu for kind in known) / HOUR_S
+    from_s, until_s = facts.job.created_at_s, facts.trained_s
+    changes: dict[float, int] = {from_s: 0, until_s: 0}
+    for record in facts.allocations:
+        begin_s = max(float(record.allocation.launched_at_s), from_s)
+        for life in record.lives:
+            end_s = until_s if life.ended_at_s is None else min(float(life.ended_at_s), until_s)
+            vcpus = facts.vcpus(record) // record.allocation.count * life.count
+            if end_s > begin_s:
+                changes[begin_s] = changes.get(begin_s, 0) + vcpus
+                changes[end_s] = changes.get(end_s, 0) - vcpus
+    line: list[tuple[float, float]] = []
+    held, total, last_s = 0, 0.0, from_s
+    for at_s, change in sorted(changes.items()):
+        total += held * (at_s - last_s) * per_vcpu_s
+        held, last_s = held + change, at_s
+        line.append((at_s, total))
+    return line
+
+
+def changes_only(pairs: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Return the pairs (time, value) whose value differs from the one before."""
+    kept: list[Sequence[Any]] = []
+    for pair in pairs:
+        if not kept or kept[-1][1:] != pair[1:]:
+            kept.append(pair)
+    return kept
+
+
+def thin(times: Sequence[float], values: Sequence[float], most: int) -> list[int]:
+    """Return the indices of at most `most` points that keep the first, the last, and each stretch's lowest and highest.
+
+    Parameters
+    ----------
+    times, values : sequences of the same length, `times` ascending; a NaN value is kept only as first or last.
+    most : at least 4.
+    """
+    count = len(times)
+    if count <= most:
+        return list(range(count))
+    at, value = np.asarray(times, float), np.asarray(values, float)
+    stretches = (most - 2) // 2
+    span = max(at[-1] - at[0], 1e-9)
+    stretch = np.minimum(((at - at[0]) / span * stretches).astype(int), stretches - 1)
+    kept = {0, count - 1}
+    for indices in np.split(np.arange(count), np.flatnonzero(np.diff(stretch)) + 1):
+        if not np.all(np.isnan(value[indices])):
+            kept |= {int(indices[np.nanargmin(value[indices])]), int(indices[np.nanargmax(value[indices])])}
+    return sorted(kept)
+
+
+def _prices(ticks: Sequence[TickDue], markets: Sequence[Market], t0: int) -> list[list[Any]]:
+    series = [changes_only([tick.at_s - t0, tick.prices.get(market)] for tick in ticks) for market in markets]
+    each = max(MOST_PRICES // max(len(series), 1), 100)
+    thinned = []
+    for points in series:
+        values = [np.nan if price is None else float(price) for _, price in points]
+        thinned.append([points[index] for index in thin([at for at, _ in points], values, each)])
+    return thinned
+
+
+def _progress(points: Sequence[Observation], t0: int) -> dict[str, Any]:
+    rows = [(round(point.at_s - t0), point.payload) for point in points]
+    learned = [(at, p.get("clock", 0), p.get("loss")) for at, p in rows if p.get("loss") is not None or p.get("clock")]
+    values = [np.nan if loss is None else float(loss) for _, _, loss in learned]
+    kept = [learned[index] for index in thin([at for at, _, _ in learned], values, MOST_PROGRESS)]
+    return {
+        "progress": [[at, clock, None if loss is None else float(f"{loss:.5g}")] for at, clock, loss in kept],
+        "pace": _pace(rows),
+        "stage": changes_only([at, p["stage"]] for at, p in rows if "stage" in p),
+        "ready": changes_only([at, p["ready"]] for at, p in rows if "ready" in p),
+    }
+
+
+def _pace(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> list[list[float]]:
+    """Return the real milliseconds that the last clocks took on average, look by look."""
+    told = [(at, float(p["seconds_per_clock"]) * 1e3) for at, p in rows if p.get("seconds_per_clock") is not None]
+    kept = thin([at for at, _ in told], [ms for _, ms in told], MOST_PROGRESS)
+    return [[told[index][0], float(f"{told[index][1]:.4g}")] for index in kept]
+
+
+def _shards(points: Sequence[Observation], t0: int) -> dict[str, Any]:
+    """Return the shard maps, the nodes in them by their place in a list."""
+    nodes = _Texts()
+
+    def places(names: Sequence[str | None]) -> list[int | None]:
+        return [None if name is None else nodes.place(name) for name in names]
+
+    maps = [
+        [round(point.at_s - t0), places(point.payload["servers"]), places(point.payload["keepers"])]
+        for point in points[:MOST_MAPS]
+    ]
+    return {"nodes": nodes.known, "shards": maps}
+
+
+class _Texts:
+    """Each text once."""
+
+    def __init__(self) -> None:
+        self.known: list[str] = []
+        self._place: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        """Return the index of `text`."""
+        if text not in self._place:
+            self._place[text] = len(self.known)
+            self.known.append(text)
+        return self._place[text]
+
+
+def _decisions(said: Sequence[Said], place: Mapping[Market, int], texts: _Texts, t0: int) -> list[list[Any]]:
+    counts = [len(one.order.decision.candidates) for one in said]
+    waits = [one.order.decision.verdict is Verdict.WAIT for one in said]
+    shown = max(counts, default=0)  # of those that bought nothing; a purchase shows them all
+    while (
+        shown > 1 and sum(min(n, shown) if wait else n for n, wait in zip(counts, waits, strict=True)) > MOST_CANDIDATES
+    ):
+        shown -= 1
+    rows = []
+    for one, count, wait in zip(said, counts, waits, strict=True):
+        decision = one.order.decision
+        candidates = [
+            [
+                place.get(c.market, -1),
+                c.count,
+                c.price_micros,
+                c.delta_micros,
+                float(f"{c.eviction_prob:.3g}"),
+                _figure(c.cost_per_work),
+                texts.place(c.why_not),
+            ]
+            for c in (decision.candidates[:shown] if wait else decision.candidates)
+        ]
+        rows.append(
+            [
+                one.at_s - t0,
+                str(decision.verdict),
+                _figure(decision.cost_per_work),
+                candidates,
+                count - len(candidates),
+                one.times,
+            ]
+        )
+    return rows
+
+
+def _figure(value: float) -> float | None:
+    return float(f"{value:.4g}") if np.isfinite(value) else None

@@ -1,0 +1,295 @@
+"""The tables of a job's report: what the chart shows, as text, and what it cost, to the last micro-dollar. Pure."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+from bidding.engine.events import TickDue
+from bidding.engine.orders import Acquire, Lapse, Order, Renew
+from bidding.market.model import EndCause, Market, Tier
+from bidding.market.money import Micros, usd
+from bidding.policies.base import Verdict
+from infra.state.records import LedgerKind, LedgerLine
+from reports.pages.job_page import DecisionRow, Figure, Table
+from reports.pages.job_series import JobFacts, Said, decisions, marks, on_demand_reference
+
+#: Rows of the table of progress.
+_PROGRESS_ROWS = 24
+
+
+def elapsed(seconds: float) -> str:
+    """Return a time after the job was recorded, as ``h:mm:ss``."""
+    whole = int(abs(seconds))
+    sign = "−" if seconds < 0 and whole else ""
+    return f"{sign}{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def utc(at_s: float) -> str:
+    """Return a moment of market time, to the second."""
+    return f"{datetime.fromtimestamp(int(at_s), UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def short(facts: JobFacts, allocation_id: str) -> str:
+    """Return the id of an allocation without the job's id in front."""
+    return allocation_id.removeprefix(f"{facts.job.job_id}-")
+
+
+def figures(facts: JobFacts) -> tuple[Figure, ...]:
+    """Return what a reader wants to know first."""
+    spent = sum(line.amount_micros for line in facts.ledger)
+    refunded = -sum(line.amount_micros for line in facts.ledger if line.kind is LedgerKind.REFUND)
+    reference = on_demand_reference(facts)
+    found = [Figure("Cost", usd(spent), f"{usd(spent + refunded)} charged, {usd(refunded)} refunded")]
+    if reference and reference[-1][1] > 0:
+        on_demand = reference[-1][1]
+        found.append(Figure("Against on-demand", f"{spent / on_demand:.0%}", f"of {usd(round(on_demand))}"))
+    trained = "trained" if facts.job.ended_at_s is not None else "so far"
+    found.append(Figure("Market time", elapsed(facts.trained_s - facts.job.created_at_s), trained))
+    taken = [r for r in facts.allocations if r.end_cause is EndCause.EVICTED]
+    bought = sum(r.allocation.tier is Tier.TRANSIENT for r in facts.allocations)
+    noticed = sum(kind == "notice" for _, kind, _, _ in marks(facts))
+    found.append(Figure("Evictions", str(len(taken)), f"of {bought} spot allocations, {noticed} with notice"))
+    result: Mapping[str, Any] = facts.job.result or {}
+    last: Mapping[str, Any] = facts.progress[-1].payload if facts.progress else {}
+    clocks = result.get("clocks", last.get("clock"))
+    losses = [p.payload["loss"] for p in facts.progress if p.payload.get("loss") is not None]
+    loss = f"loss {losses[-1]:.4g}" if losses else "no loss yet"
+    found.append(Figure("Clocks", "0" if clocks is None else f"{clocks:,}", loss))
+    if isinstance(result.get("accuracy"), float):
+        found.append(Figure("Held-out accuracy", f"{result['accuracy']:.2%}", "of the model that was saved"))
+    for name, value in result.get("metrics", {}).items():
+        if name != "accuracy" and value is not None:
+            found.append(Figure(f"Held-out {name}", f"{value:.4g}", "of the model that was saved"))
+    return tuple(found)
+
+
+def decision_rows(facts: JobFacts) -> tuple[DecisionRow, ...]:
+    """Return the decisions, in order; those that said the same in a row, with nothing to choose from, as one."""
+    said = decisions(facts)
+    market = {r.allocation_id: r.allocation.market for r in facts.allocations}
+    rows: list[DecisionRow] = []
+    first = 0
+    while first < len(said):
+        until = first + 1
+        while until < len(said) and _same_wait(said[first], said[until]):
+            until += 1
+        rows.append(_decision_row(facts, said, first, until, market))
+        first = until
+    return tuple(rows)
+
+
+def _same_wait(one: Said, other: Said) -> bool:
+    a, b = one.order.decision, other.order.decision
+    same = a.verdict is b.verdict is Verdict.WAIT and a.reason == b.reason
+    return same and not a.candidates and not b.candidates
+
+
+def _decision_row(
+    facts: JobFacts, said: Sequence[Said], first: int, until: int, market: Mapping[str, Market]
+) -> DecisionRow:
+    one, last = said[first], said[until - 1]
+    decision = one.order.decision
+    time = elapsed(one.at_s - facts.t0)
+    reason = decision.reason
+    if until - first > 1:
+        time += f" – {elapsed(last.at_s - facts.t0)}"
+        reason += f" (said {until - first} times)"
+    if one.times > 1:
+        reason += f" (ordered {one.times} times)"
+    chosen = decision.chosen
+    cost = chosen.cost_per_work if chosen is not None else decision.cost_per_work
+    return DecisionRow(
+        index=first,
+        at_s=one.at_s - facts.t0,
+        time=time,
+        verdict=str(decision.verdict),
+        subject=_subject(one.order, market),
+        cost_per_work=f"{cost:.5f}" if cost < float("inf") else "no work",
+        reason=reason,
+        candidates=len(decision.candidates),
+    )
+
+
+def _subject(order: Order, market: Mapping[str, Market]) -> str:
+    match order:
+        case Acquire():
+            return f"{order.count} × {order.market}, bid {usd(order.bid_micros)}"
+        case Renew() | Lapse():
+            where = market.get(order.allocation_id, order.allocation_id)
+            return f"{where}, hour {order.hour}"
+    return "—"
+
+
+def progress_tables(facts: JobFacts) -> tuple[Table, ...]:
+    """Return what stands under the chart for who cannot see it."""
+    return (_allocations(facts), _prices(facts), _progress(facts), _marks(facts))
+
+
+def money_tables(facts: JobFacts) -> tuple[Table, ...]:
+    """Return the sums of the ledger by market and kind, and its lines."""
+    record = {r.allocation_id: r for r in facts.allocations}
+    groups: dict[tuple[str, str], list[LedgerLine]] = {}
+    for line in facts.ledger:
+        allocation = record[line.allocation_id].allocation
+        groups.setdefault((str(allocation.tier), str(allocation.market)), []).append(line)
+    rows = [(tier, market, *_sums(lines)) for (tier, market), lines in sorted(groups.items())]
+    by_market = Table(
+        "by-market",
+        "Money by tier and market",
+        ("tier", "market", "charges", "charged", "refunds", "refunded", "net"),
+        tuple(rows),
+        frozenset(range(2, 7)),
+        (("all", "", *_sums(facts.ledger)),),
+    )
+    lines = tuple(
+        (
+            elapsed(line.at_s - facts.t0),
+            short(facts, line.allocation_id),
+            str(record[line.allocation_id].allocation.market),
+            str(line.hour_index),
+            str(line.kind),
+            usd(line.price_micros, 6),
+            usd(line.amount_micros, 6),
+            line.note,
+        )
+        for line in facts.ledger
+    )
+    total = usd(sum(line.amount_micros for line in facts.ledger), 6)
+    ledger = Table(
+        "ledger",
+        "Ledger: every charge and refund, in order of time",
+        ("time", "allocation", "market", "hour", "kind", "price an hour", "amount", "note"),
+        lines,
+        frozenset({0, 3, 5, 6}),
+        (("", "sum", "", "", "", "", total, ""),),
+    )
+    return (by_market, ledger)
+
+
+def _sums(lines: Iterable[LedgerLine]) -> tuple[str, str, str, str, str]:
+    kept = list(lines)
+    charges = [line.amount_micros for line in kept if line.kind is LedgerKind.CHARGE]
+    refunds = [line.amount_micros for line in kept if line.kind is LedgerKind.REFUND]
+    net = usd(sum(charges) + sum(refunds), 6)
+    return str(len(charges)), usd(sum(charges), 6), str(len(refunds)), usd(sum(refunds), 6), net
+
+
+def about_tables(facts: JobFacts) -> tuple[Table, ...]:
+    """Return what was asked for, and what came of it."""
+    job = facts.job
+    result = {key: value for key, value in (job.result or {}).items() if key != "losses"}
+    came = [("state", str(job.state)), ("recorded", utc(job.created_at_s))]
+    came += [] if job.ended_at_s is None else [("ended", utc(job.ended_at_s))]
+    came += [] if job.failure is None else [("failure", job.failure)]
+    return (
+        Table("parameters", "Parameters of the job", ("parameter", "value"), tuple(_flat(job.spec))),
+        Table("result", "Result", ("what", "value"), (*came, *_flat(result))),
+    )
+
+
+def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
+    """Yield a JSON value as rows (dotted name, text)."""
+    if isinstance(value, Mapping) and value:
+        for key, part in value.items():
+            yield from _flat(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        yield name, ", ".join(map(_plain, value)) or "none"
+    elif name:
+        yield name, _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _allocations(facts: JobFacts) -> Table:
+    net: dict[str, Micros] = {}
+    for line in facts.ledger:
+        net[line.allocation_id] = net.get(line.allocation_id, 0) + line.amount_micros
+    ends = {EndCause.EVICTED: "evicted", EndCause.USER: "let go", None: "held"}
+    rows = tuple(
+        (
+            short(facts, r.allocation_id),
+            str(r.allocation.tier),
+            str(r.allocation.market),
+            str(r.allocation.count),
+            str(facts.vcpus(r)),
+            "on demand" if r.allocation.bid_micros is None else usd(r.allocation.bid_micros),
+            elapsed(r.allocation.launched_at_s - facts.t0),
+            "—" if r.ended_at_s is None else elapsed(r.ended_at_s - facts.t0),
+            ends[r.end_cause],
+            usd(net.get(r.allocation_id, 0)),
+        )
+        for r in facts.allocations
+    )
+    columns = ("allocation", "tier", "market", "machines", "vCPUs", "bid", "from", "to", "end", "net cost")
+    total = usd(sum(net.values()))
+    foot = (("sum", *[""] * 8, total),)
+    return Table("allocations", "Allocations: the footprint", columns, rows, frozenset({3, 4, 5, 6, 7, 9}), foot)
+
+
+def _prices(facts: JobFacts) -> Table:
+    ticks = [item for _, item in facts.journal if isinstance(item, TickDue)]
+    rows = []
+    for market in facts.markets():
+        seen = [tick.prices[market] for tick in ticks if market in tick.prices]
+        kind = facts.types.get(market.instance_type)
+        bought = [r for r in facts.allocations if r.allocation.market == market and r.allocation.tier is Tier.TRANSIENT]
+        rows.append(
+            (
+                str(market),
+                str(len(seen)),
+                *((usd(min(seen)), usd(round(median(seen))), usd(max(seen))) if seen else ("—", "—", "—")),
+                "—" if kind is None else usd(kind.on_demand_micros),
+                str(len(bought)),
+                str(sum(r.end_cause is EndCause.EVICTED for r in bought)),
+            )
+        )
+    columns = ("market", "times seen", "lowest", "median", "highest", "on demand", "bought", "evicted")
+    caption = "Prices an instance-hour, as seen at the decisions"
+    return Table("prices", caption, columns, tuple(rows), frozenset(range(1, 8)), folded=True)
+
+
+def _progress(facts: JobFacts) -> Table:
+    points = facts.progress
+    count = min(len(points), _PROGRESS_ROWS)
+    picked = [points[round(i * (len(points) - 1) / max(count - 1, 1))] for i in range(count)]
+    due, sums = [line.at_s for line in facts.ledger], [0]
+    for line in facts.ledger:
+        sums.append(sums[-1] + line.amount_micros)
+    rows = tuple(
+        (
+            elapsed(point.at_s - facts.t0),
+            _plain(point.payload.get("clock")),
+            "—" if point.payload.get("loss") is None else f"{point.payload['loss']:.4g}",
+            _plain(point.payload.get("stage")),
+            _plain(point.payload.get("ready")),
+            str(_held_vcpus(facts, point.at_s)),
+            usd(sums[bisect_right(due, point.at_s)]),
+        )
+        for point in picked
+    )
+    columns = ("time", "clock", "loss", "stage", "nodes ready", "vCPUs held", "spent")
+    caption = f"Progress, at {count} of {len(points)} looks"
+    return Table("progress", caption, columns, rows, frozenset(range(7)), folded=True)
+
+
+def _held_vcpus(facts: JobFacts, at_s: float) -> int:
+    return sum(
+        facts.vcpus(r)
+        for r in facts.allocations
+        if r.allocation.launched_at_s <= at_s and (r.ended_at_s is None or at_s < r.ended_at_s)
+    )
+
+
+def _marks(facts: JobFacts) -> Table:
+    rows = tuple(
+        (elapsed(at_s - facts.t0), kind, short(facts, name) or "—", text) for at_s, kind, name, text in marks(facts)
+    )
+    return Table("marks", "What happened", ("time", "what", "allocation", "detail"), rows, frozenset({0}), folded=True)

@@ -1,0 +1,164 @@
+"""The picture of a training: time per clock, loss, nodes and stage, and who served each shard, over one axis of time."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from psengine.telemetry.timeline import View, replay
+from reports.pictures.backtest import svg
+
+_INCHES = (10.0, 9.5)
+#: Of a blind-safe set (Okabe and Ito).
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A6A4F", "#8a8f98")
+_RELIABLE, _TRANSIENT, _CHANGED = "#555555", "#56B4E9", "#c0182b"
+#: More points of a line than this cannot be told apart.
+_MOST_POINTS = 1500
+
+
+def training_svg(figures: Mapping[str, Any]) -> bytes:
+    """Return the picture as SVG; the same figures give the same bytes."""
+    return svg(training_figure(figures))
+
+
+def training_figure(figures: Mapping[str, Any]) -> Any:
+    """Return matplotlib's figure, its axes labelled ``clock time``, ``loss``, ``held out``, ``nodes``, ``stage``, ``shards``.
+
+    Parameters
+    ----------
+    figures : what `proteus train --json` writes, or of another job: `seconds_by_clock`, `losses`, `metrics_by_clock`,
+        `stalls` and `timeline`; one that is not there is an empty one.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ends = list(accumulate(figures.get("seconds_by_clock") or []))
+    steps = list(replay(figures.get("timeline") or []))
+    end = max([*ends[-1:], *(second for second, _ in steps[-1:]), 1e-3])
+    figure = Figure(figsize=_INCHES, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(4, 1, sharex=True, height_ratios=[2, 1.6, 1.4, 2])
+    _clock_time(panels[0], figures, ends)
+    _loss(panels[1], figures, ends)
+    _nodes(panels[2], steps, end)
+    _shards(panels[3], steps, end)
+    for axis in panels:
+        for stall in figures.get("stalls") or []:
+            axis.axvline(stall["second"], color=_CHANGED, lw=0.8, alpha=0.6, gid="change")
+        axis.grid(alpha=0.25, lw=0.5)
+        axis.tick_params(labelsize=7)
+    panels[-1].set_xlim(0, end)
+    panels[-1].set_xlabel("seconds of training", fontsize=8)
+    panels[0].set_title(f"{figures.get('job', '')} (red: nodes came or went)", fontsize=10, loc="left")
+    return figure
+
+
+def _clock_time(axis: Any, figures: Mapping[str, Any], ends: Sequence[float]) -> None:
+    axis.set_label("clock time")
+    times = [seconds * 1e3 for seconds in figures.get("seconds_by_clock") or []]
+    kept = _slowest(times)
+    axis.plot([ends[k] for k in kept], [times[k] for k in kept], color=_COLOURS[0], lw=1.0, gid="clock time")
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("ms a clock", fontsize=8)
+
+
+def _loss(axis: Any, figures: Mapping[str, Any], ends: Sequence[float]) -> None:
+    axis.set_label("loss")
+    points = [
+        (ends[clock - 1], loss)
+        for clock, loss in figures.get("losses") or []
+        if loss is not None and clock <= len(ends)
+    ]
+    if points:
+        axis.plot(*zip(*_thinned(points), strict=True), color=_COLOURS[0], lw=1.2, gid="loss")
+        if min(loss for _, loss in points) > 0:
+            axis.set_yscale("log")
+    axis.set_ylabel("loss", fontsize=8)
+    series = figures.get("metrics_by_clock") or []
+    name = next(iter(series[-1][1]), None) if series else None
+    if name is None:
+        return
+    other = axis.twinx()
+    other.set_label("held out")
+    told = [(ends[clock - 1], of.get(name)) for clock, of in series if 0 < clock <= len(ends)]
+    there = [(at, value) for at, value in told if value is not None]
+    if there:
+        other.plot(*zip(*there, strict=True), color=_COLOURS[1], ls=":", marker="o", ms=3, lw=1.0, gid="held out")
+    other.set_ylabel(f"held-out {name}", fontsize=8, color=_COLOURS[1])
+    other.tick_params(labelsize=7)
+
+
+def _nodes(axis: Any, steps: Sequence[tuple[float, View]], end: float) -> None:
+    axis.set_label("nodes")
+    if not steps:
+        return
+    times = [second for second, _ in steps] + [end]
+    below: Any = np.zeros(len(times))
+    for tier, colour in (("reliable", _RELIABLE), ("transient", _TRANSIENT)):
+        counts = [sum(of == (tier, "ready") for of in view.nodes.values()) for _, view in steps]
+        height = np.array([*counts, counts[-1]], float)
+        axis.fill_between(
+            times, below, below + height, step="post", color=colour, lw=0, label=f"{tier}, ready", gid=tier
+        )
+        below = below + height
+    axis.set_ylabel("nodes ready", fontsize=8)
+    axis.legend(fontsize=7, ncols=2, loc="upper left", framealpha=0.85)
+    stage = axis.twinx()
+    stage.set_label("stage")
+    stages = [view.stage for _, view in steps]
+    stage.step(times, [*stages, stages[-1]], where="post", color=_COLOURS[1], lw=1.2, gid="stage")
+    stage.set_ylim(0.5, 3.5)
+    stage.set_yticks([1, 2, 3])
+    stage.tick_params(labelsize=7)
+    stage.set_ylabel("stage", fontsize=8, color=_COLOURS[1])
+
+
+def _shards(axis: Any, steps: Sequence[tuple[float, View]], end: float) -> None:
+    """Draw a row a shard: wide the server, narrow below it the keeper of its copy."""
+    axis.set_label("shards")
+    bars: dict[str, list[tuple[float, float, float, float]]] = {}
+    n_shards = max((len(view.shards) for _, view in steps), default=0)
+    for shard in range(n_shards):
+        for role, top, tall in ((0, shard - 0.4, 0.55), (1, shard + 0.18, 0.2)):
+            for begin, until, name in _runs([(at, _role(view, shard, role)) for at, view in steps], end):
+                bars.setdefault(name, []).append((begin, until - begin, top, tall))
+    for place, name in enumerate(sorted(bars, key=lambda name: (len(name), name))):
+        colour = _COLOURS[place % len(_COLOURS)]
+        x, width, y, height = (np.array(column) for column in zip(*bars[name], strict=True))
+        axis.barh(y, width, height, left=x, align="edge", color=colour, lw=0, label=name, gid=f"shards of {name}")
+    axis.set_ylim(max(n_shards, 1) - 0.45, -0.55)
+    axis.yaxis.get_major_locator().set_params(integer=True)
+    axis.set_ylabel("shard: server, keeper below", fontsize=8)
+    if bars:
+        axis.legend(fontsize=7, ncols=12, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, frameon=False)
+
+
+def _role(view: View, shard: int, role: int) -> str | None:
+    return view.shards[shard][role] if shard < len(view.shards) else None
+
+
+def _runs(steps: Sequence[tuple[float, str | None]], end: float) -> list[tuple[float, float, str]]:
+    """Return (begin, end, name) of the stretches in which a name was there."""
+    found: list[tuple[float, float, str]] = []
+    begin, name = 0.0, None
+    for at, of in [*steps, (end, None)]:
+        if of != name:
+            if name is not None and at > begin:
+                found.append((begin, at, name))
+            begin, name = at, of
+    return found
+
+
+def _slowest(times: Sequence[float]) -> list[int]:
+    """Return the places to draw: of many clocks the slowest of each stretch, which is what stands out."""
+    if len(times) <= _MOST_POINTS:
+        return list(range(len(times)))
+    stretches = np.array_split(np.arange(len(times)), _MOST_POINTS)
+    return [int(stretch[np.argmax(np.asarray(times)[stretch])]) for stretch in stretches]
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    if len(points) <= _MOST_POINTS:
+        return list(points)
+    return [points[int(k)] for k in np.linspace(0, len(points) - 1, _MOST_POINTS)]

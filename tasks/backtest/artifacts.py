@@ -1,0 +1,131 @@
+"""A backtest as a flow runs it: its progress, its table and its pictures in the Prefect UI, its report among the blobs."""
+
+import base64
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+
+from infra.clock import SystemClock
+from reports.pages.figures_page import render
+from reports.pictures.backtest import by_zone, cost_and_time, png
+from reports.pictures.job import can_draw
+from tasks.backtest.checkpoint_interval import at_interval
+from tasks.backtest.inputs import Field
+from tasks.backtest.page import bars, page
+from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
+from tasks.backtest.runner import DEFAULT_DIRECTORY, KeptCells, Ran, all_cores, open_field, plan, run_cells
+from tasks.backtest.spec import BacktestSpec
+from tasks.backtest.tables import as_json, flat
+from tasks.runtime import touch, world
+
+_log = logging.getLogger(__name__)
+#: Real seconds between two updates of the progress in the UI.
+_EVERY_S = 2.0
+#: Keys of the artifacts.
+PROGRESS, TABLE, PICTURE = "backtest-progress", "backtest-table", "backtest-picture"
+
+
+class Compared:
+    """What was computed. No dataclass: Prefect would look into one for states, prices and all."""
+
+    def __init__(self, field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> None:
+        self.field, self.spec, self.runs, self.result = field, spec, runs, result
+
+
+@touch("compare schemes")
+def compare(spec: BacktestSpec) -> Compared:
+    """Run the backtest of `spec`; what an earlier run of the same has kept before it died is taken."""
+    clock, progress = SystemClock(), _Progress()
+    began_s = clock.now_s()
+    kept, threads = KeptCells(DEFAULT_DIRECTORY), all_cores()
+    tiered(spec)  # says what cannot be weighed
+    field, spec = at_interval(open_field(spec, progress.show), spec)
+    for note in field.notes:
+        _log.warning("%s", note)
+    planned = plan(field, spec)
+    runs = list(run_cells(planned, threads=threads, kept=kept, resume=True, report=progress.show))
+    numbers = run_numbers(field, spec, runs, threads=threads, kept=kept, resume=True, report=progress.show)
+    kept.forget([ran.key for ran in (*runs, *(each for of in numbers for each in of.runs))])
+    result = as_json(field, spec, runs, clock.now_s() - began_s)
+    if spec.reliable_counts:
+        result["reliable"] = as_records(numbers)
+    return Compared(field, spec, runs, result)
+
+
+@touch("publish table")
+def publish_table(compared: Compared) -> None:
+    """Show every figure as a table."""
+    rows = [{name: _short(value) for name, value in flat(run).items()} for run in compared.result["runs"]]
+    fit = compared.result["fit"]
+    create_table_artifact(rows, key=TABLE, description=f"Schemes on {fit['prices']}, fit until {fit['until']}")
+
+
+@touch("publish pictures")
+def publish_pictures(compared: Compared) -> None:
+    """Write the report into the blob store; show where it is, and Figures 1 and 9.
+
+    Notes
+    -----
+    An image artifact would print the whole data URL as text below the picture; Markdown shows the picture alone.
+    """
+    spec, rows = compared.spec, compared.result["runs"]
+    lines = list(compared.field.notes)
+    if can_draw():
+        text = render(page(compared.field, spec, compared.runs, compared.result)).encode()
+        lines.insert(0, f"Report: `{_save(compared, text)}`")
+        every = bars(spec, rows, max(spec.hours), baseline=True)
+        bidding = bars(spec, rows, max(spec.hours), baseline=False)
+        for what, figure in (
+            (f"cost and run time, {max(spec.hours)} h", cost_and_time(every, len(every.groups) - 1)),
+            (f"cost and run time by zone, {max(spec.hours)} h", by_zone(bidding)),
+        ):
+            lines.append(f"![{what}](data:image/png;base64,{base64.b64encode(png(figure)).decode()})")
+    else:
+        _log.warning("matplotlib is not installed (proteus[local]), so there is no picture and no report")
+        lines.append("matplotlib is not installed (proteus[local]), so there is no picture and no report.")
+    create_markdown_artifact("\n\n".join(lines), key=PICTURE, description=f"Schemes on {compared.field.source}")
+
+
+def _save(compared: Compared, text: bytes) -> str:
+    """Write the report under a name that its request makes, so that the same one again takes its place."""
+    blobs = world().blobs
+    asked = json.dumps(compared.spec.model_dump(), sort_keys=True).encode()
+    name = f"backtests/{hashlib.sha256(asked).hexdigest()[:16]}.html"
+    blobs.write_bytes(name, text)
+    return blobs.url_of(name)
+
+
+def _short(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
+
+
+class _Progress:
+    """How far it is, in the Prefect UI."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._shown_s = float("-inf")
+        self._artifact: UUID | None = None
+
+    def show(self, done: int, of: int, what: str) -> None:
+        """Show it now and then, and at the end."""
+        now_s = self._clock.now_s()
+        if now_s - self._shown_s < _EVERY_S and done < of:
+            return
+        self._shown_s = now_s
+        percent = 100.0 * done / of if of else 0.0
+        if self._artifact is None:
+            made = create_progress_artifact(percent, key=PROGRESS, description=what)
+            self._artifact = made if isinstance(made, UUID) else None
+        else:
+            update_progress_artifact(self._artifact, percent, description=what)

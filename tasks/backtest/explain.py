@@ -1,0 +1,108 @@
+"""Why a simulated job did what it did: the reasons that the live engine wrote down, which goes through the same job."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as a_field
+
+from bidding.backtest.replay.engine_replay import Told, run_by_engine
+from bidding.engine.events import AllocationGranted, Event
+from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from bidding.market.model import HOUR_S, Market
+from bidding.market.money import Micros
+from bidding.policies.base import Decision
+from tasks.backtest.inputs import Field
+from tasks.backtest.job_story import Explainer, Life
+from tasks.backtest.runner import Cell, setting_of
+from tasks.backtest.spec import BacktestSpec
+
+#: What tells an allocation from all others: market, instances, bid, and the second of its grant.
+_Grant = tuple[Market, int, Micros, int]
+
+
+def explainer(field: Field, spec: BacktestSpec, cell: Cell, start_s: int) -> Explainer | None:
+    """Return what tells the reasons of a scheme whose rule a live policy decides as; None where none does.
+
+    Notes
+    -----
+    A reason counts only where the engine held, and did, what the simulated job did. So no reason is told that was not
+    the reason.
+    """
+    scheme = spec.scheme(cell.scheme)
+    if scheme.policy is None:
+        return None
+    (markets,) = field.zones([cell.zone]).values()
+    told = run_by_engine(
+        field.traces,
+        markets,
+        field.types,
+        field.evictions,
+        field.foresight,
+        scheme,
+        start_s,
+        field.reference,
+        setting_of(scheme, spec, field.reference, cell.hours),
+    )
+    return _Reasons(_lives(told, markets)).read(told.journal)
+
+
+def _lives(told: Told, markets: Sequence[Market]) -> list[tuple[_Grant, int]]:
+    """Return each allocation that the engine held, with the second of its end."""
+    return [
+        ((markets[market], count, bid, granted_s), ended_s)
+        for granted_s, market, count, bid, ended_s, _ in told.purchases.tolist()
+    ]
+
+
+@dataclass
+class _Reasons:
+    """An `Explainer` of one journal.
+
+    Attributes
+    ----------
+    lives : each allocation, with the second of its end.
+    waits, purchases : the decision by its second, and by the allocation that was bought.
+    hours : when an hour was decided, and how, by its allocation and beginning.
+    """
+
+    lives: Sequence[tuple[_Grant, int]]
+    waits: dict[int, Decision] = a_field(default_factory=dict)
+    purchases: dict[_Grant, Decision] = a_field(default_factory=dict)
+    hours: dict[tuple[_Grant, int], tuple[int, Decision]] = a_field(default_factory=dict)
+
+    def read(self, journal: Sequence[Event | Order]) -> "_Reasons":
+        """Take the reasons of a journal in; return itself."""
+        grants: dict[str, _Grant] = {}
+        now_s = 0
+        for item in journal:
+            match item:
+                case Acquire():
+                    self.purchases[item.market, item.count, item.bid_micros, now_s] = item.decision
+                case Wait():
+                    self.waits[now_s] = item.decision
+                case Renew() | Lapse():  # a lapse is ordered again at each tick: its first order decided
+                    grant = grants[item.allocation_id]
+                    begins_s = grant[3] + item.hour * HOUR_S
+                    self.hours.setdefault((grant, begins_s), (now_s, item.decision))
+                case _:
+                    now_s = item.at_s
+                    if isinstance(item, AllocationGranted):
+                        one = item.allocation
+                        grants[one.allocation_id] = (one.market, one.count, one.bid_micros or 0, one.launched_at_s)
+        return self
+
+    def choice(self, at_s: int, bought: Life | None, held: tuple[Life, ...]) -> Decision | None:
+        """Return what was weighed at a decision point."""
+        theirs = {grant for grant, ended_s in self.lives if grant[3] <= at_s < ended_s}
+        ours = {_grant(life) for life in held}
+        if bought is None:
+            return self.waits.get(at_s) if theirs == ours else None
+        made = _grant(bought)
+        return self.purchases.get(made) if theirs == ours | {made} else None
+
+    def hour(self, life: Life, begins_s: int) -> tuple[int, Decision] | None:
+        """Return when and how the hour was decided."""
+        return self.hours.get((_grant(life), begins_s))
+
+
+def _grant(life: Life) -> _Grant:
+    return life.market, life.count, life.bid_micros, life.granted_s

@@ -1,0 +1,225 @@
+"""What the schemes of a backtest are compared on: prices, what was learnt from them, and the reference cluster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from bidding.backtest.eviction_arrays import Table, pack_table
+from bidding.backtest.price_arrays import Markets, pack
+from bidding.backtest.reference_cluster import Reference, by_zone, cheapest
+from bidding.backtest.schemes import Rule
+from bidding.evictions.table import EvictionTable, fit
+from bidding.forecast import Foresight, fit_foresight
+from bidding.market.catalog import Catalog
+from bidding.market.model import InstanceType, Market
+from bidding.market.traces import TraceSet
+from bidding.synthetic.renewal_market import TYPICAL, generate
+from infra.errors import InputError
+from infra.market_data.catalogs import read_catalog
+from tasks.backtest.capacity import learnt_of, read_capacity, scarce
+from tasks.backtest.spec import ALL, EACH, BacktestSpec
+from tasks.backtest.windows import Window, Windows, choose_windows
+from tasks.local.environment import BEGIN, TYPES, ZONES
+from tasks.market_data.eviction_tables import given_table
+from tasks.market_data.traces import Report, open_traces
+
+_DAY_S = 86_400
+#: The rules that look at the signals of the markets.
+_READ_SIGNALS = (Rule.BEST,)
+#: How long the generated market lasts where no file is named.
+_GENERATED_DAYS = 90
+
+
+@dataclass(frozen=True)
+class Field:
+    """What schemes are compared on.
+
+    Attributes
+    ----------
+    source : what the prices are called for a reader.
+    types : the types on sale on the evaluation's first day, at that day's price.
+    markets : those that may be bid in, sorted.
+    evictions, foresight : learnt in the fit window alone; no foresight where no scheme reads it.
+    notes : what the reader of any figure must know.
+    """
+
+    source: str
+    traces: TraceSet
+    types: Mapping[str, InstanceType]
+    markets: tuple[Market, ...]
+    evictions: EvictionTable
+    foresight: Foresight | None
+    reference: Reference
+    windows: Windows
+    notes: tuple[str, ...]
+
+    def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, Table]:
+        """Return `markets` and what is known of them, as the simulator wants them."""
+        return pack(self.traces, markets, self.types), pack_table(self.evictions, markets, self.foresight)
+
+    def zones(self, wanted: list[str]) -> dict[str, tuple[Market, ...]]:
+        """Return the markets of each zone that was asked for, by name; `ALL` comes last.
+
+        Raises
+        ------
+        InputError
+            If there is no such zone.
+        """
+        known = by_zone(self.markets)
+        for name in wanted:
+            if name != EACH and name not in known:
+                there = ", ".join(name for name in known if name != ALL)
+                raise InputError(f"--zones {name}: is no zone of {self.source}; give each, all, or some of {there}")
+        return {name: known[name] for name in known if name in wanted or (name != ALL and EACH in wanted)}
+
+
+def open_field(spec: BacktestSpec, report: Report) -> Field:
+    """Return the field of `spec`: read, checked, learnt from.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be used, a window is none, or nothing can be compared.
+    """
+    capacity = read_capacity(spec)
+    source, traces, catalog = _prices(spec, report)
+    left: list[str] = []
+    if capacity:
+        traces, left = scarce(source, traces, capacity)
+    windows = choose_windows(
+        traces,
+        fit_from=spec.fit_from,
+        fit_to=spec.fit_to,
+        evaluate_from=spec.evaluate_from,
+        evaluate_to=spec.evaluate_to,
+        allow_overlap=spec.allow_overlap,
+        allow_gaps=spec.allow_gaps,
+    )
+    every = traces
+    traces = TraceSet({market: trace for market, trace in every.items() if market.instance_type not in spec.left_out})
+    if not traces:
+        raise InputError(f"{source}: has only types that are left out; give other --leave-out, or another file")
+    types = _on_sale(source, traces, catalog, windows.evaluation.from_s, spec)
+    evictions, told = _evictions(source, traces, capacity, windows, spec, report)
+    reference = _reference(source, traces, types, spec)
+    notes = [*windows.notes, *left, *told]
+    if spec.prices is None:
+        notes.insert(0, f"no --prices given: the prices are those of the {source}")
+    if dropped := sorted({market.instance_type for market in every} & set(spec.left_out)):
+        notes.append(f"left out: {', '.join(dropped)} (--leave-out)")
+    if unseen := [str(market) for market in traces if market not in evictions.rows]:
+        why = "without prices in the fit window" if spec.evictions is None else f"not in {spec.evictions}"
+        notes.append(f"{why}, hence not bid in: {', '.join(unseen)}")
+    if not spec.has_bound:
+        notes.append(f"no clairvoyant bound: it knows hourly-refund alone, not {spec.billing}")
+    if spec.billing == "flat" and len({market.instance_type for market in traces}) > 1:
+        notes.append("a machine of any type costs the flat price; give --market TYPE/ZONE to compare one type's zones")
+    return Field(
+        source=source,
+        traces=traces,
+        types=types,
+        markets=traces.markets,
+        evictions=evictions,
+        foresight=_foresight(traces, types, windows, spec, report) if evictions.bids_decide else None,
+        reference=reference,
+        windows=windows,
+        notes=tuple(notes),
+    )
+
+
+def _evictions(
+    source: str, traces: TraceSet, capacity: TraceSet, windows: Windows, spec: BacktestSpec, report: Report
+) -> tuple[EvictionTable, list[str]]:
+    """Return what is said of bids, by the model that was given or else by the fit window, and what is to be noted of it."""
+    if spec.evictions is None:
+        report(0, 1, f"learning from {windows.fit}")
+        learnt = learnt_of(capacity, windows) if capacity else fit(traces, windows.fit.from_s, windows.fit.until_s)
+        if not learnt.rows:
+            raise InputError(
+                f"--fit-from and --fit-to: no market has an hour of prices in {windows.fit}; let it be longer"
+            )
+        return learnt, []
+    report(0, 1, f"reading {spec.evictions}")
+    given, fitted = given_table(spec.evictions, traces.markets)
+    if not given.rows:
+        raise InputError(f"--evictions {spec.evictions}: knows no market of {source}; fit a model of these markets")
+    if fitted is None or not windows.evaluation.overlaps(seen := Window(fitted.from_s, fitted.until_s)):
+        return given, []
+    what = f"--evictions {spec.evictions} was fitted on {seen}, and has seen what is evaluated ({windows.evaluation})"
+    if not spec.allow_overlap:
+        raise InputError(f"{what}; evaluate later months by --from, or give --allow-overlap")
+    return given, [f"the result is not honest: {what} (--allow-overlap)"]
+
+
+def _foresight(
+    traces: TraceSet, types: Mapping[str, InstanceType], windows: Windows, spec: BacktestSpec, report: Report
+) -> Foresight | None:
+    """Return what the signals of the fit window teach, where a scheme reads them: it takes seconds."""
+    if not any(spec.bids(name) and spec.scheme(name).rule in _READ_SIGNALS for name in spec.compared):
+        return None
+    report(0, 1, f"learning from the signals of {windows.fit}")
+    return fit_foresight(traces, types, windows.fit.from_s, windows.fit.until_s)
+
+
+def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]:
+    """Return what the prices are called, the prices, and the catalogue."""
+    if spec.prices is not None:
+        report(0, 1, f"reading {spec.prices}")
+        found = open_traces(
+            spec.prices, catalog=spec.catalog, region=spec.region, product=spec.product, wanted=spec.markets
+        )
+        return spec.prices, *found
+    report(0, 1, "generating a market")
+    source = f"generated market of seed {spec.seed}"
+    catalog = read_catalog(spec.catalog, spec.region)
+    on_sale = catalog.at(BEGIN.date())
+    if missing := [name for name in TYPES if name not in on_sale]:
+        raise InputError(
+            f"{_named(spec)}: has no on-demand price of {missing[0]} on {BEGIN.date()}, which the generated market "
+            "follows; give a --catalog that has it, or --prices"
+        )
+    known = {Market(name, zone): on_sale[name].on_demand_micros for name in TYPES for zone in ZONES}
+    wanted = known
+    if spec.markets:
+        if unknown := [text for text in spec.markets if text not in map(str, known)]:
+            raise InputError(f"--market {unknown[0]}: the generated market has {', '.join(map(str, known))}")
+        wanted = {market: price for market, price in known.items() if str(market) in spec.markets}
+    from_s = int(BEGIN.timestamp())
+    until_s = from_s + _GENERATED_DAYS * _DAY_S
+    vcpus = {name: on_sale[name].vcpu for name in TYPES}
+    traces = generate(known, from_s, until_s, np.random.default_rng(spec.seed), climate=TYPICAL, vcpus=vcpus)
+    return source, TraceSet({market: traces[market] for market in wanted}), catalog
+
+
+def _named(spec: BacktestSpec) -> str:
+    return "the shipped catalogue" if spec.catalog is None else spec.catalog
+
+
+def _on_sale(
+    source: str, traces: TraceSet, catalog: Catalog, at_s: int, spec: BacktestSpec
+) -> Mapping[str, InstanceType]:
+    day = datetime.fromtimestamp(at_s, UTC).date()
+    types = catalog.at(day)
+    for market in traces:
+        name = market.instance_type
+        if name not in types:
+            what = f"has no on-demand price on {day} in" if name in catalog.names else "is not in"
+            raise InputError(
+                f"{source}: instance type {name} {what} {_named(spec)}; give a --catalog that has it, or --leave-out "
+                f"{name}"
+            )
+    return types
+
+
+def _reference(source: str, traces: TraceSet, types: Mapping[str, InstanceType], spec: BacktestSpec) -> Reference:
+    vcpus = spec.machines * spec.machine_vcpus
+    if spec.reference_type is not None:
+        if spec.reference_type not in types:
+            raise InputError(f"--reference {spec.reference_type}: is not on sale in {_named(spec)}; it has others")
+        return Reference(types[spec.reference_type], vcpus)
+    try:
+        return cheapest(traces, types, vcpus)
+    except ValueError as error:
+        raise InputError(f"{source}: {error}; name one by --reference TYPE") from None

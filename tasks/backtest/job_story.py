@@ -1,0 +1,297 @@
+"""One simulated job told in order: what it bought, when and at what price, what was paid, refunded, renewed and let go."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from bidding.backtest.billing_codes import model_of
+from bidding.backtest.outcomes import Outcome
+from bidding.backtest.parameters import Setting
+from bidding.backtest.reference_cluster import Reference
+from bidding.backtest.runner import run_one
+from bidding.billing import total_prorata_micros
+from bidding.billing.expected import BillingKind
+from bidding.market.model import HOUR_S, EndCause, Market
+from bidding.market.money import Micros, prorate, usd
+from bidding.market.traces import Int64s, Trace, TraceSet
+from bidding.policies.base import Decision
+from infra.errors import InputError
+from tasks.backtest.capacity import why_taken
+from tasks.backtest.inputs import Field
+from tasks.backtest.runner import Cell, setting_of
+from tasks.backtest.spec import BacktestSpec
+from tasks.backtest.windows import minute
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One allocation from its grant to its end."""
+
+    number: int
+    market: Market
+    count: int
+    bid_micros: Micros
+    granted_s: int
+    ended_s: int
+    evicted: bool
+
+    def hours(self) -> range:
+        """Return the seconds in which its billing hours begin; one that would begin with its end does not."""
+        return range(self.granted_s, self.ended_s, HOUR_S)
+
+
+class Kind(StrEnum):
+    """What happened."""
+
+    BOUGHT = "bought"
+    WAITED = "waited"
+    RENEWED = "renewed"
+    EVICTED = "evicted"
+    LAPSED = "lapsed"
+    ENDED = "ended"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One line of the story.
+
+    Attributes
+    ----------
+    price_micros : of one instance in that second; None where the market is not asked.
+    amount_micros : what was charged (or, below 0, given back) in that second.
+    held_vcpus : spot vCPUs after it.
+    decision, decided_s : what was weighed, and when, where somebody can tell (`Explainer`).
+    """
+
+    at_s: int
+    kind: Kind
+    life: Life | None
+    price_micros: Micros | None
+    amount_micros: Micros
+    held_vcpus: int
+    decision: Decision | None = None
+    decided_s: int | None = None
+
+
+class Explainer(Protocol):
+    """Tells what was weighed; None where that cannot be told."""
+
+    def choice(self, at_s: int, bought: Life | None, held: tuple[Life, ...]) -> Decision | None:
+        """Return why `bought` (None: nothing) was bought at a second, beside what was held."""
+
+    def hour(self, life: Life, begins_s: int) -> tuple[int, Decision] | None:
+        """Return when and why the hour that begins then was renewed, or let go."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """A job.
+
+    Attributes
+    ----------
+    row : its outcome; see `bidding.backtest.outcomes.Outcome`.
+    spot_micros, reliable_micros : what its spot allocations and its on-demand machines cost; together the job's cost.
+    """
+
+    cell: Cell
+    start_s: int
+    setting: Setting
+    reference: Reference
+    lives: tuple[Life, ...]
+    happenings: tuple[Happening, ...]
+    row: Int64s
+    spot_micros: Micros
+    reliable_micros: Micros
+
+    @property
+    def end_s(self) -> int:
+        """When it was done, or given up."""
+        return self.start_s + int(self.row[Outcome.RUNTIME_S])
+
+    def held_at(self, at_s: int) -> tuple[Life, ...]:
+        """Return what is held in the second after `at_s`."""
+        return tuple(life for life in self.lives if life.granted_s <= at_s < life.ended_s)
+
+
+def tell(field: Field, spec: BacktestSpec, cell: Cell, start_s: int, explain: Explainer | None = None) -> Story:
+    """Return the story of the job of `cell` that starts at `start_s`.
+
+    Raises
+    ------
+    InputError
+        If it starts outside the evaluation.
+    """
+    window = field.windows.evaluation
+    if not window.from_s <= start_s < window.until_s:
+        raise InputError(f"--explain {minute(start_s)}: is not in the evaluation ({window}); give a time in it")
+    (markets,) = field.zones([cell.zone]).values()
+    scheme = spec.scheme(cell.scheme)
+    setting = setting_of(scheme, spec, field.reference, cell.hours)
+    row, log = run_one(*field.packed(markets), scheme, start_s, field.reference, setting)
+    lives = tuple(
+        Life(number, markets[market], count, bid, granted_s, ended_s, bool(evicted))
+        for number, (granted_s, market, count, bid, ended_s, evicted) in enumerate(np.asarray(log).tolist(), start=1)
+    )
+    end_s = start_s + int(row[Outcome.RUNTIME_S])
+    spot = sum(amount for life in lives for *_, amount in _money(life, field.traces, setting, end_s))
+    hourly = setting.reliable_count * setting.reliable_micros
+    whole, rest_s = divmod(int(row[Outcome.RUNTIME_S]), HOUR_S)
+    vcpus = {name: kind.vcpu for name, kind in field.types.items()}
+    return Story(
+        cell,
+        start_s,
+        setting,
+        field.reference,
+        lives,
+        tuple(_happenings(lives, field.traces, vcpus, setting, range(start_s, end_s, setting.tick_s), end_s, explain)),
+        row,
+        spot,
+        hourly * whole + prorate(hourly, rest_s, HOUR_S),
+    )
+
+
+def _money(life: Life, traces: TraceSet, setting: Setting, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
+    """Return (second, what it was, amount) of each booking of an allocation.
+
+    Source: the rules of `bidding.backtest.accounts`; the job's end gives back the rest of an hour that is not used.
+    """
+    trace = traces[life.market]
+    if setting.billing != BillingKind.HOURLY_REFUND:
+        yield from _by_second(life, trace, setting, end_s)
+        return
+    for begin_s in life.hours():
+        charge = (trace.price_at(begin_s) or 0) * life.count
+        yield begin_s, Kind.BOUGHT if begin_s == life.granted_s else Kind.RENEWED, charge
+        used_s = min(begin_s + HOUR_S, life.ended_s) - begin_s
+        if used_s < HOUR_S:
+            kept = 0 if life.evicted else prorate(charge, used_s, HOUR_S)
+            yield life.ended_s, Kind.EVICTED if life.evicted else Kind.ENDED, kept - charge
+        elif begin_s + HOUR_S == life.ended_s:
+            yield life.ended_s, _end_of(life, end_s), 0
+
+
+def _by_second(life: Life, trace: Trace, setting: Setting, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
+    """Return the same where seconds are paid: what an hour has cost is told when it is over."""
+    cause = EndCause.EVICTED if life.evicted else EndCause.USER
+    until_s = life.ended_s + 1  # so that an eviction at the very end is one
+    charges = model_of(setting).charges(trace, life.count, life.granted_s, life.ended_s, cause, until_s)
+    yield life.granted_s, Kind.BOUGHT, 0
+    for charge in charges:
+        over_s = charge.hour_start_s + HOUR_S
+        amount = total_prorata_micros((charge,), life.ended_s)
+        yield (over_s, Kind.RENEWED, amount) if over_s < life.ended_s else (life.ended_s, _end_of(life, end_s), amount)
+
+
+def _end_of(life: Life, end_s: int) -> Kind:
+    if life.evicted:
+        return Kind.EVICTED
+    return Kind.ENDED if life.ended_s == end_s else Kind.LAPSED
+
+
+#: In one second: what is taken, what ends, what goes on, what is bought.
+_ORDER = (Kind.EVICTED, Kind.LAPSED, Kind.RENEWED, Kind.BOUGHT, Kind.WAITED, Kind.ENDED, Kind.DONE)
+
+
+def _happenings(
+    lives: tuple[Life, ...],
+    traces: TraceSet,
+    vcpus: Mapping[str, int],
+    setting: Setting,
+    ticks: range,
+    end_s: int,
+    explain: Explainer | None,
+) -> Iterator[Happening]:
+    """Tell what happened, and at the first tick without a purchase after something did, why nothing is bought."""
+    points: list[tuple[int, Kind, Life | None, Micros]] = [
+        (at_s, kind, life, amount) for life in lives for at_s, kind, amount in _money(life, traces, setting, end_s)
+    ]
+    if explain is not None:
+        bought_s = {life.granted_s for life in lives}
+        points += [(at_s, Kind.WAITED, None, 0) for at_s in ticks if at_s not in bought_s]
+    points.sort(key=lambda point: (point[0], _ORDER.index(point[1]), 0 if point[2] is None else point[2].number))
+    held: dict[int, Life] = {}
+    changed = True
+    for at_s, kind, life, amount in points:
+        told = None
+        if explain is not None and (changed or life is not None):
+            told = _decided(explain, at_s, kind, life, tuple(held.values()))
+        decided_s, decision = told or (None, None)
+        if life is None:
+            changed = False
+            if decision is not None:
+                yield Happening(at_s, kind, None, None, 0, _vcpus(held.values(), vcpus), decision, decided_s)
+            continue
+        changed = True
+        if kind is Kind.BOUGHT:
+            held[life.number] = life
+        elif kind is not Kind.RENEWED:
+            held.pop(life.number)
+        price = traces[life.market].price_at(at_s)
+        yield Happening(at_s, kind, life, price, amount, _vcpus(held.values(), vcpus), decision, decided_s)
+    yield Happening(end_s, Kind.DONE, None, None, 0, 0)
+
+
+def _decided(
+    explain: Explainer, at_s: int, kind: Kind, life: Life | None, held: tuple[Life, ...]
+) -> tuple[int, Decision] | None:
+    """Return when and why it was decided, where that can be told."""
+    if kind in (Kind.BOUGHT, Kind.WAITED):
+        choice = explain.choice(at_s, life, held)
+        return None if choice is None else (at_s, choice)
+    return explain.hour(life, at_s) if life is not None and kind in (Kind.RENEWED, Kind.LAPSED) else None
+
+
+def _vcpus(held: Iterable[Life], vcpus: Mapping[str, int]) -> int:
+    return sum(life.count * vcpus[life.market.instance_type] for life in held)
+
+
+def text_of(happening: Happening, story: Story) -> str:
+    """Return what happened in one line, without the time."""
+    life = happening.life
+    if happening.kind is Kind.WAITED:
+        return "buys nothing more"
+    if life is None:
+        if story.row[Outcome.FINISHED]:
+            return "the work is done"
+        return f"given up: {story.setting.window_s / HOUR_S:g} h have passed and the work is not done"
+    name = f"#{life.number} {life.count} x {life.market}"
+    price = "" if happening.price_micros is None else f" at {usd(happening.price_micros)}"
+    if story.setting.billing != BillingKind.HOURLY_REFUND:
+        return _paid_by_second(happening, life, f"{name}{price}", name)
+    match happening.kind:
+        case Kind.BOUGHT:
+            return f"buys {name}{price}, bid {usd(life.bid_micros)}: pays {usd(happening.amount_micros)} for the hour"
+        case Kind.RENEWED:
+            return f"keeps {name}{price} for another hour: pays {usd(happening.amount_micros)}"
+        case Kind.EVICTED:
+            back = (
+                f"{usd(-happening.amount_micros)} of the hour come back" if happening.amount_micros else "nothing back"
+            )
+            return f"loses {name}: {why_taken(happening.price_micros or 0)}; {back}"
+        case Kind.LAPSED:
+            return f"lets {name} go as its hour ends"
+        case _:
+            rest = f": {usd(-happening.amount_micros)} of the hour is not used" if happening.amount_micros else ""
+            return f"ends {name}{rest}"
+
+
+def _paid_by_second(happening: Happening, life: Life, priced: str, name: str) -> str:
+    """Return what happened in one line where an hour is paid when it is over."""
+    cost = f"its last hour cost {usd(happening.amount_micros)}"
+    match happening.kind:
+        case Kind.BOUGHT:
+            return f"buys {priced}, bid {usd(life.bid_micros)}, paid by the second"
+        case Kind.RENEWED:
+            return f"keeps {priced} for another hour: {cost}"
+        case Kind.EVICTED if (happening.price_micros or 0) > life.bid_micros:
+            return f"loses {name}: {why_taken(happening.price_micros or 0)}; {cost}"
+        case Kind.EVICTED:
+            return f"loses {name}, which has reached its longest life: {cost}"
+        case Kind.LAPSED:
+            return f"lets {name} go as its hour ends: {cost}"
+        case _:
+            return f"ends {name}: {cost}"

@@ -1,0 +1,252 @@
+"""The report of a backtest: the paper's figures on cost, redrawn from what was computed, and all figures as tables."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bidding.backtest.outcomes import Outcome
+from bidding.backtest.schemes import Rule
+from infra.errors import InputError
+from reports.pages.figures_page import BacktestPage, Picture, write
+from reports.pages.job_page import Figure, Table
+from reports.pictures.backtest import (
+    Bars,
+    PriceLine,
+    by_zone,
+    cost_and_time,
+    price_lines,
+    svg,
+    transitions,
+    who_paid,
+)
+from reports.pictures.job import can_draw
+from tasks.backtest import reliable_counts as reliable
+from tasks.backtest.inputs import Field
+from tasks.backtest.job_story import Story, tell
+from tasks.backtest.phases import dollars_for, phases
+from tasks.backtest.runner import Ran
+from tasks.backtest.spec import ALL, CLAIRVOYANT, BacktestSpec, option
+from tasks.backtest.tables import COLUMNS, NAMES, cells
+from tasks.backtest.windows import minute
+
+_DAY_S = 86_400
+#: As many days of prices as the paper's Figure 3 shows; as many markets.
+_PRICE_DAYS, _PRICE_LINES = 6, 3
+
+
+def check_report(target: Path) -> None:
+    """Refuse a report where nothing can be drawn."""
+    if not can_draw():
+        raise InputError(f"--report {target}: pictures need matplotlib; install proteus[local]")
+
+
+def write_report(target: Path, field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> None:
+    """Write the report to the file `target`; `result` is what ``--json`` writes."""
+    write(page(field, spec, runs, result), target)
+
+
+def page(field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> BacktestPage:
+    """Return what the report says."""
+    fit, reference = result["fit"], result["reference"]
+    warnings = [note for note in field.notes if "not honest" in note]
+    return BacktestPage(
+        title=Path(field.source).name if spec.prices is not None else field.source,
+        period=(
+            f"{fit['markets']} markets; fit {field.windows.fit}, evaluated {field.windows.evaluation} UTC; "
+            f"{spec.starts} starts each (seed {spec.seed}); relative to {reference['vcpus']} vCPUs of "
+            f"{reference['instance_type']} on demand at ${reference['usd_per_vcpu_hour']:.5f} a vCPU-hour"
+        ),
+        warnings=tuple(warnings),
+        notes=tuple(_notes(field, result["runs"])),
+        figures=_cards(spec, runs, result),
+        pictures=tuple(_pictures(field, spec, runs, result)),
+        tables=(
+            Table(
+                "outcomes",
+                "All figures",
+                COLUMNS,
+                tuple(tuple(cells(run)) for run in result["runs"]),
+                numeric=frozenset(range(NAMES, len(COLUMNS))),
+            ),
+            *_reliable(result.get("reliable", [])),
+            Table("settings", "Settings", ("option", "value"), tuple(_settings(spec))),
+        ),
+    )
+
+
+def bars(spec: BacktestSpec, rows: Sequence[dict[str, Any]], hours: int, *, baseline: bool) -> Bars:
+    """Return the figures of the jobs of `hours` by scheme and zone; without the schemes that buy nothing if not `baseline`."""
+    rows = [row for row in rows if row["hours"] == hours]
+    names = [name for name in spec.compared if baseline or name == CLAIRVOYANT or spec.bids(name)]
+    names = names or list(spec.compared)
+    zones = tuple(dict.fromkeys(row["zone"] for row in rows))
+    of = {(row["scheme"], row["zone"]): row for row in rows}
+    table = [[of[name, zone] for zone in zones] for name in names]
+    return Bars(
+        groups=zones,
+        names=tuple(names),
+        cost=np.array([[row["relative_cost"]["mean"] for row in line] for line in table]),
+        cost_error=np.array([[row["relative_cost"]["se"] for row in line] for line in table]),
+        runtime=np.array([[row["relative_runtime"]["mean"] for row in line] for line in table]),
+        hours=np.array(
+            [[[row["machine_hours"][by] for by in ("on_demand", "paid", "free")] for row in line] for line in table]
+        ),
+    )
+
+
+def typical_story(field: Field, spec: BacktestSpec, runs: Sequence[Ran]) -> Story | None:
+    """Return one job that shows what a scheme does: of median cost, if possible with an eviction; None if nobody bids.
+
+    BidBrain's as published where it was run, else the last scheme that bids.
+    """
+    bidding = [ran for ran in runs if spec.bids(ran.cell.scheme)]
+    bidding = [ran for ran in bidding if ran.outcomes.rows[:, Outcome.PURCHASES].any()]
+    if not bidding:
+        return None
+    wanted = [ran for ran in bidding if spec.scheme(ran.cell.scheme).rule is Rule.PROTEUS] or bidding
+    ran = min(reversed(wanted), key=lambda each: (each.cell.zone != ALL, each.cell.hours))
+    evicted = np.flatnonzero(ran.outcomes.evictions > 0)
+    among = evicted if evicted.size else np.arange(len(ran.starts_s))
+    costs = ran.outcomes.rows[among, Outcome.COST_MICROS]
+    middle = among[np.argsort(costs, kind="stable")[len(costs) // 2]]
+    return tell(field, spec, ran.cell, int(ran.starts_s[middle]))
+
+
+def _cards(spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> tuple[Figure, ...]:
+    hours, zone = max(spec.hours), runs[-1].cell.zone
+    return tuple(
+        Figure(
+            row["scheme"],
+            f"{row['relative_cost']['mean']:.1%}",
+            f"of on-demand's cost ± {row['relative_cost']['se']:.1%}, {row['relative_runtime']['mean']:.0%} of its run "
+            f"time; {hours} h, zone {zone}",
+        )
+        for row in result["runs"]
+        if (row["hours"], row["zone"]) == (hours, zone)
+    )
+
+
+def _pictures(field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> list[Picture]:
+    rows, longest = result["runs"], max(spec.hours)
+    every = bars(spec, rows, longest, baseline=True)
+    pictures = [
+        Picture(
+            "figure-1",
+            "Cost and run time (Figure 1)",
+            f"Mean cost and run time of jobs of {longest} h in zone {every.groups[-1]}, against the reference cluster. "
+            f"{_said(every, -1)}. Lines on the bars are standard errors.",
+            svg(cost_and_time(every, len(every.groups) - 1)),
+        )
+    ]
+    story = typical_story(field, spec, runs)
+    if story is not None:
+        pictures += _job_pictures(field, spec, story)
+    for number, hours in zip((8, 9), spec.hours, strict=False):
+        of = bars(spec, rows, hours, baseline=False)
+        pictures.append(
+            Picture(
+                f"figure-{number}",
+                f"Jobs of {hours} h by zone (Figure {number})",
+                f"Mean cost and run time of each scheme, each zone alone and all together; on demand is 100 %. In "
+                f"{of.groups[-1]}: {_said(of, -1)}.",
+                svg(by_zone(of)),
+            )
+        )
+    shortest = bars(spec, rows, min(spec.hours), baseline=False)
+    pictures.append(
+        Picture(
+            "figure-10",
+            "Who paid for the machines (Figure 10)",
+            f"Machine-hours of a job of {min(spec.hours)} h, machines of {spec.machine_vcpus} vCPUs: on demand, spot and "
+            "paid, spot and free because the hour was refunded on eviction.",
+            svg(who_paid(shortest)),
+        )
+    )
+    return pictures
+
+
+def _job_pictures(field: Field, spec: BacktestSpec, story: Story) -> list[Picture]:
+    window = field.windows.evaluation
+    from_s = max(min(story.start_s - 2 * _DAY_S, window.until_s - _PRICE_DAYS * _DAY_S), window.from_s)
+    until_s = min(from_s + _PRICE_DAYS * _DAY_S, window.until_s)
+    markets = list(dict.fromkeys(life.market for life in story.lives))[:_PRICE_LINES]
+    kinds = [field.types[market.instance_type] for market in markets]
+    lines = [
+        PriceLine(
+            str(market),
+            field.traces[market],
+            spec.machine_vcpus / kind.vcpu,
+            kind.name,
+            dollars_for(kind.on_demand_micros, spec.machine_vcpus, kind.vcpu),
+        )
+        for market, kind in zip(markets, kinds, strict=True)
+    ]
+    names = ", ".join(line.name for line in lines)
+    job = f"{story.cell.scheme}, zone {story.cell.zone}, {story.cell.hours} h, from {minute(story.start_s)}"
+    return [
+        Picture(
+            "figure-3",
+            "Spot prices over time (Figure 3)",
+            f"Prices of {names} for {spec.machine_vcpus} vCPUs, beside on-demand. The shaded part is the job below.",
+            svg(price_lines(lines, from_s, until_s, (story.start_s, story.end_s), spec.machine_vcpus)),
+        ),
+        Picture(
+            "figure-6",
+            "One footprint over time (Figure 6)",
+            f"Expected cost of work, dollars a vCPU-hour, after each change of what was held: {job}. A block is one "
+            "allocation; red are the reliable machines, which do no work but are paid. Below each phase: h:mm after "
+            "the start, and what was bought (+), taken or let go. "
+            f"proteus backtest --scheme {story.cell.scheme} --zones {story.cell.zone} --hours {story.cell.hours} "
+            "--explain with this start tells the whole job.",
+            svg(transitions(phases(field, story))),
+        ),
+    ]
+
+
+def _said(of: Bars, group: int) -> str:
+    return "; ".join(
+        f"{name} {of.cost[index, group]:.1%} of the cost, {of.runtime[index, group]:.0%} of the run time"
+        for index, name in enumerate(of.names)
+    )
+
+
+def _notes(field: Field, rows: Sequence[dict[str, Any]]) -> list[str]:
+    left = [
+        f"{row['unfinished']} of {row['scheme']} ({row['hours']} h, {row['zone']})" for row in rows if row["unfinished"]
+    ]
+    return [
+        *(note for note in field.notes if "not honest" not in note),
+        *([f"Jobs that were given up, and count with what they cost until then: {'; '.join(left)}."] if left else []),
+        "A job's cost is that of its spot allocations and reliable machines, its last hours by the seconds used.",
+        "Starts are alike for every scheme and zone, uniform over the evaluation less the longest time that a job is given.",
+        "± is the standard error of the mean over the starts; starts that lie near one another see the same prices.",
+        "Unfinished: given up after 3.5 times the reference hours and 2 h.",
+    ]
+
+
+def _reliable(records: Sequence[dict[str, Any]]) -> list[Table]:
+    if not records:
+        return []
+    figures = frozenset(range(reliable.NAMES, len(reliable.COLUMNS) - 1))
+    return [
+        Table(
+            "reliable",
+            "Reliable machines: the same jobs with each number of them",
+            reliable.COLUMNS,
+            tuple(reliable.rows(records)),
+            numeric=figures,
+        )
+    ]
+
+
+def _settings(spec: BacktestSpec) -> list[tuple[str, str]]:
+    def text(value: Any) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, list):
+            return ", ".join(map(str, value)) or "all"
+        return "–" if value is None else str(value)
+
+    return [(option(name), text(value)) for name, value in spec.model_dump().items()]

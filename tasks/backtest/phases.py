@@ -1,0 +1,81 @@
+"""What the paper's Figure 6 draws of a job: the expected cost of work of its footprint, from one change to the next."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from bidding.backtest.parameters import Setting
+from bidding.backtest.replay.engine_replay import job_model
+from bidding.market.model import HOUR_S
+from bidding.market.money import MICROS_PER_DOLLAR
+from bidding.policies.base import MarketView
+from bidding.policies.footprint import Part, part, per_work
+from reports.pictures.backtest import Block, Phase
+from tasks.backtest.inputs import Field
+from tasks.backtest.job_story import Happening, Kind, Life, Story
+
+#: More blocks beside one another cannot be read.
+_MOST = 12
+_CHANGES = {Kind.BOUGHT: "+", Kind.EVICTED: "taken ", Kind.LAPSED: "let go "}
+
+
+def phases(field: Field, story: Story) -> list[Phase]:
+    """Return the phases of a job, those of one second as one; the first `_MOST` where there are more.
+
+    Notes
+    -----
+    A block is C of the allocation, expected until its billing hour ends, over W of the whole footprint, so that a phase is
+    as high as E. Source: Proteus (EuroSys 2017), Figure 6 and equations (1)-(4).
+    Differs: work is in vCPU-hours.
+    """
+    changed = [each for each in story.happenings if each.kind in _CHANGES]
+    found = []
+    for at_s, happened in groupby(changed, key=lambda each: each.at_s):
+        minutes = (at_s - story.start_s) // 60
+        what = "\n".join(_words(list(happened)))
+        found.append(Phase(f"{minutes // 60}:{minutes % 60:02}", what, tuple(_blocks(field, story, at_s))))
+        if len(found) == _MOST:
+            break
+    return found
+
+
+def _words(happened: list[Happening]) -> Iterator[str]:
+    for kind, sign in _CHANGES.items():
+        numbers = [f"#{each.life.number}" for each in happened if each.kind is kind and each.life is not None]
+        if numbers:
+            yield sign + (", ".join(numbers) if len(numbers) < 3 else f"{numbers[0]} … {numbers[-1]}")
+
+
+def _blocks(field: Field, story: Story, at_s: int) -> Iterator[Block]:
+    setting = story.setting
+    parts: list[Part] = []
+    names: list[str] = []
+    if setting.reliable_count:
+        left_s = HOUR_S - (at_s - story.start_s) % HOUR_S
+        working = setting.reliable_vcpus * setting.reliable_works
+        parts.append(part(0.0, HOUR_S, setting.reliable_micros, setting.reliable_count, working, left_s))
+        names.append("reliable")
+    for life in story.held_at(at_s):
+        parts.append(_held(field, setting, life, at_s))
+        names.append(f"#{life.number}")
+    if not parts:
+        return
+    view = MarketView(at_s, job_model(setting), {}, field.types, (), field.evictions)
+    work = float(per_work(parts, view, resized=False)[2])
+    for name, of in zip(names, parts, strict=True):
+        if work > 0:
+            yield Block(name, float(of.cost_usd) / work, reliable=name == "reliable")
+
+
+def _held(field: Field, setting: Setting, life: Life, at_s: int) -> Part:
+    price = field.traces[life.market].price_at(at_s) or 0
+    beta, median_s = field.evictions.of_bid(life.market, life.bid_micros - price)
+    left_s = HOUR_S - (at_s - life.granted_s) % HOUR_S
+    vcpu = field.types[life.market.instance_type].vcpu
+    job = job_model(setting)
+    refunded = job.is_refunded(first_hour=at_s < life.granted_s + HOUR_S)
+    return part(beta, median_s, job.hour_micros(price), life.count, vcpu, left_s, refunded=refunded)
+
+
+def dollars_for(micros: int, vcpus: int, of_vcpus: int) -> float:
+    """Return an hourly price for so many vCPUs, given that of a machine that has `of_vcpus`."""
+    return micros / MICROS_PER_DOLLAR * vcpus / of_vcpus

@@ -1,0 +1,140 @@
+"""How many reliable machines the schemes of a backtest would best hold: the same jobs with each number, told apart."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from bidding.backtest.schemes import Rule
+from bidding.backtest.summary import summary
+from bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
+from infra.errors import InputError
+from tasks.backtest.inputs import Field
+from tasks.backtest.runner import Cell, KeptCells, Ran, plan, run_cells
+from tasks.backtest.spec import BacktestSpec
+from tasks.market_data.traces import Report
+
+#: Titles of the table's columns; the first two are names, the last one a reason.
+COLUMNS = ("scheme", "zone", "h", "machines", "ratio", "stage", "cost", "±", "with failures", "run time", "")
+NAMES = 2
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One scheme, zone and length with each number of reliable machines: what was run, and how it is weighed."""
+
+    cell: Cell
+    runs: tuple[Ran, ...]
+    weighed: tuple[ReliableNumber, ...]
+
+
+def tiered(spec: BacktestSpec) -> list[str]:
+    """Return the schemes that hold reliable machines and leave their number open; none where no number was asked for.
+
+    Raises
+    ------
+    InputError
+        If numbers were asked for, and every scheme fixes its own.
+    """
+    if not spec.reliable_counts:
+        return []
+    names = [name for name in spec.compared if spec.bids(name) and "reliable_count" not in spec.scheme(name).settings]
+    if not names:
+        raise InputError(
+            "--reliable-counts: each scheme that is compared fixes the number of its reliable machines, or has none; "
+            "give a --scheme such as best, and no reliable_count in an --elasticity"
+        )
+    return names
+
+
+def run_numbers(
+    field: Field,
+    spec: BacktestSpec,
+    done: Sequence[Ran],
+    *,
+    threads: int,
+    kept: KeptCells | None,
+    resume: bool,
+    report: Report,
+) -> list[Numbers]:
+    """Run the cells of the schemes with reliable machines once more with each number; `done` is what was run already.
+
+    Parameters
+    ----------
+    report : told of job-hours done, number by number.
+    """
+    names, runs = tiered(spec), {}
+    for count in spec.reliable_counts if names else ():
+        if count == spec.reliable_count:
+            runs[count] = {ran.cell: ran for ran in done if ran.cell.scheme in names}
+            continue
+        asked = spec.model_copy(update={"schemes": names, "reliable_count": count})
+        said = partial(_say, report, count)
+        cells = run_cells(plan(field, asked), threads=threads, kept=kept, resume=resume, report=said)
+        runs[count] = {ran.cell: ran for ran in cells}
+    cells_run = [ran.cell for ran in done if ran.cell.scheme in names]
+    return [_weighed(field, spec, cell, {count: of[cell] for count, of in sorted(runs.items())}) for cell in cells_run]
+
+
+def _say(report: Report, count: int, done: int, of: int, what: str) -> None:
+    report(done, of, f"{count} reliable: {what}")
+
+
+def _weighed(field: Field, spec: BacktestSpec, cell: Cell, runs: dict[int, Ran]) -> Numbers:
+    standard = spec.scheme(cell.scheme).rule is Rule.STANDARD  # buys the reference's vCPUs, not the cap
+    tier = load_tier(
+        spec.reliable_tier,
+        transient_vcpus=field.reference.vcpus if standard else spec.max_spot_vcpus,
+        vcpus=spec.reliable_vcpus,
+    )
+    costs = {count: float(ran.outcomes.relative_cost.mean()) for count, ran in runs.items()}
+    return Numbers(cell, tuple(runs.values()), weigh(tier, costs))
+
+
+def as_records(numbers: Sequence[Numbers]) -> list[dict[str, Any]]:
+    """Return ``reliable`` as ``--json`` writes it; costs and run times are relative to the reference cluster."""
+    return [
+        {
+            "scheme": each.cell.scheme,
+            "zone": each.cell.zone,
+            "hours": each.cell.hours,
+            "cheapest": None if (best := cheapest_number(each.weighed)) is None else best.count,
+            "numbers": [_record(number, ran) for number, ran in zip(each.weighed, each.runs, strict=True)],
+        }
+        for each in numbers
+    ]
+
+
+def _record(number: ReliableNumber, ran: Ran) -> dict[str, Any]:
+    outcomes = ran.outcomes
+    return {
+        "count": number.count,
+        "ratio": number.ratio,
+        "stage": number.stage,
+        "relative_cost": asdict(summary(outcomes.relative_cost)),
+        "relative_runtime": asdict(summary(outcomes.relative_runtime)),
+        "unfinished": int(len(outcomes.rows) - outcomes.finished.sum()),
+        "lost_share": number.lost_share,
+        "cost_with_failures": number.cost,
+        "why_not": number.why_not,
+    }
+
+
+def rows(records: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Give ``reliable`` as rows of text, in the order of `COLUMNS`."""
+    for each in records:
+        for number in each["numbers"]:
+            cost, runtime = number["relative_cost"], number["relative_runtime"]
+            yield (
+                each["scheme"],
+                each["zone"],
+                str(each["hours"]),
+                str(number["count"]),
+                f"{number['ratio']:.1f}",
+                str(number["stage"]),
+                f"{cost['mean']:.4f}",
+                f"{cost['se']:.4f}",
+                f"{number['cost_with_failures']:.4f}",
+                f"{runtime['mean']:.3f}",
+                number["why_not"] or ("the cheapest that will do" if number["count"] == each["cheapest"] else ""),
+            )

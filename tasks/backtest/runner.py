@@ -1,0 +1,204 @@
+"""Many simulated jobs of each scheme, zone and length on one field; interrupted, it goes on where it was."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bidding.backtest.billing_codes import billing_settings
+from bidding.backtest.clairvoyant.bound import run as run_bound
+from bidding.backtest.outcomes import Outcome
+from bidding.backtest.parameters import Setting
+from bidding.backtest.reference_cluster import Reference, draw_starts
+from bidding.backtest.runner import Outcomes
+from bidding.backtest.runner import run as run_jobs
+from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes.registry import Scheme
+from bidding.market.model import HOUR_S, Market
+from bidding.market.traces import Int64s
+from infra.errors import InputError
+from infra.storage.backtest_cache import KeptCells, cell_key
+from tasks.backtest.inputs import Field, open_field
+from tasks.backtest.spec import CLAIRVOYANT, BacktestSpec
+from tasks.market_data.traces import Report
+
+__all__ = [
+    "DEFAULT_DIRECTORY",
+    "Cell",
+    "KeptCells",
+    "Plan",
+    "Ran",
+    "all_cores",
+    "free_share",
+    "machine_hours",
+    "open_field",
+    "plan",
+    "run_cells",
+    "setting_of",
+]
+
+#: Where the finished cells of a run without a directory of its own are kept while it lasts.
+DEFAULT_DIRECTORY = Path("runs") / "backtest"
+
+#: Jobs that are simulated between two looks at how far it is.
+_BATCH = 2000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the table."""
+
+    scheme: str
+    zone: str
+    hours: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}, zone {self.zone}, {self.hours} h"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A cell and what became of its jobs; `kept` where an earlier run had done it. `key` is the digest it is kept under."""
+
+    cell: Cell
+    starts_s: Int64s
+    outcomes: Outcomes
+    key: str
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells to be run, in the order of the table, and what each is run on.
+
+    Attributes
+    ----------
+    zones : the markets of each zone.
+    starts_s : the starts by the job's hours, alike for every scheme and zone.
+    """
+
+    field: Field
+    spec: BacktestSpec
+    zones: dict[str, tuple[Market, ...]]
+    starts_s: dict[int, Int64s]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell."""
+        return tuple(
+            Cell(scheme, zone, hours) for hours in self.starts_s for zone in self.zones for scheme in self.spec.compared
+        )
+
+
+def all_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def plan(field: Field, spec: BacktestSpec) -> Plan:
+    """Return what is to be run.
+
+    Raises
+    ------
+    InputError
+        If there is no such zone, or a job does not fit into the evaluation.
+    """
+    zones = field.zones(spec.zones)
+    starts_s = {}
+    window = field.windows.evaluation
+    for hours in spec.hours:
+        try:
+            starts_s[hours] = draw_starts(
+                np.random.default_rng(spec.seed), window.from_s, window.until_s, hours, spec.starts
+            )
+        except ValueError as error:
+            raise InputError(
+                f"--hours {hours}: {error} in the evaluation ({window}); give less, or a longer one by --from and --to"
+            ) from None
+    return Plan(field, spec, zones, starts_s)
+
+
+def setting_of(scheme: Scheme, spec: BacktestSpec, reference: Reference, hours: int) -> Setting:
+    """Return the setting of a scheme's jobs: what `spec` asks, but for what the scheme's elasticity fixes itself.
+
+    Checkpointing has no reliable machines and overheads of its own; what buys nothing is the reference cluster itself.
+    """
+    return scheme.setting(reference, hours, **_changes(scheme, spec))
+
+
+def _changes(scheme: Scheme, spec: BacktestSpec) -> dict[str, int]:
+    asked = {
+        "eviction_overhead_s": spec.eviction_overhead_s,
+        "resize_overhead_s": spec.resize_overhead_s,
+        "max_spot_vcpus": spec.max_spot_vcpus,
+        "allocation_vcpus": spec.allocation_vcpus,
+        "reliable_count": spec.reliable_count,
+        "reliable_vcpus": spec.reliable_vcpus,
+        "ceiling": int(spec.ceiling),
+        **billing_settings(spec.billing_model),
+    }
+    if scheme.rule is Rule.NONE:
+        return {}
+    return {name: value for name, value in asked.items() if name not in scheme.settings}
+
+
+def run_cells(planned: Plan, *, threads: int, kept: KeptCells | None, resume: bool, report: Report) -> Iterator[Ran]:
+    """Run the cells one after the other; give each as soon as it is done, and kept.
+
+    Parameters
+    ----------
+    kept : where finished cells are kept; None: nowhere.
+    resume : take those that are kept already.
+    report : told of job-hours done.
+    """
+    field, spec = planned.field, planned.spec
+    total = sum(len(starts_s) * hours for hours, starts_s in planned.starts_s.items())
+    total *= len(planned.zones) * len(spec.compared)
+    done = 0
+    for cell in planned.cells:
+        report(done, total, str(cell))
+        scheme, starts_s = spec.scheme(cell.scheme), planned.starts_s[cell.hours]
+        packed = field.packed(planned.zones[cell.zone])
+        setting = setting_of(scheme, spec, field.reference, cell.hours)
+        bound = cell.scheme == CLAIRVOYANT
+        key = cell_key("bound" if bound else "scheme", *packed, scheme, setting, field.reference, starts_s)
+        found = kept.get(key, (len(starts_s), len(Outcome))) if kept is not None and resume else None
+        if found is not None:
+            done += len(starts_s) * cell.hours
+            yield Ran(cell, starts_s, Outcomes(found, cell.hours, field.reference), key, kept=True)
+            continue
+        rows = []
+        asked: dict[str, Any] = dict(_changes(scheme, spec))
+        batch = len(starts_s) if bound else _BATCH  # the bound's bins begin with the first start
+        for first in range(0, len(starts_s), batch):
+            some = starts_s[first : first + batch]
+            if bound:
+                ran = run_bound(packed[0], some, cell.hours, field.reference, scheme=scheme, threads=threads, **asked)
+            else:
+                ran = run_jobs(*packed, scheme, some, cell.hours, field.reference, threads=threads, **asked)
+            rows.append(ran.rows)
+            done += len(some) * cell.hours
+            report(done, total, str(cell))
+        outcomes = Outcomes(np.concatenate(rows), cell.hours, field.reference)
+        if kept is not None:
+            kept.put(key, outcomes)
+        yield Ran(cell, starts_s, outcomes, key)
+    report(total, total, "done")
+
+
+def free_share(ran: Ran) -> float:
+    """Return the share of all machine time that was refunded; 0 where there was none."""
+    used = [
+        int(ran.outcomes.rows[:, by].sum())
+        for by in (Outcome.FREE_VCPU_S, Outcome.PAID_VCPU_S, Outcome.ON_DEMAND_VCPU_S)
+    ]
+    return used[0] / sum(used) if sum(used) else 0.0
+
+
+def machine_hours(ran: Ran, vcpus: int) -> dict[str, float]:
+    """Return the mean hours a job of machines of so many vCPUs, by who paid: on_demand, paid, free."""
+    by = {"on_demand": Outcome.ON_DEMAND_VCPU_S, "paid": Outcome.PAID_VCPU_S, "free": Outcome.FREE_VCPU_S}
+    return {name: float(ran.outcomes.rows[:, column].mean()) / (HOUR_S * vcpus) for name, column in by.items()}

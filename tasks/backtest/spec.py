@@ -1,0 +1,297 @@
+"""What a user asks of a backtest. The Prefect UI draws its form from this model, the verb fills it from its options."""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+from bidding.backtest.reference_cluster import TOO_SMALL
+from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes.registry import SCHEMES, Scheme, scheme, schemes
+from bidding.billing import BillingModel
+from bidding.economics.elasticity import AgileML, Checkpointing, Elasticity, elasticity_record, load_elasticity
+from bidding.economics.reliable_tier import load_tier
+from infra.errors import InputError
+from infra.files import read_text
+from tasks.billing_options import billing_model
+
+__all__ = [
+    "ALL",
+    "CLAIRVOYANT",
+    "EACH",
+    "MEAN_TIME",
+    "NAMES",
+    "SCHEMES",
+    "BacktestSpec",
+    "backtest_spec",
+    "option",
+    "read_elasticity",
+    "read_reliable_tier",
+]
+
+#: What is compared where nothing else is said: every scheme, and the bound that none can pass.
+NAMES = (*SCHEMES, CLAIRVOYANT)
+#: What the figures of a training job have, and no elasticity.
+_MEASURED = "seconds_by_clock"
+#: No checkpoint later than a day after the one before it.
+_MOST_MINUTES = 24 * 60
+#: The scheme whose cluster the bound is of.
+_BOUND_OF = "proteus"
+
+#: What stands among the zones for each zone alone, and for all of them together.
+EACH, ALL = "each", "all"
+#: The interval of checkpoints that follows the mean time to eviction.
+MEAN_TIME = "mean-time"
+
+_Name = Annotated[str, Field(min_length=1)]
+_EXAMPLE = '{"model": "checkpointing", "restart_s": 120}'
+_TIER_EXAMPLE = '{"model_bytes": 2e9, "clocks_per_s": 0.1, "link_bytes_per_s": 9e7}'
+_TIME = "A UTC day (2016-05-01) or time (2016-05-01T12:00)."
+
+
+def _in_this_order(schema: dict[str, Any]) -> None:
+    """Have the form show the fields as they stand here, not by the alphabet."""
+    for position, field in enumerate(schema["properties"].values()):
+        field["position"] = position
+
+
+class BacktestSpec(BaseModel):
+    """Schemes on recorded prices: everything that decides the figures. The defaults are the paper's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_in_this_order)
+
+    prices: str | None = Field(None, title="Price file", description="Path or URL. Empty: a generated market.")
+    product: str | None = Field(None, title="Product", description="Of a file with several products, this one.")
+    catalog: str | None = Field(None, title="Catalogue", description="CSV of instance types. Empty: the shipped one.")
+    region: str | None = Field(None, title="Region", description="Of a catalogue with several regions, this one.")
+    markets: list[_Name] = Field(default_factory=list, title="Markets", description="TYPE/ZONE each. Empty: all.")
+    left_out: list[_Name] = Field(
+        default_factory=lambda: list(TOO_SMALL), title="Types left out", description="That nobody would build on."
+    )
+    fit_from: str | None = Field(None, title="Fit from", description=f"{_TIME} Empty: the file's beginning.")
+    fit_to: str | None = Field(None, title="Fit to", description=f"{_TIME} A day is included. Empty: two thirds.")
+    evaluate_from: str | None = Field(None, title="Evaluate from", description=f"{_TIME} Empty: where the fit ends.")
+    evaluate_to: str | None = Field(
+        None, title="Evaluate to", description=f"{_TIME} A day is included. Empty: the file's end."
+    )
+    evictions: str | None = Field(
+        None, title="Eviction model", description="As `proteus evictions fit` made it. Empty: the paper's, of the fit."
+    )
+    availability: list[_Name] = Field(
+        default_factory=list,
+        title="Availability traces",
+        description="TYPE/ZONE=FILE each: what can be had, whatever is bid. Empty: all, at all times.",
+    )
+    begins: str = Field("1970-01-01", title="Availability from", description="They carry no date.")
+    allow_overlap: bool = Field(False, title="Fit on what is evaluated", description="The result is not honest then.")
+    allow_gaps: bool = Field(False, title="Hold prices over gaps of the file")
+    schemes: list[_Name] = Field(
+        default_factory=list,
+        title="Schemes",
+        description="Empty: all.",
+        json_schema_extra={"examples": [list(NAMES)]},
+    )
+    zones: list[_Name] = Field(
+        default_factory=lambda: [EACH, ALL], min_length=1, title="Zones", description="each, all, or names of zones."
+    )
+    hours: list[Annotated[int, Field(ge=1)]] = Field(
+        default_factory=lambda: [2, 20], min_length=1, title="Hours of the job on the reference cluster"
+    )
+    starts: int = Field(1000, ge=1, le=1_000_000, title="Starts", description="Jobs of each scheme, zone and length.")
+    seed: int = Field(0, ge=0, title="Seed", description="Of the starts, and of a generated market.")
+    billing: Literal["hourly-refund", "per-second-first-hour-free", "flat"] = Field(
+        "hourly-refund", title="Billing model"
+    )
+    reprice: Literal["hour", "change"] | None = Field(
+        None, title="When a new price counts", description="Of per-second-first-hour-free. Empty: at the next hour."
+    )
+    flat_price: str | None = Field(
+        None, coerce_numbers_to_str=True, title="Flat price", description="Of flat: dollars per instance-hour."
+    )
+    max_life: str | None = Field(
+        None, coerce_numbers_to_str=True, title="Longest life", description="Of flat: hours. Empty: for ever."
+    )
+    elasticity: list[dict[str, Any]] = Field(
+        default_factory=list,
+        title="Elasticities",
+        description=f"Numbers that replace the defaults, as in {_EXAMPLE}.",
+    )
+    checkpoint_interval: str | None = Field(
+        None,
+        coerce_numbers_to_str=True,
+        title="Time from one checkpoint to the next",
+        description=f"Minutes, or {MEAN_TIME}: by the mean time to eviction in the fit. Empty: the elasticity's.",
+    )
+    eviction_overhead_s: int = Field(60, ge=0, title="λ: seconds lost to an eviction")
+    resize_overhead_s: int = Field(20, ge=0, title="σ: seconds lost to a change of the footprint")
+    machines: int = Field(64, ge=1, title="Machines of the reference cluster")
+    machine_vcpus: int = Field(8, ge=1, title="vCPUs of one")
+    reference_type: str | None = Field(
+        None, title="Type of the reference cluster", description="Empty: the one that costs least per vCPU."
+    )
+    max_spot_vcpus: int = Field(756, ge=1, title="Most spot vCPUs held at once")
+    allocation_vcpus: int = Field(128, ge=1, title="vCPUs an allocation")
+    reliable_count: int = Field(3, ge=0, title="Reliable machines")
+    reliable_vcpus: int = Field(4, ge=1, title="vCPUs of one reliable machine")
+    ceiling: bool = Field(True, title="Never bid in a market that stands above its own on-demand price")
+    reliable_counts: list[Annotated[int, Field(ge=1)]] = Field(
+        default_factory=list,
+        title="Numbers of reliable machines that are weighed",
+        description="Apart from the comparison. Empty: none.",
+    )
+    reliable_tier: dict[str, Any] = Field(
+        default_factory=dict,
+        title="What they are weighed by",
+        description=f"Numbers that replace the defaults, as in {_TIER_EXAMPLE}.",
+    )
+
+    @field_validator("schemes")
+    @classmethod
+    def _are_known(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name != CLAIRVOYANT:
+                scheme(name)  # says what there is
+        return list(dict.fromkeys(names))
+
+    @field_validator("elasticity")
+    @classmethod
+    def _can_be_read(cls, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        models = [type(load_elasticity(record)) for record in records]
+        if len(set(models)) < len(models):
+            raise ValueError("one model is given twice; give each at most once")
+        return records
+
+    @field_validator("checkpoint_interval")
+    @classmethod
+    def _is_an_interval(cls, text: str | None) -> str | None:
+        try:
+            if text in (None, MEAN_TIME) or 0 < float(str(text)) <= _MOST_MINUTES:
+                return text
+        except ValueError:
+            pass  # said below, as for a number that is none of time
+        raise ValueError(f"{text} is neither {MEAN_TIME} nor minutes, from above 0 to {_MOST_MINUTES}")
+
+    @field_validator("reliable_tier")
+    @classmethod
+    def _is_a_tier(cls, record: dict[str, Any]) -> dict[str, Any]:
+        load_tier(record, transient_vcpus=1, vcpus=1)
+        return record
+
+    @field_validator("zones", "hours", "left_out", "markets", "reliable_counts")
+    @classmethod
+    def _once_each(cls, values: list[Any]) -> list[Any]:
+        return list(dict.fromkeys(values))
+
+    @model_validator(mode="after")
+    def _is_charged_somehow(self) -> "BacktestSpec":
+        if not self.has_bound and CLAIRVOYANT in self.schemes:
+            raise InputError(f"--scheme {CLAIRVOYANT}: knows hourly-refund alone, not {self.billing}; leave it out")
+        _ = self.billing_model  # says which option is wrong
+        return self
+
+    @property
+    def billing_model(self) -> BillingModel:
+        """How spot machines are charged; `InputError` names the option that is wrong."""
+        return billing_model(self.billing, flat_price=self.flat_price, max_life=self.max_life, reprice=self.reprice)
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether the clairvoyant knows the billing model."""
+        return self.billing == "hourly-refund"
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The schemes' names."""
+        return tuple(self.schemes or (name for name in NAMES if name != CLAIRVOYANT or self.has_bound))
+
+    @property
+    def elasticities(self) -> tuple[AgileML, Checkpointing]:
+        """Both, with the numbers that were given; not yet `checkpoint_interval` (`tasks.backtest.checkpoint_interval`)."""
+        agileml, checkpointing = AgileML(), Checkpointing()
+        for record in self.elasticity:
+            found = load_elasticity(record)
+            if isinstance(found, AgileML):
+                agileml = found
+            else:
+                checkpointing = found
+        return agileml, checkpointing
+
+    def scheme(self, name: str) -> Scheme:
+        """Return a scheme, on the elasticities that were asked for; for `CLAIRVOYANT` that whose cluster it has."""
+        return scheme(_BOUND_OF if name == CLAIRVOYANT else name, schemes(*self.elasticities))
+
+    def bids(self, name: str) -> bool:
+        """Return whether a scheme buys on the spot market; the bound only reckons."""
+        return name != CLAIRVOYANT and self.scheme(name).rule is not Rule.NONE
+
+
+def read_elasticity(source: str) -> dict[str, Any]:
+    """Return the numbers of an elasticity in a JSON file, its own or those that the figures of a training job show.
+
+    Raises
+    ------
+    InputError
+        Saying what is wrong with them.
+    """
+    record = _read_numbers(source, _elasticity, f"an elasticity, as in {_EXAMPLE}, or what proteus train --json writes")
+    return record if "model" in record else elasticity_record(_elasticity(record))
+
+
+def _elasticity(record: Any) -> Elasticity:
+    measured = isinstance(record, dict) and _MEASURED in record
+    return AgileML.from_measured(record) if measured else load_elasticity(record)
+
+
+def read_reliable_tier(source: str) -> dict[str, Any]:
+    """Return the numbers of a reliable tier in a JSON file; `InputError` says what is wrong with them."""
+    check = partial(load_tier, transient_vcpus=1, vcpus=1)
+    return _read_numbers(source, check, f"a reliable tier, as in {_TIER_EXAMPLE}")
+
+
+def _read_numbers(source: str, check: Callable[[Any], object], of: str) -> dict[str, Any]:
+    try:
+        record = json.loads(read_text(source))
+        check(record)
+    except (ValueError, AttributeError) as error:
+        what = "is no JSON object" if isinstance(error, AttributeError) else str(error)
+        raise InputError(f"{source}: {what}; write numbers of {of}") from None
+    found: dict[str, Any] = record
+    return found
+
+
+#: Fields whose option has another name than the field.
+_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "markets": "--market",
+        "left_out": "--leave-out",
+        "evaluate_from": "--from",
+        "evaluate_to": "--to",
+        "schemes": "--scheme",
+        "eviction_overhead_s": "--lambda",
+        "resize_overhead_s": "--sigma",
+        "reference_type": "--reference",
+        "max_spot_vcpus": "--cap",
+        "allocation_vcpus": "--allocation",
+        "reliable_count": "--reliable",
+    }
+)
+
+
+def option(field: str) -> str:
+    """Return the option of the verb that a field is filled from."""
+    return _OPTIONS.get(field, f"--{field.replace('_', '-')}")
+
+
+def backtest_spec(**fields: Any) -> BacktestSpec:
+    """Return the request; `InputError` names the first option that is wrong."""
+    try:
+        return BacktestSpec(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = first["msg"].removeprefix("Value error, ")
+        what = said if said != first["msg"] else f"{said} (is {first['input']!r})"
+        raise InputError(f"{option(str(first['loc'][0]))}: {what}") from None

@@ -1,0 +1,138 @@
+"""What can be known to be wrong with a run on this machine before anything is started, bought or written."""
+
+import math
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from bidding.market.money import usd
+from bidding.market.spot_market import MarketError
+from infra.ec2.spot_market import Ec2SpotMarket
+from infra.errors import InputError
+from infra.local.environment import LOCAL_AWS
+from infra.settings import Settings, load_settings
+from infra.state.records import JobState
+from infra.state.store import Store
+from tasks.job_spec import JobSpec
+from tasks.local.environment import surroundings
+
+#: Real seconds that an endpoint has to take a connection, and to answer.
+_CONNECT_S = 2.0
+_ANSWER_S = 3.0
+
+
+def check_file_target(option: str, path: Path) -> None:
+    """Refuse a file to be written where it cannot be."""
+    if path.is_dir():
+        raise InputError(f"{option} {path}: is a directory; name a file in it")
+    if not path.parent.is_dir():
+        raise InputError(f"{option} {path}: there is no directory {path.parent}; make it, or name another file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"{option} {path}: may not be written by this user; name another file")
+
+
+def check_directory(option: str, path: Path) -> None:
+    """Refuse a directory to be made, or used, where it cannot be."""
+    there = next(place for place in (path, *path.parents) if place.exists())
+    if not there.is_dir():
+        raise InputError(f"{option} {path}: {there} is a file; name a directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{option} {path}: {there} may not be written by this user; name another directory")
+
+
+def check_dashboard() -> None:
+    """Refuse Dask's dashboard where what draws it is not installed; Proteus needs it for nothing else."""
+    if find_spec("bokeh") is None:
+        raise InputError("--dashboard: Dask draws it with bokeh, which is not installed; install proteus[local]")
+
+
+def check_can_draw(option: str) -> None:
+    """Refuse a page with pictures where what draws them is not installed."""
+    if find_spec("matplotlib") is None:
+        raise InputError(f"{option}: its pictures need matplotlib; install proteus[local]")
+
+
+def check_settings(variables: Mapping[str, str], scale: float, flow_latency_s: float) -> None:
+    """Refuse periods that cannot be kept at `scale`, and settings that cannot be read."""
+    with surroundings(variables):
+        load_settings().check_cadence(scale, flow_latency_s)
+
+
+def kept_scale(variables: Mapping[str, str], most: float, flow_latency_s: float) -> float:
+    """Return a whole scale at which flows of `flow_latency_s` real seconds keep their periods: `most`, where that will do."""
+    with surroundings(variables):
+        return min(most, max(1.0, math.floor(load_settings().fastest_scale(flow_latency_s))))
+
+
+def check_endpoint(url: str) -> None:
+    """Refuse an endpoint where nobody answers as EC2 does."""
+    with surroundings(LOCAL_AWS):
+        market = Ec2SpotMarket(Settings(ec2_endpoint_url=url), attempts=1, connect_s=_CONNECT_S, read_s=_ANSWER_S)
+        try:
+            market.describe([("proteus:job", "-")])
+        except MarketError as error:
+            raise InputError(f"--endpoint {url}: {error}; name one that answers as EC2, or leave it out") from None
+
+
+def check_database(url: str) -> bool:
+    """Refuse a state database that cannot be used; return whether it is there. One that is not is not made."""
+    try:
+        file = _sqlite_file(url)
+        if file is not None and not file.exists():
+            check_directory("--database", file.parent)
+            return False
+        Store.open(url).close()
+    except InputError as error:
+        raise InputError(str(error).replace("PROTEUS_DATABASE_URL", "--database")) from None
+    return True
+
+
+def _sqlite_file(url: str) -> Path | None:
+    """Return the file that a URL of SQLite names; None for any other, and for what is no URL."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return None
+    named = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
+    if not named or str(parsed.database).startswith("file:"):
+        return None
+    return Path(str(parsed.database)).absolute()
+
+
+class Begun(StrEnum):
+    """What a job's database says of it."""
+
+    NEW = "new"
+    PAUSED = "paused"
+    ENDED = "ended"
+
+
+def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> Begun:
+    """Return whether the job was begun before; one that was not run to its end goes on.
+
+    An ended one has nothing left to do but to tell its figures.
+
+    Raises
+    ------
+    InputError
+        If it failed, or was begun with another `spec`.
+    """
+    with closing(Store.open(url)) as store:
+        found = [job for job in store.jobs() if job.job_id == job_id]
+        if not found:
+            return Begun.NEW
+        alive = store.allocations(job_id, alive=True)
+        spent = usd(store.spent(job_id))
+    job = found[0]
+    if job.state is JobState.FAILED:
+        raise InputError(f"job {job_id}: failed before ({job.failure}), {spent} spent; give another --job")
+    if JobSpec.model_validate(dict(job.spec)) != JobSpec.model_validate(spec):
+        raise InputError(f"job {job_id}: was begun before with other options; give the same ones, or another --job")
+    return Begun.ENDED if job.state.terminal and not alive else Begun.PAUSED

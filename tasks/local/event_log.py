@@ -1,0 +1,68 @@
+"""The story of one node or shard of a job that ran on this machine, from what its controllers kept."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from infra.errors import InputError
+from infra.storage.blobs import Blobs
+from infra.storage.event_logs import read_story
+from psengine.telemetry.event_log import EVERYBODY, touching
+
+_SHARD = "shard:"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that touched the subject: seconds after the story begins, the common clock then, and what it was."""
+
+    at_s: float
+    clock: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a story is told of: a node by name, or a shard by number."""
+
+    node: str | None
+    shard: int | None
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return f"node {self.node}" if self.shard is None else f"shard {self.shard}"
+
+    def lines(self, blobs: Blobs, job_id: str) -> list[Line]:
+        """Return its story, in order of time."""
+        entries = read_story(blobs, job_id)
+        begin_s = float(entries[0]["at"]) if entries else 0.0
+        return [
+            Line(float(entry["at"]) - begin_s, int(entry["clock"]), str(entry["text"]))
+            for entry in touching(entries, self.node, self.shard)
+        ]
+
+
+def subject(blobs: Blobs, job_id: str, text: str, nodes: Collection[str], shards: int) -> Subject:
+    """Return what `--explain TEXT` names.
+
+    Parameters
+    ----------
+    nodes : those that the job begins with, or that will join.
+    shards : how many the job has.
+
+    Raises
+    ------
+    InputError
+        If there is no such node or shard: a line that names those that there are.
+    """
+    names = dict.fromkeys([*nodes, *(name for entry in read_story(blobs, job_id) for name in entry["nodes"])])
+    names.pop(EVERYBODY, None)
+    number = text.removeprefix(_SHARD)
+    if text.startswith(_SHARD) and number.isdecimal() and int(number) < shards:
+        return Subject(None, int(number))
+    if text in names:
+        return Subject(text, None)
+    all_shards = f"{_SHARD}0" if shards == 1 else f"{_SHARD}0 to {_SHARD}{shards - 1}"
+    raise InputError(
+        f"--explain {text}: job {job_id} has no such node or shard; there are {', '.join(names)}, {all_shards}"
+    )

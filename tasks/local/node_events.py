@@ -1,0 +1,131 @@
+"""Carrying out a script of joins, notices, kills and drains, each at its moment and once in the life of a job.
+
+The job is held at the clock of the next event until the event is there, so that what happens at a clock happens at that
+clock, however fast the clocks are. A kill then strikes into the work of the next clock: the node is stopped, the clock
+begun, the node killed, so that what it was given is done again elsewhere. Nobody waits for a newcomer to load; but who is
+to be told something is waited for until he has joined.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from infra.local.node_events import NodeEvent, read_script
+from infra.local.nodes import LocalNodes
+from infra.nodes.controller_client import ControllerClient
+
+__all__ = ["NodeEvent", "Script", "read_script_file"]
+
+#: what only a node that has joined can be told
+_TOLD = ("notice", "drain")
+
+
+def read_script_file(path: Path | None, tiers: Mapping[str, str], clocks: int | None) -> tuple[NodeEvent, ...]:
+    """Return the events of a file (see `infra.local.node_events.read_script`); none where there is no file."""
+    return () if path is None else read_script(path, tiers, clocks)
+
+
+def _before_kills(due: list[NodeEvent], clock: int | None) -> list[NodeEvent]:
+    """Return the events up to the first kill of `clock`, at which the job is held: a kill strikes into the next clock.
+
+    All of them where somebody joins after it: he may be the one that is waited for.
+    """
+    kills = [
+        at for at, event in enumerate(due) if event.action == "kill" and clock is not None and event.clock == clock
+    ]
+    if not kills or any(event.action == "join" for event in due[kills[0] :]):
+        return due
+    return due[: kills[0]]
+
+
+class Script:
+    """The events of a job: those that have happened, with what is written of them, and those to come.
+
+    Parameters
+    ----------
+    events : the whole script.
+    records : what was written of those that happened before; as many as there are, they come first in `events`.
+    """
+
+    def __init__(self, events: Sequence[NodeEvent], records: Sequence[Mapping[str, Any]] = ()) -> None:
+        self._events = tuple(events)
+        self.records: list[dict[str, Any]] = [dict(record) for record in records]
+        #: {node: when its notice runs out}
+        self._taken_at: dict[str, float] = {}
+        #: {node: when it is let go at the latest}
+        self._let_go_at: dict[str, float] = {}
+
+    @property
+    def happened(self) -> tuple[NodeEvent, ...]:
+        """The events that were carried out."""
+        return self._events[: len(self.records)]
+
+    @property
+    def to_come(self) -> tuple[NodeEvent, ...]:
+        """The events that were not."""
+        return self._events[len(self.records) :]
+
+    @property
+    def hold_at(self) -> int | None:
+        """The clock at which the job is to be held: that of the next event, where it has one."""
+        return self.to_come[0].clock if self.to_come else None
+
+    def carry_out(
+        self, nodes: LocalNodes, client: ControllerClient, status: Mapping[str, Any], now_s: float, threads: int
+    ) -> list[str]:
+        """Do what is due by `status`; return a line each."""
+        self._see_off(nodes, status, now_s)
+        if not self.to_come or status["elapsed_s"] is None:
+            return []
+        clock, elapsed_s = int(status["clock"]), float(status["elapsed_s"])
+        there = {node["name"] for node in status["nodes"] if not node["gone"]}
+        coming = set(nodes.running) - there
+        due: list[NodeEvent] = []
+        for event in self.to_come:
+            if not event.due(clock, elapsed_s):
+                break
+            if event.action in _TOLD and event.node in coming:
+                due = _before_kills(due, event.clock)
+                break
+            due.append(event)
+            if event.action == "join":
+                coming.add(event.node)
+        if not due:
+            return []
+        joining = {event.node for event in due if event.action == "join"}
+        struck = [e for e in due if e.action == "kill" and e.clock is not None and e.node not in joining]
+        for event in due:
+            if event not in struck:
+                self._do(event, nodes, client, now_s, threads)
+        self.records += [{**event.record(), "clock": clock, "elapsed_s": round(elapsed_s, 3)} for event in due]
+        for event in struck:
+            nodes.freeze(event.node)
+        client.hold(self.hold_at)
+        for event in struck:
+            self._do(event, nodes, client, now_s, threads)
+        return [f"clock {clock}: {event.action} {event.node}" for event in due]
+
+    def _do(self, event: NodeEvent, nodes: LocalNodes, client: ControllerClient, now_s: float, threads: int) -> None:
+        match event.action:
+            case "join":
+                nodes.start(event.node, "transient", threads)
+            case "kill":
+                self._taken_at.pop(event.node, None)
+                self._let_go_at.pop(event.node, None)
+                nodes.kill(event.node)
+            case "notice":
+                client.notice(event.node, event.seconds or 0.0)
+                self._taken_at[event.node] = now_s + (event.seconds or 0.0)
+            case "drain":
+                client.drain([event.node], event.seconds or 0.0)
+                self._let_go_at[event.node] = now_s + (event.seconds or 0.0)
+
+    def _see_off(self, nodes: LocalNodes, status: Mapping[str, Any], now_s: float) -> None:
+        """End the nodes whose notice has run out, and those that have drained."""
+        for name in [name for name, at_s in self._taken_at.items() if now_s >= at_s]:
+            del self._taken_at[name]
+            nodes.kill(name)
+        drained = {node["name"] for node in status["nodes"] if node["state"] in ("drained", "lost")}
+        for name in [name for name, at_s in self._let_go_at.items() if now_s >= at_s or name in drained]:
+            del self._let_go_at[name]
+            nodes.let_go(name)

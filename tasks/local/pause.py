@@ -1,0 +1,70 @@
+"""A run on this machine that ends before its time: what it has come to is kept, so that the same job goes on from there.
+
+A market of our own stands still until the job goes on: its machines boot anew then, and no hour is paid twice. In a market
+of somebody else's the machines are let go, and the job buys others when it goes on.
+"""
+
+import logging
+from inspect import unwrap
+
+from bidding.engine.reconcile import by_token, reconcile
+from bidding.market.money import usd
+from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
+from infra.state.records import JobState
+from infra.storage.checkpoints import newest_clock
+from tasks.market.engine_journal import enter, open_desk
+from tasks.market.instances import job_tag, tiers_of
+from tasks.market.ledger import book_ledger
+from tasks.runtime import world
+
+#: Real seconds that a controller is looked for, and that it has to keep what is committed.
+_MEET_S = 0.5
+_KEEP_S = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+def pause(job_id: str, command: str, market_stays: bool) -> str:
+    """Keep the model as it is, let go what would cost on, book what it cost; return in one line what can be done.
+
+    Parameters
+    ----------
+    command : what runs the job again.
+    market_stays : whether the market stands still until then, its machines with it.
+    """
+    here = world()
+    found = [job for job in here.store.jobs() if job.job_id == job_id]
+    if not found:
+        return f"nothing was bought; to begin anew: {command}"
+    clock = 0 if found[0].state.terminal else _keep(job_id)
+    if not market_stays or found[0].state is JobState.FAILED:
+        _let_all_go(job_id)
+    unwrap(book_ledger)(job_id)
+    spent, job = usd(here.store.spent(job_id)), here.store.job(job_id)
+    if job.state is JobState.FAILED:
+        return (
+            f"job {job_id} failed ({job.failure}), {spent} spent, and leaves nothing running; give a new job another id"
+        )
+    if job.state.terminal:
+        return f"job {job_id} is trained ({spent} spent) and leaves nothing running; to see its end: {command}"
+    return f"job {job_id} is paused at clock {clock} ({spent} spent) and leaves nothing running; to go on: {command}"
+
+
+def _keep(job_id: str) -> int:
+    """Have the controller keep what is committed, if it is there; return the clock of the newest checkpoint."""
+    here = world()
+    try:
+        ControllerClient(wait_rendezvous(here.settings.blob_url, job_id, _MEET_S), _KEEP_S).checkpoint()
+    except ControllerUnreachable as error:
+        _log.warning("job %s goes on from its last checkpoint: %s", job_id, error)
+    return newest_clock(here.blobs, job_id)
+
+
+def _let_all_go(job_id: str) -> None:
+    here = world()
+    tag = job_tag(job_id)
+    here.market.terminate([fact.instance_id for fact in here.market.describe([tag]) if fact.alive])
+    facts = here.market.describe([tag])
+    if open_desk(here, job_id)[0].job_id is not None:
+        groups = by_token(facts)
+        enter(here, job_id, lambda engine: reconcile(engine, groups, tiers_of(facts), here.now_s()), dict(groups))

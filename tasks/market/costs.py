@@ -1,0 +1,120 @@
+"""The ledger as its reader wants it: by job, market and use, adding up to what was charged."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from prefect.artifacts import create_table_artifact
+
+from bidding.billing.spending import MachineLife, Use, divide_hour
+from bidding.market.model import HOUR_S, Tier
+from bidding.market.money import Micros, to_dollars
+from infra.runtime import Runtime
+from infra.state.charge_shares import by_hour, by_second
+from infra.state.ledger import BY_SECOND
+from infra.state.records import AllocationRecord, Job, LedgerKind
+from tasks.runtime import touch, world
+from tasks.training.controller import NODES
+
+_LEAVING = ("draining", "drained")
+
+
+@touch("publish ledger")
+def publish_ledger(job_id: str) -> None:
+    """Show in the Prefect UI what the job has cost, by market and use."""
+    table = [
+        {
+            "market": row.market,
+            "tier": row.tier,
+            "machine-hours": row.machine_hours,
+            "spent $": to_dollars(row.spent),
+            **{f"{use} $": to_dollars(row.uses.get(use, 0)) for use in Use},
+        }
+        for row in cost_rows([job_id])
+    ]
+    if table:
+        create_table_artifact(table, key=f"ledger-{job_id}", description=f"What {job_id} has cost")
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """What one job spent in one market on one tier. Micro-dollars; the uses add up to `charged`."""
+
+    job_id: str
+    market: str
+    tier: str
+    machine_hours: float
+    charged: Micros
+    uses: Mapping[Use, Micros]
+
+    @property
+    def spent(self) -> Micros:
+        """What was charged and not given back."""
+        return self.charged - self.uses.get(Use.REFUNDED, 0)
+
+
+def cost_rows(job_ids: Sequence[str] = ()) -> list[CostRow]:
+    """Return what the jobs (all, or those named) have cost, by job, market and tier, in that order."""
+    store = world().store
+    jobs = [store.job(job_id) for job_id in job_ids] or store.jobs()
+    return [row for job in jobs for row in _job_rows(world(), job)]
+
+
+def _job_rows(here: Runtime, job: Job) -> list[CostRow]:
+    records = {record.allocation_id: record for record in here.store.allocations(job.job_id)}
+    lines = here.store.ledger(job.job_id)
+    refunds = {(line.allocation_id, line.hour_index): line for line in lines if line.kind is LedgerKind.REFUND}
+    lives = _lives(here, job, records)
+    lost = _lost_share(job)
+    sums: dict[tuple[str, str], dict[Use, Micros]] = {}
+    hours: dict[tuple[str, str], float] = {}
+    for line in lines:
+        if line.kind is not LedgerKind.CHARGE:
+            continue
+        record = records[line.allocation_id]
+        key = (str(record.allocation.market), str(record.allocation.tier))
+        refund = refunds.get((line.allocation_id, line.hour_index))
+        total = sums.setdefault(key, {})
+        hours.setdefault(key, 0.0)
+        for part in by_second(record, line, refund) if line.note == BY_SECOND else by_hour(record, line, refund):
+            hours[key] += part.paid_s / HOUR_S
+            life = lives[line.allocation_id][part.machine]
+            uses = divide_hour(part.amount, line.at_s, part.refunded, life, lost, part.paid_s)
+            for use, amount in uses.items():
+                total[use] = total.get(use, 0) + amount
+    return [
+        CostRow(job.job_id, market, tier, hours[market, tier], sum(uses.values()), uses)
+        for (market, tier), uses in sorted(sums.items())
+    ]
+
+
+def _lives(here: Runtime, job: Job, records: Mapping[str, AllocationRecord]) -> dict[str, list[MachineLife]]:
+    """Return the life of every machine of every allocation, as the controller and the journal tell it."""
+    ready: dict[str, float] = {}
+    leaving: dict[str, float] = {}
+    for point in here.store.observations(job.job_id, NODES):
+        for name, state in point.payload.items():
+            if state == "ready":
+                ready.setdefault(name, point.at_s)
+            elif state in _LEAVING:
+                leaving.setdefault(name, point.at_s)
+    told: dict[str, float] = {}
+    for entry in here.store.journal(job.job_id):
+        if entry.record["kind"] in ("NoticeSeen", "Lapse"):
+            told.setdefault(entry.record["allocation_id"], entry.at_s)
+    lives = {}
+    for name, record in records.items():
+        left = told.get(name) if record.allocation.tier is Tier.TRANSIENT else None
+        machines = record.instance_ids or [""] * record.allocation.count
+        lives[name] = [
+            MachineLife(ready.get(machine), leaving.get(machine, left), life.ended_at_s, job.ended_at_s)
+            for machine, life in zip(machines, record.machines, strict=True)
+        ]
+    return lives
+
+
+def _lost_share(job: Job) -> float:
+    """Return the part of the micro-tasks that had to be run again."""
+    result = job.result or {}
+    done = sum((result.get("micro_tasks_done") or {}).values())
+    repeated = result.get("repeated_micro_tasks") or 0
+    return repeated / (done + repeated) if done + repeated else 0.0

@@ -1,0 +1,96 @@
+"""A decision point: what was seen goes to the engine, what it orders is written down before anybody acts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prefect.artifacts import create_table_artifact
+
+from bidding.engine.engine import BidEngine, Standing
+from bidding.engine.events import Event, NoticeSeen, TickDue
+from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from bidding.engine.reconcile import by_token, reconcile
+from bidding.forecast import Signal
+from bidding.market.model import InstanceFact, Market, Tier
+from bidding.market.money import Micros, to_dollars
+from tasks.market.engine_journal import enter, open_desk
+from tasks.market.instances import tiers_of
+from tasks.runtime import touch, world
+from tasks.training.controller import training_begun
+
+
+@touch("decide")
+def decide(
+    job_id: str,
+    facts: Sequence[InstanceFact],
+    prices: Mapping[Market, Micros],
+    notices: Mapping[str, int],
+    left_out: Mapping[Market, str] | None = None,
+    signals: Mapping[Market, Signal] | None = None,
+) -> list[Order]:
+    """Reconcile what is believed with `facts`, take note of `notices`, and have the engine decide.
+
+    Nothing is bought before the reliable tier stands and the training has begun.
+
+    Parameters
+    ----------
+    notices : time at which the market takes an allocation, by its id.
+    left_out : markets whose prices are not fit to decide on, each with the reason.
+    signals : what the recent past of the markets was like, if the job's policy has a use for it.
+    """
+    here = world()
+    now_s = here.now_s()
+    groups = by_token(facts)
+
+    def plan(engine: BidEngine) -> Sequence[Event]:
+        events = reconcile(engine, groups, tiers_of(facts), now_s)
+        told = {event.allocation_id for event in events if isinstance(event, NoticeSeen)}
+        for name, takes_at_s in sorted(notices.items()):
+            position = engine.positions.get(name)
+            if position is not None and position.standing is Standing.HELD and name not in told:
+                events.append(NoticeSeen(now_s, name, takes_at_s))
+        if engine.job_id is not None:
+            buy = training_begun(job_id) and _reliable_tier_stands(engine)
+            events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}))
+        return events
+
+    return enter(here, job_id, plan, dict(groups))
+
+
+def opened_markets(job_id: str) -> tuple[Market, ...]:
+    """Return the markets that the job may bid in; none before it was opened."""
+    engine, _ = open_desk(world(), job_id)
+    return engine.opened.markets if engine.job_id is not None else ()
+
+
+@touch("publish decision")
+def publish(job_id: str, orders: Sequence[Order]) -> None:
+    """Show the last decision in the Prefect UI, with the candidates that it was weighed against."""
+    rows = [row for order in orders for row in _rows(order)]
+    if rows:
+        create_table_artifact(rows, key=f"decision-{job_id}", description=f"Last decision for {job_id}")
+
+
+def _reliable_tier_stands(engine: BidEngine) -> bool:
+    return any(p.standing is Standing.HELD and p.allocation.tier is Tier.RELIABLE for p in engine.positions.values())
+
+
+def _rows(order: Order) -> list[dict[str, Any]]:
+    match order:
+        case Acquire() | Wait():
+            verdict = {"order": type(order).__name__, "reason": order.decision.reason}
+            rows = [
+                {
+                    **verdict,
+                    "market": str(c.market),
+                    "count": c.count,
+                    "bid": to_dollars(c.bid_micros),
+                    "eviction within the hour": round(c.eviction_prob, 3),
+                    "$ per vCPU-h": round(c.cost_per_work, 6),
+                    "why not": c.why_not,
+                }
+                for c in order.decision.candidates
+            ]
+            return rows or [verdict]
+        case Renew() | Lapse():
+            name = f"{type(order).__name__} {order.allocation_id}, hour {order.hour}"
+            return [{"order": name, "reason": order.decision.reason}]

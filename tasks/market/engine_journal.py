@@ -1,0 +1,145 @@
+"""The desk of a job: its journal opened, events handed to the engine, and all of it written down in one transaction.
+
+What the engine orders is in the database (journal and intents) before anybody acts on it, and what became of it is
+written with the same transaction that moves the tables. Whoever loses a race for the journal reads it anew and decides
+again.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from bidding.engine.engine import BidEngine
+from bidding.engine.events import (
+    AllocationGone,
+    AllocationGranted,
+    AllocationRefused,
+    Event,
+    JobOpened,
+)
+from bidding.engine.journal import replay, to_record
+from bidding.engine.orders import Acquire, Lapse, Order
+from bidding.engine.reconcile import ABANDONED
+from bidding.market.model import EndCause, InstanceFact
+from infra.runtime import Runtime
+from infra.state.records import Entry, IntentState, JournalConflict
+from infra.state.store import Store
+
+#: What is to happen, given the engine as it stands.
+Plan = Callable[[BidEngine], Sequence[Event]]
+
+
+def open_desk(world: Runtime, job_id: str) -> tuple[BidEngine, int]:
+    """Return the engine as the job's journal leaves it, and the journal's length."""
+    entries = world.store.journal(job_id)
+    return replay(entry.record for entry in entries), len(entries)
+
+
+def enter(
+    world: Runtime, job_id: str, plan: Plan, instances: dict[str, Sequence[InstanceFact]] | None = None
+) -> list[Order]:
+    """Hand what `plan` says to the engine, write it all down, and return what was ordered.
+
+    Parameters
+    ----------
+    plan : returns the events, given the engine as it stands; asked again if somebody else wrote meanwhile.
+    instances : what the market says of the instances, by order id: those of purchases that the events grant, and those
+        whose ends are to be written down.
+    """
+    contended = retry_if_exception_type(JournalConflict)
+    for attempt in Retrying(
+        retry=contended, stop=stop_after_attempt(8), wait=wait_random_exponential(0.02, 0.5), reraise=True
+    ):
+        with attempt:
+            orders = _enter_once(world, job_id, plan, instances or {})
+    return orders
+
+
+def _enter_once(world: Runtime, job_id: str, plan: Plan, instances: dict[str, Sequence[InstanceFact]]) -> list[Order]:
+    engine, length = open_desk(world, job_id)
+    now_s = world.clock.now_s()
+    entries: list[Entry] = []
+    events = list(plan(engine))
+    orders: list[Order] = []
+    for event in events:
+        entries.append(Entry("event", float(event.at_s), now_s, to_record(event)))
+        for order in engine.handle(event):
+            orders.append(order)
+            entries.append(Entry("order", float(event.at_s), now_s, to_record(order)))
+    engine.validate()
+    with world.store.transaction() as store:
+        if entries:
+            store.append(job_id, length, entries)
+        for order in orders:
+            _plan(store, job_id, order, now_s)
+        for event in events:
+            _settle(store, job_id, event, instances, now_s)
+        if instances:
+            for record in store.allocations(job_id, alive=True):
+                _note_ends(store, record.allocation_id, instances, int(now_s))
+    return orders
+
+
+def _plan(store: Store, job_id: str, order: Order, now_s: float) -> None:
+    """Write down the order as an intent, if somebody has to act on it."""
+    match order:
+        case Acquire():
+            params = {"market": str(order.market), "count": order.count, "bid_micros": order.bid_micros}
+            store.plan(order.order_id, job_id, "acquire", order.order_id, params, now_s)
+        case Lapse():
+            params = {"allocation_id": order.allocation_id, "hour": order.hour, "before_s": order.before_s}
+            store.plan(f"{order.allocation_id}-lapse-{order.hour}", job_id, "lapse", None, params, now_s)
+
+
+def _settle(
+    store: Store, job_id: str, event: Event, instances: dict[str, Sequence[InstanceFact]], now_s: float
+) -> None:
+    """Move the tables to what the event says."""
+    match event:
+        case AllocationGranted():
+            allocation = event.allocation
+            params = {
+                "market": str(allocation.market),
+                "count": allocation.count,
+                "bid_micros": allocation.bid_micros,
+            }
+            known = {intent.order_id: intent for intent in store.intents(job_id)}
+            if event.order_id not in known:  # a purchase that nobody wrote down: it is ours by its tags, so it is kept
+                store.plan(event.order_id, job_id, "found", event.order_id, params, now_s)
+            ids = [fact.instance_id for fact in instances.get(event.order_id, ())]
+            store.record_allocation(job_id, event.order_id, allocation, ids)
+            if event.order_id not in known or known[event.order_id].state is IntentState.PLANNED:
+                store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
+        case AllocationRefused():
+            outcome = {"code": event.code, "message": event.message}
+            state = IntentState.ABANDONED if event.code == ABANDONED else IntentState.REFUSED
+            store.settle(event.order_id, state, outcome, now_s)
+        case AllocationGone():
+            _note_ends(store, event.allocation_id, instances, event.at_s)
+            store.end_allocation(event.allocation_id, event.at_s, event.cause)
+            for intent in store.intents(job_id, [IntentState.PLANNED]):
+                if intent.kind == "lapse" and intent.params["allocation_id"] == event.allocation_id:
+                    store.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
+        case JobOpened():
+            return
+
+
+def _note_ends(store: Store, allocation_id: str, instances: dict[str, Sequence[InstanceFact]], seen_s: int) -> None:
+    """Write down which instances of an allocation have ended; an end that the market does not date is `seen_s`."""
+    ends = {
+        fact.instance_id: (seen_s if fact.ended_at_s is None else fact.ended_at_s, fact.end_cause or EndCause.USER)
+        for fact in instances.get(allocation_id, ())
+        if not fact.alive
+    }
+    if ends:
+        store.record_instance_ends(allocation_id, ends)
+
+
+def once(kind: type[Event], event: Event) -> Plan:
+    """Return the plan that enters `event` unless the engine has seen one of its kind."""
+
+    def plan(engine: BidEngine) -> Sequence[Event]:
+        seen = engine.job_id is not None if kind is JobOpened else engine.closed
+        return () if seen else (event,)
+
+    return plan

@@ -1,0 +1,40 @@
+"""An eviction notice as the reliable tier reports it; the payload of the event `spot.interruption-notice`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable
+from infra.state.records import UnknownRecord
+from tasks.job_spec import JOB_ID_PATTERN
+from tasks.runtime import world
+
+#: Real seconds that the controller has to tell of notices; it is asked several times a second.
+_CALL_S = 1.0
+
+
+class EvictionNotice(BaseModel):
+    """The market takes an allocation of a job at `takes_at_s` (market time)."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    job_id: str = Field(pattern=JOB_ID_PATTERN, title="Job")
+    allocation_id: str = Field(min_length=1, title="Allocation")
+    takes_at_s: int = Field(title="Taken at", description="Market time, seconds since 1970.")
+    patience_s: float = Field(60.0, ge=0, title="Wait for a running tick this long", description="Market seconds.")
+
+
+def seen_notices(job_id: str) -> list[EvictionNotice]:
+    """Return the notices that the job's controller has taken so far, the first of each allocation; none where it is away.
+
+    At scale 1 the controller's event starts the handler; who plays the market faster asks for himself.
+    """
+    try:
+        address = world().store.job(job_id).controller_address
+        status = ControllerClient(address, _CALL_S).status(NO_LOSSES) if address else {"notices": []}
+    except (ControllerUnreachable, UnknownRecord):
+        return []
+    told: list[Mapping[str, Any]] = [notice["about"] for notice in status["notices"] if notice["about"]]
+    first = {about["allocation_id"]: about for about in reversed(told)}
+    return [EvictionNotice.model_validate(about) for about in first.values()]

@@ -1,0 +1,68 @@
+"""The recent past of the markets that a job may bid in, for policies that weigh it.
+
+The price store has most of it; the market itself is asked for the rest alone, so that a tick does not ask for a week.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bidding.forecast import Signal, signals_of
+from bidding.forecast.features import LOOKBACK_S
+from bidding.market.model import Market
+from bidding.market.spot_market import MarketError
+from bidding.market.traces import Trace, TraceSet
+from infra.storage.price_store import PriceStore
+from tasks.market.engine_journal import open_desk
+from tasks.market.prices import Prices, history
+from tasks.runtime import touch, world
+
+_log = logging.getLogger(__name__)
+
+
+@touch("observe signals", market=True)
+def observe_signals(markets: Sequence[Market]) -> dict[Market, Signal]:
+    """Return the signal of each market that has a price.
+
+    Notes
+    -----
+    One that nobody has stored the prices of has the signal of what the market tells since the others were stored.
+    """
+    here = world()
+    now_s = here.now_s()
+    from_s = now_s - LOOKBACK_S
+    store = PriceStore(here.blobs)
+    stored = store.read(markets, from_s, now_s)
+    segments = store.segments()
+    ends_s = (max(each.until_s for each in segments if str(market) in each.markets) for market in stored)
+    told = history(markets, max(from_s, min([now_s, *ends_s])), now_s)
+    return signals_of(_joined(stored, told).between(from_s, now_s), now_s)
+
+
+def signals_to_decide_on(job_id: str, prices: Prices) -> dict[Market, Signal]:
+    """Return the signals of the markets that have a price to decide on; none where the job's policy has no use for them.
+
+    Where the market does not answer there are none either, and nothing is bought.
+    """
+    engine, _ = open_desk(world(), job_id)
+    if engine.job_id is None or engine.opened.foresight is None or not prices.by_market:
+        return {}
+    try:
+        return observe_signals(sorted(prices.by_market))
+    except MarketError as error:
+        _log.warning("nothing is bought: the market did not tell its recent prices (%s)", error.code)
+        return {}
+
+
+def _joined(stored: Mapping[Market, Trace], told: Mapping[Market, Trace]) -> TraceSet:
+    """Return both in one; of two prices of one second the one that is told now counts."""
+    joined = dict(stored)
+    for market, trace in told.items():
+        if market in joined:
+            times = np.append(joined[market].times_s, trace.times_s)
+            prices = np.append(joined[market].prices_micros, trace.prices_micros)
+            order = np.argsort(times, kind="stable")
+            trace = Trace(times[order], prices[order])
+        joined[market] = trace
+    return TraceSet(joined)

@@ -1,0 +1,93 @@
+"""Price history from the market into the price store, only what is new."""
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from bidding.market.model import Market
+from infra.errors import ProteusError
+from infra.storage.price_store import PriceStore
+from tasks.job_records import job_spec, ticking_jobs
+from tasks.job_spec import JobSpec
+from tasks.runtime import touch, world
+
+_DAY_S = 86_400
+#: Each fetch begins this long before the end of the last one, for rows that the market told late.
+_OVERLAP_S = 3600
+_CLAIM = "ingest-prices"
+#: Real seconds that a claim lasts, and that another run waits for it: longer, for whoever holds it may have been killed.
+_CLAIM_S = 300.0
+_PATIENCE_S = _CLAIM_S + 30.0
+
+
+class IngestRequest(BaseModel):
+    """What to fetch."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    markets: list[str] = Field(
+        default_factory=list, title="Markets", description="TYPE/ZONE each; empty: those of the open jobs."
+    )
+    days: float = Field(14.0, gt=0, le=90, title="History to begin with, in days", description="AWS gives 90.")
+
+    @field_validator("markets")
+    @classmethod
+    def _are_markets(cls, value: list[str]) -> list[str]:
+        for text in value:
+            Market.parse(text)
+        return value
+
+
+def markets_of_interest(request: IngestRequest) -> tuple[Market, ...]:
+    """Return the markets to fetch, sorted, each once."""
+    names = request.markets or [name for job in ticking_jobs() for name in job_spec(job).transient.markets]
+    return tuple(sorted({Market.parse(name) for name in names}))
+
+
+def markets_of(spec: JobSpec) -> tuple[Market, ...]:
+    """Return the markets that the job may bid in, sorted, each once."""
+    return tuple(sorted({Market.parse(name) for name in spec.transient.markets}))
+
+
+def history_days() -> float:
+    """Return how much history a job's eviction model is fitted on, in days."""
+    return world().settings.history_days
+
+
+@touch("fetch prices", market=True)
+def fetch_prices(markets: Sequence[Market], days: float) -> int:
+    """Fetch what the store does not have yet; return how many rows were new.
+
+    A run that dies has stored nothing, or all that it fetched; the next one goes on from there.
+
+    Raises
+    ------
+    ProteusError
+        If another run is at it, and does not end.
+    """
+    here = world()
+    store = PriceStore(here.blobs)
+    holder = uuid4().hex
+    if not markets:
+        return 0
+    deadline_s = here.clock.now_s() + _PATIENCE_S * here.clock.scale
+    while not here.store.claim(_CLAIM, holder, here.clock.now_s(), _CLAIM_S * here.clock.scale):
+        if here.clock.now_s() >= deadline_s:
+            raise ProteusError("prices: another run has been fetching them for long; its claim ends by itself")
+        here.clock.wait_until(here.clock.now_s() + 0.2 * here.clock.scale)
+    try:
+        now_s = here.now_s()
+        first_s = int(now_s - days * _DAY_S)
+        groups: dict[int, list[Market]] = {}
+        for market in markets:
+            until_s = store.observed_until_s(market)
+            groups.setdefault(first_s if until_s is None else max(until_s - _OVERLAP_S, first_s), []).append(market)
+        source = here.settings.ec2_endpoint_url or f"ec2.{here.settings.region}"
+        new = 0
+        for from_s in sorted(groups):
+            points = here.market.price_history(groups[from_s], from_s, now_s)
+            new += store.add(points, groups[from_s], (from_s, now_s), source, now_s)
+        return new
+    finally:
+        here.store.release(_CLAIM, holder)

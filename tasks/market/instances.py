@@ -1,0 +1,246 @@
+"""Machines: what the market says of them, buying, letting go. Every purchase has a token, so repeating one is harmless."""
+
+from collections.abc import Mapping, Sequence
+
+from bidding.engine.events import AllocationGranted, AllocationRefused, Event
+from bidding.engine.orders import Acquire
+from bidding.engine.reconcile import allocation_of, by_token, reconcile
+from bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
+from bidding.market.spot_market import BadRequest, LaunchRefused, TokenMismatch
+from infra.ec2.user_data import NodeBoot, user_data
+from infra.errors import JobFailed
+from tasks.job_records import saved_result, types_on_sale
+from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import enter, open_desk
+from tasks.runtime import touch, world
+
+#: Every machine of ours says whose it is, for which job, and of which tier.
+OWNER_TAG = "proteus:owner"
+JOB_TAG = "proteus:job"
+TIER_TAG = "proteus:tier"
+#: A machine says until when somebody may want it, for whoever cleans up an account; an open job's machine stays.
+_EXPIRES_S = 7 * 86_400
+#: So often are the machines that must last bought again.
+_MOST_OTHERS = 5
+_AGAIN = "-again-"
+#: The machine that the controller runs on.
+_CONTROLLER_ORDER = "reliable-0"
+
+
+def job_tag(job_id: str) -> tuple[str, str]:
+    """Return the tag that the job's machines carry."""
+    return (JOB_TAG, job_id)
+
+
+def tiers_of(facts: Sequence[InstanceFact]) -> dict[str, Tier]:
+    """Return the tier of each purchase, by its token, as the machines' tags tell it."""
+    return {fact.token: Tier(fact.tags.get(TIER_TAG, Tier.TRANSIENT)) for fact in facts}
+
+
+@touch("observe machines", market=True)
+def observe_machines(job_id: str) -> list[InstanceFact]:
+    """Return every machine of the job that the market remembers."""
+    return world().market.describe([job_tag(job_id)])
+
+
+@touch("buy", market=True)
+def buy(spec: JobSpec, order: Acquire) -> str:
+    """Carry out a purchase and write down what became of it; return that in a few words.
+
+    An order that was answered meanwhile (its job was closed, say) is not carried out.
+    """
+    open_order = open_desk(world(), spec.job_id)[0].open_order
+    if open_order is None or open_order.order_id != order.order_id:
+        return "answered meanwhile"
+    request = _request(spec, order.order_id, order.market, order.count, Tier.TRANSIENT, bid_micros=order.bid_micros)
+    return _launch(spec.job_id, request)
+
+
+@touch("secure reliable tier", market=True)
+def secure_reliable_tier(spec: JobSpec) -> None:
+    """Buy the machines that must last, or find them bought; the controller's machine first.
+
+    Those that are gone (a run on one's own machine let them go, say) are replaced, and the training goes on from its
+    checkpoint.
+
+    Raises
+    ------
+    JobFailed
+        If the market refuses: without them there is no job. Also if they are lost again and again.
+    """
+    here = world()
+    if saved_result(spec.job_id) is not None:
+        return  # a tick found the work done, and has let them go
+    market = Market(spec.reliable.instance_type, spec.reliable.zone)
+    parts = {_CONTROLLER_ORDER: 1, "reliable-1": spec.reliable.count - 1}
+    for suffix, count in parts.items():
+        if not count:
+            continue
+        first = f"{spec.job_id}-{suffix}"
+        bought = [r for r in here.store.allocations(spec.job_id) if r.order_id in (first, *_others(first))]
+        if any(record.alive for record in bought):
+            continue  # by an earlier run
+        if len(bought) > _MOST_OTHERS:
+            raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {len(bought)} times; see who ends it")
+        order_id = (first, *_others(first))[len(bought)]
+        params = {"market": str(market), "count": count, "bid_micros": None}
+        here.store.plan(order_id, spec.job_id, "acquire", order_id, params, here.clock.now_s())
+        request = _request(spec, order_id, market, count, Tier.RELIABLE, controller=suffix == _CONTROLLER_ORDER)
+        said = _launch(spec.job_id, request)
+        if not said.startswith("granted"):
+            raise JobFailed(f"job {spec.job_id}: the reliable tier could not be bought: {said}")
+
+
+def _others(order_id: str) -> tuple[str, ...]:
+    """Return the orders that follow `order_id` when the machines it bought are gone, one after the other."""
+    return tuple(f"{order_id}{_AGAIN}{number}" for number in range(1, _MOST_OTHERS + 1))
+
+
+def purchase(order_id: str) -> str:
+    """Return the first order for the machines that `order_id` bought, or bought again."""
+    first, again, number = order_id.rpartition(_AGAIN)
+    return first if again and number.isdecimal() else order_id
+
+
+@touch("let go", market=True)
+def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
+    """End the machines of allocations; return the instances that were told to."""
+    facts = by_token(world().market.describe([job_tag(job_id)]))
+    ids = [fact.instance_id for name in allocation_ids for fact in facts.get(name, ()) if fact.alive]
+    if ids:
+        world().market.terminate(ids)
+    return ids
+
+
+@touch("release reliable tier", market=True)
+def release_reliable_tier(job_id: str) -> None:
+    """End the machines that were bought on demand, and write down that they are gone.
+
+    Spot machines stay to the end of their paid hour: an eviction until then gives the hour's money back.
+    """
+    here = world()
+    records = here.store.allocations(job_id, alive=True)
+    names = [record.allocation_id for record in records if record.allocation.tier is Tier.RELIABLE]
+    if not names:
+        return
+    facts = by_token(here.market.describe([job_tag(job_id)]))
+    here.market.terminate([fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
+    groups = by_token(here.market.describe([job_tag(job_id)]))
+    enter(here, job_id, lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), here.now_s()), dict(groups))
+
+
+@touch("find orphans", market=True)
+def orphans() -> dict[str, list[str]]:
+    """Return the machines that are tagged ours and alive, and that no job wants, by the job on their tag.
+
+    A machine is wanted while its job is open, or its allocation is held by the book (a spot machine of an ended job
+    that waits for the end of its paid hour). One that was launched less than two ticks ago may not be in the book yet.
+    """
+    here = world()
+    grace_s = 2 * here.settings.tick_s
+    open_jobs = {job.job_id for job in here.store.jobs() if not job.state.terminal}
+    found: dict[str, list[str]] = {}
+    for fact in here.market.describe([(OWNER_TAG, here.settings.owner_tag)]):
+        job_id = fact.tags.get(JOB_TAG, "")
+        if not fact.alive or job_id in open_jobs or here.now_s() - fact.launched_at_s < grace_s:
+            continue
+        held = {record.allocation_id for record in here.store.allocations(job_id, alive=True)}
+        if fact.token not in held:
+            found.setdefault(job_id, []).append(fact.instance_id)
+    return found
+
+
+@touch("terminate", market=True)
+def terminate(instance_ids: Sequence[str]) -> None:
+    """End machines, whatever they are for."""
+    if instance_ids:
+        world().market.terminate(instance_ids)
+
+
+def _flat(groups: Mapping[str, Sequence[InstanceFact]]) -> list[InstanceFact]:
+    return [fact for group in groups.values() for fact in group]
+
+
+def machine_names(job_id: str, allocation_id: str) -> list[str]:
+    """Return the instances of an allocation, which is what the controller calls its nodes."""
+    records = world().store.allocations(job_id)
+    return [name for r in records if r.allocation_id == allocation_id for name in r.instance_ids]
+
+
+def _launch(job_id: str, request: LaunchRequest) -> str:
+    """Ask the market, and enter its answer; an answer that is lost is found by the next tick."""
+    here = world()
+    try:
+        facts = _launch_or_find(job_id, request)
+    except (LaunchRefused, BadRequest, TokenMismatch) as error:
+        refused: Event = AllocationRefused(here.now_s(), request.token, error.code, error.message)
+        enter(here, job_id, lambda engine: [] if request.token in engine.positions else [refused])
+        return f"refused: {error}"
+    granted = AllocationGranted(here.now_s(), request.token, allocation_of(facts, Tier(request.tags[TIER_TAG])))
+    enter(
+        here,
+        job_id,
+        lambda engine: [] if request.token in engine.positions else [granted],
+        {request.token: facts},
+    )
+    return f"granted: {request.count} x {request.market}"
+
+
+def _launch_or_find(job_id: str, request: LaunchRequest) -> list[InstanceFact]:
+    """Buy, or return what was bought under the token when our settings (hence the user-data) were others."""
+    market = world().market
+    try:
+        return market.launch(request)
+    except TokenMismatch:
+        found = by_token(market.describe([job_tag(job_id)])).get(request.token)
+        if not found:
+            raise
+        return found
+
+
+def _request(
+    spec: JobSpec,
+    order_id: str,
+    market: Market,
+    count: int,
+    tier: Tier,
+    *,
+    bid_micros: int | None = None,
+    controller: bool = False,
+) -> LaunchRequest:
+    here = world()
+    settings = here.settings
+    environment = {
+        "PROTEUS_CLOCK": settings.clock,
+        "PROTEUS_REGION": settings.region,
+        "PROTEUS_ALLOCATION": order_id,
+    }
+    if tier is Tier.RELIABLE and settings.events_url is not None:
+        environment["PROTEUS_EVENTS_URL"] = settings.events_url  # transient machines have no business with Prefect
+    if settings.node_host is not None:
+        environment["PROTEUS_NODE_HOST"] = settings.node_host
+    boot = NodeBoot(
+        job_id=spec.job_id,
+        blob_url=settings.blob_url,
+        tier=tier,
+        threads=node_threads(market, here.clock.scale),
+        controller=controller,
+        python=settings.node_python,
+        poll_s=settings.poll_s / here.clock.scale,
+        environment=environment,
+    )
+    tags: Mapping[str, str] = {
+        OWNER_TAG: settings.owner_tag,
+        JOB_TAG: spec.job_id,
+        TIER_TAG: str(tier),
+        "proteus:order": order_id,
+        "proteus:expires": str(int(here.clock.now_s()) + _EXPIRES_S),
+        "Name": f"proteus {spec.job_id} {tier}",
+    }
+    return LaunchRequest(order_id, market, count, bid_micros, user_data(boot), tags)
+
+
+def node_threads(market: Market, scale: float) -> int:
+    """Return how many micro-tasks a machine runs at a time: its vCPUs, or one where many share a real machine."""
+    kind = types_on_sale(world().clock.now_s()).get(market.instance_type)
+    return 1 if scale != 1 or kind is None else kind.vcpu

@@ -1,0 +1,82 @@
+"""Prices as the market tells them, and whether they are fit to decide on.
+
+A price holds until it changes, so one that has stood for days is not old: what ages is the word of who told it. The
+market is asked at every tick; its answer is as good as the feed behind it, which is taken to have stopped when no
+market's price has been told for `Settings.prices_max_age_s` (a replay that ended, a clock that runs ahead).
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from bidding.market.model import Market
+from bidding.market.money import Micros
+from bidding.market.spot_market import MarketError
+from bidding.market.traces import Trace, TraceSet
+from tasks.runtime import touch, world
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The prices to decide on, and the markets that are left out of the decision, each with the reason."""
+
+    by_market: Mapping[Market, Micros]
+    left_out: Mapping[Market, str] = field(default_factory=dict)
+
+
+def history(markets: Sequence[Market], from_s: int, until_s: int) -> TraceSet:
+    """Return the traces of `markets` in [from_s, until_s], with the prices that held at its beginning."""
+    points = world().market.price_history(markets, from_s, until_s)
+    points = sorted(points, key=lambda point: point.market)  # stable: in time order within a market
+    return TraceSet(
+        {
+            market: Trace(
+                np.array([point.at_s for point in rows], dtype=np.int64),
+                np.array([point.price_micros for point in rows], dtype=np.int64),
+            )
+            for market, group in groupby(points, key=lambda point: point.market)
+            if (rows := list(group))
+        }
+    )
+
+
+@touch("observe prices", market=True)
+def observe_prices(markets: Sequence[Market]) -> Prices:
+    """Return the present price of each market, and which have none that is fit to decide on."""
+    here = world()
+    now_s = here.now_s()
+    told = history(markets, now_s, now_s)
+    limit_s = here.settings.prices_max_age_s
+    # Markets of today are calm for weeks on end; only when none of ours has moved are all the others asked about.
+    if len(told) and now_s - told.last_s > limit_s and here.market.newest_price_s(now_s - limit_s, now_s) is None:
+        stopped = f"no market's price was told for {days(limit_s)} (PROTEUS_PRICES_MAX_AGE_S): the feed has stopped"
+        return Prices({}, dict.fromkeys(markets, stopped))
+    prices = told.prices_at(now_s)
+    return Prices(prices, {market: "the market tells no price" for market in markets if market not in prices})
+
+
+def prices_to_decide_on(markets: Sequence[Market]) -> Prices:
+    """Return what `observe_prices` does; where the market does not answer, every market left out.
+
+    So a tick without prices still renews, lets go and takes note of what has ended; it only buys nothing.
+    """
+    if not markets:
+        return Prices({})
+    try:
+        prices = observe_prices(markets)
+    except MarketError as error:
+        prices = Prices({}, dict.fromkeys(markets, f"the market did not tell its prices ({error.code})"))
+    for why in sorted(set(prices.left_out.values())):
+        names = ", ".join(str(market) for market in sorted(markets) if prices.left_out.get(market) == why)
+        _log.warning("nothing is bought in %s: %s", names, why)
+    return prices
+
+
+def days(seconds: float) -> str:
+    """Return a length of time in days, for a reader."""
+    return f"{seconds / 86_400:.4g} days"

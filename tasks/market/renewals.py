@@ -1,0 +1,81 @@
+"""Booking the decision on an allocation's next hour for the moment at which it is due."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from pydantic import BaseModel, ConfigDict, Field
+
+from bidding.market.model import Tier
+from infra.clock import SystemClock
+from tasks.job_spec import JOB_ID_PATTERN
+from tasks.runtime import touch, world
+
+_DEPLOYMENT = "renew-hour/default"
+
+
+class HourEnd(BaseModel):
+    """The hour of an allocation that is about to end."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    job_id: str = Field(pattern=JOB_ID_PATTERN, title="Job")
+    allocation_id: str = Field(min_length=1, title="Allocation")
+    hour: int = Field(ge=0, title="Hour", description="Index of the hour that ends; 0 is the first.")
+    patience_s: float = Field(60.0, ge=0, title="Wait for a running tick this long", description="Market seconds.")
+
+    @property
+    def name(self) -> str:
+        """What a booking is called, and known by: one run per (allocation, hour)."""
+        return f"renew-{self.allocation_id}-h{self.hour}"
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """An hour's end, and the market time at which it is to be decided on."""
+
+    hour_end: HourEnd
+    at_s: int
+
+
+def due_bookings(job_id: str, now_s: float) -> list[Booking]:
+    """Return the hours' ends that lie ahead, of the spot allocations that are held; each `renewal_lead_s` before it."""
+    here = world()
+    lead_s = here.settings.renewal_lead_s
+    return [
+        Booking(
+            HourEnd(job_id=job_id, allocation_id=a.allocation_id, hour=a.hour_index(int(now_s))),
+            a.hour_ends_at_s(int(now_s)) - lead_s,
+        )
+        for a in (record.allocation for record in here.store.allocations(job_id, alive=True))
+        if a.tier is Tier.TRANSIENT and a.hour_ends_at_s(int(now_s)) - lead_s > now_s
+    ]
+
+
+@touch("book renewals")
+def book_renewals(job_id: str) -> Sequence[str]:
+    """Book a run of `renew-hour` for every hour's end ahead; return their names.
+
+    The same (allocation, hour) books the same run, however often it is asked for. Where the deployment is not
+    registered nothing is booked, and the ticks decide.
+    """
+    here = world()
+    booked = []
+    for booking in due_bookings(job_id, here.clock.now_s()):
+        real_s = SystemClock().now_s() + (booking.at_s - here.clock.now_s()) / here.clock.scale
+        try:
+            run_deployment(
+                _DEPLOYMENT,
+                parameters={"hour_end": booking.hour_end.model_dump()},
+                scheduled_time=datetime.fromtimestamp(real_s, UTC),
+                idempotency_key=booking.hour_end.name,
+                flow_run_name=booking.hour_end.name,
+                timeout=0,
+                as_subflow=False,
+            )
+        except ObjectNotFound:
+            return []
+        booked.append(booking.hour_end.name)
+    return booked

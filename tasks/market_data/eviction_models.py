@@ -1,0 +1,203 @@
+"""Eviction models: fitted to files, and checked on later ones."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from bidding.evictions import fit_capacity as capacity
+from bidding.evictions.base import Window
+from bidding.evictions.calibration import Calibration, calibrate, gain
+from bidding.evictions.curve_model import CurveModel
+from bidding.evictions.fit_capacity import UP, fit_availability, joined, of_bands
+from bidding.evictions.fit_conditioned import fit_conditioned
+from bidding.evictions.fit_survival import Report, fit_survival, fit_table, quiet
+from bidding.evictions.summary import summary
+from bidding.market.catalog import Catalog
+from bidding.market.model import Market
+from bidding.market.traces import TraceSet
+from infra.errors import InputError
+from infra.market_data.eviction_model_files import read_model, write_model
+from reports.pictures.evictions import check_picture_name, plot_reliability, plot_survival
+from tasks.market_data.eviction_sources import Sources, availability, bands_of, prices_of, span, window_of
+
+__all__ = [
+    "MODELS",
+    "Check",
+    "Sources",
+    "check_models",
+    "check_picture_name",
+    "draw_check",
+    "draw_model",
+    "fit_model",
+    "read_model",
+    "span",
+    "summary",
+    "write_model",
+]
+
+#: Models by name; the last one is not learnt from prices.
+MODELS = ("table", "survival", "conditioned", "capacity")
+
+
+# Fit
+
+
+def fit_model(
+    name: str,
+    sources: Sources,
+    *,
+    from_time: str | None = None,
+    to_time: str | None = None,
+    open_band: float = capacity.OPEN_BAND,
+    report: Report = quiet,
+) -> CurveModel:
+    """Return the model `name` of what `sources` told from `from_time` to `to_time` (UTC days, the last included, or times).
+
+    Raises
+    ------
+    InputError
+        If a file or a time cannot be used, if the sources are not those of the model, or if no market has an hour of
+        prices in the window.
+    """
+    if name not in MODELS:
+        raise InputError(f"--model {name}: there is no such model; want {', '.join(MODELS)}")
+    if name == "capacity":
+        return _fit_capacity(sources, from_time, to_time, open_band, report)
+    if sources.prices is None or sources.advisor is not None or sources.availability:
+        raise InputError(f"--model {name}: is learnt from --prices FILE alone; an advisor is for --model capacity")
+    report(0, 1, f"reading {sources.prices}")
+    traces, catalog = prices_of(sources, sources.prices)
+    window = window_of(traces, sources.prices, from_time, to_time)
+    if name == "conditioned":
+        model = fit_conditioned(traces, window, _on_demand(catalog, traces, window), report=report)
+    else:
+        fit: Callable[..., CurveModel] = {"table": fit_table, "survival": fit_survival}[name]
+        model = fit(traces, window, report=report)
+    return _not_empty(model, sources.prices, window)
+
+
+def _fit_capacity(
+    sources: Sources, from_time: str | None, to_time: str | None, open_band: float, report: Report
+) -> CurveModel:
+    if sources.advisor is None and not sources.availability:
+        raise InputError("--model capacity: want --advisor FILE or --availability FILE, or both; bids say nothing here")
+    found: list[CurveModel] = []
+    if sources.availability:
+        report(0, 1, "reading availability traces")
+        traces = availability(sources)
+        window = window_of(traces, sources.availability[0], from_time, to_time)
+        found.append(_not_empty(fit_availability(traces, window), sources.availability[0], window))
+    if sources.advisor is not None:
+        report(0, 1, f"reading {sources.advisor}")
+        try:
+            found.append(of_bands(bands_of(sources, sources.advisor), open_band=open_band))
+        except ValueError as error:
+            raise InputError(f"--open-band: {error}") from None
+    return found[0] if len(found) == 1 else joined(*found)
+
+
+def _on_demand(catalog: Catalog, traces: TraceSet, window: Window) -> dict[Market, int]:
+    """Return the on-demand price of each market at the end of the window, where it is known."""
+    types = catalog.at(datetime.fromtimestamp(window.until_s, UTC).date())
+    return {market: types[market.instance_type].on_demand_micros for market in traces if market.instance_type in types}
+
+
+def _not_empty(model: CurveModel, source: str, window: Window) -> CurveModel:
+    if not model.markets:
+        raise InputError(f"{source}: no market has an hour of prices in {span(window)}; widen --from and --to")
+    return model
+
+
+# Check
+
+
+@dataclass(frozen=True)
+class Check:
+    """Models checked on one window: by file name, a calibration for each horizon; and what must be said of them."""
+
+    window: Window
+    found: Mapping[str, Sequence[Calibration]]
+    kinds: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
+
+    def gains(self, name: str) -> list[tuple[float, float] | None]:
+        """Return by how much the model is better than the first one, with the standard error; None where bids differ."""
+        first = next(iter(self.found.values()))
+        gains: list[tuple[float, float] | None] = []
+        for one, other in zip(first, self.found[name], strict=True):
+            try:
+                gains.append(gain(one, other))
+            except ValueError:
+                gains.append(None)
+        return gains
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON-able values."""
+        models = []
+        for name, checks in self.found.items():
+            scores = []
+            for check, won in zip(checks, self.gains(name), strict=True):
+                better = {"brier_gain": won and won[0], "brier_gain_se": won and won[1]}
+                scores.append(check.to_json() | better)
+            models.append({"file": name, "model": self.kinds[name], "scores": scores})
+        window = {"from_s": self.window.from_s, "until_s": self.window.until_s}
+        return {"window": window, "models": models, "warnings": list(self.warnings)}
+
+
+def check_models(
+    files: Sequence[str],
+    sources: Sources,
+    *,
+    from_time: str | None = None,
+    to_time: str | None = None,
+    allow_overlap: bool = False,
+    report: Report = quiet,
+) -> Check:
+    """Return how well the models of `files` foretell what `sources` told from `from_time` to `to_time`.
+
+    Raises
+    ------
+    InputError
+        If a file or a time cannot be used, if a model has seen the window (unless `allow_overlap`), or if none of its
+        markets has prices there.
+    """
+    models = {name: read_model(name) for name in files}
+    by_bids = sources.prices is not None
+    if by_bids == bool(sources.availability):
+        raise InputError("evictions check: want --prices FILE, or --availability FILE for a model by capacity")
+    for name, model in models.items():
+        if by_bids == (model.name == "capacity"):
+            wanted = "--availability, for bids decide nothing there" if by_bids else "--prices"
+            raise InputError(f"{name}: is a model of kind {model.name}; check it on {wanted}")
+    source = sources.prices or sources.availability[0]
+    report(0, 1, f"reading {source}")
+    traces = prices_of(sources, source)[0] if by_bids else availability(sources)
+    window = window_of(traces, source, from_time, to_time)
+    warnings = []
+    for name, model in models.items():
+        if model.fitted is not None and model.fitted.overlaps(window):
+            seen = f"{name}: was fitted on {span(model.fitted)}, which overlaps {span(window)}"
+            if not allow_overlap:
+                raise InputError(f"{seen}; check it on later months, or give --allow-overlap")
+            warnings.append(f"{seen}: the result is not honest (--allow-overlap)")
+    bids: dict[str, Any] = {} if by_bids else {"deltas_micros": (UP,), "highest_micros": UP}
+    found = {name: calibrate(model, traces, window, report=report, **bids) for name, model in models.items()}
+    for name, checks in found.items():
+        if not checks[0].forecasts:
+            raise InputError(f"{name}: none of its markets has an hour of prices in {span(window)} of {source}")
+    return Check(window, found, {name: model.name for name, model in models.items()}, tuple(warnings))
+
+
+# Pictures
+
+
+def draw_model(target: str, file: str, model: CurveModel) -> None:
+    """Draw the survival curves of the model of `file` into the picture `target`."""
+    fitted = "" if model.fitted is None else f", fitted on {span(model.fitted)} UTC"
+    plot_survival(target, f"{file.rsplit('/', 1)[-1]}: {model.name}{fitted}", model)
+
+
+def draw_check(target: str, found: Check) -> None:
+    """Draw observed over foretold shares into the picture `target`."""
+    plot_reliability(target, f"checked on {span(found.window)} UTC", found.found)

@@ -1,0 +1,112 @@
+"""What eviction models are learnt from and checked on: the files, and the part of their time that is asked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bidding.evictions.base import Window
+from bidding.evictions.fit_capacity import Band
+from bidding.market.catalog import Catalog
+from bidding.market.model import HOUR_S, Market
+from bidding.market.traces import TraceSet
+from infra.errors import InputError
+from infra.market_data.capacity_files import read_advisor, read_availabilities
+from tasks.backtest.windows import minute, moment_s
+from tasks.market_data.traces import open_traces
+
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a model is learnt from, or checked on; as the options of the command.
+
+    Attributes
+    ----------
+    prices : a price file, and `catalog`, `region`, `product`, `markets` as `tasks.market_data.traces.open_traces` takes them.
+    advisor : an advisor file.
+    availability : availability traces, each ``FILE`` or ``TYPE/ZONE=FILE``.
+    begins : when the availability traces begin; they carry no date.
+    """
+
+    prices: str | None = None
+    catalog: str | None = None
+    region: str | None = None
+    product: str | None = None
+    markets: tuple[str, ...] = ()
+    advisor: str | None = None
+    availability: tuple[str, ...] = ()
+    begins: str = "1970-01-01"
+
+
+def bands_of(sources: Sources, advisor: str) -> Mapping[Market, Band]:
+    """Return the band of each market that is asked for and that the advisor knows."""
+    if sources.prices is not None:
+        markets = prices_of(sources, sources.prices)[0].markets
+    else:
+        markets = tuple(_market(text) for text in sources.markets)
+    if not markets:
+        raise InputError("--advisor: say which markets, by --market TYPE/ZONE (repeat) or by --prices FILE")
+    known = read_advisor(advisor)
+    regions = {market: market.zone.rstrip("abcdefghijklmnopqrstuvwxyz") for market in markets}
+    bands = {
+        market: known[region][market.instance_type]
+        for market, region in regions.items()
+        if market.instance_type in known.get(region, {})
+    }
+    if not bands:
+        raise InputError(
+            f"{advisor}: has no band for {markets[0]} nor any other market asked for; it has {len(known)} regions"
+        )
+    return bands
+
+
+def availability(sources: Sources) -> TraceSet:
+    """Return the availability traces, as prices; `InputError` where one cannot be used or two are of one market."""
+    return read_availabilities(sources.availability, moment_s("--begins", sources.begins))
+
+
+def _market(text: str) -> Market:
+    try:
+        return Market.parse(text)
+    except ValueError as error:
+        raise InputError(f"--market: {error}") from None
+
+
+def prices_of(sources: Sources, prices: str) -> tuple[TraceSet, Catalog]:
+    """Return the traces of the price file and its catalogue, as `tasks.market_data.traces.open_traces` does."""
+    return open_traces(
+        prices, catalog=sources.catalog, region=sources.region, product=sources.product, wanted=sources.markets
+    )
+
+
+def span(window: Window) -> str:
+    """Return a window for a reader, UTC."""
+    return f"{minute(window.from_s)} to {minute(window.until_s)}"
+
+
+def window_of(traces: TraceSet, source: str, from_time: str | None, to_time: str | None) -> Window:
+    """Return the window between two times, which ends with the last event of all at the latest.
+
+    Raises
+    ------
+    InputError
+        If a time is none, or the window begins outside the file or lasts less than an hour.
+    """
+    first_s, last_s = traces.first_s, traces.last_s
+    from_s = first_s if from_time is None else moment_s("--from", from_time)
+    if not first_s // _DAY_S * _DAY_S <= from_s <= last_s:
+        raise InputError(
+            f"--from {from_time}: begins outside {source}, which has {minute(first_s)} to {minute(last_s)}; give a time in it"
+        )
+    until_s = last_s if to_time is None else min(_end_s("--to", to_time), last_s)
+    if until_s - from_s < HOUR_S:
+        raise InputError(
+            f"--from and --to: want at least an hour of {source}, not {minute(from_s)} to {minute(until_s)}"
+        )
+    return Window(from_s, until_s)
+
+
+def _end_s(option: str, text: str) -> int:
+    """Return the second after a time; a day lasts to its end."""
+    whole_day = len(text.strip()) <= len("2016-05-01")
+    return moment_s(option, text) + (_DAY_S if whole_day else 0)

@@ -1,0 +1,49 @@
+"""Eviction models that a user gives to a job, a backtest or a plan, as the table that policies go by."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from bidding.evictions.base import Window, as_table
+from bidding.evictions.table import EvictionTable
+from bidding.market.model import Market
+from infra.errors import InputError
+from infra.market_data.eviction_model_files import read_model
+from tasks.job_spec import JobSpec
+
+
+def absolute_evictions(source: str) -> str:
+    """Return a path as one that every process of this machine understands; a URL, or nothing, as it is."""
+    return str(Path(source).absolute()) if source and "://" not in source else source
+
+
+def given_table(source: str, markets: Collection[Market]) -> tuple[EvictionTable, Window | None]:
+    """Return what the model in a file says of those of `markets` that it knows, and what it was fitted on.
+
+    Raises
+    ------
+    InputError
+        If the file holds no model.
+    """
+    model = read_model(source)
+    return as_table(model, markets=markets), model.fitted
+
+
+def job_table(spec: JobSpec) -> EvictionTable | None:
+    """Return what the model that the job names says of its markets; None where it names none.
+
+    Raises
+    ------
+    InputError
+        If the file holds no model, or one that does not know all of the job's markets.
+    """
+    source = spec.transient.evictions
+    if not source:
+        return None
+    markets = [Market.parse(text) for text in spec.transient.markets]
+    table, _ = given_table(source, markets)
+    if missing := [market for market in markets if market not in table.rows]:
+        raise InputError(
+            f"{source}: knows nothing of {missing[0]}, in which job {spec.job_id} may bid; fit a model that does, or leave "
+            "that market out"
+        )
+    return table

@@ -1,0 +1,169 @@
+"""What a price history holds, market by market, in figures. Pure."""
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from bidding.market.catalog import Catalog
+from bidding.market.model import Market
+from bidding.market.money import Micros, to_dollars
+from bidding.market.trace_statistics import TraceStatistics, statistics
+from bidding.market.traces import Int64s, Trace, TraceSet
+
+
+@dataclass(frozen=True)
+class MarketSummary:
+    """The prices of one market in figures.
+
+    Attributes
+    ----------
+    events : int
+        Rows of the file, of several in one second the last.
+    from_s, until_s : int
+        Times of the first and the last event.
+    mean_usd : float
+        By time, from the first event to the end of the file (the last price holds on).
+    min_usd, max_usd : float
+    on_demand_usd : float or None
+        The type's on-demand price at the end of the file; None where the catalogue has none.
+    share_above : float or None
+        Share of the time, among that in which the on-demand price is known, in which the price was above it.
+    spikes : int or None
+        How often the price rose above on-demand.
+    largest_gap_s : int
+        Longest time from one event to the next.
+    statistics : TraceStatistics or None
+        What the market is like, from its first event to the end of the file, beside the on-demand price at that end; None
+        where there is none, or too little happens.
+    """
+
+    market: str
+    events: int
+    from_s: int
+    until_s: int
+    mean_usd: float
+    min_usd: float
+    max_usd: float
+    on_demand_usd: float | None
+    share_above: float | None
+    spikes: int | None
+    largest_gap_s: int
+    statistics: TraceStatistics | None
+
+
+@dataclass(frozen=True)
+class FileSummary:
+    """A price file in figures; `silence_s` is the longest time in which no market had an event, from `silent_from_s`."""
+
+    file: str
+    events: int
+    from_s: int
+    until_s: int
+    silence_s: int
+    silent_from_s: int
+    markets: tuple[MarketSummary, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figures for machines; what is not known is None."""
+        found = asdict(self)
+        for market in found["markets"]:
+            known = market["statistics"]
+            if known is not None:
+                market["statistics"] = {name: None if isnan(value) else value for name, value in known.items()}
+        return found
+
+
+def describe(source: str, traces: TraceSet, catalog: Catalog) -> FileSummary:
+    """Return the figures of `traces`; `source` is what the file is called in them."""
+    end_s = traces.last_s
+    moments = np.unique(np.concatenate([trace.times_s for trace in traces.values()]))
+    gaps = np.diff(moments)
+    widest = int(gaps.argmax()) if gaps.size else 0
+    on_demand = on_demand_prices(catalog, traces)
+    return FileSummary(
+        file=source,
+        events=sum(map(len, traces.values())),
+        from_s=traces.first_s,
+        until_s=end_s,
+        silence_s=int(gaps[widest]) if gaps.size else 0,
+        silent_from_s=int(moments[widest]),
+        markets=tuple(
+            _market_summary(market, trace, on_demand.get(market.instance_type), end_s)
+            for market, trace in traces.items()
+        ),
+    )
+
+
+def on_demand_prices(catalog: Catalog, traces: TraceSet) -> dict[str, Trace]:
+    """Return the on-demand price of each type over the time of `traces`, from the day on that the catalogue knows it."""
+    names = sorted({market.instance_type for market in traces})
+    changes: dict[str, list[tuple[int, Micros]]] = {name: [] for name in names}
+    day, last = (datetime.fromtimestamp(at_s, UTC).date() for at_s in (traces.first_s, traces.last_s))
+    while day <= last:
+        on_sale = catalog.at(day)
+        at_s = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+        for name in names:
+            held = changes[name]
+            if name in on_sale and (not held or held[-1][1] != on_sale[name].on_demand_micros):
+                held.append((at_s, on_sale[name].on_demand_micros))
+        day += timedelta(days=1)
+    return {
+        name: Trace(np.array([at_s for at_s, _ in held]), np.array([price for _, price in held]))
+        for name, held in changes.items()
+        if held
+    }
+
+
+def _market_summary(market: Market, trace: Trace, on_demand: Trace | None, end_s: int) -> MarketSummary:
+    prices = trace.prices_micros
+    share_above, spikes = (None, None) if on_demand is None else _above(trace, on_demand, end_s)
+    gaps = np.diff(trace.times_s)
+    return MarketSummary(
+        market=str(market),
+        events=len(trace),
+        from_s=int(trace.times_s[0]),
+        until_s=int(trace.times_s[-1]),
+        mean_usd=_mean(prices, _held_s(trace.times_s, end_s)) / 1e6,
+        min_usd=to_dollars(int(prices.min())),
+        max_usd=to_dollars(int(prices.max())),
+        on_demand_usd=None if on_demand is None else to_dollars(int(on_demand.prices_micros[-1])),
+        share_above=share_above,
+        spikes=spikes,
+        largest_gap_s=int(gaps.max()) if gaps.size else 0,
+        statistics=_statistics(trace, on_demand, end_s),
+    )
+
+
+def _statistics(trace: Trace, on_demand: Trace | None, end_s: int) -> TraceStatistics | None:
+    if on_demand is None:
+        return None
+    try:
+        return statistics(trace, int(on_demand.prices_micros[-1]), int(trace.times_s[0]), end_s)
+    except ValueError:  # too little happens
+        return None
+
+
+def _held_s(times_s: Int64s, end_s: int) -> Int64s:
+    """Return how long each event's price held."""
+    return np.diff(times_s, append=end_s)
+
+
+def _mean(values: Any, weights_s: Int64s) -> float:
+    """Return the mean by time; the last value where no time has passed."""
+    return float(np.average(values, weights=weights_s)) if weights_s.sum() > 0 else float(values[-1])
+
+
+def _above(trace: Trace, on_demand: Trace, end_s: int) -> tuple[float, int]:
+    """Return the share of the time above the on-demand price, and how often the price rose above it."""
+    begin_s = max(int(trace.times_s[0]), int(on_demand.times_s[0]))
+    times_s = np.union1d(trace.times_s, on_demand.times_s)
+    times_s = times_s[(times_s >= begin_s) & (times_s <= end_s)]
+    price, limit = (
+        held.prices_micros[np.searchsorted(held.times_s, times_s, side="right") - 1] for held in (trace, on_demand)
+    )
+    above = price > limit
+    rises = np.count_nonzero(above[1:] & ~above[:-1]) + int(above[0])
+    return _mean(above, _held_s(times_s, end_s)), int(rises)

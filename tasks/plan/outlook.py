@@ -1,0 +1,194 @@
+"""What simulated jobs say of a scheme, and which scheme to take. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidding.backtest.outcomes import Outcome
+from bidding.market.model import HOUR_S
+from bidding.market.money import MICROS_PER_DOLLAR, usd
+from bidding.market.traces import Int64s
+from tasks.plan.job import PlannedJob
+
+Floats = NDArray[np.float64]
+
+#: A scheme keeps the limits if so many of the starts do.
+ENOUGH = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure of many jobs: its mean, and the tenth, fiftieth and ninetieth percentile."""
+
+    mean: float
+    p10: float
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What the jobs of one scheme came to.
+
+    Attributes
+    ----------
+    cost_usd, hours : shape (jobs,) each; those of a job that was given up are what it had come to by then.
+    finished : shape (jobs,), whether the job was done within the window.
+    in_time, in_budget : shares of the jobs that were done by the deadline, and that cost no more than the budget; None
+        where there is no such limit.
+    keeps : share of the jobs that were done, and within both.
+    strain : what nine of ten jobs need of the limit that is hardest to keep, as a share of it; above 1 it is too much.
+    on_demand_usd : what the cluster costs that does the work on demand.
+    evictions, free_share : mean allocations that the market took from a job; share of the machine time that it gave back.
+    """
+
+    scheme: str
+    cost_usd: Floats
+    hours: Floats
+    finished: NDArray[np.bool_]
+    in_time: float | None
+    in_budget: float | None
+    keeps: float
+    strain: float
+    on_demand_usd: float
+    evictions: float
+    free_share: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether the limits are kept often enough."""
+        return self.keeps >= ENOUGH
+
+    @property
+    def relative_cost(self) -> float:
+        """Mean cost as a share of what the work costs on demand."""
+        return float(self.cost_usd.mean()) / self.on_demand_usd
+
+
+def spread(values: Floats) -> Spread:
+    """Return the spread of one figure of at least one job."""
+    p10, p50, p90 = np.percentile(values, [10, 50, 90])
+    return Spread(float(values.mean()), float(p10), float(p50), float(p90))
+
+
+def outlook(name: str, rows: Int64s, job: PlannedJob) -> Outlook:
+    """Return what the jobs of a scheme came to; `rows` has shape (jobs, len(Outcome))."""
+    finished = rows[:, Outcome.FINISHED] == 1
+    keeps = finished.copy()
+    in_time = in_budget = None
+    strain = 0.0
+    if job.deadline_s is not None:
+        timely = finished & (rows[:, Outcome.RUNTIME_S] <= job.deadline_s)
+        in_time, keeps = float(timely.mean()), keeps & timely
+        strain = float(np.percentile(rows[:, Outcome.RUNTIME_S], 100 * ENOUGH)) / max(job.deadline_s, 1)
+    if job.budget_micros is not None:
+        cheap = rows[:, Outcome.COST_MICROS] <= job.budget_micros
+        in_budget, keeps = float(cheap.mean()), keeps & cheap
+        needed_micros = float(np.percentile(rows[:, Outcome.COST_MICROS], 100 * ENOUGH))
+        strain = max(strain, needed_micros / max(job.budget_micros, 1))
+    used = {by: int(rows[:, by].sum()) for by in (Outcome.ON_DEMAND_VCPU_S, Outcome.PAID_VCPU_S, Outcome.FREE_VCPU_S)}
+    return Outlook(
+        scheme=name,
+        cost_usd=rows[:, Outcome.COST_MICROS] / MICROS_PER_DOLLAR,
+        hours=rows[:, Outcome.RUNTIME_S] / HOUR_S,
+        finished=finished,
+        in_time=in_time,
+        in_budget=in_budget,
+        keeps=float(keeps.mean()),
+        strain=strain,
+        on_demand_usd=job.on_demand_usd,
+        evictions=float(rows[:, Outcome.EVICTIONS].mean()),
+        free_share=used[Outcome.FREE_VCPU_S] / max(sum(used.values()), 1),
+    )
+
+
+def rank(each: Outlook) -> tuple[bool, float, float, float]:
+    """Return a key that sorts the better first.
+
+    Those that keep the limits often enough come first, by cost; the others by how often they do, then by strain.
+    """
+    cost = float(each.cost_usd.mean())
+    return (False, 0.0, 0.0, cost) if each.enough else (True, -each.keeps, each.strain, cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The scheme to take, whether it keeps the limits often enough, and one sentence for a reader."""
+
+    scheme: str
+    enough: bool
+    text: str
+
+
+def recommend(outlooks: Sequence[Outlook], job: PlannedJob) -> Recommendation:
+    """Return the cheapest scheme that is done, in time and in budget, in nine of ten starts; else the nearest to it."""
+    chosen = min(outlooks, key=rank)
+    limits = _limits(job)
+    cost, hours = spread(chosen.cost_usd), spread(chosen.hours)
+    if chosen.enough:
+        text = (
+            f"{chosen.scheme} costs ${cost.mean:,.2f} on average (${cost.p90:,.2f} at most in nine of ten starts) and "
+            f"takes {hours.mean:,.1f} h ({hours.p90:,.1f} h at most), {_against(chosen.relative_cost)}"
+        )
+        if limits:
+            text += f"; it keeps {limits} in {percent(chosen.keeps)} of the starts"
+        return Recommendation(chosen.scheme, True, text + ".")
+    what = f"keeps {limits}" if limits else "is done"
+    text = (
+        f"no scheme {what} in {ENOUGH:.0%} of the starts; the nearest is {chosen.scheme}, in "
+        f"{percent(chosen.keeps) if chosen.keeps else 'none'}, for ${cost.mean:,.2f} and {hours.mean:,.1f} h on average.{_larger_cluster(chosen, job)}"
+    )
+    return Recommendation(chosen.scheme, False, text)
+
+
+def _limits(job: PlannedJob) -> str:
+    said = []
+    if job.deadline_s is not None:
+        said.append(f"the deadline of {job.deadline_s / HOUR_S:,.4g} h")
+    if job.budget_micros is not None:
+        said.append(f"the budget of {usd(job.budget_micros, 2)}")
+    return " and ".join(said)
+
+
+def _against(relative: float) -> str:
+    if abs(relative - 1) < 0.005:
+        return "as much as on demand"
+    return f"{abs(1 - relative):.0%} {'less' if relative < 1 else 'more'} than on demand"
+
+
+def _larger_cluster(chosen: Outlook, job: PlannedJob) -> str:
+    """Say which cluster on demand would keep the deadline, where the budget allows one: its cost is the same in less time."""
+    if job.deadline_s is None or chosen.in_time is None or chosen.in_time >= ENOUGH:
+        return ""
+    if job.budget_micros is not None and chosen.on_demand_usd * MICROS_PER_DOLLAR > job.budget_micros:
+        return ""
+    kind = job.reference.instance_type
+    machines = ceil(job.work_vcpu_s / (job.scaling_efficiency * max(job.deadline_s, 1) * kind.vcpu))
+    return f" On demand, {machines:,} x {kind.name} would keep the deadline, for ${chosen.on_demand_usd:,.2f}."
+
+
+def percent(share: float) -> str:
+    """Return a share; what is not all is not rounded to all, nor what is not none to none."""
+    if 0 < share < 0.005:
+        return "under 1%"
+    return f"{share:.0%}" if share == 1 or share < 0.995 else "over 99%"
+
+
+def as_json(each: Outlook) -> dict[str, Any]:
+    """Return the figures of a scheme for machines; chances are shares of the starts, None without that limit."""
+    cost, hours = spread(each.cost_usd), spread(each.hours)
+    return {
+        "cost_usd": {name: round(getattr(cost, name), 6) for name in Spread.__slots__},
+        "hours": {name: round(getattr(hours, name), 6) for name in Spread.__slots__},
+        "relative_cost": each.relative_cost,
+        "misses_deadline": None if each.in_time is None else 1 - each.in_time,
+        "exceeds_budget": None if each.in_budget is None else 1 - each.in_budget,
+        "unfinished": 1 - float(each.finished.mean()),
+        "keeps": each.keeps,
+        "evictions_per_job": each.evictions,
+        "free_share": each.free_share,
+    }

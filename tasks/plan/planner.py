@@ -1,0 +1,260 @@
+"""What a job would cost and when it would end: many starts of it on the prices at hand, before a cent is spent."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bidding.backtest.outcomes import Outcome
+from bidding.backtest.runner import run as run_jobs
+from bidding.evictions.table import EvictionTable
+from bidding.evictions.table import fit as fit_evictions
+from bidding.market.model import HOUR_S, Market
+from bidding.market.money import Micros
+from bidding.market.traces import Int64s
+from infra.errors import InputError
+from tasks.backtest.inputs import Field, open_field
+from tasks.backtest.runner import all_cores
+from tasks.backtest.spec import backtest_spec
+from tasks.market_data.traces import Report
+from tasks.plan.job import PlannedJob, draw_starts, planned_job, scheme_of
+from tasks.plan.outlook import Outlook, Recommendation, outlook, rank, recommend
+from tasks.plan.reliable_counts import ReliableAdvice, advise, counts_to_try
+from tasks.plan.spec import PlanSpec
+
+#: The scheme that a market is tried under alone.
+_ALONE = "best"
+#: Of more markets, these are tried alone: those with the lowest mean price per vCPU in the evaluation.
+MOST_ALONE = 60
+#: Types that a note names.
+_NAMED = 5
+#: Jobs that are simulated between two looks at how far it is.
+_BATCH = 100
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A market as it stands, and what the job would have cost if it had been bought there alone.
+
+    Attributes
+    ----------
+    price_micros, on_demand_micros : of one instance an hour, now: at the end of the prices.
+    free_share, free_s : of hours that might have been bought lately at the lowest bid delta, $0.0001 above the price, the
+        share that an eviction made free, and the median seconds that such a one lasted; None where nothing is known.
+    """
+
+    market: Market
+    price_micros: Micros
+    on_demand_micros: Micros
+    free_share: float | None
+    free_s: float | None
+    alone: Outlook
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """The whole answer; `outlooks` in the order of the request, `candidates` best first.
+
+    `reliable` is what other numbers of reliable machines would make of the scheme that is recommended; None where it holds none.
+    """
+
+    spec: PlanSpec
+    job: PlannedJob
+    field: Field
+    notes: tuple[str, ...]
+    outlooks: tuple[Outlook, ...]
+    recommendation: Recommendation
+    candidates: tuple[Candidate, ...]
+    reliable: ReliableAdvice | None = None
+
+
+def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
+    """Return the plan of a job.
+
+    Parameters
+    ----------
+    report : told of jobs done.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be used, or the history does not do for the job.
+
+    Notes
+    -----
+    Schemes learn from what is before the evaluation, the last part of the history, and are tried in it; all on the same
+    starts.
+    """
+    field = _open(spec, report)
+    job = planned_job(spec, field)
+    starts_s = draw_starts(np.random.default_rng(spec.seed), job, field, spec.starts)
+    alone = _tried_alone(job, field)
+    steps = _Steps(report, len(starts_s) * (len(spec.schemes) + len(alone) + len(counts_to_try(job))))
+    outlooks = tuple(
+        outlook(name, _run(name, field.markets, spec, job, field, starts_s, steps), job) for name in spec.schemes
+    )
+    candidates = list(_candidates(alone, spec, job, field, starts_s, steps))
+    recommendation = recommend(outlooks, job)
+    reliable = _reliable(outlooks, recommendation.scheme, spec, job, field, starts_s, steps)
+    report(steps.total, steps.total, "done")
+    return JobPlan(
+        spec=spec,
+        job=job,
+        field=field,
+        notes=(*spec.notes, *_notes(spec, job, field)),
+        outlooks=outlooks,
+        recommendation=recommendation,
+        candidates=tuple(sorted(candidates, key=lambda each: (*rank(each.alone), each.market))),
+        reliable=reliable,
+    )
+
+
+class _Steps:
+    """How many jobs are done, of all."""
+
+    def __init__(self, report: Report, total: int) -> None:
+        self.report, self.total, self.done = report, total, 0
+
+    def say(self, what: str, more: int = 0) -> None:
+        self.done += more
+        self.report(self.done, self.total, what)
+
+
+def _open(spec: PlanSpec, report: Report) -> Field:
+    """Return the history as a backtest opens it; what it says of its options is told of ours."""
+    asked = backtest_spec(
+        prices=spec.prices,
+        product=spec.product,
+        catalog=spec.catalog,
+        region=spec.region,
+        markets=spec.markets,
+        left_out=spec.left_out,
+        evaluate_from=spec.evaluate_from,
+        evictions=spec.evictions,
+        allow_gaps=spec.allow_gaps or spec.prices is None,  # a generated market is calm there, nothing is missing
+        schemes=list({*spec.schemes, _ALONE}),
+        reference_type=spec.instance_type,
+        seed=spec.seed,
+    )
+    try:
+        return open_field(asked, report)
+    except InputError as error:
+        said = str(error)
+        for there, here in (
+            ("--reference", "--type"),
+            ("--fit-from and --fit-to", "--from"),
+            (" and --to", ""),
+            (", or give --allow-overlap", ""),
+        ):
+            said = said.replace(there, here)
+        raise InputError(said) from None
+
+
+def _run(
+    name: str,
+    markets: tuple[Market, ...],
+    spec: PlanSpec,
+    job: PlannedJob,
+    field: Field,
+    starts_s: Int64s,
+    steps: _Steps,
+    what: str = "",
+) -> Int64s:
+    """Return the rows of the jobs, shape (starts, len(Outcome))."""
+    packed = field.packed(markets)
+    scheme, changes = scheme_of(name, spec, job)
+    rows = np.empty((len(starts_s), len(Outcome)), dtype=np.int64)
+    for first in range(0, len(starts_s), _BATCH):
+        some = slice(first, first + _BATCH)
+        steps.say(what or name)
+        # The hours matter only to what is relative to the reference: the work itself is among the changes.
+        ran = run_jobs(*packed, scheme, starts_s[some], 1, job.reference, threads=all_cores(), **changes)
+        rows[some] = ran.rows
+        steps.say(what or name, len(ran.rows))
+    return rows
+
+
+def _possible(job: PlannedJob, field: Field) -> list[Market]:
+    """Return the markets that something is known of, and whose machines fit in the cap."""
+    known = (market for market in field.markets if market in field.evictions.rows)
+    return [market for market in known if field.types[market.instance_type].vcpu <= job.max_spot_vcpus]
+
+
+def _types(markets: list[Market]) -> set[str]:
+    return {market.instance_type for market in markets}
+
+
+def _tried_alone(job: PlannedJob, field: Field) -> list[Market]:
+    """Return the markets that are tried alone, sorted."""
+    possible, window = _possible(job, field), field.windows.evaluation
+
+    def mean_micros(market: Market) -> float:
+        shown = field.traces[market].between(window.from_s, window.until_s)
+        held_s = np.diff(np.maximum(shown.times_s, window.from_s), append=window.until_s + 1)
+        return float(np.average(shown.prices_micros, weights=held_s)) / field.types[market.instance_type].vcpu
+
+    return sorted(sorted(possible, key=mean_micros)[:MOST_ALONE])
+
+
+def _candidates(
+    markets: list[Market], spec: PlanSpec, job: PlannedJob, field: Field, starts_s: Int64s, steps: _Steps
+) -> Iterator[Candidate]:
+    window = field.windows.evaluation
+    lately = fit_evictions(field.traces, window.from_s, window.until_s)
+    for market in markets:
+        rows = _run(_ALONE, (market,), spec, job, field, starts_s, steps, str(market))
+        price = field.traces[market].price_at(window.until_s)
+        assert price is not None, "a market with prices in the fit has one ever after"
+        yield Candidate(
+            market,
+            price,
+            field.types[market.instance_type].on_demand_micros,
+            *_free(lately, market),
+            outlook(_ALONE, rows, job),
+        )
+
+
+def _reliable(
+    outlooks: tuple[Outlook, ...],
+    name: str,
+    spec: PlanSpec,
+    job: PlannedJob,
+    field: Field,
+    starts_s: Int64s,
+    steps: _Steps,
+) -> ReliableAdvice | None:
+    def tried(changed: PlannedJob) -> Outlook:
+        what = f"{name}, {changed.reliable_count} reliable"
+        return outlook(name, _run(name, field.markets, spec, changed, field, starts_s, steps, what), changed)
+
+    own = next(each for each in outlooks if each.scheme == name)
+    return advise(name, spec, job, own, tried)
+
+
+def _free(lately: EvictionTable, market: Market) -> tuple[float | None, float | None]:
+    """Return how often an hour at the lowest bid delta became free, and the median seconds that it lasted."""
+    if market not in lately.rows:
+        return None, None
+    beta, median_s = lately.lookup(market, 0)
+    return beta, median_s if beta else None
+
+
+def _notes(spec: PlanSpec, job: PlannedJob, field: Field) -> Iterator[str]:
+    windows = field.windows
+    for note in field.notes:
+        if not note.startswith("fit on the first two thirds"):  # said below, in this verb's words
+            yield note
+    yield f"learnt from {windows.fit}, tried from {windows.evaluation}: {spec.starts} starts, {job.window_s / HOUR_S:.0f} h each at most"
+    if job.deadline_s is not None and job.deadline_s > job.window_s:
+        yield (
+            f"--deadline {job.deadline_s / HOUR_S:g}: a job is tried for {job.window_s / HOUR_S:.0f} h at most, for the "
+            "history is short; one that is not done by then counts as late"
+        )
+    possible = _possible(job, field)
+    if large := sorted(
+        {each.instance_type for each in field.markets if each in field.evictions.rows} - _types(possible)
+    ):
+        more = f" and {len(large) - _NAMED} more types" if len(large) > _NAMED else ""
+        yield f"not bid in, for one machine is more than --cap {job.max_spot_vcpus}: {', '.join(large[:_NAMED])}{more}"
+    if len(possible) > MOST_ALONE:
+        yield f"tried alone are the {MOST_ALONE} of {len(possible)} markets that were cheapest per vCPU on average"

@@ -1,0 +1,177 @@
+"""What a user asks of a plan: the job, its limits, and the prices it is tried on."""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from bidding.backtest.reference_cluster import TOO_SMALL
+from bidding.backtest.schemes.registry import SCHEMES, scheme
+from bidding.economics.reliable_tier import load_tier
+from infra.errors import InputError
+from tasks.job_spec import JobSpec
+
+__all__ = ["RECOMMENDABLE", "PlanSpec", "plan_spec", "reliable_machines", "spec_of_job"]
+
+#: What is compared where nothing else is said: what one would do without us, and what we would.
+RECOMMENDABLE = ("on-demand", "standard+checkpoint", "proteus", "best")
+
+_Name = Annotated[str, Field(min_length=1)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+#: More work than a simulation counts without error, by a wide margin.
+_MOST_VCPU_HOURS = 1e8
+_COUNT_OF_TYPE = re.compile(r"(\d{1,4})x(\S+)")
+
+
+class PlanSpec(BaseModel):
+    """A job that might be run, and what is known of the markets: everything that decides the figures.
+
+    Exactly one of `vcpu_hours` and `hours` says how much work it is; `hours` are those of the cluster.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prices: str | None = None
+    catalog: str | None = None
+    region: str | None = None
+    product: str | None = None
+    markets: list[_Name] = Field(default_factory=list)
+    left_out: list[_Name] = Field(default_factory=lambda: list(TOO_SMALL))
+    evaluate_from: str | None = None
+    evictions: str | None = None
+    allow_gaps: bool = False
+    vcpu_hours: _Positive | None = Field(None, le=_MOST_VCPU_HOURS)
+    machines: int | None = Field(None, ge=1, le=100_000)
+    instance_type: _Name | None = None
+    hours: _Positive | None = Field(None, le=_MOST_VCPU_HOURS)
+    deadline_h: _Positive | None = Field(None, le=_MOST_VCPU_HOURS)
+    budget_usd: _Positive | None = Field(None, le=1e12)
+    max_spot_vcpus: int | None = Field(None, ge=1, le=10_000_000)
+    allocation_vcpus: int = Field(128, ge=1)
+    reliable: _Name | None = None
+    eviction_overhead_s: int = Field(60, ge=0, le=86_400)
+    resize_overhead_s: int = Field(20, ge=0, le=86_400)
+    scaling_efficiency: float = Field(1.0, gt=0, le=1)
+    ceiling: bool = True
+    reliable_tier: dict[str, Any] = Field(default_factory=dict)
+    schemes: list[_Name] = Field(default_factory=lambda: list(RECOMMENDABLE))
+    starts: int = Field(500, ge=1, le=100_000)
+    seed: int = Field(0, ge=0)
+    notes: list[str] = Field(default_factory=list)
+
+    @field_validator("schemes")
+    @classmethod
+    def _are_known(cls, names: list[str]) -> list[str]:
+        if not names:
+            raise ValueError(f"names none; want some of {', '.join(SCHEMES)}")
+        for name in names:
+            scheme(name)  # says what there is
+        return list(dict.fromkeys(names))
+
+    @field_validator("reliable_tier")
+    @classmethod
+    def _is_a_tier(cls, record: dict[str, Any]) -> dict[str, Any]:
+        load_tier(record, transient_vcpus=1, vcpus=1)
+        return record
+
+    @field_validator("reliable")
+    @classmethod
+    def _can_be_read(cls, text: str | None) -> str | None:
+        if text is not None:
+            reliable_machines(text)
+        return text
+
+    @model_validator(mode="after")
+    def _says_how_much_work(self) -> "PlanSpec":
+        if (self.vcpu_hours is None) == (self.hours is None):
+            raise ValueError(
+                "how much work is it? Give --vcpu-hours W, or --hours H of the cluster that --machines and --type name; "
+                "one of the two"
+            )
+        return self
+
+
+def reliable_machines(text: str) -> tuple[int, str]:
+    """Return (count, instance type) of machines written ``COUNTxTYPE``; ``0`` is none.
+
+    Raises
+    ------
+    ValueError
+        If it is not of that form.
+    """
+    if text == "0":
+        return 0, ""
+    found = _COUNT_OF_TYPE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no COUNTxTYPE, as in 3xc4.xlarge, or 0")
+    return int(found[1]), found[2]
+
+
+def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
+    """Return the fields that a job's own description fills.
+
+    Parameters
+    ----------
+    file : what the description is called.
+    works : whether the work is said elsewhere. A job that says none but its hours is taken to be what all vCPUs that it
+        may hold do in them.
+
+    Raises
+    ------
+    InputError
+        If nobody says how much work the job is.
+    """
+    training, tier, reliable = job.training, job.transient, job.reliable
+    fields: dict[str, Any] = {
+        "markets": list(tier.markets),
+        "max_spot_vcpus": tier.max_vcpus,
+        "allocation_vcpus": tier.allocation_vcpus,
+        "reliable": f"{reliable.count}x{reliable.instance_type}",
+        "eviction_overhead_s": round(tier.eviction_overhead_s),
+        "resize_overhead_s": round(tier.resize_overhead_s),
+        "scaling_efficiency": tier.scaling_efficiency,
+        "ceiling": tier.ceiling_on_demand,
+    }
+    if tier.evictions:
+        fields["evictions"] = tier.evictions
+    if works:
+        return fields
+    if training.hours is None:
+        raise InputError(f"{file}: counts its work in clocks; say what they take by --vcpu-hours W")
+    fields["vcpu_hours"] = training.hours * tier.max_vcpus * tier.scaling_efficiency
+    note = f"{file} ends after {training.hours:g} h: taken as the work of all its {tier.max_vcpus} vCPUs in that time"
+    fields["notes"] = [f"{note}; --vcpu-hours W says otherwise"]
+    return fields
+
+
+#: Fields whose option has another name than the field.
+_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "markets": "--market",
+        "left_out": "--leave-out",
+        "evaluate_from": "--from",
+        "instance_type": "--type",
+        "deadline_h": "--deadline",
+        "budget_usd": "--budget",
+        "max_spot_vcpus": "--cap",
+        "eviction_overhead_s": "--lambda",
+        "resize_overhead_s": "--sigma",
+        "schemes": "--scheme",
+    }
+)
+
+
+def plan_spec(**fields: Any) -> PlanSpec:
+    """Return the request; `InputError` names the first option that is wrong."""
+    try:
+        return PlanSpec(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = first["msg"].removeprefix("Value error, ")
+        what = said if said != first["msg"] else f"{said} (is {first['input']!r})"
+        if not first["loc"]:
+            raise InputError(what) from None
+        field = str(first["loc"][0])
+        raise InputError(f"{_OPTIONS.get(field, '--' + field.replace('_', '-'))}: {what}") from None

@@ -1,0 +1,139 @@
+"""What a trained model says of new data."""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infra.applications.prediction_inputs import NewData, read_new
+from infra.applications.trained_models import ModelAbout, load_model
+from infra.datasets.kinds import kind_for
+from infra.errors import InputError, ProteusError
+from psengine.apps.base import Predicts
+from tasks.prediction.csv_tables import csv_bytes
+
+_CLASS = "class"
+#: Labels that an error names, of those that a model knows.
+_FEW = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Predictions for the rows of a source.
+
+    Attributes
+    ----------
+    model, source : where the model lies, and what was read.
+    app : the application.
+    name : what the values are; heads their column.
+    rows : int64 of shape (n,), rows in the source, counted from 0.
+    values : shape (n,) or (n, m): labels of classes, or what the application says.
+    likeliest : shape (n,), which of m values is the largest, where they are shares of something; else None.
+    accuracy : share of the rows whose label is the predicted one; None where they have none, or values are no labels.
+    rmse : root of the mean squared error, where the rows have ratings; else None.
+    """
+
+    model: str
+    source: str
+    app: str
+    name: str
+    rows: NDArray[np.int64]
+    values: NDArray[Any]
+    likeliest: NDArray[np.int64] | None = None
+    accuracy: float | None = None
+    rmse: float | None = None
+
+    def as_csv(self) -> bytes:
+        """Return a CSV of the row in the source, counted from 0, and the values, after the number of the largest."""
+        columns = {"row": self.rows}
+        if self.likeliest is not None:
+            columns[self.name] = self.likeliest
+        if self.values.ndim == 1:
+            columns[self.name] = self.values
+        else:
+            columns |= {f"{self.name}_{index}": column for index, column in enumerate(self.values.T)}
+        return csv_bytes(
+            {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
+        )
+
+    def summary(self) -> str:
+        """Return how many rows there are and how well they were told, for a terminal."""
+        rightly = "" if self.accuracy is None else f", {self.accuracy:.4f} of them as their labels say"
+        off = "" if self.rmse is None else f", rmse {self.rmse:.4f} from their ratings"
+        return f"{len(self.values)} rows{rightly}{off}"
+
+    def figures(self) -> dict[str, Any]:
+        """Return what there is to say besides, JSON-able."""
+        told = {"model": self.model, "app": self.app, "data": self.source, "rows": len(self.values)}
+        return {**told, "predicts": self.name, "accuracy": self.accuracy, "rmse": self.rmse}
+
+
+def predict(model: str, source: str, app: str = "", code: str = "", labels: bool = True) -> Predictions:
+    """Return what a model says of the rows of a data file.
+
+    Parameters
+    ----------
+    model, app, code : as of `infra.applications.trained_models.load_model`.
+    source : a built-in set, or path or fsspec URL of a data file.
+    labels : whether the labels of the source are to be held against the predictions.
+
+    Raises
+    ------
+    InputError
+        One line: a model or data that cannot be read or do not fit each other, an application that predicts nothing, a
+        label that is none of the model's classes.
+    """
+    with tempfile.TemporaryDirectory(prefix="proteus-code-") as place:
+        made, tables, about = load_model(model, app, code, Path(place))
+        if not isinstance(made, Predicts):
+            missing = "attribute predicts" if hasattr(made, "predict") else "method predict"
+            raise InputError(f"{about.url}: app {about.app} predicts nothing; it has no {missing}")
+        found = read_new(source, about, labels)
+        classes = made.predicts == _CLASS and bool(about.labels)
+        if classes:
+            _check_labels(about, source, found)
+        values = _ask(made, tables, found, about, source)
+    of = (about.url, source, about.app, made.predicts, found.rows)
+    kind = kind_for(about.app)
+    if classes:
+        values = np.array(about.labels, object)[values]
+        return Predictions(*of, values, accuracy=None if found.known is None else float((values == found.known).mean()))
+    if kind == "ratings" and found.known is not None:
+        return Predictions(*of, values, rmse=float(np.sqrt(np.mean((np.float64(values) - found.known) ** 2))))
+    return Predictions(*of, values, likeliest=values.argmax(axis=1) if kind == "documents" else None)
+
+
+def _check_labels(about: ModelAbout, source: str, found: NewData) -> None:
+    """Refuse a label that the model cannot predict: a share of rows that are told rightly would be of other data."""
+    if found.known is None:
+        return
+    known = set(about.labels)
+    row, label = next(((row, label) for row, label in enumerate(found.known.tolist()) if label not in known), (-1, ""))
+    if row < 0:
+        return
+    some = ", ".join(map(repr, about.labels[:_FEW])) + (", …" if len(about.labels) > _FEW else "")
+    raise InputError(
+        f"{source}: {found.place(row)}: label {label!r} is none of the model's {len(known)} classes ({some}); "
+        "mend it, or have labels passed over by --no-labels"
+    )
+
+
+def _ask(
+    made: Predicts, tables: Mapping[str, NDArray[Any]], found: NewData, about: ModelAbout, source: str
+) -> NDArray[Any]:
+    """Return what the application says, once it is a value for each row."""
+    try:
+        values = np.asarray(made.predict(tables, found.arrays))
+    except ValueError as error:
+        raise InputError(f"{source}: does not fit the model {about.url}: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # a user's own application may raise whatever it likes
+        raise ProteusError(f"app {about.app}: its predict failed: {type(error).__name__}: {error}") from error
+    if values.ndim not in (1, 2) or len(values) != len(found):
+        raise ProteusError(
+            f"app {about.app}: predicts values of shape {values.shape} for {len(found)} rows; want one a row"
+        )
+    return values

@@ -1,0 +1,151 @@
+"""What a job did and what it cost, read from the journal, the ledger and the result."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bidding.market.model import HOUR_S, EndCause, Tier
+from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
+from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine
+from tasks.job_records import types_on_sale
+from tasks.reports.progress import Holding, Snapshot
+from tasks.runtime import world
+
+_DECIDED = ("Renew", "Lapse")
+
+
+def snapshot(job_id: str) -> Snapshot | None:
+    """Return how the job stands now; None before it was recorded."""
+    here = world()
+    jobs = [job for job in here.store.jobs() if job.job_id == job_id]
+    if not jobs:
+        return None
+    job = jobs[0]
+    points = here.store.observations(job_id, "progress")
+    last = points[-1].payload if points else {}
+    journal = here.store.journal(job_id)
+    records = here.store.allocations(job_id)
+    lines = here.store.ledger(job_id)
+    return Snapshot(
+        job_id=job_id,
+        state=str(job.state),
+        market_s=here.clock.now_s() - job.created_at_s,
+        clock=last.get("clock", 0),
+        loss=last.get("loss"),
+        nodes_ready=last.get("ready", 0),
+        stage=last.get("stage", 1),
+        holdings=tuple(_holding(record, journal) for record in records),
+        spent_micros=sum(line.amount_micros for line in lines),
+        refunded_micros=-sum(line.amount_micros for line in lines if line.kind is LedgerKind.REFUND),
+        acquisitions=acquisitions(records),
+        hour_end_decisions=hour_end_decisions(journal),
+        evictions=evictions(records),
+        last_decision=_last_reason(journal),
+    )
+
+
+def acquisitions(records: Sequence[AllocationRecord]) -> int:
+    """Return how many spot allocations were granted."""
+    return sum(record.allocation.tier is Tier.TRANSIENT for record in records)
+
+
+def evictions(records: Sequence[AllocationRecord]) -> int:
+    """Return how many allocations the market took."""
+    return sum(record.end_cause is EndCause.EVICTED for record in records)
+
+
+def hour_end_decisions(journal: Sequence[JournalEntry]) -> int:
+    """Return how often it was decided to renew an allocation or let it lapse; an order that is repeated counts once."""
+    made = [entry.record for entry in journal if entry.record["kind"] in _DECIDED]
+    return len({(record["allocation_id"], record["hour"]) for record in made})
+
+
+def summary(job_id: str) -> dict[str, Any]:
+    """Return the figures of an ended job, as `--json` writes them.
+
+    Notes
+    -----
+    The on-demand reference is what the vCPU-hours that were held while the job trained would have cost at the cheapest
+    on-demand price per vCPU among the job's types. Machine-hours: an hour that was refunded is free, up to the moment
+    of the eviction; what is paid runs to the end of the allocation, or of its last paid hour. A machine of it that
+    ended by itself counts until then.
+    """
+    here = world()
+    job = here.store.job(job_id)
+    records = here.store.allocations(job_id)
+    lines = here.store.ledger(job_id)
+    journal = here.store.journal(job_id)
+    result = dict(job.result or {})
+    spent = sum(line.amount_micros for line in lines)
+    ended_s = job.ended_at_s if job.ended_at_s is not None else here.clock.now_s()
+    reference = _on_demand_usd(records, job.created_at_s, ended_s)
+    return {
+        "job": job_id,
+        "state": str(job.state),
+        "ledger_usd": to_dollars(spent),
+        "refunded_usd": to_dollars(-sum(line.amount_micros for line in lines if line.kind is LedgerKind.REFUND)),
+        "on_demand_usd": reference,
+        "cost_vs_on_demand": to_dollars(spent) / reference if reference else None,
+        "market_seconds": ended_s - job.created_at_s,
+        "machine_hours": _machine_hours(records, lines, here.clock.now_s()),
+        "acquisitions": acquisitions(records),
+        "hour_end_decisions": hour_end_decisions(journal),
+        "evictions": evictions(records),
+        "notices": sum(entry.record["kind"] == "NoticeSeen" for entry in journal),
+        "accuracy": result.get("accuracy"),
+        "metrics": result.get("metrics", {}),
+        "clocks": result.get("clocks"),
+        "repeated_micro_tasks": result.get("repeated_micro_tasks"),
+        "lost_micro_tasks": result.get("lost_micro_tasks"),
+    }
+
+
+def _on_demand_usd(records: Sequence[AllocationRecord], from_s: float, until_s: float) -> float:
+    types = types_on_sale(from_s)
+    kinds = {record.allocation.market.instance_type for record in records}
+    if not kinds:
+        return 0.0
+    per_vcpu_h = min(types[kind].on_demand_micros / types[kind].vcpu for kind in sorted(kinds))
+    vcpu_s = 0.0
+    for record in records:
+        a = record.allocation
+        for life in record.lives:
+            end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)
+            vcpu_s += max(end_s - max(a.launched_at_s, from_s), 0.0) * life.count * types[a.market.instance_type].vcpu
+    return vcpu_s / HOUR_S * per_vcpu_h / MICROS_PER_DOLLAR
+
+
+def _machine_hours(records: Sequence[AllocationRecord], lines: Sequence[LedgerLine], now_s: float) -> dict[str, float]:
+    refunded = {(line.allocation_id, line.hour_index) for line in lines if line.kind is LedgerKind.REFUND}
+    hours = {"on_demand": 0.0, "paid": 0.0, "free": 0.0}
+    for record in records:
+        a = record.allocation
+        for life in record.lives:
+            end_s = life.ended_at_s if life.ended_at_s is not None else int(now_s)
+            for index, start_s in enumerate(range(a.launched_at_s, end_s, HOUR_S)):
+                part = min(end_s - start_s, HOUR_S) / HOUR_S * life.count
+                free = (a.allocation_id, index) in refunded and life.taken_within(start_s, start_s + HOUR_S)
+                kind = "on_demand" if a.tier is Tier.RELIABLE else "free" if free else "paid"
+                hours[kind] += part
+    return hours
+
+
+def _holding(record: AllocationRecord, journal: Sequence[JournalEntry]) -> Holding:
+    a = record.allocation
+    told = {entry.record["kind"] for entry in journal if entry.record.get("allocation_id") == a.allocation_id}
+    if record.end_cause is EndCause.EVICTED:
+        state = "taken"
+    elif not record.alive:
+        state = "let go"
+    elif "NoticeSeen" in told:
+        state = "noticed"
+    else:
+        state = "lapsing" if "Lapse" in told else "held"
+    bid = "on demand" if a.bid_micros is None else usd(a.bid_micros)
+    return Holding(str(a.market), a.count, str(a.tier), bid, state)
+
+
+def _last_reason(journal: Sequence[JournalEntry]) -> str:
+    for entry in reversed(journal):
+        if entry.direction == "order":
+            return f"{entry.record['kind']}: {entry.record['decision']['reason']}"
+    return ""

@@ -1,0 +1,162 @@
+"""What the nodes of a job said, read from the blob store; they, and their machines, may be long gone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.clock import SystemClock
+from infra.errors import InputError
+from infra.settings import load_settings
+from infra.state.records import UnknownRecord
+from infra.state.store import Store
+from infra.storage.blobs import Blobs, JobPaths, open_blobs
+from infra.storage.node_logs import EVERY_S, Incarnation, Kept, log_name, log_names
+from tasks.reports.job_page import check_there
+
+_LAST_LINE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One incarnation of a node: `bytes` of its log are kept, and how that ends."""
+
+    node: str
+    incarnation: str
+    role: str
+    began_s: float
+    bytes: int
+    last_line: str
+
+
+class JobLogs:
+    """The logs of one job, wherever its run kept them.
+
+    Parameters
+    ----------
+    database
+        URL of the state database, which knows whether the job has ended. Default: ``state.db`` in the run's directory,
+        else what the settings say.
+    directory
+        The run's directory, whose ``blobs`` hold the logs. Default: ``runs/<job>`` where that has blobs, else the blobs
+        that the settings name.
+
+    Raises
+    ------
+    InputError
+        If there is no such directory or database, or the job is not known there: a line that names those that are.
+    """
+
+    def __init__(self, job_id: str, database: str | None = None, directory: Path | None = None) -> None:
+        JobPaths(job_id)
+        if directory is not None and not (directory / "blobs").is_dir():
+            raise InputError(f"{directory}: holds no blobs; --dir names where the run kept its state")
+        place = directory if directory is not None else Path("runs") / job_id
+        local = (place / "blobs").is_dir()
+        self._job_id = job_id
+        self._blobs = Blobs((place / "blobs").absolute().as_uri()) if local else open_blobs(load_settings())
+        if database is not None:
+            check_there(database)
+        elif local:
+            state = place / "state.db"  # of an engine that ran alone there is none
+            database = f"sqlite:///{state.absolute()}" if state.is_file() else None
+        else:
+            database = load_settings().database_url
+            check_there(database)
+        self._database = database
+        self._check_known()
+
+    def lines(self) -> list[LogLine]:
+        """Return every incarnation of every node, by node and in order of time."""
+        return [
+            self._line(node, incarnation)
+            for node, incarnations in log_names(self._blobs, self._job_id).items()
+            for incarnation in incarnations
+        ]
+
+    def text(self, node: str, only: str | None = None) -> Iterator[tuple[str, str]]:
+        """Return what the incarnations of a node said, each behind its name, in order; `only` those whose names begin so.
+
+        Raises
+        ------
+        InputError
+            If there is no such node or incarnation: a line that names those that are.
+        """
+        for incarnation in self._incarnations(node, only):
+            yield incarnation.name, _shown(self._kept(node, incarnation).after(0))
+
+    def follow(self, node: str, only: str | None = None) -> Iterator[tuple[str, str]]:
+        """Return what the node said and says, piece by piece, until the job has ended.
+
+        Raises
+        ------
+        InputError
+            As `text` does.
+        """
+        self._incarnations(node, only)
+        told: dict[Incarnation, int] = {}
+        clock = SystemClock()
+        ended = False
+        while True:
+            for incarnation in self._incarnations(node, only):
+                known = told.get(incarnation, 0)
+                kept = self._kept(node, incarnation)
+                if kept.size > known:
+                    told[incarnation] = kept.size
+                    yield incarnation.name, _shown(kept.after(known))
+            if ended:
+                return
+            ended = self._ended()
+            clock.wait_until(clock.now_s() + EVERY_S)  # also of an ended job: its nodes write a last time
+
+    def _line(self, node: str, incarnation: Incarnation) -> LogLine:
+        name = log_name(self._job_id, node, incarnation)
+        end = _shown(self._blobs.read_end(name, _LAST_LINE_BYTES)).splitlines()
+        return LogLine(
+            node=node,
+            incarnation=incarnation.name,
+            role=incarnation.role,
+            began_s=incarnation.began_s,
+            bytes=self._blobs.size(name) or 0,
+            last_line=end[-1] if end else "",
+        )
+
+    def _kept(self, node: str, incarnation: Incarnation) -> Kept:
+        return Kept.parse(self._blobs.read_bytes(log_name(self._job_id, node, incarnation)))
+
+    def _incarnations(self, node: str, only: str | None) -> list[Incarnation]:
+        names = log_names(self._blobs, self._job_id)
+        if node not in names:
+            there = f"there are {', '.join(names)}" if names else "there is none of any node yet"
+            raise InputError(f"node {node}: has left no log of job {self._job_id}; {there}")
+        chosen = [one for one in names[node] if one.name.startswith(only or "")]
+        if not chosen:
+            there = ", ".join(one.name for one in names[node])
+            raise InputError(
+                f"--incarnation {only}: node {node} of job {self._job_id} has none such; there are {there}"
+            )
+        return chosen
+
+    def _check_known(self) -> None:
+        if self._database is not None:
+            with Store.open(self._database) as store:
+                jobs = [job.job_id for job in store.jobs()]
+        else:
+            jobs = sorted({name.split("/")[1] for name in self._blobs.list("jobs")})
+        if self._job_id not in jobs:
+            where = "the state database" if self._database is not None else self._blobs.url
+            there = f"there are {', '.join(jobs)}" if jobs else "there is none"
+            raise InputError(f"job {self._job_id}: is not in {where}; {there}")
+
+    def _ended(self) -> bool:
+        """Whether the job has ended; without a database, whether its model is there."""
+        if self._database is None:
+            return self._blobs.manifest(JobPaths(self._job_id).model) is not None
+        with Store.open(self._database) as store:
+            try:
+                return store.job(self._job_id).state.terminal
+            except UnknownRecord:
+                return True
+
+
+def _shown(data: bytes) -> str:
+    return data.decode(errors="replace")

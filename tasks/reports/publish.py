@@ -1,0 +1,81 @@
+"""A job at one look: its picture in the Prefect UI, its report in the blob store. Nothing that fails here stops a job."""
+
+import base64
+import logging
+
+from prefect.artifacts import create_markdown_artifact
+
+from bidding.market.money import usd
+from infra.clock import SystemClock
+from infra.storage.blobs import JobPaths
+from reports.pages.job_page import render
+from reports.pictures.job import can_draw, job_png
+from tasks.reports.job_page import gather
+from tasks.runtime import touch, world
+
+_log = logging.getLogger(__name__)
+
+#: Real seconds between two pictures of a job that goes on.
+EVERY_S = 300.0
+#: Kind of the observation that says when the last picture was made.
+_PICTURE = "picture"
+
+
+def show_job(job_id: str) -> None:
+    """Write the job's report, and show its picture in the Prefect UI; what fails is logged, and nothing else."""
+    try:
+        url = save_report(job_id)
+        publish_picture(job_id, url)
+    except Exception:  # noqa: BLE001 - whatever it is, the job is worth more than its picture
+        _log.exception("job %s: its report or its picture could not be made; the job goes on without", job_id)
+
+
+def show_job_now_and_then(job_id: str) -> None:
+    """Do what `show_job` does every few minutes while the job goes on, and once nothing more is held for it."""
+    try:
+        due = _due(job_id)
+    except Exception:  # noqa: BLE001 - as above
+        _log.exception("job %s: it cannot be told whether a picture is due", job_id)
+        return
+    if due:
+        show_job(job_id)
+
+
+@touch("save report")
+def save_report(job_id: str) -> str:
+    """Write the report as it is now into the blob store; return where it is."""
+    here = world()
+    name = JobPaths(job_id).report
+    here.blobs.write_bytes(name, render(gather(here.store, job_id)).encode())
+    return here.blobs.url_of(name)
+
+
+@touch("publish picture")
+def publish_picture(job_id: str, report_url: str) -> None:
+    """Show the job in the Prefect UI: its picture, where matplotlib is installed, and where its report is.
+
+    Notes
+    -----
+    An image artifact would print the whole data URL as text below the picture; Markdown shows the picture alone.
+    """
+    here = world()
+    job = here.store.job(job_id)
+    lines = [f"**{job.state}**, {usd(here.store.spent(job_id))} spent.", f"Report: `{report_url}`"]
+    if can_draw():
+        png = base64.b64encode(job_png(gather(here.store, job_id).chart)).decode()
+        lines.append(f"![prices and bids, footprint, loss and dollars](data:image/png;base64,{png})")
+    else:
+        _log.warning("job %s: matplotlib is not installed (proteus[local]), so there is no picture", job_id)
+    create_markdown_artifact("\n\n".join(lines), key=f"picture-{job_id}", description=f"{job_id} at one look")
+
+
+def _due(job_id: str) -> bool:
+    """Return whether a tick is to make a picture, and take note that it does; the first of a job waits its turn."""
+    here = world()
+    real_s = SystemClock().now_s()
+    made = here.store.last_observation(job_id, _PICTURE)
+    over = here.store.job(job_id).state.terminal and not here.store.allocations(job_id, alive=True)
+    if made is not None and not over and (real_s - made.payload["real_s"] < EVERY_S or not can_draw()):
+        return False
+    here.store.observe(job_id, here.clock.now_s(), _PICTURE, {"real_s": real_s})
+    return over or made is not None

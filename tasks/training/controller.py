@@ -1,0 +1,176 @@
+"""The training itself, as the controller of a job tells of it."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from infra.clock import SystemClock
+from infra.datasets.prepare import DataSummary, prepare
+from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
+from infra.state.records import IllegalTransition, JobState
+from tasks.job_records import saved_result
+from tasks.job_spec import JobSpec
+from tasks.runtime import touch, world
+from tasks.training.application_checks import check_sizes
+from tasks.training.inputs import job_code
+from tasks.training.job_config import job_config
+
+#: Real seconds that a call to the controller may take.
+_CALL_S = 5.0
+#: And that it may take to begin: it imports the application, and looks for what is kept of the job.
+_BEGIN_S = 60.0
+_LOOK_S = 0.5
+#: Real seconds that a controller is looked for before anything else is looked at again.
+_MEET_S = 5.0
+#: Kind of the observation that says that the training was begun.
+_BEGUN = "training begun"
+#: Kind of the observation that tells the state of each node, written when one changes.
+NODES = "nodes"
+#: Kind of the observation that tells who serves and who keeps each shard, written when that changes.
+SHARDS = "shards"
+
+
+@touch("prepare data")
+def prepare_data(spec: JobSpec) -> DataSummary:
+    """Write the job's partitions to the blob store, or find them there.
+
+    Raises
+    ------
+    InputError
+        Where the data are no good, or the job's parameters do not fit them.
+    """
+    training = spec.training
+    fits = partial(check_sizes, f"job {spec.job_id}: training.app_params", training)
+    return prepare(world().blobs, spec.job_id, training.data, training.partitions, training.seed, training.app, fits)
+
+
+@touch("meet the controller")
+def await_controller(job_id: str, patience_s: float) -> str | None:
+    """Return the controller's address, waiting for it to start; written down for everybody.
+
+    None where the work was done meanwhile: a tick may have given a controller that started anew its job, and let its
+    machine go when the model was saved.
+    """
+    here, clock = world(), SystemClock()
+    until_s = clock.now_s() + patience_s
+    while True:
+        try:
+            address = wait_rendezvous(here.settings.blob_url, job_id, min(_MEET_S, until_s - clock.now_s()))
+        except ControllerUnreachable:
+            if saved_result(job_id) is not None:
+                return None
+            if clock.now_s() >= until_s:
+                raise
+        else:
+            here.store.set_controller(job_id, address)
+            return address
+
+
+@touch("start training")
+def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, Any]:
+    """Start the training, or attach to it; return its status."""
+    here = world()
+    config = job_config(spec.job_id, spec.training, data, spec.reliable.count, here.clock.scale, job_code(spec.job_id))
+    status = ControllerClient(address, _BEGIN_S).start(config.to_dict())
+    if not training_begun(spec.job_id):
+        here.store.observe(spec.job_id, here.clock.now_s(), _BEGUN, {"address": address})
+    note(spec.job_id, status)
+    return status
+
+
+def training_begun(job_id: str) -> bool:
+    """Return whether the job's training was ever started: before that, more machines are of no use."""
+    return bool(world().store.observations(job_id, _BEGUN))
+
+
+def keep_training(spec: JobSpec) -> None:
+    """Start the training again on a controller that has started anew; its machine does that under the same job.
+
+    Nothing happens before the training was begun, or where no controller answers just now.
+    """
+    if not training_begun(spec.job_id):
+        return
+    here = world()
+    known = here.store.job(spec.job_id).controller_address
+    status = look(known, NO_LOSSES) if known else None
+    if status is None:
+        try:
+            address = wait_rendezvous(here.settings.blob_url, spec.job_id, _LOOK_S)
+        except ControllerUnreachable:
+            return  # it is still starting; the next look or tick asks again
+        here.store.set_controller(spec.job_id, address)
+        status = look(address, NO_LOSSES)
+        known = address
+    if status is not None and known is not None and status["job_id"] is None:
+        start_training(spec, known, prepare_data(spec))
+
+
+def look(address: str, since_clock: int) -> dict[str, Any] | None:
+    """Return the controller's status, or None where it does not answer just now."""
+    try:
+        return ControllerClient(address, _CALL_S).status(since_clock)
+    except ControllerUnreachable:
+        return None
+
+
+def note(job_id: str, status: dict[str, Any]) -> None:
+    """Write down a point of the job's progress."""
+    store, now_s = world().store, world().clock.now_s()
+    state = JobState(status["state"])
+    if not state.terminal and store.job(job_id).state not in (state, JobState.STOPPING):
+        try:
+            store.move_job(job_id, state, now_s)
+        except IllegalTransition:
+            return  # a tick has found the saved model meanwhile and closed the job
+    losses = status["losses"]
+    store.observe(
+        job_id,
+        now_s,
+        "progress",
+        {
+            "state": status["state"],
+            "clock": status["clock"],
+            "loss": losses[-1][1] if losses else None,
+            "stage": status["stage"],
+            "ready": sum(node["state"] in ("ready", "leaving") for node in status["nodes"]),
+            "repeated": status["repeated_micro_tasks"],
+            "seconds_per_clock": status.get("seconds_per_clock"),
+        },
+    )
+    _note_change(job_id, now_s, NODES, {node["name"]: node["state"] for node in status["nodes"]})
+    shards = status.get("shards", ())
+    roles = {"servers": [of["node"] for of in shards], "keepers": [of["keeper"] for of in shards]}
+    _note_change(job_id, now_s, SHARDS, roles if shards else {})
+
+
+def _note_change(job_id: str, now_s: float, kind: str, payload: dict[str, Any]) -> None:
+    """Write down how something stands, where it stands otherwise than it did; nothing of what is empty."""
+    store = world().store
+    before = store.last_observation(job_id, kind)
+    if payload and (before is None or dict(before.payload) != payload):
+        store.observe(job_id, now_s, kind, payload)
+
+
+@touch("drain")
+def drain(job_id: str, nodes: Sequence[str], within_s: float) -> bool:
+    """Have the controller move all work off `nodes` within so many real seconds; return whether it said so in time."""
+    here = world()
+    address = here.store.job(job_id).controller_address
+    if address is None or not nodes:
+        return False
+    client = ControllerClient(address, _CALL_S)
+    deadline_s = here.clock.now_s() + within_s * here.clock.scale
+    try:
+        client.drain(list(nodes), within_s)
+        while not _drained(client.status(NO_LOSSES), nodes):
+            if here.clock.now_s() >= deadline_s:
+                return False
+            here.clock.wait_until(here.clock.now_s() + 0.05 * here.clock.scale)
+    except ControllerUnreachable:
+        return False
+    return True
+
+
+def _drained(status: dict[str, Any], nodes: Sequence[str]) -> bool:
+    busy = {node["name"] for node in status["nodes"] if node["state"] not in ("drained", "lost") and not node["gone"]}
+    return busy.isdisjoint(nodes)

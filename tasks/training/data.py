@@ -1,0 +1,30 @@
+"""The user's data, before a job is begun with them."""
+
+from functools import partial
+
+from infra.datasets import kinds as data_kinds
+from infra.datasets import prepare as datasets
+from tasks.job_spec import JobSpec
+from tasks.training.application_checks import check_sizes_here
+
+
+def absolute_data(data: str) -> str:
+    """Return a path as an absolute one: flows and machines have working directories of their own. Else as it is."""
+    return data_kinds.absolute(data)
+
+
+def default_data(app: str) -> str:
+    """Return the built-in set that an application takes where the user names no data."""
+    return data_kinds.DEFAULT_SETS[data_kinds.kind_for(app)]
+
+
+def check_data(spec: JobSpec) -> None:
+    """Read the job's data as this machine sees them, and refuse what cannot be trained on; nothing is written.
+
+    Raises
+    ------
+    InputError
+        One line that names the file, the line in it where there is one, and the mend.
+    """
+    training = spec.training
+    datasets.check_data(training.data, training.partitions, training.app, partial(check_sizes_here, training))

@@ -1,0 +1,39 @@
+"""What a user asks for and what the data turned out to be, as the engine wants to be told it."""
+
+from infra.datasets.prepare import DataSummary
+from psengine.config import JobConfig
+from tasks.job_spec import Training
+
+_HOUR_S = 3600
+_MINUTE_S = 60
+
+
+def job_config(
+    job_id: str, training: Training, data: DataSummary, n_reliable: int, scale: float = 1.0, code_sha256: str = ""
+) -> JobConfig:
+    """Return the job as the engine's controller starts it.
+
+    Parameters
+    ----------
+    scale : market seconds per real second.
+    code_sha256 : digest of the code that was shipped for it; empty where none was.
+    """
+    return JobConfig(
+        job_id=job_id,
+        app=training.app,
+        app_params={**data.sizes, **training.app_params},
+        data_url=data.data_url,
+        n_partitions=training.partitions,
+        n_shards=training.shards,
+        staleness=training.staleness,
+        stage=training.stage,
+        stage_2_above=training.stage_2_above,
+        stage_3_above=training.stage_3_above,
+        evaluate_every=training.evaluate_every,
+        clocks=training.clocks,
+        max_seconds=None if training.hours is None else training.hours * _HOUR_S / scale,
+        seed=training.seed,
+        n_reliable=n_reliable,
+        checkpoint_s=training.checkpoint_minutes * _MINUTE_S / scale,
+        code_sha256=code_sha256,
+    )

@@ -1,0 +1,35 @@
+"""What can be known to be wrong before anything is bought or written."""
+
+from bidding.market.model import Market
+from bidding.policies import policy
+from infra.errors import InputError
+from tasks.job_records import is_known, priced
+from tasks.job_spec import JobSpec
+from tasks.market_data.eviction_tables import job_table
+from tasks.runtime import touch, world
+from tasks.training.application_checks import check_parameters
+from tasks.training.inputs import check_code
+
+
+@touch("check", market=True)
+def check(spec: JobSpec) -> None:
+    """Refuse a job that cannot run as it is written.
+
+    Raises
+    ------
+    InputError
+        One line that names the field and the mend.
+    """
+    here = world()
+    try:
+        policy(spec.transient.policy)
+        markets = [Market.parse(text) for text in spec.transient.markets]
+    except ValueError as error:
+        raise InputError(f"job {spec.job_id}: {error}") from None
+    if not is_known(spec.job_id):  # what runs already goes on with the code that it began with
+        check_code(spec)
+        check_parameters(f"job {spec.job_id}: training.app_params", spec.training)
+        job_table(spec)
+    reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
+    priced([*markets, reliable], here.clock.now_s())
+    here.market.describe([("proteus:job", spec.job_id)])  # the market answers, and lets us in

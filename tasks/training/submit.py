@@ -1,0 +1,139 @@
+"""The jobs, a line each; submitting one to the Prefect server; ending one."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from prefect.client.schemas.objects import FlowRun
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from pydantic import ValidationError
+
+from infra.errors import InputError, ProteusError
+from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
+from infra.state.records import JobState
+from tasks.job_spec import JobSpec
+from tasks.market_data.eviction_tables import absolute_evictions
+from tasks.reports.job_summary import snapshot
+from tasks.runtime import world
+from tasks.training.application_checks import absolute_code
+from tasks.training.data import absolute_data
+
+_TRAIN = "train/train"
+_CALL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A job as a list shows it."""
+
+    job_id: str
+    state: str
+    market_s: float
+    clock: int
+    loss: float | None
+    machines: int
+    evictions: int
+    spent_micros: int
+    why: str
+
+
+def job_lines() -> list[JobLine]:
+    """Return every job, oldest first."""
+    here = world()
+    lines = []
+    for job in here.store.jobs():
+        shot = snapshot(job.job_id)
+        if shot is None:
+            continue
+        ended_s = job.ended_at_s if job.ended_at_s is not None else here.clock.now_s()
+        held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
+        lines.append(
+            JobLine(
+                job.job_id,
+                str(job.state),
+                ended_s - job.created_at_s,
+                shot.clock,
+                shot.loss,
+                held,
+                shot.evictions,
+                shot.spent_micros,
+                job.failure or "",
+            )
+        )
+    return lines
+
+
+def read_job(path: Path) -> JobSpec:
+    """Return the job that a YAML (or JSON) file describes.
+
+    Raises
+    ------
+    InputError
+        One line that names the file and the field.
+    """
+    try:
+        record = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(record, dict):
+        raise InputError(f"{path}: holds no job; want job_id, training, transient, … (docs/operations.md)")
+    try:
+        spec = JobSpec.model_validate(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path}: {where}: {first['msg']} (is {first['input']!r})") from None
+    places = {"data": absolute_data(spec.training.data), "code": absolute_code(spec.training.code)}
+    training = spec.training.model_copy(update=places)
+    evictions = {"evictions": absolute_evictions(spec.transient.evictions)}
+    return spec.model_copy(update={"training": training, "transient": spec.transient.model_copy(update=evictions)})
+
+
+def submit(spec: JobSpec) -> dict[str, Any]:
+    """Have the Prefect server run `train` for the job; return the run's id and name.
+
+    The same job id again makes another run, which attaches.
+
+    Raises
+    ------
+    ProteusError
+        If no server answers, or the deployment is not registered there.
+    """
+    try:
+        made = run_deployment(_TRAIN, parameters={"spec": spec.model_dump(mode="json")}, timeout=0, as_subflow=False)
+    except ObjectNotFound:
+        raise ProteusError(f"deployment {_TRAIN}: is not registered; run `prefect deploy --all`") from None
+    except Exception as error:
+        # Prefect's client raises whatever its transport does when nobody answers.
+        raise ProteusError(f"the Prefect server did not take the job: {error}; is PREFECT_API_URL right?") from error
+    run = cast(FlowRun, made)  # called outside an event loop, it has waited for its answer
+    return {"job": spec.job_id, "flow_run_id": str(run.id), "flow_run": run.name}
+
+
+def stop(job_id: str, reason: str) -> str:
+    """Ask the job to end at the clock under way, with its model saved; return what comes of it.
+
+    Raises
+    ------
+    UnknownRecord
+        If there is no such job.
+    ProteusError
+        If its controller does not answer.
+    """
+    here = world()
+    job = here.store.job(job_id)
+    if job.state.terminal:
+        return f"job {job_id} ended before: {job.state}"
+    if job.controller_address is None:
+        raise ProteusError(f"job {job_id}: has no controller yet; stop it again when it trains, or cancel its flow run")
+    try:
+        ControllerClient(job.controller_address, _CALL_S).stop(reason)
+    except ControllerUnreachable as error:
+        raise ProteusError(f"job {job_id}: its controller does not answer ({error}); try again") from None
+    if job.state is not JobState.STOPPING:
+        here.store.move_job(job_id, JobState.STOPPING, here.clock.now_s())
+    return f"job {job_id} ends at the clock under way; its model is saved, its machines go"

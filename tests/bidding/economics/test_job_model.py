@@ -1,0 +1,46 @@
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+
+from bidding.economics.job_model import JobModel
+from tests.support.markets import PROPERTY, jobs
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("scaling_efficiency", 0.0),
+        ("scaling_efficiency", 1.1),
+        ("scaling_efficiency", float("nan")),
+        ("resize_overhead_s", -1.0),
+        ("resize_overhead_s", float("nan")),
+        ("eviction_overhead_s", float("inf")),
+        ("eviction_overhead_s", -0.1),
+        ("cooldown_s", -1),
+        ("max_spot_vcpus", -1),
+        ("allocation_vcpus", 0),
+        ("renewal_lead_s", 0),
+        ("renewal_lead_s", 3600),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(field, value):
+    with pytest.raises(ValueError) as said:
+        JobModel(**{field: value})
+    assert "\n" not in str(said.value)
+
+
+def test_the_ends_of_the_ranges_are_allowed():
+    JobModel(1.0, 0.0, 0.0, 1, 0, 1, 0)
+    JobModel(renewal_lead_s=3599)
+
+
+@PROPERTY
+@given(jobs())
+def test_a_record_gives_the_same_job(job):
+    assert JobModel.from_record(asdict(job)) == job
+
+
+def test_an_unknown_parameter_is_refused():
+    with pytest.raises(TypeError, match="colour"):
+        JobModel.from_record(asdict(JobModel()) | {"colour": 1})

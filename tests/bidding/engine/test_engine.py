@@ -1,0 +1,420 @@
+"""The engine: events in, orders out."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from bidding.economics.job_model import JobModel
+from bidding.engine.engine import BidEngine, EngineError, Standing
+from bidding.engine.events import AllocationRefused, JobClosed, NoticeSeen
+from bidding.engine.orders import Acquire, Lapse, Renew, Wait
+from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
+from bidding.market.money import to_micros
+from bidding.policies.base import Verdict
+from tests.support.markets import (
+    LARGE,
+    MARKETS,
+    START_S,
+    XLARGE,
+    XLARGE_B,
+    gone,
+    granted,
+    opened,
+    reliable,
+    spot,
+    tick,
+)
+
+PRICES = {XLARGE: "0.05", XLARGE_B: "0.06"}
+JOB = JobModel(allocation_vcpus=16, max_spot_vcpus=32, renewal_lead_s=240, cooldown_s=600)
+TICK_S = 120
+
+
+def engine_of(*allocations: Allocation, job: JobModel = JOB, policy: str = "proteus") -> BidEngine:
+    """Return an engine whose job is open and holds `allocations`."""
+    engine = BidEngine()
+    engine.handle(opened(job, policy))
+    for allocation in allocations:
+        assert engine.handle(granted(allocation)) == ()
+    return engine
+
+
+def bought(order: Acquire, at_s: int) -> Allocation:
+    """Return the allocation that carrying out `order` gives."""
+    return Allocation(order.order_id, order.market, order.count, at_s, Tier.TRANSIENT, order.bid_micros)
+
+
+def kinds(orders: tuple[object, ...]) -> list[str]:
+    return [type(order).__name__ for order in orders]
+
+
+# -- buying -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_purchase_is_ordered_again_the_same_until_it_is_answered():
+    engine = engine_of(reliable())
+    (order,) = engine.handle(tick(START_S, PRICES))
+    assert isinstance(order, Acquire)
+    assert (order.order_id, order.market, order.count) == ("j-buy-0", XLARGE, 4)
+    assert order.decision.chosen.bid_micros == order.bid_micros
+    # even when prices have changed: the token stands for one purchase
+    assert engine.handle(tick(START_S + TICK_S, {XLARGE_B: "0.01"})) == (order,)
+    assert engine.open_order == order
+    engine.handle(granted(bought(order, START_S + TICK_S)))
+    assert engine.open_order is None
+    (second,) = engine.handle(tick(START_S + 2 * TICK_S, PRICES))
+    assert second.order_id == "j-buy-1"
+
+
+def test_the_cap_counts_what_was_bought():
+    engine = engine_of(reliable())
+    for number in range(2):
+        (order,) = engine.handle(tick(START_S, PRICES))
+        assert order.order_id == f"j-buy-{number}"
+        engine.validate()
+        engine.handle(granted(bought(order, START_S)))
+    (wait,) = engine.handle(tick(START_S + TICK_S, PRICES))
+    assert isinstance(wait, Wait)
+    assert "32 spot vCPUs are held" in wait.decision.reason
+
+
+def test_a_grant_twice_or_after_the_end_changes_nothing():
+    engine = engine_of(reliable())
+    (order,) = engine.handle(tick(START_S, PRICES))
+    grant = granted(bought(order, START_S))
+    for _ in range(2):
+        assert engine.handle(grant) == ()
+    assert len(engine.footprint) == 2
+    engine.handle(gone(order.order_id, START_S + 60))
+    engine.handle(grant)
+    assert engine.footprint == (reliable(),)
+    assert engine.positions[order.order_id].standing is Standing.GONE
+
+
+def test_a_grant_that_repeats_an_old_answer_leaves_the_open_purchase_open():
+    engine = engine_of(reliable())
+    (first,) = engine.handle(tick(START_S, PRICES))
+    grant = granted(bought(first, START_S))
+    engine.handle(grant)
+    (second,) = engine.handle(tick(START_S + TICK_S, PRICES))
+    engine.handle(grant)
+    engine.handle(AllocationRefused(START_S, first.order_id, "Late", "an answer that came twice"))
+    assert engine.open_order == second
+
+
+def test_a_market_that_refused_cools_down():
+    engine = engine_of(reliable())
+    (order,) = engine.handle(tick(START_S, PRICES))
+    engine.handle(AllocationRefused(START_S + 5, order.order_id, "InsufficientInstanceCapacity", "none left"))
+    (other,) = engine.handle(tick(START_S + 10, PRICES))
+    assert (other.order_id, other.market) == ("j-buy-1", XLARGE_B)
+    engine.handle(AllocationRefused(START_S + 10, other.order_id, "InsufficientInstanceCapacity", "none left"))
+    (wait,) = engine.handle(tick(START_S + 604, PRICES))
+    assert "left alone for a while" in wait.decision.reason
+    (again,) = engine.handle(tick(START_S + 605, PRICES))  # ten minutes after it refused
+    assert (again.order_id, again.market) == ("j-buy-2", XLARGE)
+
+
+def test_only_markets_of_the_job_are_bought():
+    engine = BidEngine()
+    engine.handle(replace(opened(JOB), markets=(XLARGE_B,)))
+    (order,) = engine.handle(tick(START_S, PRICES))
+    assert order.market == XLARGE_B
+
+
+def test_a_tick_that_buys_nothing_decides_what_is_held_and_repeats_no_purchase():
+    engine = engine_of(reliable(), spot())
+    sparing = replace(tick(START_S + HOUR_S - 60, PRICES), buy=False)
+    assert kinds(engine.handle(sparing)) == ["Renew"]
+    assert engine.open_order is None
+    (order,) = engine.handle(tick(START_S + HOUR_S - 50, PRICES))
+    assert engine.handle(replace(sparing, at_s=START_S + HOUR_S - 40)) == ()
+    assert engine.open_order == order
+
+
+def test_a_market_that_is_left_out_is_not_bought_in_and_the_decision_says_so():
+    engine = engine_of(reliable())
+    due = replace(tick(START_S, {XLARGE_B: "0.06"}), left_out={XLARGE: "no price", LARGE: "no price"})
+    (order,) = engine.handle(due)
+    assert isinstance(order, Acquire)
+    assert order.market == XLARGE_B
+    assert order.decision.reason.endswith(f"; not weighed: {LARGE}, {XLARGE}: no price")
+
+
+def test_with_every_market_left_out_it_waits_and_holds_and_decides_on_hours():
+    left_out = dict.fromkeys(MARKETS, "no price")
+    engine = engine_of(reliable(), spot("a", XLARGE))
+    engine.handle(replace(tick(START_S, PRICES), buy=False))
+    (wait,) = engine.handle(replace(tick(START_S, {}), left_out=left_out))
+    assert isinstance(wait, Wait)
+    assert wait.decision.reason.startswith("nothing can be bought: no market has a price; not weighed: ")
+    orders = engine.handle(replace(tick(START_S + HOUR_S - 100, {}), left_out=left_out))
+    assert kinds(orders) == ["Renew", "Wait"]
+
+
+def test_a_purchase_that_nobody_answered_is_not_repeated_on_a_price_that_nobody_tells():
+    engine = engine_of(reliable())
+    (order,) = engine.handle(tick(START_S, PRICES))
+    (wait,) = engine.handle(replace(tick(START_S + TICK_S, {}), left_out={order.market: "no price"}))
+    assert isinstance(wait, Wait)
+    assert "j-buy-0 stays unanswered" in wait.decision.reason
+    assert engine.handle(tick(START_S + 2 * TICK_S, PRICES)) == (order,)
+
+
+def test_the_on_demand_policy_waits():
+    (wait,) = engine_of(reliable(), policy="on-demand").handle(tick(START_S, PRICES))
+    assert isinstance(wait, Wait)
+
+
+# -- the hour's end ---------------------------------------------------------------------------------------------------
+
+ENDS_S = START_S + HOUR_S
+
+
+def full(*allocations: Allocation, **more: object) -> BidEngine:
+    """Return an engine that holds `allocations` and may not buy."""
+    return engine_of(*allocations, job=replace(JOB, max_spot_vcpus=0, **more))
+
+
+@pytest.mark.parametrize(("before_s", "decides"), [(241, False), (240, True), (1, True)])
+def test_the_hours_end_is_decided_within_the_lead(before_s, decides):
+    orders = full(reliable(), spot()).handle(tick(ENDS_S - before_s, PRICES))
+    assert kinds(orders) == ["Renew", "Wait"][not decides :]
+
+
+def test_each_hour_is_decided_once():
+    engine = full(reliable(), spot())
+    decided = []
+    for at_s in range(START_S, START_S + 3 * HOUR_S, TICK_S):
+        decided += [(at_s, order.hour) for order in engine.handle(tick(at_s, PRICES)) if isinstance(order, Renew)]
+    assert decided == [(START_S + hour * HOUR_S - 240, hour) for hour in (1, 2, 3)]
+
+
+def test_a_dear_allocation_lapses_and_no_longer_counts():
+    engine = full(reliable(), spot(bid="9"), spot("b"))
+    orders = engine.handle(tick(ENDS_S - 240, {XLARGE: "0.29"}))
+    lapse = orders[0]
+    assert (lapse.allocation_id, lapse.hour, lapse.before_s) == ("a", 1, ENDS_S)
+    assert lapse.decision.verdict is Verdict.LAPSE
+    assert engine.positions["a"].standing is Standing.LAPSING
+    assert "a" not in [allocation.allocation_id for allocation in engine.footprint]
+
+
+def test_a_lapse_is_ordered_again_until_the_allocation_is_gone():
+    engine = full(reliable(), spot(bid="9"))
+    lapse, _ = engine.handle(tick(ENDS_S - 240, {XLARGE: "3"}))
+    assert isinstance(lapse, Lapse)
+    # cheap again, and the hour over: it was let go all the same
+    for at_s in (ENDS_S - 120, ENDS_S + 120, ENDS_S + 2 * HOUR_S):
+        assert engine.handle(tick(at_s, {XLARGE: "0.01"}))[:-1] == (lapse,)
+    engine.handle(gone("a", ENDS_S - 1, EndCause.USER))
+    assert kinds(engine.handle(tick(ENDS_S + 240, PRICES))) == ["Wait"]
+
+
+def test_what_lapses_makes_room_for_another():
+    engine = engine_of(reliable(), spot(bid="9", count=8))
+    orders = engine.handle(tick(ENDS_S - 100, {XLARGE: "3", XLARGE_B: "0.05"}))
+    assert kinds(orders) == ["Lapse", "Acquire"]
+    assert orders[1].market == XLARGE_B
+    engine.validate()
+
+
+def test_a_lapsing_allocation_that_the_market_takes_is_left_to_it():
+    engine = full(reliable(), spot(bid="9"))
+    engine.handle(tick(ENDS_S - 240, {XLARGE: "3"}))
+    engine.handle(NoticeSeen(ENDS_S - 200, "a", ENDS_S - 80))
+    assert kinds(engine.handle(tick(ENDS_S - 120, {XLARGE: "3"}))) == ["Wait"]  # leaving first would forgo the refund
+
+
+def test_a_noticed_allocation_neither_counts_nor_is_decided():
+    engine = engine_of(reliable(), spot(count=8))  # at the cap
+    engine.handle(NoticeSeen(ENDS_S - 200, "a", ENDS_S - 80))
+    assert engine.footprint == (reliable(),)
+    (order,) = engine.handle(tick(ENDS_S - 180, PRICES))
+    assert isinstance(order, Acquire)
+    engine.handle(gone("a", ENDS_S - 80))
+    engine.handle(NoticeSeen(ENDS_S - 70, "a", ENDS_S - 80))  # too late: it stays gone
+    assert engine.positions["a"].standing is Standing.GONE
+
+
+def test_hours_that_began_undecided_are_recorded_as_renewed():
+    engine = full(reliable(), spot())
+    orders = engine.handle(tick(ENDS_S, PRICES))  # on the boundary the next hour has begun
+    assert [(type(o), getattr(o, "hour", None)) for o in orders] == [(Renew, 1), (Wait, None)]
+    assert "no tick came" in orders[0].decision.reason
+    # two hours without a tick, and the end of the one after is near: all three
+    orders = engine.handle(tick(START_S + 4 * HOUR_S - 60, PRICES))
+    assert [(type(o), getattr(o, "hour", None)) for o in orders] == [(Renew, 2), (Renew, 3), (Renew, 4), (Wait, None)]
+    assert ["no tick came" in o.decision.reason for o in orders[:3]] == [True, True, False]
+    assert kinds(engine.handle(tick(START_S + 4 * HOUR_S, PRICES))) == ["Wait"]
+
+
+def test_a_tick_before_the_launch_decides_no_hour():
+    engine = full(reliable(), spot(launched_at_s=START_S + 3))
+    assert kinds(engine.handle(tick(START_S, PRICES))) == ["Wait"]
+    assert engine.positions["a"].decided == {0}
+
+
+def test_the_reliable_tier_is_never_let_go():
+    engine = full(reliable())
+    for at_s in range(START_S, START_S + 3 * HOUR_S, TICK_S):
+        assert kinds(engine.handle(tick(at_s, {}))) == ["Wait"]
+    engine.handle(JobClosed(START_S + 3 * HOUR_S))
+    assert engine.handle(tick(START_S + 4 * HOUR_S - 1, {})) == ()
+    assert engine.footprint == (reliable(),)
+
+
+def test_an_eviction_on_the_hours_boundary_ends_it_before_the_hour_is_recorded():
+    engine = full(reliable(), spot())
+    assert kinds(engine.handle(tick(ENDS_S - 240, PRICES))) == ["Renew", "Wait"]
+    engine.handle(gone("a", ENDS_S))
+    position = engine.positions["a"]
+    assert (position.ended_at_s, position.cause) == (ENDS_S, EndCause.EVICTED)
+    assert kinds(engine.handle(tick(ENDS_S, PRICES))) == ["Wait"]
+    engine.handle(gone("a", ENDS_S + 5, EndCause.USER))  # the first word counts
+    assert engine.positions["a"].ended_at_s == ENDS_S
+
+
+def test_an_allocation_whose_market_has_no_price_is_still_decided():
+    orders = full(reliable(), spot()).handle(tick(ENDS_S - 60, {}))
+    assert kinds(orders) == ["Renew", "Wait"]
+    assert "unknown price" in orders[0].decision.reason
+
+
+def test_ends_of_two_allocations_are_decided_in_the_order_of_their_grants_the_second_knowing_the_first():
+    # Two alike, dear, under high bids: for the second, the first is no longer there.
+    engine = full(reliable(count=20), spot("b", bid="9"), spot("a", bid="9"), resize_overhead_s=0)
+    orders = engine.handle(tick(ENDS_S - 60, {XLARGE: "3"}))
+    assert [(type(o), o.allocation_id) for o in orders[:2]] == [(Lapse, "b"), (Lapse, "a")]
+    assert orders[0].decision.cost_per_work > orders[1].decision.cost_per_work
+
+
+def test_what_was_renewed_counts_to_the_end_of_its_new_hour():
+    def shown(now_s):
+        return engine._view(tick(now_s, PRICES)).paid_until_s
+
+    engine = full(reliable(), spot())
+    assert shown(ENDS_S - 241) == {"a": ENDS_S}
+    assert kinds(engine.handle(tick(ENDS_S - 240, PRICES))) == ["Renew", "Wait"]
+    assert shown(ENDS_S - 240) == shown(ENDS_S + HOUR_S - 1) == {"a": ENDS_S + HOUR_S}
+    engine.handle(NoticeSeen(ENDS_S - 100, "a", ENDS_S))
+    assert shown(ENDS_S - 100) == {}
+
+
+def test_a_price_that_is_missing_is_the_last_one_seen():
+    engine = full(reliable(), spot(bid="9"))
+    engine.handle(tick(START_S, {XLARGE: "3"}))
+    assert isinstance(engine.handle(tick(ENDS_S - 60, {}))[0], Lapse)  # at its bid or at nothing it would not
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_after_the_end_nothing_is_bought_and_spot_stays_to_its_hours_end():
+    engine = engine_of(reliable(), spot())
+    engine.handle(JobClosed(START_S + 100))
+    assert engine.closed
+    assert engine.handle(tick(START_S + 120, PRICES)) == ()
+    (lapse,) = engine.handle(tick(ENDS_S - 240, PRICES))
+    assert isinstance(lapse, Lapse)
+    assert lapse.before_s == ENDS_S
+    assert "done" in lapse.decision.reason
+    assert math.isinf(lapse.decision.cost_per_work)
+
+
+def test_after_the_end_who_pays_by_the_second_leaves_at_once():
+    for billing in ("per-second-first-hour-free", "flat"):
+        engine = BidEngine()
+        engine.handle(opened(JobModel(billing=billing, flat_micros=12_000)))
+        engine.handle(granted(spot()))
+        engine.handle(JobClosed(START_S + 100))
+        (lapse,) = engine.handle(tick(START_S + 120, PRICES))
+        assert (type(lapse), lapse.hour, lapse.before_s) == (Lapse, 1, START_S + 120)
+        assert "every further second would cost" in lapse.decision.reason
+        assert engine.handle(tick(START_S + 240, PRICES)) == (lapse,)
+
+
+def test_an_hour_that_began_after_the_end_is_paid_for_but_no_renewal_and_the_next_lapses():
+    engine = engine_of(spot())
+    engine.handle(JobClosed(START_S + 100))
+    assert engine.handle(tick(ENDS_S + 10, PRICES)) == ()
+    assert engine.positions["a"].decided == {0, 1}
+    (lapse,) = engine.handle(tick(ENDS_S + HOUR_S - 10, PRICES))
+    assert (type(lapse), lapse.hour) == (Lapse, 2)
+
+
+def test_the_end_takes_back_an_hour_that_was_renewed_and_has_not_begun():
+    engine = full(reliable(), spot())
+    renewed, _ = engine.handle(tick(ENDS_S - 240, PRICES))
+    assert (type(renewed), renewed.hour) == (Renew, 1)
+    engine.handle(JobClosed(ENDS_S - 200))
+    (lapse,) = engine.handle(tick(ENDS_S - 120, PRICES))
+    assert (type(lapse), lapse.hour, lapse.before_s) == (Lapse, 1, ENDS_S)
+    assert engine.handle(tick(ENDS_S - 60, PRICES)) == (lapse,)
+
+
+def test_an_unanswered_purchase_stays_open_after_the_end_and_is_not_repeated():
+    engine = engine_of(reliable())
+    (order,) = engine.handle(tick(START_S, PRICES))
+    engine.handle(JobClosed(START_S + 1))
+    assert engine.handle(tick(START_S + 120, PRICES)) == ()
+    assert engine.open_order == order
+    engine.handle(granted(bought(order, START_S)))
+    (lapse,) = engine.handle(tick(ENDS_S - 60, PRICES))
+    assert lapse.allocation_id == order.order_id
+
+
+def test_the_end_twice_is_the_first_one():
+    engine = engine_of()
+    engine.handle(JobClosed(START_S + 1))
+    engine.handle(JobClosed(START_S + 2))
+    assert engine.closed
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_follow_is_refused():
+    engine = BidEngine()
+    assert (engine.job_id, engine.closed, engine.open_order) == (None, False, None)
+    for impossible in (tick(START_S, PRICES), granted(spot())):
+        with pytest.raises(EngineError, match="not opened"):
+            engine.handle(impossible)
+    engine.handle(opened(JOB))
+    with pytest.raises(EngineError, match="opened before"):
+        engine.handle(opened(JOB))
+    for unknown in (NoticeSeen(START_S, "x", START_S), gone("x", START_S)):
+        with pytest.raises(EngineError, match="no allocation 'x'"):
+            engine.handle(unknown)
+    with pytest.raises(EngineError, match=r"x9\.huge"):
+        engine.handle(granted(spot(market=Market("x9.huge", "us-east-1a"))))
+    assert engine.positions == {}
+    engine.validate()
+
+
+def test_an_unknown_policy_leaves_the_engine_unopened():
+    engine = BidEngine()
+    with pytest.raises(ValueError, match="unknown policy"):
+        engine.handle(opened(JOB, policy="hope"))
+    assert engine.job_id is None
+
+
+def test_validate_sees_a_broken_invariant():
+    engine = engine_of(reliable())
+    engine.handle(tick(START_S, PRICES))
+    engine.validate()
+    engine._answered.add("j-buy-0")
+    with pytest.raises(EngineError, match="open and answered"):
+        engine.validate()
+    engine = engine_of(reliable(), spot(count=7))
+    engine._open = Acquire("j-buy-0", LARGE, 3, to_micros("0.1"), None)
+    with pytest.raises(EngineError, match="34 spot vCPUs"):
+        engine.validate()
+
+
+def test_views_cannot_change_the_engine():
+    engine = engine_of(spot())
+    engine.positions.clear()
+    assert len(engine.footprint) == 1
+    assert set(engine.opened.markets) == set(MARKETS)

@@ -1,0 +1,85 @@
+"""How an application is named on the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from flows.cli.training_options import app_options, application, code_options
+from tasks.failures import InputError
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_options_are_taken_as_they_are() -> None:
+    @click.command()
+    @app_options
+    def run(**options: Any) -> None:
+        click.echo(repr(sorted(options.items())))
+
+    @click.command()
+    @click.argument("app")
+    @code_options
+    def train(**options: Any) -> None:
+        click.echo(repr(sorted(options.items())))
+
+    said = CliRunner().invoke(run, []).output
+    assert said == "[('app', 'mlr'), ('code', None), ('params', ())]\n"
+    said = CliRunner().invoke(train, ["a:B", "--code", "a.py", "--param", "k=1", "--param", "s=x"]).output
+    assert said == "[('app', 'a:B'), ('code', 'a.py'), ('params', ('k=1', 's=x'))]\n"
+
+
+def test_values_are_json_where_they_can_be() -> None:
+    texts = ["k=3", "step=0.5", "words=[1, 2]", "flag=true", "name=Lloyd's", "empty=", "of=a=b", 'quoted="7"']
+    assert application("--app", "mlr", None, texts).params == {
+        "k": 3,
+        "step": 0.5,
+        "words": [1, 2],
+        "flag": True,
+        "name": "Lloyd's",
+        "empty": "",
+        "of": "a=b",
+        "quoted": "7",
+    }
+
+
+@pytest.mark.parametrize("text", ["k", "=3", "a b=3", "3=3", ""])
+def test_a_parameter_is_a_name_and_a_value(text: str) -> None:
+    with pytest.raises(InputError, match=f"^--param {text}: want NAME=VALUE"):
+        application("--app", "mlr", None, [text])
+    with pytest.raises(InputError, match=r"^--param k=4: k was given before; give it once"):
+        application("--app", "mlr", None, ["k=3", "k=4"])
+
+
+def test_numbers_that_no_job_can_keep_stay_text() -> None:
+    assert application("--app", "mlr", None, ["a=NaN", "b=-Infinity"]).params == {"a": "NaN", "b": "-Infinity"}
+
+
+def test_code_is_a_path_from_here_or_a_url(here: Path) -> None:
+    assert application("--app", "mlr", None, []).code == ""
+    assert application("--app", "a:B", "sub/a.py", []).code == str(here / "sub" / "a.py")
+    assert application("--app", "a:B", "s3://bucket/a.py", []).code == "s3://bucket/a.py"
+    (here / "mine.py").touch()
+    assert application("--app", "mine:B", None, []).code == str(here / "mine.py")
+
+
+def test_what_is_installed_needs_no_code(here: Path) -> None:
+    assert application("--app", "psengine.apps.mlr:MultinomialLogisticRegression", None, []).code == ""
+
+
+def test_what_is_nowhere_is_told(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"^--app mine:B: there is no mine\.py here, and mine is not installed; give"):
+        application("--app", "mine:B", None, [])
+    for place in (here / "mine", here / "mine" / "deep"):
+        place.mkdir()
+        (place / "__init__.py").touch()
+    monkeypatch.syspath_prepend(here)  # a package that lies here is found by us, and by no machine
+    for app in ("mine:B", "mine.deep:B"):
+        with pytest.raises(InputError, match=rf"^APP {app}: a package travels as a wheel: pip wheel --no-deps \. and"):
+            application("APP", app, None, [])

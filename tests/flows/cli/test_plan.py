@@ -1,0 +1,149 @@
+"""`proteus plan`: what it prints and writes, and how it refuses."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from matplotlib.image import imread
+
+from flows.cli.commands.planning.plan import plan
+from tasks.failures import InputError
+from tests.support.backtests import MARKETS, small_file
+from tests.support.cli_process import proteus
+
+WORK = ("--prices", "small.csv", "--vcpu-hours", "500", "--starts", "6")
+JOB = """job_id: mine
+training: {app: mlr, hours: 2}
+reliable: {count: 1, instance_type: m4.large}
+transient: {markets: [m4.xlarge/us-east-1a, m4.xlarge/us-east-1b], max_vcpus: 64, allocation_vcpus: 16}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a small price file and a job, in which the verb is called."""
+    monkeypatch.chdir(tmp_path)
+    small_file(tmp_path / "small.csv")
+    (tmp_path / "job.yaml").write_text(JOB)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    """Run the verb in this process; what it raises is raised here."""
+    return CliRunner().invoke(plan, [*arguments], catch_exceptions=False)
+
+
+def result(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json", "-").stdout)
+
+
+def tree(here: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(here)): path.read_bytes() if path.is_file() else b"" for path in here.rglob("*")}
+
+
+def test_tables_json_and_picture_say_the_same(here: Path) -> None:
+    before = set(tree(here))
+    done = run(*WORK, "--deadline", "1.5", "--budget", "4", "--json", "out.json", "--picture", "out.png")
+    found = json.loads((here / "out.json").read_text())
+    assert set(tree(here)) - before == {"out.json", "out.png"}
+    assert imread(here / "out.png").shape[1] == 1100
+    assert (
+        "500 vCPU-hours: on demand 128 x c4.xlarge (512 vCPUs, $26.7520/h); else at most 756 spot vCPUs" in done.stdout
+    )
+    for each in (*found["schemes"], *found["candidates"]):
+        name, cost = each.get("scheme") or each["market"], each["cost_usd"]["mean"]
+        assert re.search(rf"^{re.escape(name)} .*\${cost:,.2f} .*%", done.stdout, re.MULTILINE), name
+    assert {each["market"] for each in found["candidates"]} == set(map(str, MARKETS))
+    text = found["recommendation"]["text"]
+    assert text[1:] in done.stdout
+    assert "deadline of 1.5 h and the budget of $4.00" in text
+    assert "learnt from 2016-06-01 00:00 to 2016-06-07 00:00, tried from 2016-06-07 00:00 to 2016-06" in done.stderr
+
+
+def test_the_same_request_gives_the_same_figures_another_seed_others(here: Path) -> None:
+    def figures(*more: str) -> Any:
+        found = result(*WORK, "--scheme", "best", "--market", "m4.xlarge/us-east-1b", *more)
+        return found["schemes"], found["candidates"]
+
+    first = figures()
+    assert figures("--seed", "0") == first
+    assert figures("--seed", "1") != first
+
+
+def test_a_submittable_job_fills_what_options_leave_open(here: Path) -> None:
+    short = ("--prices", "small.csv", "--starts", "4", "--scheme", "on-demand")
+    found = result("job.yaml", *short)
+    assert found["job"]["vcpu_hours"] == 2 * 64
+    assert (found["job"]["cluster"]["vcpus"], found["job"]["cap_vcpus"]) == (64, 64)
+    assert found["job"]["reliable"] == {"machines": 1, "type": "m4.large", "usd_per_hour": 0.12}
+    assert {each["market"] for each in found["candidates"]} == {"m4.xlarge/us-east-1a", "m4.xlarge/us-east-1b"}
+    assert found["notes"][0].startswith("job.yaml ends after 2 h")
+    other = result("job.yaml", *short, "--vcpu-hours", "50", "--cap", "32", "--market", "c4.xlarge/us-east-1a")
+    assert (other["job"]["vcpu_hours"], other["job"]["cap_vcpus"]) == (50, 32)
+    assert [each["market"] for each in other["candidates"]] == ["c4.xlarge/us-east-1a"]
+    assert not any("job.yaml" in note for note in other["notes"])
+
+
+def test_without_a_file_the_market_is_generated(here: Path) -> None:
+    done = run("--hours", "1", "--starts", "2", "--scheme", "on-demand", "--market", "c4.large/us-east-1a")
+    assert "no --prices given: the prices are those of the generated market of seed 0" in done.stderr
+    assert "Each market alone" in done.stdout
+
+
+# What is refused
+
+#: Options behind --prices small.csv, and what the line must say.
+BAD: Mapping[str, tuple[str, str]] = {
+    "no work": ("", r"how much work is it\? Give --vcpu-hours W, or --hours H"),
+    "work twice": ("--vcpu-hours 5 --hours 1", r"how much work is it\?"),
+    "work below nothing": ("--vcpu-hours -1", r"'--vcpu-hours': -1(\.0)? is not in the range"),
+    "work is no number": ("--vcpu-hours nan", r"--vcpu-hours: .*finite number"),
+    "endless work": ("--vcpu-hours inf", r"--vcpu-hours: "),
+    "work beyond the history": ("--hours 400", r"--hours 400: takes .* the history has .*; give less work"),
+    "no deadline": ("--hours 1 --deadline 0", r"'--deadline': 0(\.0)? is not in the range"),
+    "no budget": ("--hours 1 --budget nan", r"--budget: "),
+    "no cap": ("--hours 1 --cap 0", r"'--cap': 0 is not in the range"),
+    "cap below a machine": ("--hours 1 --cap 3", r"--cap 3: the smallest machine on sale has 4 vCPUs"),
+    "reliable what": ("--hours 1 --reliable 3", r"--reliable: '3' is no COUNTxTYPE, as in 3xc4\.xlarge, or 0"),
+    "unknown reliable": ("--hours 1 --reliable 1xz9.huge", r"--reliable 1xz9\.huge: z9\.huge is not on sale on"),
+    "unknown type": ("--hours 1 --type z9.huge", r"--type z9\.huge: is not on sale"),
+    "unknown scheme": ("--hours 1 --scheme greedy", r"--scheme: there is no scheme 'greedy'; there are on-demand, "),
+    "no scheme": ("--hours 1 --scheme ,", r"--scheme: names none; want some of on-demand, "),
+    "unknown market": ("--hours 1 --market m4.large/us-east-1a", r"--market m4\.large/us-east-1a: has no prices in"),
+    "window after the file": ("--hours 1 --from 2017-01-01", r"--from 2017-01-01: begins outside the price file"),
+    "nothing to learn from": ("--hours 1 --from 2016-06-01", r"--from: the fit is empty"),
+    "no such file": ("--hours 1 --prices none.csv", r"none\.csv: there is no such file"),
+    "no such job": ("none.yaml", r"none\.yaml: cannot be read"),
+    "JSON in no directory": ("--hours 1 --json none/a.json", r"--json none/a\.json: there is no directory none"),
+    "picture in no directory": ("--hours 1 --picture none/a.png", r"--picture none/a\.png: there is no directory none"),
+    "picture of what kind": (
+        "--hours 1 --prices none.csv --picture a.gif",
+        r"a\.gif: the name's ending says the kind of picture",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_leaves_no_trace(here: Path, name: str) -> None:
+    options, says = BAD[name]
+    before = tree(here)
+    done = CliRunner().invoke(plan, ["--prices", "small.csv", *options.split()])
+    if isinstance(done.exception, InputError):
+        line = str(done.exception)
+        assert "\n" not in line
+    else:
+        assert done.exit_code == 2, done
+        line = done.stderr
+    assert re.search(says, line), line
+    assert tree(here) == before
+
+
+def test_bad_input_through_the_command(here: Path) -> None:
+    outcome = proteus("plan", "--prices", "small.csv", cwd=here, home=here / "home")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("proteus: how much work is it?")
+    assert outcome.err.count("\n") == 1

@@ -1,0 +1,29 @@
+"""Options that leave nodes without something to do are told of, and taken all the same."""
+
+import pytest
+
+from flows.local.train import hints
+from tasks.job_spec import Training
+from tasks.local.node_events import NodeEvent
+from tasks.local.training import LocalJob
+
+
+def job(transient: int, **training: object) -> LocalJob:
+    tiers = {"r1": "reliable"} | {f"t{n + 1}": "transient" for n in range(transient)}
+    return LocalJob("job", Training.model_validate({"app": "mlr", "data": "digits", "clocks": 5, **training}), tiers, 1)
+
+
+@pytest.mark.parametrize(("transient", "training"), [(3, {}), (8, {}), (60, {"partitions": 61, "shards": 30})])
+def test_enough_is_not_spoken_of(transient: int, training: dict[str, object]) -> None:
+    assert hints(job(transient, **training), ()) == []
+
+
+def test_nodes_of_the_script_count_too() -> None:
+    joins = [NodeEvent(3, None, "join", f"t{n}") for n in range(2, 61)] + [NodeEvent(9, None, "kill", "t1")]
+    assert hints(job(1), joins) == [
+        "--partitions 16: fewer than the 60 micro-tasks that the nodes can run at a time",
+        "--shards 4: no more nodes can serve; half of the transient ones are 30",
+    ]
+    assert hints(job(1, stage=1), joins) == [
+        "--partitions 16: fewer than the 61 micro-tasks that the nodes can run at a time"
+    ], "nobody of them serves, and the reliable one works"

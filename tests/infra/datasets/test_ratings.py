@@ -1,0 +1,261 @@
+import bz2
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.datasets.formats.ratings_text import read_ratings
+from infra.datasets.generated_ratings import generated_ratings
+from infra.datasets.prepare import HELD_OUT, check_data, part_name, prepare
+from infra.datasets.ratings import RatingSet, even_bounds, read, read_new
+from infra.errors import InputError
+from infra.storage.blobs import Blobs
+
+ROWS = [(7, 30, 4.0), (7, 10, 2.5), (2, 30, 1.0), (40, 20, 5.0)]
+
+
+def text(separator: str = ",", header: str = "", rows: list[tuple[object, ...]] = ROWS) -> bytes:  # type: ignore[assignment]
+    lines = [separator.join(map(str, row)) for row in rows]
+    return "\n".join([header, *lines] if header else lines).encode()
+
+
+def pairs(source: bytes) -> list[tuple[object, object, float]]:
+    found = read_ratings("a.csv", source)
+    users, items = found.user_names[found.users].tolist(), found.item_names[found.items].tolist()
+    return list(zip(users, items, found.values.tolist(), strict=True))
+
+
+def write(folder: Path, content: bytes, name: str = "a.csv") -> str:
+    path = folder / name
+    path.write_bytes(content)
+    return str(path)
+
+
+@pytest.mark.parametrize("separator", [",", "\t", "::"])
+@pytest.mark.parametrize("header", [False, True])
+def test_ratings_are_read_whatever_stands_between_them(separator: str, header: bool) -> None:
+    names = separator.join(["userId", "movieId", "rating"])
+    assert pairs(text(separator, names if header else "")) == ROWS
+
+
+def test_further_columns_blank_lines_and_a_mark_are_passed_over() -> None:
+    assert pairs(b"\xef\xbb\xbf\n" + text(rows=[(*row, "x y", 978300760) for row in ROWS]) + b"\n\n") == ROWS
+
+
+def test_names_are_numbered_in_their_order_also_where_they_are_far_apart() -> None:
+    found = read_ratings("a.csv", text(rows=[(10**15, -5, 1.0), (3, 10**17, 2.0), (10**15, 10**17, 3.0)]))
+    assert found.user_names.tolist() == [3, 10**15]
+    assert found.users.tolist() == [1, 0, 1]
+    assert found.item_names.tolist() == [-5, 10**17]
+
+
+def test_names_may_be_texts_and_begin_like_numbers() -> None:
+    rows = [(1, "The Kid: part 1", 3.0), ("anna", "M", 4.0), ("ünal", "M", 1.0)]
+    assert pairs(text("::", rows=rows)) == [("1", *rows[0][1:]), *rows[1:]]
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 10**12), st.integers(-8, 8)), min_size=1, max_size=30))
+def test_what_is_written_is_read(rows: list[tuple[int, int, int]]) -> None:
+    assert pairs(text("\t", rows=[(u, i, r / 2) for u, i, r in rows])) == [(u, i, r / 2) for u, i, r in rows]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "is empty"),
+        (b"user,item,rating\n", "has a header and no ratings"),
+        (b"1,2\n3,4\n", "line 1: has 2 of the columns"),
+        (b"1,2,3\n\n4,5,n/a\n", "line 3: the rating is 'n/a'; write a number"),
+        (b"1,2,3\n4,5,\n", "line 2: the rating is empty; write a number"),
+        (b"1::2::3\n4::5::bad\n", "line 2: the rating is 'bad'; write a number"),
+        (b"1,2,3\n4,5,nan\n", "line 2: the rating is nan; write a finite number"),
+        (b"1,2,3\n4,5,1e99\n", "line 2: the rating is inf; write a finite number"),
+        (b"u,i,r\n1,2,3\n4,5,3,9\n", "line 3: has 4 columns and the first row 3; mend the row"),
+        (b"a,b,3\n,b,4\n", "line 2: the user is empty; name each"),
+        (b"a,b,3\na,,4\n", "line 2: the item is empty; name each"),
+        (b"a,b,3\nc,\xff\xfe,4\n", "not UTF-8 text; mend it"),
+        (b"1,2,3\n1,5,4\n7,2,1\n1,5,2\n1,2,3\n", "line 4: user 1 rated item 5 before, in line 2; give each pair once"),
+        (b"1,2,3\n4,5,2\n", "2 ratings are too few to hold some out"),
+        (b"1,2,3\0\n", "is a binary file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, content: bytes, told: str) -> None:
+    source = write(tmp_path, content)
+    with pytest.raises(InputError) as caught:
+        check_data(source, 1, "mf")
+    assert told in str(caught.value)
+    assert source in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_sets_that_cannot_be_divided_or_learnt_are_refused(tmp_path: Path) -> None:
+    same = write(tmp_path, text(rows=[(u, i, 3) for u in range(8) for i in range(8)]))
+    with pytest.raises(InputError, match="all ratings are 3"):
+        read(same, 2)
+    few = write(tmp_path, text(rows=[(u, i, i) for u in range(20) for i in range(3)]), "few.csv")
+    with pytest.raises(InputError, match="has 3 items, too few for 4 parts"):
+        read(few, 4)
+    with pytest.raises(InputError, match="known are ratings"):
+        read("movies", 2)
+    with pytest.raises(InputError, match="known are digits"):
+        check_data("ratings", 2, "mlr")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+def test_files_may_be_packed(tmp_path: Path, pack: object) -> None:
+    content = text("::", rows=[(u, i, u * i % 7) for u in range(9) for i in range(9)])
+    plain = read(write(tmp_path, content, "a.dat"), 2)
+    packed = read(write(tmp_path, pack(content), "a.dat.gz"), 2)  # type: ignore[operator]
+    assert (plain.held == packed.held).all()
+    assert (plain.ratings.values == packed.ratings.values).all()
+
+
+# -- how a set is divided ---------------------------------------------------------------------------------------------
+
+
+def joined(data: RatingSet) -> set[tuple[object, object, float]]:
+    names = data.heldout()
+    return {
+        (names["user_names"][u], names["item_names"][i], float(v))
+        for arrays in [*data.parts(0), names]
+        for u, i, v in zip(arrays["users"], arrays["items"], arrays["values"], strict=True)
+    }
+
+
+def test_every_rating_is_in_one_part_and_keeps_its_names(tmp_path: Path) -> None:
+    users, items, values = generated_ratings(60, 25, 700)
+    rows = [(f"u{u}", 5 * i, float(v)) for u, i, v in zip(users, items, values, strict=True)]
+    data = read(write(tmp_path, text(rows=rows)), 5)
+    assert joined(data) == set(rows)
+    assert data.rows + data.heldout_rows == len(rows)
+
+
+def test_the_held_out_part_is_a_tenth_and_nobody_in_it_is_unknown() -> None:
+    data = read("ratings", 4)
+    ratings, held = data.ratings, data.held
+    assert data.heldout_rows == pytest.approx(0.1 * len(held), rel=0.02)
+    for numbers in (ratings.users, ratings.items):
+        assert set(numbers[held]) <= set(numbers[~held])
+
+
+def test_parts_are_runs_of_users_and_parts_and_blocks_weigh_the_same() -> None:
+    data = read("ratings", 8)
+    weights = []
+    for number, part in enumerate(data.parts(0)):
+        assert part["partition"].tolist() == [number]
+        low, high = part["user_bounds"][number : number + 2]
+        assert ((low <= part["users"]) & (part["users"] < high)).all()
+        weights.append(len(part["values"]))
+    blocks = np.diff(np.searchsorted(np.sort(data.ratings.items[~data.held]), data.item_bounds))
+    assert sum(weights) == blocks.sum() == data.rows
+    assert max(weights) < 1.05 * data.rows / 8
+    assert blocks.max() < 1.1 * data.rows / 8
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.data())
+def test_bounds_are_even_and_leave_no_run_empty(weights: list[int], data: st.DataObject) -> None:
+    runs = data.draw(st.integers(1, len(weights)))
+    bounds = even_bounds(np.array(weights), runs)
+    assert (bounds[0], bounds[-1], len(bounds)) == (0, len(weights), runs + 1)
+    assert (np.diff(bounds) >= 1).all()
+    if len(set(weights)) == 1 and len(weights) % runs == 0 and weights[0]:
+        assert set(np.diff(bounds)) == {len(weights) // runs}
+
+
+def test_a_job_gets_its_parts_and_is_told_the_sizes(tmp_path: Path) -> None:
+    blobs = Blobs((tmp_path / "blobs").as_uri())
+    summary = prepare(blobs, "job", "ratings", 3, seed=5, app="mf")
+    data = read("ratings", 3)
+    assert summary.sizes == data.sizes
+    assert {"n_users", "n_items", "n_examples", "n_partitions", "rating_mean", "rating_sd"} == set(summary.sizes)
+    values = np.concatenate([blobs.read_npz(f"jobs/job/data/{part_name(p)}")["values"] for p in range(3)])
+    assert summary.sizes["rating_mean"] == pytest.approx(values.mean(), rel=1e-5)
+    assert summary.sizes["rating_sd"] == pytest.approx(values.std(), rel=1e-5)
+    assert (blobs.read_npz(f"jobs/job/data/{HELD_OUT}")["users"] == data.heldout()["users"]).all()
+    assert prepare(blobs, "job", "ratings", 3, seed=5, app="mf") == summary
+    with pytest.raises(InputError, match="use another job id"):
+        prepare(blobs, "job", "ratings", 3, seed=5, app="mlr")
+
+
+# -- pairs to predict from --------------------------------------------------------------------------------------------
+
+WHOLE, TEXTS = np.array([40, 7, 2]), np.array(["The Kid", "M", "12"])
+
+
+def new(
+    folder: Path, content: bytes, users: np.ndarray = WHOLE, items: np.ndarray = TEXTS
+) -> tuple[list[int], list[int]]:
+    found = read_new(write(folder, content), users, items)
+    assert found.users.dtype == found.items.dtype == np.int32
+    return found.users.tolist(), found.items.tolist()
+
+
+def test_pairs_get_the_numbers_of_known_names(tmp_path: Path) -> None:
+    assert new(tmp_path, b"7,M\n\n40,12\n7,The Kid\n") == ([1, 0, 1], [1, 2, 0])
+    assert new(tmp_path, b"\xef\xbb\xbf7::M::3::x\n2::12::4::x\n") == ([1, 2], [1, 2])
+    assert new(tmp_path, b"12\t2\nM\t007\n", TEXTS, WHOLE) == ([2, 1], [2, 1])
+    assert new(tmp_path, b"007,7\n7,007\n", np.array(["7", "007", "M"])[::-1], WHOLE) == ([1, 2], [1, 1])
+    assert read_new(write(tmp_path, b"7,M,3\n2,12,4.5\n"), WHOLE, TEXTS).values == pytest.approx([3, 4.5])
+    assert read_new(write(tmp_path, b"7,M\n2,12\n"), WHOLE, TEXTS).values is None
+
+
+@pytest.mark.parametrize(
+    ("content", "users", "items", "header"),
+    [
+        (b"user,item\n7,M\n", WHOLE, TEXTS, True),
+        (b"who,what\n7,M\n", WHOLE, TEXTS, True),  # a user would be a number
+        (b"userId,film\nM,M\n", TEXTS, TEXTS, True),
+        (b"who,what,stars\nM,M,1\n", TEXTS, TEXTS, True),  # a rating would be a number
+        (b"12,M\nM,M\n", TEXTS, TEXTS, False),
+        (b"The Kid,M\nM,M\n", TEXTS, TEXTS, False),
+        (b"user a,M\nM,M\n", np.array(["M", "user a"]), TEXTS, False),
+        (b"user a,M\nM,M\n", TEXTS, np.array(["M", "x"]), False),
+    ],
+)
+def test_a_first_line_of_pairs_is_a_header_where_it_can_be_nothing_else(
+    tmp_path: Path, content: bytes, users: np.ndarray, items: np.ndarray, header: bool
+) -> None:
+    source = write(tmp_path, content)
+    if b"user a" in content and "user a" not in users:
+        with pytest.raises(InputError, match="line 1: user 'user a' is none of"):
+            read_new(source, users, items)
+    else:
+        assert len(read_new(source, users, items).users) == 2 - header
+
+
+@pytest.mark.parametrize(
+    ("content", "users", "told"),
+    [
+        (b"7,M\n\n8,M\n9,M\n", WHOLE, "line 3: user '8' is none of the 3 users that the model was trained on; leave"),
+        (b"7,M\nanna,M\n", WHOLE, "line 2: user 'anna' is none of the 3 users"),
+        (b"7,M\n99999999999999999999,M\n", WHOLE, "line 2: user '99999999999999999999' is none"),
+        (b"7,m\n8,M\n", WHOLE, "line 1: item 'm' is none of the 3 items"),
+        (b"who,what\nM,M\n", TEXTS, "line 1: user 'who' is none of"),
+        (b"7\n", WHOLE, "line 1: has 1 of the columns user, item, rating; want two at least"),
+        (b"7,M\n7,M,3\n", WHOLE, "line 2: has 3 columns and the first row 2; mend the row"),
+        (b"7,M\n7,\n", WHOLE, "line 2: the item is empty; name each"),
+        (b"7,M,3\n2,M,\n", WHOLE, "line 2: the rating is empty; write a number"),
+        (b"user,item\n", WHOLE, "has a header and no ratings; give at least one"),
+        (b"", WHOLE, "is empty"),
+    ],
+)
+def test_pairs_that_cannot_be_asked_are_told_in_one_line(
+    tmp_path: Path, content: bytes, users: np.ndarray, told: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        new(tmp_path, content, users)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_built_in_set_has_numbers_for_names() -> None:
+    found = read_new("ratings", np.arange(1500)[::-1], np.arange(600))
+    of = read("ratings", 1).ratings
+    assert (1499 - found.users[:9]).tolist() == of.user_names[of.users[:9]].tolist()
+    texts = np.arange(1500).astype(np.str_)
+    assert (read_new("ratings", texts, np.arange(600)).users + found.users == 1499).all()
+    with pytest.raises(InputError, match=r"ratings: rating \d+: user '\d+' is none of the 3 users"):
+        read_new("ratings", TEXTS, TEXTS)

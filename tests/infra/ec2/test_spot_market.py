@@ -1,0 +1,250 @@
+"""What boto3's market does beyond the contract: settings on the wire, lost answers, nobody there, EC2's odd corners."""
+
+import socket
+from datetime import UTC, datetime
+
+import boto3
+import numpy as np
+import pytest
+from botocore.exceptions import EndpointConnectionError
+from botocore.stub import ANY, Stubber
+
+from bidding.market.model import EndCause, InstanceState, Market
+from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable
+from bidding.market.traces import Trace, TraceSet
+from infra.clock import SystemClock
+from infra.ec2 import spot_market as ec2
+from infra.ec2.spot_market import Ec2SpotMarket
+from infra.settings import Settings
+from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.market import SimSpotMarket
+from tests.support.market_servers import CATALOG, T0, TRACES, A, ManualClock, client, credentials, request, served
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    """A boto3 client whose answers are scripted."""
+    credentials(monkeypatch)
+    with Stubber(boto3.session.Session().client("ec2", region_name="us-east-1")) as stubber:
+        yield stubber
+        stubber.assert_no_pending_responses()
+
+
+def instance(instance_id="i-00000000000000001", state="running", **more):
+    return {
+        "InstanceId": instance_id,
+        "InstanceType": "c4.large",
+        "Placement": {"AvailabilityZone": "us-east-1a"},
+        "State": {"Name": state},
+        "LaunchTime": datetime.fromtimestamp(T0, UTC),
+        "ClientToken": "t",
+        **more,
+    }
+
+
+def described(*instances):
+    return {"Reservations": [{"Instances": list(instances)}]}
+
+
+def test_settings_and_request_on_the_wire(stub):
+    settings = Settings(
+        image_id="ami-7",
+        subnet_ids={"us-east-1a": "subnet-a"},
+        security_group_ids=["sg-1"],
+        instance_profile="node",
+    )
+    stub.add_response(
+        "run_instances",
+        {"Instances": [instance(SpotInstanceRequestId="sir-1")]},
+        {
+            "ImageId": "ami-7",
+            "InstanceType": "c4.large",
+            "MinCount": 2,
+            "MaxCount": 2,
+            "ClientToken": "t",
+            "Placement": {"AvailabilityZone": "us-east-1a"},
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "UserData": ANY,
+            "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "job", "Value": "j"}]}],
+            "SubnetId": "subnet-a",
+            "SecurityGroupIds": ["sg-1"],
+            "IamInstanceProfile": {"Name": "node"},
+            "InstanceMarketOptions": {
+                "MarketType": "spot",
+                "SpotOptions": {
+                    "MaxPrice": "1.000001",
+                    "SpotInstanceType": "one-time",
+                    "InstanceInterruptionBehavior": "terminate",
+                },
+            },
+        },
+    )
+    market = Ec2SpotMarket(settings, client=stub.client)
+    (fact,) = market.launch(request("t", count=2, bid="1.000001", user_data="#!/bin/sh\n", tags={"job": "j"}))
+    assert fact.bid_micros == 1_000_001
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "ended_at_s"),
+    [
+        ("terminated", "User initiated (2016-03-01 00:01:40 GMT)", T0 + 100),
+        ("shutting-down", "User initiated (2016-03-01 00:01:40 GMT)", T0 + 100),
+        ("stopped", "", None),
+    ],
+)
+def test_the_end_of_an_on_demand_instance(stub, state, reason, ended_at_s):
+    stub.add_response("describe_instances", described(instance(state=state, StateTransitionReason=reason)))
+    (fact,) = Ec2SpotMarket(Settings(), client=stub.client).describe()
+    assert (fact.ended_at_s, fact.end_cause) == (ended_at_s, EndCause.USER)
+    assert not fact.alive
+    assert fact.state in (InstanceState.TERMINATED, InstanceState.SHUTTING_DOWN)
+
+
+def test_a_spot_instance_is_never_taken_for_an_on_demand_one(stub):
+    stub.add_response("describe_instances", described(instance(SpotInstanceRequestId="sir-1")))
+    stub.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": []})
+    with pytest.raises(MarketUnreachable) as incomplete:
+        Ec2SpotMarket(Settings(), client=stub.client).describe()
+    assert incomplete.value.code == "IncompleteAnswer"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [
+        ("VcpuLimitExceeded", 400, LaunchRefused),
+        ("MaxSpotInstanceCountExceeded", 400, LaunchRefused),
+        ("UnauthorizedOperation", 403, BadRequest),
+        ("InvalidAMIID.NotFound", 400, BadRequest),
+        ("RequestLimitExceeded", 503, MarketUnreachable),
+        ("RequestLimitExceeded", 400, MarketUnreachable),
+        ("Throttling", 400, MarketUnreachable),
+        ("InternalError", 500, MarketUnreachable),
+        ("SomethingNew", 503, MarketUnreachable),
+    ],
+)
+def test_codes(stub, code, status, error):
+    stub.add_client_error("run_instances", code, "told", status)
+    with pytest.raises(error) as raised:
+        Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
+    assert (raised.value.code, raised.value.message) == (code, "told")
+
+
+def test_a_code_means_one_thing():
+    assert not set(ec2._REFUSED) & set(ec2._TRY_AGAIN)
+
+
+@pytest.mark.parametrize(
+    "code", ["RequestLimitExceeded", "UnauthorizedOperation", "InternalError", "VcpuLimitExceeded"]
+)
+def test_what_goes_wrong_after_a_purchase_is_no_refusal(stub, code):
+    stub.add_response("run_instances", {"Instances": [instance(state="terminated", SpotInstanceRequestId="sir-1")]})
+    stub.add_client_error("describe_spot_instance_requests", code, "told", 400)
+    with pytest.raises(MarketUnreachable) as raised:
+        Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
+    assert (raised.value.code, raised.value.message) == (code, "told")
+
+
+def test_an_answer_that_is_lost_after_a_purchase_is_no_refusal(stub, monkeypatch):
+    stub.add_response("run_instances", {"Instances": [instance(state="terminated", SpotInstanceRequestId="sir-1")]})
+
+    def lost(**params):
+        raise EndpointConnectionError(endpoint_url="https://ec2")
+
+    monkeypatch.setattr(stub.client, "describe_spot_instance_requests", lost)
+    with pytest.raises(MarketUnreachable, match="EndpointConnectionError"):
+        Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
+
+
+def test_nobody_there(monkeypatch):
+    credentials(monkeypatch)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # taken, and not listening: connections are refused
+        clock = SystemClock()
+        began_s = clock.now_s()
+        with pytest.raises(MarketUnreachable) as unreachable:
+            client(f"http://127.0.0.1:{nobody.getsockname()[1]}", attempts=2).describe()
+        assert clock.now_s() - began_s < 10
+    assert "Could not connect" in unreachable.value.message
+
+
+def test_somebody_who_never_answers(monkeypatch):
+    credentials(monkeypatch)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with pytest.raises(MarketUnreachable):
+            client(f"http://127.0.0.1:{silent.getsockname()[1]}", attempts=1, read_s=0.2).describe()
+
+
+def test_no_credentials_is_no_trouble_of_the_market(monkeypatch):
+    credentials(monkeypatch)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(BadRequest) as wrong:
+        client("http://127.0.0.1:9").describe()
+    assert wrong.value.code == "NoCredentialsError"
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    credentials(monkeypatch)
+    clock = ManualClock(T0 + 10)
+    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s)
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        yield sim, client(endpoint.url, attempts=3)
+
+
+def test_an_answer_that_is_lost_buys_once(world):
+    sim, market = world
+    sim.add_fault(Fault(FaultKind.LOSE_ANSWER, operation="launch", times=1))
+    facts = market.launch(request("t", count=2))
+    assert [fact.instance_id for fact in facts] == [fact.instance_id for fact in sim.log()]
+    assert len(facts) == 2
+
+
+def test_a_purchase_whose_answer_never_comes_is_found_by_its_token(world):
+    sim, market = world
+    sim.add_fault(Fault(FaultKind.LOSE_ANSWER, operation="launch", times=3))
+    with pytest.raises(MarketUnreachable):
+        market.launch(request("t", tags={"order": "1"}))
+    (found,) = market.describe([("order", "1")])
+    assert found.token == "t"
+    assert market.launch(request("t", tags={"order": "1"})) == [found]
+    assert len(sim.log()) == 1
+
+
+def test_a_late_answer_is_waited_for(world):
+    sim, market = world
+    sim.add_fault(Fault(FaultKind.DELAY, operation="launch", times=1, delay_s=0.2))
+    clock = SystemClock()
+    began_s = clock.now_s()
+    assert len(market.launch(request("t"))) == 1
+    assert clock.now_s() - began_s >= 0.2
+
+
+def test_passing_trouble_is_retried(world):
+    sim, market = world
+    sim.add_fault(Fault(FaultKind.THROTTLE, times=1))
+    sim.add_fault(Fault(FaultKind.UNAVAILABLE, times=1))
+    assert len(market.launch(request("t"))) == 1
+
+
+def test_user_data_arrives_as_it_was(world):
+    sim, market = world
+    script = "#!/bin/sh\n# žluťoučký kůň & <tag> ]]>\nexec sleep 1000\n"
+    (fact,) = market.launch(request("t", user_data=script, tags={"<&>": 'a "b" c'}))
+    assert sim.request_of(fact.instance_id).user_data == script
+    assert market.describe([("<&>", 'a "b" c')]) == [fact]
+
+
+def test_a_long_history_comes_whole(tmp_path, monkeypatch):
+    credentials(monkeypatch)
+    other = Market("c4.xlarge", "us-east-1b")
+    times, prices = T0 + np.arange(1500) * 10, 20_000 + np.arange(1500)
+    traces = TraceSet({A: Trace(times, prices), other: Trace(times, prices)})
+    clock = ManualClock(T0 + 20_000)
+    sim = SimSpotMarket(traces, CATALOG, clock.now_s)
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        market = client(endpoint.url)
+        for wanted in ([A], [A, other]):
+            assert market.price_history(wanted, T0 + 5, T0 + 20_000) == sim.price_history(wanted, T0 + 5, T0 + 20_000)

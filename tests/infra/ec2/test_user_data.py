@@ -1,0 +1,283 @@
+"""The start-up script, run for real around a stand-in for the interpreter."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bidding.market.model import Tier
+from infra.ec2.user_data import MAX_BYTES, NodeBoot, user_data
+from infra.errors import InputError
+from tests.support.timeouts import PATIENCE
+
+BOOT = NodeBoot(job_id="job-1", blob_url="file:///blobs", tier=Tier.TRANSIENT, threads=2)
+
+#: Writes its arguments and pid into a file of its own, then does what the file `behave` says.
+STUB = """#!/bin/bash
+[[ $(cat "$STUB_DIR/behave") == deaf ]] && trap '' TERM
+echo "$@" >"$STUB_DIR/start-$$.part" && mv "$STUB_DIR/start-$$.part" "$STUB_DIR/start-$$"
+case "$(cat "$STUB_DIR/behave")" in
+  stay) exec sleep 600 ;;
+  leave) exit 0 ;;
+  fail) exit 3 ;;
+  deaf) while :; do sleep 0.2; done ;;
+  controller-leaves) case "$*" in *--controller*) exit 0 ;; *) exec sleep 600 ;; esac ;;
+esac
+"""
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """Answers with an id below /i-0abc, to those who bring the token."""
+
+    def do_PUT(self) -> None:
+        right = self.path == "/i-0abc/latest/api/token" and "X-aws-ec2-metadata-token-ttl-seconds" in self.headers
+        self.answer(200 if right else 400, "tok=en==")
+
+    def do_GET(self) -> None:
+        right = self.headers["X-aws-ec2-metadata-token"] == "tok=en=="
+        self.answer(200 if right else 401, "i-0abc" if self.path.endswith("/meta-data/instance-id") else "?")
+
+    def answer(self, status: int, body: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def metadata_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/i-0abc"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+class Machine:
+    """A script that runs in a session of its own, with the stub as interpreter."""
+
+    def __init__(self, folder: Path, metadata_url: str) -> None:
+        self.folder = folder
+        self.stub = folder / "python stub"  # the space is on purpose: it must be quoted
+        self.stub.write_text(STUB)
+        self.stub.chmod(0o755)
+        # Never the real one, whatever the script does.
+        (folder / "bin").mkdir()
+        shutdown = folder / "bin" / "shutdown"
+        shutdown.write_text(f"#!/bin/bash\necho \"$@\" >'{folder}/was-shut-down'\n")
+        shutdown.chmod(0o755)
+        self.environment = {
+            "PATH": f"{folder}/bin:/usr/bin:/bin",
+            "TMPDIR": str(folder),
+            "STUB_DIR": str(folder),
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_url,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def run(self, script: str, behave: str) -> subprocess.Popen[bytes]:
+        (self.folder / "behave").write_text(behave)
+        path = self.folder / "user-data"
+        path.write_text(script)
+        path.chmod(0o755)
+        with (self.folder / "console.log").open("wb") as console:
+            self.process = subprocess.Popen(
+                [str(path)], env=self.environment, stdout=console, stderr=console, start_new_session=True
+            )
+        return self.process
+
+    def boot(self, behave: str, **changes: object) -> subprocess.Popen[bytes]:
+        fields = {name: getattr(BOOT, name) for name in BOOT.__slots__} | {"python": str(self.stub)} | changes
+        return self.run(user_data(NodeBoot(**fields)), behave)
+
+    def starts(self) -> dict[int, str]:
+        """Return the arguments of every start of the stub, by pid."""
+        found = {}
+        for path in self.folder.glob("start-*[0-9]"):
+            found[int(path.name.removeprefix("start-"))] = path.read_text().strip()
+        return found
+
+    def members(self) -> list[int]:
+        """Return the pids of all that the script left running."""
+        assert self.process is not None
+        living = []
+        for one in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                if os.getsid(one.pid) == self.process.pid and one.status() != psutil.STATUS_ZOMBIE:
+                    living.append(one.pid)
+        return living
+
+
+@pytest.fixture
+def machine(tmp_path: Path, metadata_url: str) -> Iterator[Machine]:
+    one = Machine(tmp_path, metadata_url)
+    yield one
+    if one.process is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(one.process.pid, signal.SIGKILL)
+        one.process.wait()
+
+
+def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
+    end = time.monotonic() + within_s * PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.01)
+
+
+def test_the_node_is_started_with_its_options_and_the_name_from_the_metadata_service(machine: Machine) -> None:
+    machine.boot("leave", poll_s=0.25).wait(10)
+    (arguments,) = machine.starts().values()
+    assert arguments == (
+        "-m infra.nodes.main --job job-1 --blob file:///blobs --tier transient --threads 2 "
+        "--patience-s 600 --poll-s 0.25 --name i-0abc"
+    )
+    assert not list(machine.folder.glob("*.alive"))
+
+
+def test_a_killed_node_is_started_again(machine: Machine) -> None:
+    process = machine.boot("stay")
+    eventually(machine.starts)
+    (first,) = machine.starts()
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: len(machine.starts()) == 2)
+    assert process.poll() is None
+
+
+def test_a_node_that_ends_well_ends_the_machine_and_is_not_started_again(machine: Machine) -> None:
+    assert machine.boot("leave").wait(10) == 0
+    assert len(machine.starts()) == 1
+    assert machine.members() == []
+
+
+@pytest.mark.slow
+def test_restarts_come_ever_more_slowly(machine: Machine) -> None:
+    machine.boot("fail")
+    eventually(lambda: len(machine.starts()) == 3)
+    console = (machine.folder / "console.log").read_text()
+    assert "ended with 3; again in 1 s" in console
+    assert "ended with 3; again in 2 s" in console
+
+
+@pytest.mark.parametrize("behave", ["stay", "fail"])
+def test_sigterm_ends_all(machine: Machine, behave: str) -> None:
+    process = machine.boot(behave, controller=True, tier=Tier.RELIABLE)
+    eventually(lambda: len(machine.starts()) == 2)
+    process.terminate()
+    assert process.wait(10) == 0
+    assert machine.members() == []
+
+
+def test_a_node_deaf_to_sigterm_is_killed_after_the_grace(machine: Machine) -> None:
+    process = machine.boot("deaf", grace_s=1)
+    eventually(machine.starts)
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(10) == 0
+    assert 0.8 < time.monotonic() - began < 6
+    eventually(lambda: machine.members() == [])  # its last `sleep 0.2` may still run out
+
+
+def test_the_first_reliable_node_runs_a_controller_and_a_worker(machine: Machine) -> None:
+    machine.boot("stay", controller=True, tier=Tier.RELIABLE)
+    eventually(lambda: len(machine.starts()) == 2)
+    ends = sorted(arguments.split("--name i-0abc")[1].strip() for arguments in machine.starts().values())
+    assert ends == ["", "--controller"]
+    for pid in list(machine.starts()):
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: len(machine.starts()) == 4)
+
+
+def test_the_end_of_the_controller_ends_the_worker_beside_it(machine: Machine) -> None:
+    assert machine.boot("controller-leaves", controller=True, tier=Tier.RELIABLE).wait(15) == 0
+    assert machine.members() == []
+
+
+def ends_itself(machine: Machine, process: "subprocess.Popen[bytes]") -> None:
+    assert process.wait(30) == 0
+    assert "no sign of life" in (machine.folder / "console.log").read_text()
+    assert machine.members() == []
+    assert not (machine.folder / "was-shut-down").exists()
+    assert not list(machine.folder.glob("proteus-*"))
+
+
+def test_a_machine_whose_node_meets_nobody_ends_itself(machine: Machine) -> None:
+    ends_itself(machine, machine.boot("fail", dead_man_s=2, patience_s=2))
+
+
+@pytest.mark.slow
+def test_a_machine_whose_node_outlasts_its_patience_lives(machine: Machine) -> None:
+    process = machine.boot("stay", dead_man_s=8, patience_s=1)  # seconds in which a busy computer starts the node
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(11)
+    assert len(machine.starts()) == 1
+
+
+@pytest.mark.slow
+def test_the_machine_of_a_controller_that_nobody_speaks_to_ends_itself(machine: Machine) -> None:
+    process = machine.boot("stay", dead_man_s=6, patience_s=1, controller=True, tier=Tier.RELIABLE)
+    alive = machine.folder / "proteus-i-0abc.alive"
+    eventually(alive.exists)
+    end = time.monotonic() + 9.0  # longer than it lives without a touch
+    while time.monotonic() < end:
+        alive.touch()
+        assert process.poll() is None
+        time.sleep(0.05)
+    ends_itself(machine, process)
+
+
+def test_only_a_machine_of_the_cloud_switches_itself_off(machine: Machine, metadata_url: str) -> None:
+    machine.boot("leave").wait(10)
+    assert not (machine.folder / "was-shut-down").exists()
+    # The cloud's fixed address cannot be served here, so the script is given another one to take for it.
+    in_cloud = user_data(NodeBoot("job-1", "file:///blobs", Tier.TRANSIENT, python=str(machine.stub)))
+    in_cloud = in_cloud.replace("http://169.254.169.254", metadata_url)
+    del machine.environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"]
+    machine.run(in_cloud, "leave").wait(10)
+    assert (machine.folder / "was-shut-down").read_text().split() == ["-h", "now"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "x"),
+        ("PREFECT_API_URL", "http://server/api"),
+        ("PROTEUS_DATABASE_URL", "postgresql://h/db"),
+        ("MY_PASSWORD", "x"),
+        ("PROTEUS_MIRROR", "https://user:word@host/"),
+    ],
+)
+def test_secrets_are_refused(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=name):
+        user_data(NodeBoot("job-1", "file:///blobs", Tier.TRANSIENT, environment={name: value}))
+
+
+def test_values_are_quoted_and_the_limit_of_ec2_is_kept(machine: Machine) -> None:
+    bait = f'$(touch {machine.folder}/bait) \'and "quotes"'
+    machine.boot("leave", blob_url=f"file:///{bait}", environment={"PROTEUS_NOTE": bait}).wait(10)
+    (arguments,) = machine.starts().values()
+    assert bait in arguments
+    assert not (machine.folder / "bait").exists()
+    with pytest.raises(InputError, match="EC2 takes"):
+        user_data(NodeBoot("job-1", "file:///b", Tier.TRANSIENT, environment={"PROTEUS_NOTE": "x" * MAX_BYTES}))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"job_id": "No"}, {"threads": 0}, {"controller": True}, {"environment": {"not a name": "x"}}]
+)
+def test_impossible_nodes_are_refused(changes: dict[str, object]) -> None:
+    fields = {name: getattr(BOOT, name) for name in BOOT.__slots__} | changes
+    with pytest.raises(InputError):
+        user_data(NodeBoot(**fields))

@@ -1,0 +1,103 @@
+"""A script of what happens to nodes: read as it is meant, refused by line."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from infra.errors import InputError
+from infra.local.node_events import DRAIN_S, NodeEvent, read_script, there_after
+
+TIERS = {"r1": "reliable", "t1": "transient", "t2": "transient"}
+
+
+def read(tmp_path: Path, text: str, clocks: int | None = 50) -> tuple[NodeEvent, ...]:
+    path = tmp_path / "events.csv"
+    path.write_text(text)
+    return read_script(path, TIERS, clocks)
+
+
+def test_a_script_is_read_in_its_order(tmp_path: Path) -> None:
+    events = read(
+        tmp_path,
+        "at,action,node,seconds\n# first a kill\nclock:3,kill,t1\n\nsecond:1.5, notice ,t2,30\nclock:3,join,t1\n"
+        "second:9,drain,t1\n",
+    )
+    assert events == (
+        NodeEvent(3, None, "kill", "t1"),
+        NodeEvent(None, 1.5, "notice", "t2", 30.0),
+        NodeEvent(3, None, "join", "t1"),
+        NodeEvent(None, 9.0, "drain", "t1", DRAIN_S),
+    )
+    assert [event.at for event in events] == ["clock:3", "second:1.5", "clock:3", "second:9"]
+    assert events[0].record() == {"at": "clock:3", "action": "kill", "node": "t1", "seconds": None}
+    assert there_after(TIERS, events[:2]) == {"r1": "reliable"}
+    assert there_after(TIERS, events[:3]) == {"r1": "reliable", "t1": "transient"}
+
+
+def test_the_first_line_of_names_is_optional_and_may_order_the_columns(tmp_path: Path) -> None:
+    assert read(tmp_path, "clock:0,kill,t2\n") == (NodeEvent(0, None, "kill", "t2"),)
+    assert read(tmp_path, "node,at,action\nt2,clock:0,kill\n") == (NodeEvent(0, None, "kill", "t2"),)
+
+
+def test_newcomers_without_a_name_get_the_next_ones(tmp_path: Path) -> None:
+    events = read(tmp_path, "at,action,node,count\nclock:1,join,t4\nclock:2,join,,2\nclock:3,join\n")
+    assert [event.node for event in events] == ["t4", "t3", "t5", "t6"]
+
+
+def test_when_an_event_is_due() -> None:
+    by_clock, by_second = NodeEvent(3, None, "kill", "t1"), NodeEvent(None, 2.0, "kill", "t1")
+    assert [by_clock.due(clock, 99.0) for clock in (2, 3, 4)] == [False, True, True]
+    assert [by_second.due(99, elapsed_s) for elapsed_s in (1.9, 2.0)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", r"events\.csv: has no events; write lines of at,action,node, or leave it out"),
+        ("at,action,node\n", r"events\.csv: has no events"),
+        ("at,what,node\nclock:1,kill,t1\n", r"line 1: column 'what'; the columns are at, action"),
+        ("clock:1,kill,t1\nclock:2,hit,t2\n", r"line 2: action 'hit' is unknown; there are join, notice, kill, drain"),
+        ("# note\n\n10,kill,t1\n", r"line 3: at '10' is no time; write clock:N or second:S"),
+        ("clock:-1,kill,t1\n", r"line 1: at 'clock:-1' is no time"),
+        ("clock:1.5,kill,t1\n", r"line 1: at 'clock:1\.5' is no time"),
+        ("second:soon,kill,t1\n", r"line 1: at 'second:soon' is no time"),
+        ("second:inf,kill,t1\n", r"line 1: at 'second:inf' is no time"),
+        ("clock:50,kill,t1\n", r"line 1: clock:50 never comes: the job ends at clock 50; give an earlier one"),
+        ("clock:9,kill,t1\nclock:8,kill,t2\n", r"line 2: clock:8 comes after clock:9; put the lines in order of time"),
+        ("second:9,kill,t1\nsecond:8,kill,t2\n", r"line 2: second:8 comes after second:9; put"),
+        ("clock:1,kill,t7\n", r"line 1: node t7 is not there then; there are r1, t1, t2"),
+        ("clock:1,kill,t1\nclock:2,kill,t1\n", r"line 2: node t1 is not there then; there are r1, t2"),
+        ("clock:1,kill\n", r"line 1: a kill wants a node's name"),
+        ("clock:1,kill,t1,,2\n", r"line 1: count 2: only a join has one"),
+        ("clock:1,kill,t1,5\n", r"line 1: seconds 5: only notice and drain have them; leave it empty"),
+        ("clock:1,notice,t1\n", r"line 1: seconds '': a notice wants a number of seconds from 0, as in 30"),
+        ("clock:1,notice,t1,-1\n", r"line 1: seconds '-1': a notice wants"),
+        ("clock:1,drain,t1,nan\n", r"line 1: seconds 'nan': a drain wants"),
+        ("clock:1,notice,r1,5\n", r"line 1: node r1 is reliable and serves the model: it can be killed, not let go"),
+        ("clock:1,join,t1\n", r"line 1: node t1 is there already; give another name, or none"),
+        ("clock:1,notice,t1,5\nclock:2,join,t1\n", r"line 2: node t1 may still be leaving; give the newcomer another"),
+        ("clock:1,kill,r1\nclock:2,join,r1\n", r"line 2: node r1 was a reliable one"),
+        ("clock:1,join,T 9\n", r"line 1: node 'T 9': want up to 40 lower-case letters"),
+        ("clock:1,join,controller\n", r"line 1: node 'controller': want"),
+        ("clock:1,join,t9,,2\n", r"line 1: a join has a node's name or a count, not both"),
+        ("clock:1,join,,,0\n", r"line 1: count '0': want a number from 1 to 64"),
+        ("clock:1,kill,t1,,,x\n", r"line 1: has 6 cells; the columns are"),
+        ('clock:1,kill,"t1\n', r"line 1: is no CSV"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(tmp_path, text)
+    assert re.search(says, str(refused.value)), refused.value
+    assert str(refused.value).startswith(str(tmp_path / "events.csv"))
+
+
+def test_a_kill_may_come_before_a_notice_has_run_out(tmp_path: Path) -> None:
+    events = read(tmp_path, "clock:1,notice,t1,60\nclock:2,kill,t1\nclock:3,join,t1\n")
+    assert [event.action for event in events] == ["notice", "kill", "join"]
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.csv: there is no such file"):
+        read_script(tmp_path / "none.csv", TIERS, None)

@@ -1,0 +1,308 @@
+"""The rules of the simulated market beyond the contract: changes in order, life spans, faults, and a naive oracle."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bidding.evictions.fit_capacity import availability_trace
+from bidding.market.model import EndCause, Market
+from bidding.market.spot_market import LaunchRefused, MarketUnreachable
+from bidding.market.traces import Trace, TraceSet
+from infra.errors import InputError
+from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.market import ChangeKind, NoticeMode, SimSpotMarket
+from infra.simulated_ec2.snapshot import read_state, traces_digest, write_state
+from tests.support.market_servers import CATALOG, T0, TRACES, A, B, ManualClock, request
+
+
+def market(clock, **options):
+    return SimSpotMarket(TRACES, CATALOG, clock.now_s, **options)
+
+
+def told(sim):
+    return [(change.at_s - T0, change.kind.value) for change in sim.advance()]
+
+
+def test_changes_come_in_time_order_also_over_a_jump():
+    clock = ManualClock(T0 + 10)
+    sim = market(clock, boot_s=30)
+    sim.launch(request("t"))
+    clock.at_s = T0 + 600
+    sim.launch(request("u", market=B, bid="0.04"))
+    clock.at_s = T0 + 9000
+    assert told(sim) == [
+        (10, "launched"),
+        (40, "running"),
+        (600, "launched"),
+        (630, "running"),
+        (880, "marked"),
+        (1000, "evicted"),
+    ]
+    assert told(sim) == []
+
+
+def test_time_never_goes_backwards():
+    clock = ManualClock(T0 + 2000)
+    sim = market(clock)
+    sim.advance()
+    clock.at_s = T0 + 10
+    with pytest.raises(LaunchRefused):  # as the price is at 2000 s
+        sim.launch(request("t"))
+    assert sim.now_s == T0 + 2000
+
+
+def test_a_notice_shorter_than_its_time_comes_at_launch():
+    clock = ManualClock(T0 + 950)
+    sim = market(clock)
+    (fact,) = sim.launch(request("t"))
+    assert fact.notice_at_s == T0 + 1000
+    assert told(sim) == [(950, "launched"), (950, "running"), (950, "marked")]
+
+
+def test_a_market_may_give_no_notice():
+    clock = ManualClock(T0 + 10)
+    sim = market(clock, notice=NoticeMode.NONE)
+    sim.launch(request("t"))
+    clock.at_s = T0 + 1000
+    assert told(sim) == [(10, "launched"), (10, "running"), (1000, "evicted")]
+
+
+def test_the_longest_life_ends_spot_instances_alone():
+    clock = ManualClock(T0 + 10)
+    sim = market(clock, max_life_s=500)
+    sim.launch(request("spot"))
+    sim.launch(request("on-demand", bid=None))
+    clock.at_s = T0 + 600
+    spot, on_demand = sim.log()
+    assert (spot.ended_at_s, spot.end_cause) == (T0 + 510, EndCause.EVICTED)
+    assert on_demand.alive
+
+
+def test_what_ended_is_forgotten_by_describe_but_not_by_the_log():
+    clock = ManualClock(T0 + 10)
+    sim = market(clock, remember_s=3600)
+    sim.launch(request("t"))
+    clock.at_s = T0 + 4600
+    assert len(sim.describe()) == 1
+    clock.at_s = T0 + 4601
+    assert sim.describe() == []
+    assert len(sim.log()) == 1
+
+
+def test_ids_are_the_same_for_a_seed_and_differ_between_seeds():
+    def ids(seed):
+        return [fact.instance_id for fact in market(ManualClock(T0 + 10), seed=seed).launch(request("t", count=3))]
+
+    assert ids("a") == ids("a")
+    assert not set(ids("a")) & set(ids("b"))
+
+
+# Faults
+
+
+def test_a_fault_strikes_so_often_there_and_then():
+    clock = ManualClock(T0 + 600)
+    sim = market(clock)
+    sim.add_fault(Fault(FaultKind.CAPACITY, at_s=T0 + 700, market=B, times=2))
+    sim.launch(request("1", market=B, bid="0.04"))
+    clock.at_s = T0 + 700
+    sim.launch(request("2", market=A))
+    for _ in range(2):
+        with pytest.raises(LaunchRefused):
+            sim.launch(request("3", market=B, bid="0.04"))
+    sim.launch(request("3", market=B, bid="0.04"))
+
+
+def test_an_unavailable_market_is_unreachable_in_the_call_named():
+    clock = ManualClock(T0 + 10)
+    sim = market(clock)
+    sim.add_fault(Fault(FaultKind.UNAVAILABLE, operation="describe", times=1))
+    sim.launch(request("t"))
+    with pytest.raises(MarketUnreachable):
+        sim.describe()
+    assert len(sim.describe()) == 1
+
+
+def test_a_kill_of_a_market_takes_what_is_alive_there_then():
+    clock = ManualClock(T0 + 600)
+    sim = market(clock)
+    (early,) = sim.launch(request("early"))
+    sim.terminate([early.instance_id])
+    sim.launch(request("a", count=2))
+    sim.launch(request("od", bid=None))
+    sim.launch(request("b", market=B, bid="0.04"))
+    sim.add_fault(Fault(FaultKind.KILL, at_s=T0 + 700, market=A))
+    clock.at_s = T0 + 800
+    ends = {(fact.token, fact.ended_at_s, fact.end_cause) for fact in sim.log()}
+    assert ends == {
+        ("early", T0 + 600, EndCause.USER),
+        ("a", T0 + 700, EndCause.EVICTED),
+        ("od", None, None),
+        ("b", None, None),
+    }
+
+
+def test_a_kill_that_is_late_happens_now():
+    clock = ManualClock(T0 + 600)
+    sim = market(clock)
+    (fact,) = sim.launch(request("t"))
+    sim.add_fault(Fault(FaultKind.KILL, at_s=T0, instance_id=fact.instance_id))
+    assert sim.fact(fact.instance_id).ended_at_s == T0 + 600
+    assert [change.kind for change in sim.advance()][-1] is ChangeKind.EVICTED
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"kind": "flood"},
+        {"kind": "kill"},
+        {"kind": "throttle", "operation": "bribe"},
+        {"kind": "capacity", "market": "nowhere"},
+        {"kind": "capacity", "colour": "red"},
+    ],
+)
+def test_a_record_that_is_no_fault_is_refused(record):
+    with pytest.raises(ValueError):
+        Fault.from_record(record)
+
+
+def test_a_kill_must_name_a_spot_instance_there_is():
+    clock = ManualClock(T0 + 10)
+    sim = market(clock)
+    (fact,) = sim.launch(request("t", bid=None))
+    for name in (fact.instance_id, "i-nobody"):
+        with pytest.raises(ValueError):
+            sim.add_fault(Fault(FaultKind.KILL, instance_id=name))
+
+
+# Against a second by second oracle
+
+
+@st.composite
+def stories(draw):
+    times = sorted(draw(st.sets(st.integers(0, 40), min_size=1, max_size=8)))
+    prices = draw(st.lists(st.integers(2, 6), min_size=len(times), max_size=len(times)))
+    calls = draw(
+        st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["launch", "end"]), st.integers(2, 7)), max_size=8)
+    )
+    return times, prices, sorted(calls, key=lambda call: call[0])
+
+
+def oracle(times, prices, calls):
+    """What becomes of every launch, second by second: (launched, ended, cause); refused launches leave none."""
+    price_of = dict(zip(times, prices, strict=True))
+    price, held = None, []
+    for second in range(62):
+        changed = second in price_of
+        price = price_of.get(second, price)
+        for one in held:
+            if one[2] is None and changed and price > one[3]:
+                one[1:3] = [second, EndCause.EVICTED]
+        for at, verb, number in calls:
+            if at != second:
+                continue
+            if verb == "launch" and price is not None and price <= number:
+                held.append([second, None, None, number])
+            elif verb == "end":
+                living = [one for one in held if one[2] is None]
+                if living:
+                    living[0][1:3] = [second, EndCause.USER]
+    return [tuple(one[:3]) for one in held]
+
+
+@given(stories())
+def test_every_fate_is_that_of_a_naive_market(story):
+    times, prices, calls = story
+    here = Market("c4.large", "z")
+    traces = TraceSet({here: Trace(np.array(times), np.array(prices) * 10_000)})
+    clock = ManualClock(0)
+    sim = SimSpotMarket(traces, CATALOG, clock.now_s)
+    for number, (at, verb, size) in enumerate(calls):
+        clock.at_s = at + 0.5
+        if verb == "launch":
+            try:
+                sim.launch(request(f"t{number}", market=here, bid=f"{size / 100:.2f}"))
+            except LaunchRefused:
+                continue
+        else:
+            sim.terminate([fact.instance_id for fact in sim.describe() if fact.alive][:1])
+    clock.at_s = 61
+    assert [(f.launched_at_s, f.ended_at_s, f.end_cause) for f in sim.log()] == oracle(times, prices, calls)
+
+
+# -- a market that was ended and goes on ------------------------------------------------------------------------------
+
+CALLS = st.lists(
+    st.tuples(st.integers(0, 700), st.sampled_from(["launch", "launch", "terminate", "end"]), st.integers(0, 3)),
+    max_size=12,
+)
+
+
+@given(CALLS, st.sampled_from([0, 40]))
+def test_a_market_that_was_ended_goes_on_as_if_it_had_not_been(calls, boot_s):
+    """Whatever was bought and let go, and however often the market was ended in between, its record is the same."""
+    path = Path(tempfile.mkdtemp()) / "market.json"
+    clock = ManualClock(T0 + 10)
+    whole, broken = market(clock, boot_s=boot_s, seed="s"), market(clock, boot_s=boot_s, seed="s")
+    for number, (later_s, call, which) in enumerate(calls):
+        clock.at_s += later_s
+        if call == "end":
+            broken.advance()
+            write_state(path, broken.state("digest"))
+            broken = market(clock, boot_s=boot_s, seed="another")
+            broken.restore(read_state(path))
+            continue
+        answers = []
+        for sim in (whole, broken):
+            try:
+                if call == "launch":
+                    order = request(f"t{which}", market=(A, B)[which % 2], bid=("0.03", "0.04", None, "0.2")[which])
+                    answers.append(sim.launch(order))
+                else:
+                    answers.append(sim.terminate([fact.instance_id for fact in sim.log()][which : which + 1]))
+            except LaunchRefused as error:
+                answers.append(error.code)
+        assert answers[0] == answers[1], number
+    clock.at_s += 5000
+    assert whole.log() == broken.log()
+    shutil.rmtree(path.parent)
+
+
+def test_what_was_alive_boots_again_and_what_has_ended_does_not():
+    clock = ManualClock(T0 + 10)
+    before = market(clock, seed="s")
+    kept, gone = (before.launch(request(name, bid=None))[0].instance_id for name in "tu")
+    before.terminate([gone])
+    after = market(clock)
+    after.restore(before.state("digest"))
+    assert [(change.kind, change.instance_id) for change in after.advance()] == [(ChangeKind.RUNNING, kept)]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema": 2}', "[1]"])
+def test_a_file_that_is_no_state_of_a_market_is_named(tmp_path, text):
+    path = tmp_path / "market.json"
+    assert read_state(path) is None
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"market\.json: is no state of a market .*; name another directory"):
+        read_state(path)
+
+
+def test_a_market_of_scarce_capacity_goes_on_too_and_is_told_from_others():
+    scarce = TraceSet({A: availability_trace([1, 1, 0, 1], 300, T0)})
+    clock = ManualClock(T0 + 10)
+    before = market(clock, seed="s", availability=scarce)
+    before.launch(request("t"))
+    after = market(clock, availability=scarce)
+    after.restore(before.state("digest"))
+    clock.at_s = T0 + 1000
+    assert before.log() == after.log()
+    assert [(fact.ended_at_s, fact.end_cause) for fact in after.log()] == [(T0 + 600, EndCause.EVICTED)]
+    assert traces_digest(TraceSet({})) == ""
+    others = (availability_trace([1, 0, 0, 1], 300, T0), availability_trace([1, 1, 0, 1], 300, T0 + 1))
+    assert len({traces_digest(TraceSet({A: trace})) for trace in (scarce[A], *others)}) == 3

@@ -1,0 +1,462 @@
+"""The endpoint's machines are real processes: they run, are told, are taken, and never stay. And EC2's finer manners."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import boto3
+import httpx
+import numpy as np
+import psutil
+import pytest
+from botocore.exceptions import ClientError
+
+from bidding.evictions.fit_capacity import availability_trace
+from bidding.market.model import EndCause, Market
+from bidding.market.traces import Trace, TraceSet
+from infra.clock import ScaledClock, SystemClock
+from infra.simulated_ec2 import instances as ec2_instances
+from infra.simulated_ec2.market import SimSpotMarket
+from infra.simulated_ec2.process_reaper import INSTANCE_MARK
+from tests.support.market_servers import (
+    CATALOG,
+    T0,
+    TRACES,
+    A,
+    EndpointProcess,
+    ManualClock,
+    client,
+    credentials,
+    request,
+    served,
+    wait_for,
+)
+from tests.support.timeouts import PATIENCE
+
+#: Starts a child in its own group, one in the background and one in a session of its own, and never ends by itself.
+FAMILY = """#!/bin/bash
+trap '' TERM
+sleep 997 &
+setsid sleep 998 &
+set -m
+sleep 999 &
+touch up
+while :; do sleep 0.1; done
+"""
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(T0 + 10)
+
+
+@pytest.fixture
+def sim(clock):
+    return SimSpotMarket(TRACES, CATALOG, clock.now_s)
+
+
+@pytest.fixture
+def endpoint(sim, clock, tmp_path, monkeypatch):
+    credentials(monkeypatch)
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def ec2(endpoint):
+    return boto3.session.Session().client("ec2", region_name="us-east-1", endpoint_url=endpoint.url)
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Starts the endpoint as a command, over a clock that stands nearly still."""
+    credentials(monkeypatch)
+    scaled = ScaledClock.create(tmp_path / "clock", T0 + 10, 1e-6)
+    started = []
+
+    def start(*options):
+        started.append(EndpointProcess(tmp_path, str(tmp_path / "clock"), options))
+        started[-1].clock = scaled
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def processes(instance_id):
+    """The living processes that carry the instance's mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(INSTANCE_MARK) == instance_id and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def launch_family(url, work_dir):
+    """Launch a machine with a family of processes, and wait until all are there."""
+    (fact,) = client(url).launch(request("family", user_data=FAMILY))
+    wait_for((work_dir / fact.instance_id / "up").exists, "the user-data")
+    wait_for(lambda: len(processes(fact.instance_id)) >= 5, "the family")
+    return fact.instance_id
+
+
+# Machines
+
+
+def test_user_data_runs_in_a_clean_environment(endpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("PROTEUS_SECRET", "hidden")
+    script = "#!/bin/bash\nenv > env.new; echo out; echo err >&2; mv env.new env; exec sleep 1000\n"
+    (fact,) = client(endpoint.url).launch(request("t", user_data=script))
+    home = tmp_path / "machines" / fact.instance_id
+    wait_for((home / "env").exists, "the user-data")
+    told = dict(line.split("=", 1) for line in (home / "env").read_text().splitlines())
+    assert told["HOME"] == str(home)
+    assert told["TMPDIR"] == str(home / "tmp")
+    assert told["AWS_EC2_METADATA_SERVICE_ENDPOINT"] == f"{endpoint.metadata_url}/{fact.instance_id}"
+    shell = {"PWD", "SHLVL", "_", "OLDPWD"}
+    assert set(told) - shell == {
+        *("PATH", "HOME", "TMPDIR", "LANG", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+        *("PROTEUS_MARKET", "PROTEUS_INSTANCE"),
+    }
+    assert (home / "user-data").read_text() == script
+    assert sorted((home / "console.log").read_text().split()) == ["err", "out"]
+
+
+def test_an_eviction_takes_the_whole_family_at_once(endpoint, clock, sim, tmp_path):
+    instance_id = launch_family(endpoint.url, tmp_path / "machines")
+    clock.at_s = T0 + 999
+    httpx.get(f"{endpoint.url}/_market/log")
+    assert len(processes(instance_id)) >= 5
+    clock.at_s = T0 + 1000
+    wait_for(lambda: not processes(instance_id), "the family's end")
+    (fact,) = sim.log()
+    assert (fact.ended_at_s, fact.end_cause) == (T0 + 1000, EndCause.EVICTED)
+
+
+def test_a_termination_asks_first_and_does_not_wait(endpoint, sim, tmp_path, monkeypatch):
+    monkeypatch.setattr(ec2_instances, "GRACE_S", 0.3)
+    market = client(endpoint.url)
+    polite = "#!/bin/bash\ntrap 'touch asked; exit' TERM\ntouch up\nwhile :; do sleep 0.05; done\n"
+    (fact,) = market.launch(request("polite", user_data=polite))
+    wait_for((tmp_path / "machines" / fact.instance_id / "up").exists, "the user-data")
+    stubborn = launch_family(endpoint.url, tmp_path / "machines")
+    market.terminate([fact.instance_id, stubborn])
+    assert processes(stubborn)
+    wait_for(lambda: not processes(fact.instance_id) and not processes(stubborn), "both machines' end")
+    assert (tmp_path / "machines" / fact.instance_id / "asked").exists()
+    assert {one.end_cause for one in sim.log()} == {EndCause.USER}
+
+
+def test_a_script_that_ends_shuts_its_machine_down(endpoint, sim, ec2):
+    script = "#!/bin/bash\nsetsid sleep 998 &\nexit 3\n"
+    (fact,) = client(endpoint.url).launch(request("t", user_data=script))
+    wait_for(lambda: sim.has_ended(fact.instance_id), "the shut-down")
+    wait_for(lambda: not processes(fact.instance_id), "the end of what it left")
+    (instance,) = ec2.describe_instances()["Reservations"][0]["Instances"]
+    assert instance["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
+    assert sim.fact(fact.instance_id).end_cause is EndCause.USER
+
+
+@pytest.mark.parametrize("user_data", ["", "#cloud-config\n", "#!/no/such/shell\n"])
+def test_a_machine_without_a_script_that_runs_just_stands_there(endpoint, sim, tmp_path, user_data):
+    (fact,) = client(endpoint.url).launch(request("t", user_data=user_data))
+    console = tmp_path / "machines" / fact.instance_id / "console.log"
+    wait_for(lambda: console.exists() and console.read_text(), "the console")
+    assert sim.fact(fact.instance_id).alive
+
+
+def test_an_instance_that_came_and_went_within_a_jump_runs_nothing(clock, tmp_path, monkeypatch):
+    credentials(monkeypatch)
+    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s, boot_s=60)
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        (fact,) = client(endpoint.url).launch(request("t", user_data="#!/bin/sh\nsleep 1000\n"))
+        clock.at_s = T0 + 5000
+        httpx.get(f"{endpoint.url}/_market/log")
+        assert not (tmp_path / "machines" / fact.instance_id).exists()
+
+
+# The end of the endpoint
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_nothing_outlives_the_endpoint(command, number):
+    endpoint = command()
+    instance_id = launch_family(endpoint.url, endpoint.work_dir)
+    children = psutil.Process(endpoint.pid).children()  # the machine's, and the warden
+    endpoint.process.send_signal(number)
+    assert endpoint.process.wait(20 * PATIENCE) == (-number if number is signal.SIGKILL else 0)
+    wait_for(lambda: not processes(instance_id), "the family's end")
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+
+
+def test_the_endpoint_ends_with_its_parent(command):
+    parent = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        endpoint = command("--parent-pid", str(parent.pid))
+        instance_id = launch_family(endpoint.url, endpoint.work_dir)
+    finally:
+        parent.kill()
+        parent.communicate()
+    assert endpoint.process.wait(20 * PATIENCE) == 0
+    assert not processes(instance_id)
+
+
+def test_a_jump_of_the_shared_clock_evicts_at_the_exact_second(command):
+    endpoint = command("--notice-s", "60")
+    instance_id = launch_family(endpoint.url, endpoint.work_dir)
+    endpoint.clock.jump_to(T0 + 50_000)
+    wait_for(lambda: not processes(instance_id), "the family's end")
+    (row,) = endpoint.log()
+    assert (row["market"], row["launched_at_s"], row["ended_at_s"], row["end_cause"], row["notice_at_s"]) == (
+        *("c4.large/us-east-1a", T0 + 10, T0 + 1000, "evicted"),
+        T0 + 1000,
+    )
+
+
+def test_variables_are_passed_by_name_alone(command, monkeypatch):
+    monkeypatch.setenv("PASSED", "on")
+    endpoint = command("--pass-env", "PASSED", "--pass-env", "NOT_THERE")
+    script = '#!/bin/bash\necho "$PASSED" > new; mv new passed; exec sleep 1000\n'
+    (fact,) = client(endpoint.url).launch(request("t", user_data=script))
+    passed = endpoint.work_dir / fact.instance_id / "passed"
+    wait_for(passed.exists, "the user-data")
+    assert passed.read_text() == "on\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [("--prices", "no-such.csv", "no-such.csv"), ("--clock", "no-such-clock", "no-such-clock")],
+)
+def test_bad_input_is_one_line(tmp_path, option, value, told):
+    prices = tmp_path / "prices.csv"
+    prices.write_text("timestamp,instance_type,az,product,price\n2016-03-01T00:00:00Z,c4.large,a,Linux/UNIX,0.1\n")
+    given = {"--prices": str(prices), "--clock": "system", option: str(tmp_path / value)}
+    options = [text for pair in given.items() for text in pair]
+    announce = tmp_path / "announce"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "infra.simulated_ec2.server",
+            *options,
+            "--work-dir",
+            tmp_path / "w",
+            "--announce",
+            announce,
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert told in done.stderr
+    assert not announce.exists()
+
+
+# Metadata
+
+
+def token(url):
+    return httpx.put(f"{url}/latest/api/token", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}).text
+
+
+def test_metadata_wants_a_token_and_tells_of_the_taking(endpoint, clock):
+    (fact,) = client(endpoint.url).launch(request("t", tags={"job": "j 1"}))
+    base = f"{endpoint.metadata_url}/{fact.instance_id}"
+    headers = {"X-aws-ec2-metadata-token": token(base)}
+
+    def get(path, **more):
+        return httpx.get(f"{base}/latest/meta-data/{path}", headers=headers, **more)
+
+    assert httpx.get(f"{base}/latest/meta-data/instance-id").status_code == 401
+    assert httpx.get(
+        f"{base}/latest/meta-data/instance-id", headers={"X-aws-ec2-metadata-token": "made-up"}
+    ).status_code == 401  # fmt: skip
+    assert httpx.put(f"{base}/latest/api/token").status_code == 400
+    for path, value in {
+        "instance-id": fact.instance_id,
+        "placement/availability-zone": "us-east-1a",
+        "instance-type": "c4.large",
+        "local-ipv4": "127.0.0.1",
+        "instance-life-cycle": "spot",
+        "tags/instance": "job",
+        "tags/instance/job": "j 1",
+    }.items():
+        assert (get(path).status_code, get(path).text) == (200, value)
+    assert get("no/such/thing").status_code == 404
+    clock.at_s = T0 + 879
+    assert get("spot/instance-action").status_code == 404
+    clock.at_s = T0 + 880
+    assert get("spot/instance-action").json() == {"action": "terminate", "time": "2016-03-01T00:16:40Z"}
+    clock.at_s = T0 + 1000
+    assert get("spot/instance-action").status_code == 404
+
+
+def test_a_token_opens_its_own_machine_alone(endpoint):
+    one, other = client(endpoint.url).launch(request("t", count=2))
+    headers = {"X-aws-ec2-metadata-token": token(f"{endpoint.metadata_url}/{one.instance_id}")}
+    url = f"{endpoint.metadata_url}/{other.instance_id}/latest/meta-data/instance-id"
+    assert httpx.get(url, headers=headers).status_code == 401
+
+
+# EC2's manners
+
+
+def code_of(call, **params):
+    with pytest.raises(ClientError) as error:
+        call(**params)
+    return error.value.response["Error"]["Code"]
+
+
+RUN = {"ImageId": "ami-1", "InstanceType": "c4.large", "MinCount": 1, "MaxCount": 1}
+SPOT = {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.03"}}
+
+
+def test_run_instances_by_hand(ec2):
+    zone = {"AvailabilityZone": "us-east-1a"}
+    reservation = ec2.run_instances(**RUN, Placement=zone, InstanceMarketOptions={"MarketType": "spot"})
+    (instance,) = reservation["Instances"]
+    assert instance["InstanceLifecycle"] == "spot"
+    assert instance["LaunchTime"] == datetime.fromtimestamp(T0 + 10, UTC)
+    (spot,) = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
+    assert spot["SpotPrice"] == "0.105000"  # no bid: that is on demand
+    assert (spot["InstanceId"], spot["State"], spot["Status"]["Code"]) == (
+        instance["InstanceId"],
+        "active",
+        "fulfilled",
+    )
+    assert code_of(ec2.run_instances, **RUN, DryRun=True) == "DryRunOperation"
+    assert code_of(ec2.run_instances, **{**RUN, "MinCount": 2}) == "InvalidParameterCombination"
+    assert code_of(ec2.run_instances, **RUN, InstanceInitiatedShutdownBehavior="stop") == "UnsupportedOperation"
+    stay = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "persistent"}}
+    assert code_of(ec2.run_instances, **RUN, InstanceMarketOptions=stay) == "UnsupportedOperation"
+    bad = {"MarketType": "spot", "SpotOptions": {"MaxPrice": "much"}}
+    assert code_of(ec2.run_instances, **RUN, InstanceMarketOptions=bad) == "InvalidParameterValue"
+    assert code_of(ec2.create_vpc, CidrBlock="10.0.0.0/16") == "InvalidAction"
+
+
+def test_what_ec2_says_of_an_end_for_want_of_capacity(ec2, sim, clock):
+    sim.availability = {A: availability_trace([1, 0], 900, T0)}
+    ec2.run_instances(**RUN, InstanceMarketOptions=SPOT)
+    clock.at_s = T0 + 900
+    (asked,) = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
+    assert (asked["State"], asked["Status"]["Code"]) == ("closed", "instance-terminated-no-capacity")
+
+
+def test_what_ec2_says_of_an_end(ec2, clock):
+    spot = ec2.run_instances(**RUN, InstanceMarketOptions=SPOT)["Instances"][0]["InstanceId"]
+    mine = ec2.run_instances(**RUN)["Instances"][0]["InstanceId"]
+    clock.at_s = T0 + 900
+    (asked,) = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
+    assert asked["Status"]["Code"] == "marked-for-termination"
+    assert asked["Status"]["UpdateTime"] == datetime.fromtimestamp(T0 + 880, UTC)
+    (change,) = ec2.terminate_instances(InstanceIds=[mine])["TerminatingInstances"]
+    assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("running", "shutting-down")
+    clock.at_s = T0 + 2000
+    (asked,) = ec2.describe_spot_instance_requests()["SpotInstanceRequests"]
+    assert (asked["State"], asked["Status"]["Code"]) == ("closed", "instance-terminated-by-price")
+    assert asked["Status"]["UpdateTime"] == datetime.fromtimestamp(T0 + 1000, UTC)
+    told = {one["InstanceId"]: one for group in ec2.describe_instances()["Reservations"] for one in group["Instances"]}
+    assert told[spot]["StateReason"]["Code"] == "Server.SpotInstanceTermination"
+    assert told[mine]["StateTransitionReason"] == "User initiated (2016-03-01 00:15:00 GMT)"
+
+
+def test_describe_instances_filters_and_pages(ec2, clock):
+    for number in range(3):
+        tags = [{"ResourceType": "instance", "Tags": [{"Key": "n", "Value": f"v{number}"}]}]
+        ec2.run_instances(**{**RUN, "MaxCount": 4}, TagSpecifications=tags)
+
+    def found(page_size=1000, **params):
+        pages = list(
+            ec2.get_paginator("describe_instances").paginate(**params, PaginationConfig={"PageSize": page_size})
+        )
+        assert all(sum(len(r["Instances"]) for r in page["Reservations"]) <= page_size for page in pages)
+        return [one["InstanceId"] for page in pages for r in page["Reservations"] for one in r["Instances"]]
+
+    everything = found()
+    assert len(everything) == 12
+    assert found(page_size=5) == everything
+    assert found(Filters=[{"Name": "tag:n", "Values": ["v1", "x"]}]) == everything[4:8]
+    assert found(Filters=[{"Name": "tag:n", "Values": ["v*"]}]) == everything
+    assert found(Filters=[{"Name": "instance-id", "Values": everything[:2]}]) == everything[:2]
+    ec2.terminate_instances(InstanceIds=everything[:1])
+    assert found(Filters=[{"Name": "instance-state-name", "Values": ["running"]}]) == everything[1:]
+    assert found(InstanceIds=everything[3:5]) == everything[3:5]
+    assert code_of(ec2.describe_instances, InstanceIds=["i-0123456789abcdef0"]) == "InvalidInstanceID.NotFound"
+    assert code_of(ec2.describe_instances, InstanceIds=["nonsense"]) == "InvalidInstanceID.Malformed"
+    assert code_of(ec2.describe_instances, Filters=[{"Name": "colour", "Values": ["red"]}]) == "InvalidParameterValue"
+    assert code_of(ec2.describe_instances, NextToken="nonsense") == "InvalidNextToken"
+
+
+def test_price_history_pages_fit_together_while_time_goes_on(clock, tmp_path, monkeypatch):
+    credentials(monkeypatch)
+    here, there = Market("c4.large", "us-east-1a"), Market("c4.large", "us-east-1b")
+    times, prices = T0 + np.arange(2000), 20_000 + np.arange(2000)
+    sim = SimSpotMarket(TraceSet({here: Trace(times, prices), there: Trace(times, prices)}), CATALOG, clock.now_s)
+    clock.at_s = T0 + 1499
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        ec2 = boto3.session.Session().client("ec2", region_name="us-east-1", endpoint_url=endpoint.url)
+        rows, sizes, following = [], [], {}
+        while True:
+            page = ec2.describe_spot_price_history(**following, InstanceTypes=["c4.large"], MaxResults=5000)
+            rows += page["SpotPriceHistory"]
+            sizes.append(len(page["SpotPriceHistory"]))
+            clock.at_s += 100
+            if not page["NextToken"]:
+                break
+            following = {"NextToken": page["NextToken"]}
+        windows = ec2.describe_spot_price_history(ProductDescriptions=["Windows"])["SpotPriceHistory"]
+    assert sizes == [1000, 1000, 1000]
+    moments = [row["Timestamp"].timestamp() for row in rows]
+    assert moments == sorted(moments, reverse=True)
+    assert len({(row["AvailabilityZone"], row["Timestamp"]) for row in rows}) == 3000
+    assert max(moments) == T0 + 1499
+    assert rows[0]["SpotPrice"] == "0.021499"
+    assert windows == []
+
+
+def test_zones(ec2):
+    zones = ec2.describe_availability_zones()["AvailabilityZones"]
+    assert [zone["ZoneName"] for zone in zones] == ["us-east-1a", "us-east-1b"]
+
+
+def test_the_control_routes(endpoint, sim):
+    (fact,) = client(endpoint.url).launch(request("t", tags={"a": "b"}))
+    assert httpx.post(f"{endpoint.url}/_market/fault", json={"kind": "flood"}).status_code == 400
+    fault = {"kind": "kill", "instance_id": fact.instance_id}
+    assert httpx.post(f"{endpoint.url}/_market/fault", json=fault).status_code == 200
+    (row,) = httpx.get(f"{endpoint.url}/_market/log").json()
+    assert row == {
+        "instance_id": fact.instance_id,
+        "market": str(A),
+        "state": "terminated",
+        "launched_at_s": T0 + 10,
+        "bid_micros": 30_000,
+        "token": "t",
+        "tags": {"a": "b"},
+        "address": "",
+        "notice_at_s": None,
+        "ended_at_s": T0 + 10,
+        "end_cause": "evicted",
+    }
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_sixty_machines_start_within_a_second(endpoint):
+    market = client(endpoint.url)
+    market.describe()
+    clock = SystemClock()
+    began_s = clock.now_s()
+    facts = market.launch(request("t", count=60, user_data="#!/bin/sh\nexec sleep 1000\n"))
+    assert clock.now_s() - began_s < 1.0 * max(1.0, os.getloadavg()[0])
+    assert len(facts) == 60

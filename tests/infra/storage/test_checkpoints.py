@@ -1,0 +1,70 @@
+"""Checkpoints in the blob store: the newest whole one counts, whatever was cut off."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infra.storage.blobs import MANIFEST, Blobs, DamagedSet, JobPaths
+from infra.storage.checkpoints import find_checkpoint, read_shard, save_checkpoint
+from psengine.config import JobConfig, JobError
+
+CONFIG = JobConfig("job", n_shards=2, clocks=100, app_params={"step": 0.5})
+SUMMARY = {"losses": [[1, 0.5]], "seconds": 3.0}
+
+
+def shards(value: float) -> dict[int, dict[str, np.ndarray]]:
+    return {shard: {"w": np.full((2, 3), value + shard, np.float32)} for shard in range(2)}
+
+
+@pytest.fixture
+def blobs(tmp_path) -> Blobs:
+    return Blobs(tmp_path.as_uri())
+
+
+def test_the_newest_is_found_and_the_older_ones_are_gone(blobs: Blobs) -> None:
+    assert find_checkpoint(blobs, CONFIG) is None
+    for clock in (9, 10, 11):
+        save_checkpoint(blobs, CONFIG, clock, shards(clock), SUMMARY)
+    found = find_checkpoint(blobs, CONFIG)
+    assert found is not None
+    assert (found.clock, found.summary) == (11, SUMMARY)
+    place = Path(blobs.url.removeprefix("file://")) / JobPaths("job").checkpoints
+    assert [path.name for path in place.iterdir()] == ["clock-000000011"]
+    assert read_shard(blobs, found.name, 1)["w"].tobytes() == shards(11)[1]["w"].tobytes()
+
+
+@pytest.mark.parametrize("cut_off", [MANIFEST, "shard-00001.npz"])
+def test_one_whose_writing_was_cut_off_is_passed_over(blobs: Blobs, cut_off: str) -> None:
+    save_checkpoint(blobs, CONFIG, 5, shards(5), SUMMARY)
+    whole = blobs.read_set(f"{JobPaths('job').checkpoints}/clock-000000005")
+    blobs.write_set(f"{JobPaths('job').checkpoints}/clock-000000006", whole, {"clock": 6})
+    blobs.remove(f"{JobPaths('job').checkpoints}/clock-000000006/{cut_off}")
+    found = find_checkpoint(blobs, CONFIG)
+    assert found is not None
+    assert found.clock == 5
+
+
+def test_the_older_one_stays_while_the_new_one_does_not_read_back(blobs: Blobs, monkeypatch) -> None:
+    save_checkpoint(blobs, CONFIG, 5, shards(5), SUMMARY)
+    write = blobs.write_bytes
+
+    def spoil(name: str, data: bytes) -> None:
+        write(name, data[:-1] + b"?" if name.endswith("shard-00001.npz") else data)
+
+    monkeypatch.setattr(blobs, "write_bytes", spoil)
+    with pytest.raises(DamagedSet):
+        save_checkpoint(blobs, CONFIG, 6, shards(6), SUMMARY)
+    old = f"{JobPaths('job').checkpoints}/clock-000000005"
+    assert read_shard(blobs, old, 0)["w"][0, 0] == 5
+    with pytest.raises(DamagedSet):
+        read_shard(blobs, f"{JobPaths('job').checkpoints}/clock-000000006", 1)
+
+
+@pytest.mark.parametrize("field", [{"n_shards": 3}, {"app_params": {"step": 1.0}}, {"seed": 7}, {"staleness": 1}])
+def test_a_checkpoint_of_another_job_is_refused(blobs: Blobs, field: dict[str, object]) -> None:
+    save_checkpoint(blobs, CONFIG, 5, shards(5), SUMMARY)
+    other = JobConfig(**(CONFIG.to_dict() | field))
+    with pytest.raises(JobError, match=f"{next(iter(field))} is .*another job id"):
+        find_checkpoint(blobs, other)
+    assert find_checkpoint(blobs, JobConfig(**(CONFIG.to_dict() | {"clocks": 200}))) is not None

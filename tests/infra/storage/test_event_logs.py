@@ -1,0 +1,31 @@
+"""Stories in blobs: pages of several controllers in order, a page in place of what it was, no more than so many."""
+
+from pathlib import Path
+
+import pytest
+
+from infra.storage import event_logs as stories
+from infra.storage.blobs import Blobs
+from infra.storage.event_logs import keep_page, read_story
+
+
+def entry(at: float) -> dict[str, object]:
+    return {"at": at, "clock": 1, "nodes": ["a"], "shards": [], "text": "ö\n"}
+
+
+def test_pages_are_read_in_the_order_in_which_they_were_told(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path.as_uri())
+    assert read_story(blobs, "job") == []
+    keep_page(blobs, "job", 2000.5, 0, [entry(5)])
+    keep_page(blobs, "job", 999.0, 1, [entry(3), entry(4)])
+    keep_page(blobs, "job", 999.0, 0, [entry(1)])
+    keep_page(blobs, "job", 999.0, 0, [entry(1), entry(2)])
+    assert read_story(blobs, "job") == [entry(at) for at in (1, 2, 3, 4, 5)]
+
+
+def test_the_newest_pages_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stories, "MOST_PAGES", 2)
+    blobs = Blobs(tmp_path.as_uri())
+    for number in range(4):
+        keep_page(blobs, "job", 1.0, number, [entry(number)])
+    assert [found["at"] for found in read_story(blobs, "job")] == [2, 3]

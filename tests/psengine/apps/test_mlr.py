@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+
+from psengine.apps.base import resolve
+from psengine.apps.csr import Csr
+from psengine.apps.mlr import MultinomialLogisticRegression
+from psengine.config import JobError
+
+
+def blobs(n: int = 600, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    centres = np.array([[0.0, 2.0], [2.0, -1.0], [-2.0, -1.0]])
+    return {"x": (centres[y] + 0.4 * rng.standard_normal((n, 2))).astype(np.float32), "y": y.astype(np.int32)}
+
+
+def app(**more: float) -> MultinomialLogisticRegression:
+    return MultinomialLogisticRegression(2, 3, 600, **more)  # type: ignore[arg-type]
+
+
+def start(of: MultinomialLogisticRegression, seed: int = 1) -> np.ndarray:
+    (table,) = of.tables()
+    return np.random.default_rng(seed).standard_normal((table.n_rows, table.n_cols)).astype(np.float32)
+
+
+@pytest.mark.parametrize("features", [0, 16])
+def test_the_step_is_along_the_gradient_of_the_loss(features: int) -> None:
+    """Against finite differences of the loss that the kernel itself reports, penalty added by hand."""
+    of, data = app(features=features, step=1.0, l2=0.1), blobs()
+    prepared = of.prepare(data)
+    weights = start(of)
+    step = -of.run(prepared, {"weights": weights}, 1).updates["weights"]
+
+    def objective(w: np.ndarray) -> float:
+        return of.run(prepared, {"weights": w}, 1).loss_sum / 600 + 0.05 * float((w[:-1].astype(float) ** 2).sum())
+
+    for row, column in [(0, 0), (1, 2), (weights.shape[0] - 1, 1)]:
+        nudge = np.zeros_like(weights)
+        nudge[row, column] = 1e-2
+        slope = (objective(weights + nudge) - objective(weights - nudge)) / 2e-2
+        assert step[row, column] == pytest.approx(slope, rel=2e-2, abs=2e-4)
+
+
+def test_partitions_add_up_to_the_whole() -> None:
+    of, data = app(features=8, l2=0.01), blobs()
+    weights = {"weights": start(of)}
+    whole = of.run(of.prepare(data), weights, 1)
+    halves = [of.run(of.prepare({k: v[i::2] for k, v in data.items()}), weights, 1) for i in (0, 1)]
+    assert sum(h.examples for h in halves) == whole.examples
+    assert sum(h.loss_sum for h in halves) == pytest.approx(whole.loss_sum, rel=1e-6)
+    assert np.allclose(sum(h.updates["weights"] for h in halves), whole.updates["weights"], atol=1e-6)
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.01])
+def test_a_batch_of_all_examples_is_the_step_along_the_gradient(l2: float) -> None:
+    one, other = app(step=0.3, l2=l2), app(step=0.3, l2=l2, batch=600)
+    weights = {"weights": start(one)}
+    works = [of.run(of.prepare(blobs()), weights, 1) for of in (one, other)]
+    assert np.allclose(works[0].updates["weights"], works[1].updates["weights"], atol=1e-6)
+    assert works[0].loss_sum == pytest.approx(works[1].loss_sum, rel=1e-6)
+
+
+def test_in_batches_the_model_is_the_mean_of_where_the_partitions_end() -> None:
+    of, data = app(step=0.5, decay=1.0, l2=0.1, batch=64), blobs()
+    of_batch = MultinomialLogisticRegression(2, 3, 64, step=0.25, l2=0.1)  # the step of clock 2
+    parts = [{name: rows[:400] for name, rows in data.items()}, {name: rows[400:] for name, rows in data.items()}]
+    before = start(of)
+    ends = []
+    for part in parts:
+        model = before
+        for low in range(0, len(part["y"]), 64):
+            some = of_batch.prepare({name: rows[low : low + 64] for name, rows in part.items()})
+            of_batch.n_examples = len(some.y)
+            model = model + of_batch.run(some, {"weights": model}, 1).updates["weights"]
+        ends.append(model)
+    updates = [of.run(of.prepare(part), {"weights": before}, 2).updates["weights"] for part in parts]
+    assert np.allclose(before + sum(updates), (2 * ends[0] + ends[1]) / 3, atol=1e-5)
+
+
+def test_batches_of_sparse_inputs_are_those_of_dense_ones() -> None:
+    data = blobs()
+    x = data["x"] * (np.abs(data["x"]) > 0.5)
+    indptr = np.concatenate([[0], np.cumsum((x != 0).sum(axis=1))])
+    sparse = Csr(x[x != 0], np.nonzero(x)[1].astype(np.int32), indptr.astype(np.int64), 2).arrays() | {"y": data["y"]}
+    of = app(step=0.5, batch=50, l2=0.01)
+    weights = {"weights": start(of)}
+    dense = of.run(of.prepare({"x": x, "y": data["y"]}), weights, 1).updates["weights"]
+    assert np.allclose(of.run(of.prepare(sparse), weights, 1).updates["weights"], dense, atol=1e-5)
+
+
+def test_in_batches_a_few_clocks_are_enough() -> None:
+    losses = {}
+    for batch in (0, 16):
+        of = app(step=0.5, batch=batch)
+        prepared, weights = of.prepare(blobs()), np.zeros((3, 3), np.float32)
+        for clock in (1, 2, 3):
+            weights = weights + of.run(prepared, {"weights": weights}, clock).updates["weights"]
+        losses[batch] = of.evaluate({"weights": weights}, blobs(seed=5))["loss"]
+    assert losses[16] < losses[0] / 3
+
+
+def test_it_learns_and_its_evaluation_is_right() -> None:
+    of, data = app(step=1.0), blobs()
+    prepared, weights = of.prepare(data), np.zeros((3, 3), np.float32)
+    for clock in range(1, 60):
+        weights = weights + of.run(prepared, {"weights": weights}, clock).updates["weights"]
+    figures = of.evaluate({"weights": weights}, blobs(seed=5))
+    scores = blobs(seed=5)["x"] @ weights[:-1] + weights[-1]
+    assert figures["accuracy"] == np.mean(scores.argmax(axis=1) == blobs(seed=5)["y"]) > 0.95
+    assert figures["loss"] == pytest.approx(of.run(of.prepare(blobs(seed=5)), {"weights": weights}, 1).loss_sum / 600)
+
+
+def test_the_step_decays_and_features_are_the_same_in_every_process() -> None:
+    a, b = app(features=32, decay=0.5), app(features=32, decay=0.5)
+    prepared, weights = a.prepare(blobs()), {"weights": start(a)}
+    first, third = (a.run(prepared, weights, clock).updates["weights"] for clock in (1, 3))
+    assert np.allclose(third * 2, first, rtol=1e-5)
+    assert b.run(prepared, weights, 1).updates["weights"].tobytes() == first.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.zeros((2, 2))}, "no array 'y'"),
+        ({"x": np.zeros((2, 3)), "y": np.zeros(2)}, r"x \(2, 3\)"),
+        ({"x": np.zeros((2, 2)), "y": np.array([0, 3])}, "labels from 0 to 3: wanted 0 to 2"),
+    ],
+)
+def test_bad_data_are_told(arrays: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        app().prepare(arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("mlp", {}, r"app 'mlp' is not known: use one of mlr, .*or module:Class"),
+        ("nowhere:App", {}, "cannot be imported on this node"),
+        ("mlr", {"n_inputs": 2}, "does not take these app_params"),
+        ("mlr", {"n_inputs": 2, "n_classes": 2, "n_examples": 2, "batch": -1}, "batch is -1"),
+    ],
+)
+def test_an_application_that_cannot_be_made_is_told(name: str, params: dict[str, int], message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        resolve(name, params)

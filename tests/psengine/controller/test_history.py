@@ -1,0 +1,255 @@
+"""What is told of a job: changes of its nodes, times in which it was held, what it looked like, bytes, evaluations."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psengine.config import JobConfig
+from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.controller.controller import Controller
+from psengine.controller.evaluation_schedule import MOST_UNDER_WAY, Evaluating
+from psengine.controller.status import describe, summary
+from psengine.protocol.events import (
+    BytesMoved,
+    Evaluated,
+    Event,
+    HoldRequested,
+    JobStarted,
+    NodeJoined,
+    NodeReady,
+    NodesLost,
+    NoticeReceived,
+    ShardsOpened,
+    TickDue,
+)
+from psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, LoadPartitions
+from psengine.telemetry.byte_counts import KINDS, Traffic
+from psengine.telemetry.timeline import MOST, Timeline, View, replay
+from tests.support.controller import done, started
+
+CONFIG = JobConfig("job", n_partitions=2, n_shards=2, clocks=20, stage=1)
+
+
+def run_clock(controller: Controller, orders: list[Dispatch], now_s: float) -> list[Dispatch]:
+    """Have all that was dispatched done; return what is dispatched by that."""
+    out = [o for order in orders for o in controller.handle(done(order, now_s))]
+    return [o for o in out if isinstance(o, Dispatch)]
+
+
+def told(controller: Controller) -> list[tuple[str, str, float, float | None]]:
+    return [(c["event"], c["node"], c["second"], c["until"]) for c in controller.history.changes]
+
+
+def feed(controller: Controller, *given: Event) -> list[Any]:
+    return [order for event in given for order in controller.handle(event)]
+
+
+def join(controller: Controller, name: str, now_s: float) -> list[Any]:
+    """Have a transient node join and load what it is told to."""
+    orders = feed(controller, NodeJoined(name, f"tcp://{name}", "transient", 1, now_s), TickDue(now_s + 0.5))
+    (load,) = [o for o in orders if isinstance(o, LoadPartitions)]
+    return feed(controller, NodeReady(name, f"tcp://{name}", load.request, load.partitions, now_s + 0.5))
+
+
+def test_a_node_joins_gets_its_notice_and_is_taken() -> None:
+    controller, dispatch = started(CONFIG)
+    assert told(controller) == [], "those who are there at the beginning do not join"
+    orders = [dispatch]
+    orders = run_clock(controller, orders, 1.0)
+    join(controller, "t", 1.25)
+    assert told(controller) == [("join", "t", 1.25, 1.75)]
+    orders = run_clock(controller, orders, 2.0)
+    assert {order.node for order in orders} == {"r", "t"}
+    feed(controller, NoticeReceived("t", 5.0, 2.25))
+    assert told(controller)[1:] == [("notice", "t", 2.25, None)], "it runs something yet"
+    orders = run_clock(controller, orders, 3.0)
+    assert told(controller)[1:] == [("notice", "t", 2.25, 3.0)]
+    feed(controller, NodesLost({"tcp://t": "taken"}, 3.25))
+    orders = run_clock(controller, orders, 4.0)
+    assert told(controller)[2:] == [("eviction", "t", 3.25, 4.0)]
+
+
+def test_a_loss_is_over_when_what_was_under_way_is_done_again() -> None:
+    controller, dispatch = started(CONFIG)
+    orders = run_clock(controller, [dispatch], 1.0)
+    join(controller, "t", 1.25)
+    orders = run_clock(controller, orders, 2.0)
+    again = feed(controller, NodesLost({"tcp://t": "killed"}, 2.5))
+    left = [order for order in orders if order.node == "r"] + [o for o in again if isinstance(o, Dispatch)]
+    run_clock(controller, left, 4.0)
+    assert told(controller)[1:] == [("loss", "t", 2.5, 4.0)]
+    figures = summary(controller, 5.0)
+    assert figures["changes"] == controller.history.changes
+    assert summary(controller, 5.0, 1)["changes"] == [], "by then nobody had come or gone"
+
+
+def test_the_time_in_which_a_job_is_held_is_told() -> None:
+    controller, dispatch = started(CONFIG)
+    feed(controller, HoldRequested(0, 0.5))  # the clock under way is let end: until then it is no hold
+    assert run_clock(controller, [dispatch], 1.0) == []
+    assert controller.history.held == []
+    orders = [o for o in feed(controller, HoldRequested(None, 3.0)) if isinstance(o, Dispatch)]
+    assert controller.history.held == [(1.0, 3.0)]
+    run_clock(controller, orders, 4.0)
+    assert summary(controller, 4.0)["held"] == [[1.0, 3.0]]
+
+
+def test_the_last_clock_is_no_hold() -> None:
+    controller, dispatch = started(JobConfig("job", n_partitions=2, n_shards=2, clocks=1))
+    assert any(isinstance(o, GatherModel) for o in controller.handle(done(dispatch, 1.0)))
+    feed(controller, HoldRequested(5, 2.0))
+    assert controller.history.held == []
+
+
+def test_what_the_job_looked_like_is_told_where_it_changed() -> None:
+    controller, dispatch = started(CONFIG)
+    orders = run_clock(controller, [dispatch], 1.0)
+    join(controller, "t", 1.25)
+    run_clock(controller, orders, 2.0)
+    entries = summary(controller, 2.0)["timeline"]
+    assert sum("shards" in entry for entry in entries) == 1, "who serves did not change"
+    seen = list(replay(entries))
+    assert seen[-1] == (
+        1.75,
+        View(1, {"r": ("reliable", "ready"), "t": ("transient", "ready")}, (("r", None), ("r", None))),
+    )
+    assert [(e["second"], e["nodes"]) for e in entries if "t" in e.get("nodes", {})] == [
+        (1.25, {"t": ["transient", "joining"]}),
+        (1.75, {"t": ["transient", "ready"]}),
+    ]
+
+
+views = st.builds(
+    View,
+    st.integers(1, 3),
+    st.fixed_dictionaries({"r": st.just(("reliable", "ready"))}, optional={"t": st.just(("transient", "gone"))}),
+    st.tuples(*[st.tuples(st.sampled_from(["r", "t"]), st.sampled_from([None, "r"]))] * 2),
+)
+
+
+@given(st.lists(views, min_size=1, max_size=12))
+def test_a_replay_shows_what_was_seen(seen: list[View]) -> None:
+    timeline = Timeline()
+    known: dict[str, tuple[str, str]] = {}
+    for number, view in enumerate(seen):
+        known |= view.nodes  # a node that is there stays in the books
+        timeline.look(float(number), number, View(view.stage, dict(known), view.shards))
+    assert list(replay(timeline.entries))[-1][1] == View(seen[-1].stage, known, seen[-1].shards)
+    assert len(timeline.entries) <= len(seen)
+
+
+def test_a_timeline_has_an_end() -> None:
+    timeline = Timeline()
+    for number in range(MOST + 10):
+        timeline.look(float(number), number, View(1 + number % 3))
+    assert len(timeline.entries) == MOST
+
+
+# -- bytes ----------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_are_summed_over_processes_and_a_late_report_takes_nothing_back() -> None:
+    traffic = Traffic()
+    traffic.note("a", {"read": 10, "own": 7})
+    traffic.note("b", {"push": 5})
+    traffic.note("a", {"read": 30, "push": 1, "own": 7})
+    traffic.note("a", {"read": 20})
+    figures = traffic.figures()
+    assert figures["bytes_moved"] == {**dict.fromkeys(KINDS, 0), "read": 30, "push": 6}
+    assert figures["bytes_not_read"] == 7
+    after = Traffic()
+    after.go_on(figures)
+    after.note("a", {"read": 1})
+    assert after.figures()["bytes_moved"]["read"] == 31, "a node that comes back counts from 0"
+
+
+def test_the_controller_tells_what_nodes_said_they_moved() -> None:
+    controller, _ = started(CONFIG)
+    assert controller.handle(BytesMoved("tcp://r", {"input": 64}, 1.0)) == []
+    assert describe(controller, 0, 1.0)["bytes_moved"]["input"] == 64
+    assert summary(controller, 1.0)["bytes_moved"]["input"] == 64  # type: ignore[index]
+
+
+# -- evaluations ----------------------------------------------------------------------------------------------------
+
+
+def evaluated(order: Evaluate, value: float) -> Evaluated:
+    return Evaluated(order.clock, order.generation, {"loss": value}, 9.0)
+
+
+def test_every_second_clock_is_evaluated_but_the_last_one() -> None:
+    controller, dispatch = started(JobConfig("job", n_partitions=2, n_shards=2, clocks=6, evaluate_every=2))
+    orders, wanted = [dispatch], []
+    for clock in range(1, 7):
+        out = [o for order in orders for o in controller.handle(done(order, float(clock)))]
+        orders = [o for o in out if isinstance(o, Dispatch)]
+        for order in [o for o in out if isinstance(o, Evaluate)]:
+            wanted.append(order.clock)
+            controller.handle(evaluated(order, 1.0 / order.clock))
+    assert wanted == [2, 4], "the last clock is evaluated with the model"
+    assert summary(controller, 9.0)["metrics_by_clock"] == [[2, {"loss": 0.5}], [4, {"loss": 0.25}]]
+    assert summary(controller, 9.0, 3)["metrics_by_clock"] == [[2, {"loss": 0.5}]]
+    assert describe(controller, 0, 9.0)["metrics"] == [[4, {"loss": 0.25}]]
+
+
+def test_an_evaluation_from_before_all_went_back_counts_for_nothing() -> None:
+    controller, dispatch = started(JobConfig("job", n_partitions=2, n_shards=2, clocks=9, evaluate_every=1))
+    out = controller.handle(done(dispatch, 1.0))
+    (order,) = [o for o in out if isinstance(o, Evaluate)]
+    controller.handle(evaluated(order, 0.25))
+    (second,) = [o for o in out if isinstance(o, Dispatch)]
+    (order,) = [o for o in controller.handle(done(second, 1.25)) if isinstance(o, Evaluate)]
+    assert controller.history.evaluating.series() == [[1, {"loss": 0.25}]]
+    feed(controller, NodesLost({"tcp://r": "killed"}, 1.5))
+    assert controller.book is not None
+    assert controller.book.common == 0
+    controller.handle(evaluated(order, 0.5))
+    assert controller.history.evaluating.series() == []
+
+
+def test_one_that_takes_too_long_has_later_ones_left_out() -> None:
+    evaluating, config = Evaluating(), JobConfig("job", clocks=99, evaluate_every=1)
+    orders = [order for clock in range(1, 6) for order in evaluating.orders(config, [clock], 99, (), 1)]
+    assert [order.clock for order in orders] == list(range(1, MOST_UNDER_WAY + 1))
+    assert evaluating.left_out == [3, 4, 5]
+    evaluating.take(2, 1, {"loss": 2.0})
+    evaluating.take(1, 1, None)
+    assert evaluating.series() == [[2, {"loss": 2.0}]]
+    assert [order.clock for order in evaluating.orders(config, [6], 99, (), 1)] == [6]
+
+
+def test_one_that_is_under_way_when_all_go_back_counts_if_it_is_of_what_stays() -> None:
+    evaluating, config = Evaluating(), JobConfig("job", clocks=99, evaluate_every=1)
+    assert len(evaluating.orders(config, [1, 2], 99, (), 1)) == MOST_UNDER_WAY
+    evaluating.roll_back(1)
+    evaluating.take(2, 1, {"loss": 2.0})
+    assert evaluating.series() == []
+    evaluating.take(1, 1, {"loss": 1.0})
+    assert [order.clock for order in evaluating.orders(config, [2, 3], 99, (), 2)] == [2, 3], "neither is in the way"
+    evaluating.take(2, 1, {"loss": 8.0})
+    evaluating.take(2, 2, {"loss": 0.5})
+    assert evaluating.series() == [[1, {"loss": 1.0}], [2, {"loss": 0.5}]]
+
+
+# -- a job that goes on ---------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_goes_on_from_a_checkpoint_keeps_its_history() -> None:
+    before, dispatch = started(CONFIG)
+    orders = run_clock(before, [dispatch], 1.0)
+    feed(before, NodeJoined("t", "tcp://t", "transient", 1, 1.25), BytesMoved("tcp://r", {"read": 8}, 1.5))
+    run_clock(before, orders, 2.0)
+    kept = summary(before, 2.0, 2)
+    assert kept["changes"] == [{"event": "join", "node": "t", "second": 1.25, "until": None}]
+
+    after = Controller()
+    feed(after, NodeJoined("r", "tcp://r2", "reliable", 1, 50.0), JobStarted(CONFIG, 50.0, Checkpoint(2, "c", kept)))
+    feed(after, NodeReady("r", "tcp://r2", 1, (0, 1), 50.0))
+    (order,) = [o for o in feed(after, ShardsOpened("r", "tcp://r2", (0, 1), 1, 60.0)) if isinstance(o, Dispatch)]
+    after.handle(done(order, 61.0))
+    figures = summary(after, 61.0)
+    assert figures["changes"] == [{"event": "join", "node": "t", "second": 1.25, "until": 2.0}]
+    assert figures["bytes_moved"]["read"] == 8  # type: ignore[index]
+    assert figures["seconds_by_clock"] == [1.0, 1.0, 1.0]
+    assert list(replay(figures["timeline"]))[-1][1].shards == (("r", None), ("r", None))  # type: ignore[arg-type]

@@ -1,0 +1,211 @@
+"""All go back, once more to a checkpoint that is newer than what was kept the first time, or while the job ends."""
+
+from collections.abc import Callable
+
+import pytest
+
+from psengine.config import JobConfig
+from psengine.controller.controller import Controller
+from psengine.protocol.events import CheckpointRequested, JobStarted, NodeJoined, StopRequested, TickDue
+from tests.support.controller_model import SHARDS, ModelNode, World
+
+
+def join(world: World, name: str, reliable: bool) -> ModelNode:
+    node = ModelNode(name, f"tcp://{name}", reliable)
+    world.nodes[name] = node
+    world.feed(NodeJoined(name, node.address, "reliable" if reliable else "transient", 1, world.now_s))
+    return node
+
+
+def settle(world: World, copies: bool = True) -> None:
+    """Let everybody do what is to be done besides work."""
+    while any(node.loads or node.opens or node.takes or (copies and node.backups) for node in world.alive()):
+        for node in world.alive():
+            while node.loads or node.opens:
+                world.answer(node)
+            while node.takes:
+                world.take(node)
+            while copies and node.backups:
+                world.back_up(node)
+
+
+def clocks(world: World, count: int, copies: bool) -> None:
+    for _ in range(count):
+        before = world.common()
+        while world.common() == before:
+            for node in world.busy():
+                world.work(node)
+            settle(world, copies)
+
+
+def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
+    world = World()
+    world.anew(JobConfig("job", n_partitions=2, n_shards=SHARDS, clocks=30, stage_2_above=0.0, start_patience_s=1.0))
+    r, t = join(world, "r", True), join(world, "t", False)
+    world.feed(JobStarted(world.config, 0.0))
+    settle(world)
+    clocks(world, 3, copies=True)
+    assert world.serving() == [t]
+    kept = world.controller.tiers.backups.clock
+    assert kept is not None
+    clocks(world, 3, copies=False)
+    world.feed(CheckpointRequested(world.now_s))
+    world.written(True)
+    newest = world.common()
+    assert newest > kept
+
+    world.lose(t)
+    settle(world)
+    assert world.common() == kept, "what the keeper has"
+    r.backups.clear()
+    world.lose(r)
+    join(world, "r2", True)
+    controller: Controller = world.controller
+    settle(world)
+    world.now_s += 5.0
+    world.feed(TickDue(world.now_s))
+    settle(world)
+    assert controller.book is not None
+    assert controller.book.common == world.common() == newest
+    assert [clock for clock, _ in controller.progress.losses] == list(range(1, newest + 1))
+    assert [clock for clock, _ in controller.rollbacks] == [kept, newest]
+    clocks(world, 2, copies=True)
+    assert sum(controller.progress.done_by_tier.values()) == 2 * world.common()
+
+
+def test_many_that_are_lost_at_one_time_are_one_way_back() -> None:
+    world = World()
+    world.anew(JobConfig("job", n_partitions=2, n_shards=SHARDS, clocks=30, stage_2_above=0.0, start_patience_s=1.0))
+    r, *gone = [join(world, "r", True), *(join(world, f"t{i}", False) for i in range(4))]
+    world.feed(JobStarted(world.config, 0.0))
+    settle(world)
+    clocks(world, 3, copies=True)
+    served = [node.name for node in world.serving()]
+    assert len(served) == 2
+    world.lose(*gone)
+    settle(world)
+    why = f"node {served[0]} and 1 more are gone and with them the shards they served: killed; all go back to clock 3"
+    assert world.controller.rollbacks == [(3, why)]
+    clocks(world, 2, copies=True)
+    assert world.serving() == [r]
+
+
+TIME = 1e6
+
+
+def trained(clocks_done: int, kept: bool) -> tuple[World, ModelNode]:
+    """Return a job on one node that has done some clocks, and has kept the third, or none."""
+    world = World()
+    world.anew(JobConfig("job", n_partitions=2, n_shards=SHARDS, clocks=100, max_seconds=TIME, start_patience_s=1.0))
+    node = join(world, "r", True)
+    world.feed(JobStarted(world.config, 0.0))
+    settle(world)
+    clocks(world, 3, copies=False)
+    if kept:
+        world.feed(CheckpointRequested(world.now_s))
+        world.written(True)
+    clocks(world, clocks_done - 3, copies=False)
+    return world, node
+
+
+def replace(world: World, node: ModelNode) -> None:
+    world.lose(node)
+    join(world, "another", True)
+    settle(world)
+
+
+def stop(world: World) -> None:
+    world.feed(StopRequested("enough", world.now_s))
+
+
+def time_is_over(world: World) -> None:
+    world.now_s += 2 * TIME
+    world.feed(TickDue(world.now_s))
+
+
+def end(world: World) -> int:
+    """Let all work be done that there is; return the clock of the model."""
+    settle(world)
+    for _ in range(3):
+        for node in world.busy():
+            world.work(node)
+    assert world.gathered is not None
+    return world.gathered.committed
+
+
+@pytest.mark.parametrize("ends", [stop, time_is_over])
+def test_who_ends_a_job_that_has_gone_back_gets_the_clock_under_way(ends: Callable[[World], None]) -> None:
+    """And does not pay for all that was lost once more."""
+    world, node = trained(20, kept=True)
+    replace(world, node)
+    ends(world)
+    assert end(world) == 4
+
+
+@pytest.mark.parametrize("ends", [stop, time_is_over])
+def test_a_job_that_goes_back_while_it_ends_ends_there(ends: Callable[[World], None]) -> None:
+    world, node = trained(20, kept=True)
+    ends(world)
+    replace(world, node)
+    assert end(world) == 3
+
+
+def test_a_job_that_goes_back_to_the_beginning_when_its_time_is_over_does_one_clock() -> None:
+    world, node = trained(20, kept=False)
+    time_is_over(world)
+    replace(world, node)
+    assert end(world) == 1
+
+
+def test_a_job_that_was_stopped_and_has_lost_everything_has_ended() -> None:
+    world, node = trained(20, kept=False)
+    stop(world)
+    world.lose(node)
+    assert (world.controller.state, world.controller.reason) == ("stopped", "enough")
+    assert world.controller.result is not None
+    assert world.controller.result["clocks"] == 0
+
+
+@pytest.mark.parametrize("ends", [stop, time_is_over])
+def test_time_that_is_over_and_a_stop_while_nobody_is_there_leave_no_model_of_nothing(
+    ends: Callable[[World], None],
+) -> None:
+    world, node = trained(20, kept=False)
+    world.lose(node)
+    ends(world)
+    join(world, "another", True)
+    settle(world)
+    if ends is stop:
+        assert (world.controller.state, world.gathered) == ("stopped", None)
+    else:
+        assert end(world) == 1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("ends", [stop, time_is_over])
+@pytest.mark.parametrize("lost_first", [True, False])
+def test_a_checkpoint_that_is_being_written_is_waited_for(
+    ends: Callable[[World], None], whole: bool, lost_first: bool
+) -> None:
+    world, node = trained(20, kept=False)
+    world.feed(CheckpointRequested(world.now_s))
+    for what in (world.lose, lambda _: ends(world)) if lost_first else (lambda _: ends(world), world.lose):
+        what(node)
+    join(world, "another", True)
+    settle(world)
+    assert not world.controller.training
+    world.written(whole)
+    world.feed(TickDue(world.now_s))
+    if ends is stop and not whole:
+        assert (world.controller.state, world.gathered) == ("stopped", None)
+    else:
+        assert end(world) == (20 if whole else 1)
+
+
+def test_a_second_stop_changes_nothing() -> None:
+    world, node = trained(20, kept=True)
+    stop(world)
+    world.lose(node)
+    stop(world)
+    join(world, "another", True)
+    assert end(world) == 3

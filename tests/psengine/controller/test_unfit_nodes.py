@@ -1,0 +1,79 @@
+"""Nodes that cannot load or cannot open their shards, and when a job fails for want of others."""
+
+from psengine.config import JobConfig
+from psengine.controller.controller import Controller
+from psengine.controller.status import describe
+from psengine.protocol.events import (
+    BatchFailed,
+    DrainRequested,
+    JobStarted,
+    NodeFailed,
+    NodeJoined,
+    NodeReady,
+    NodesLost,
+    NodeUnfit,
+    ShardsOpened,
+    TickDue,
+)
+from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
+from tests.support.controller import done, started
+
+
+def test_a_node_that_cannot_load_is_set_aside() -> None:
+    controller, dispatch = started(JobConfig("unfit", n_partitions=2, n_shards=1, clocks=9))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, -0.5))
+    (load,) = [o for o in controller.handle(TickDue(0.0)) if isinstance(o, LoadPartitions)]
+    controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 0.1))
+    orders = controller.handle(done(dispatch, 0.2))
+    (theirs,) = [o for o in orders if isinstance(o, Dispatch) and o.node == "t"]
+    assert controller.handle(NodeUnfit("t", "tcp://before", "late", 0.3)) == []
+    assert controller.members.nodes["t"].state == "ready"
+    controller.handle(NodeUnfit("t", "tcp://t", "BlobError: disk full", 0.3))
+    tasks = tuple((task.partition, task.attempt) for task in theirs.tasks)
+    controller.handle(BatchFailed("t", "tcp://t", theirs.clock, tasks, "BlobError: disk full", False, 0.3))
+    (again,) = [o for o in controller.handle(TickDue(0.5)) if isinstance(o, Dispatch)]
+    assert (again.node, [(t.partition, t.attempt) for t in again.tasks]) == ("r", [(p, a + 1) for p, a in tasks])
+    node = next(n for n in describe(controller, 0, 0.5)["nodes"] if n["name"] == "t")
+    assert (node["state"], node["error"], node["partitions"]) == ("unfit", "BlobError: disk full", [])
+    assert controller.handle(DrainRequested(("t",), 5.0, 0.6)) == []
+    assert controller.members.nodes["t"].state == "drained"  # whoever wants it gone can let it go
+
+
+def test_a_job_fails_when_no_node_can_load() -> None:
+    controller = Controller()
+    controller.handle(JobStarted(JobConfig("none", n_partitions=2, n_shards=1, clocks=9), 0.0))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
+    controller.handle(NodeUnfit("t", "tcp://t", "BlobError: no part", 0.1))
+    assert controller.state == "starting"  # the reliable node has not come yet
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.2))
+    assert controller.state == "starting"
+    controller.handle(NodeUnfit("r", "tcp://r", "BlobError: no part", 0.3))
+    assert controller.state == "failed"
+    assert controller.reason == "no node can load: t is unfit: BlobError: no part; r is unfit: BlobError: no part"
+
+
+def test_an_unfit_reliable_node_serves_all_the_same() -> None:
+    controller = Controller()
+    controller.handle(JobStarted(JobConfig("serve", n_partitions=2, n_shards=1, clocks=1), 0.0))
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
+    controller.handle(NodeUnfit("r", "tcp://r", "disk full", 0.1))
+    orders = controller.handle(NodeReady("t", "tcp://t", 2, (0, 1), 0.2))
+    (opening,) = [o for o in orders if isinstance(o, OpenShards)]
+    assert opening.node == "r"
+    orders = controller.handle(ShardsOpened("r", "tcp://r", (0,), 1, 0.3))
+    assert [(o.node, len(o.tasks)) for o in orders if isinstance(o, Dispatch)] == [("t", 2)]
+    controller.handle(NodesLost({"tcp://t": "killed"}, 0.4))
+    assert controller.state == "waiting"
+    assert controller.reason == "no node is left to work (r is unfit: disk full); goes on when one joins"
+
+
+def test_shards_that_an_unfit_node_cannot_open_fail_the_job() -> None:
+    controller = Controller()
+    controller.handle(JobStarted(JobConfig("open", n_partitions=2, n_shards=1, clocks=1), 0.0))
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
+    controller.handle(NodeUnfit("r", "tcp://r", "JobError: no such module", 0.1))
+    controller.handle(NodeReady("t", "tcp://t", 2, (0, 1), 0.2))
+    controller.handle(NodeFailed("r", "tcp://r", "JobError: no such module", 0.3))
+    assert (controller.state, controller.reason) == ("failed", "node r: JobError: no such module")

@@ -1,0 +1,73 @@
+"""What runs, what is told of it, and what happens to work that failed."""
+
+import pytest
+
+from infra.nodes.controller_client import NO_LOSSES
+from psengine.config import JobConfig, TaskStats
+from psengine.controller.status import describe
+from psengine.membership.failure_detector import SILENCE_S
+from psengine.protocol.events import BatchDone, BatchFailed, NodeJoined, NodeReady, NoticeReceived, TickDue
+from psengine.protocol.instructions import Dispatch, LoadPartitions
+from tests.support.controller import done, started
+
+
+def test_a_status_can_be_asked_for_without_losses() -> None:
+    controller, dispatch = started(JobConfig("quiet", n_partitions=2, n_shards=1, clocks=9))
+    for clock in (1, 2, 3):
+        (dispatch,) = controller.handle(done(dispatch, float(clock)))
+    assert [c for c, _ in describe(controller, 0, 4.0)["losses"]] == [1, 2, 3]
+    assert [c for c, _ in describe(controller, 2, 4.0)["losses"]] == [3]
+    told = describe(controller, NO_LOSSES, 4.0)
+    assert (told["losses"], told["clock"]) == ([], 3)
+
+
+def test_work_that_failed_waits_for_the_next_tick() -> None:
+    controller, _ = started(JobConfig("again", n_partitions=2, n_shards=1, clocks=1))
+    assert controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 1),), "away", False, 0.1)) == []
+    assert controller.handle(NoticeReceived("nobody", 1.0, 0.1)) == []
+    stats = TaskStats(0, 1, 1.0, 1, 0.0)
+    assert controller.handle(BatchDone("r", "tcp://r", 1, (stats,), 0.2)) == []
+    (again,) = controller.handle(TickDue(0.25))
+    assert isinstance(again, Dispatch)
+    assert [(t.partition, t.attempt) for t in again.tasks] == [(1, 2)]
+    controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 2),), "ValueError: labels", True, 0.3))
+    assert (controller.state, controller.reason) == ("failed", "partition 1, clock 1, on node r: ValueError: labels")
+
+
+def test_a_clock_that_does_not_end_says_why() -> None:
+    controller, dispatch = started(JobConfig("stuck", n_partitions=2, n_shards=1, clocks=9))
+    (dispatch,) = controller.handle(done(dispatch, 0.1))
+    for tries in (1, 2, 3):
+        assert controller.reason == "", "what passes is not spoken of"
+        tasks = tuple((task.partition, task.attempt) for task in dispatch.tasks)
+        controller.handle(BatchFailed("r", "tcp://r", 2, tasks, "tcp://s did not answer", False, 0.1 + tries))
+        (dispatch,) = controller.handle(TickDue(0.4 + tries))
+    assert controller.state == "running"
+    assert describe(controller, 0, 4.0)["reason"] == (
+        "clock 2 does not end: 3 batches have failed on r: tcp://s did not answer"
+    )
+    controller.handle(done(dispatch, 5.0))
+    assert controller.reason == ""
+
+
+def test_who_loads_may_be_silent_for_longer() -> None:
+    """Code of an application that prepares a partition may keep its process from everything else."""
+    controller, dispatch = started(JobConfig("slow", n_partitions=2, n_shards=1, clocks=9))
+    controller.handle(done(dispatch, 0.1))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 1.0))
+    assert controller.patience_s("tcp://t") == SILENCE_S
+    (load,) = [o for o in controller.handle(TickDue(5.0)) if isinstance(o, LoadPartitions)]
+    assert controller.patience_s("tcp://t") == 3 * SILENCE_S
+    controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 6.0))
+    assert controller.patience_s("tcp://t") == SILENCE_S
+    assert controller.patience_s("tcp://nobody") == SILENCE_S
+
+
+@pytest.mark.parametrize(("clock_s", "patience_s"), [(1.0, SILENCE_S), (33.0, 33.0), (600.0, 60.0)])
+def test_who_serves_may_be_silent_for_a_clock_as_its_link_may_be_full(clock_s: float, patience_s: float) -> None:
+    controller, dispatch = started(JobConfig("full", n_partitions=2, n_shards=1, clocks=9))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
+    (dispatch,) = (order for order in controller.handle(done(dispatch, clock_s)) if isinstance(order, Dispatch))
+    controller.handle(done(dispatch, 2 * clock_s))
+    assert controller.patience_s("tcp://r") == patience_s
+    assert controller.patience_s("tcp://t") >= SILENCE_S

@@ -1,0 +1,42 @@
+"""Silence is counted while the controller looks, and has a bound that a slow node does not reach."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psengine.membership.failure_detector import SILENCE_S, Heartbeats, patience_s
+
+TICK_S = 0.25
+
+
+def looks(heartbeats: Heartbeats, beats: dict[str, float], from_s: float, to_s: float, patience: float) -> set[str]:
+    """Look every tick; return who is taken for lost at the last look."""
+    found: dict[str, float] = {}
+    for tick in range(round((to_s - from_s) / TICK_S) + 1):
+        found = heartbeats.look(beats, from_s + tick * TICK_S, lambda address: patience)
+    return set(found)
+
+
+def test_who_is_silent_for_longer_than_the_bound_is_lost_and_who_beats_is_not() -> None:
+    heartbeats = Heartbeats()
+    assert looks(heartbeats, {"a": 1.0, "b": 1.0}, 0.0, 9.0, 10.0) == set()
+    assert looks(heartbeats, {"a": 1.0, "b": 2.0}, 9.0, 10.5, 10.0) == {"a"}
+    assert looks(heartbeats, {"b": 2.0}, 10.5, 18.0, 10.0) == set()
+    assert looks(heartbeats, {"b": 2.0, "a": 1.0}, 18.0, 20.0, 10.0) == {"b"}, "who comes back begins anew"
+
+
+@given(st.lists(st.floats(0.25, 100.0), max_size=5))
+def test_a_controller_that_stood_still_takes_nobody_for_lost(stops: list[float]) -> None:
+    heartbeats, now_s = Heartbeats(), 0.0
+    heartbeats.look({"a": 1.0}, now_s, lambda address: SILENCE_S)
+    for stop_s in stops:
+        now_s += stop_s
+        assert heartbeats.look({"a": 1.0}, now_s, lambda address: SILENCE_S) == {}
+
+
+def test_a_node_at_work_is_given_as_long_as_its_kernels_may_take() -> None:
+    assert patience_s(False, 100.0) == SILENCE_S
+    assert patience_s(True, 0.1) == SILENCE_S
+    assert patience_s(True, 20.0) == 60.0
+    assert patience_s(True, None) == 3 * SILENCE_S

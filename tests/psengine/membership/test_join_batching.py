@@ -1,0 +1,105 @@
+"""Nodes that join while a training goes on are planned for together, and shards stay until they are there."""
+
+from __future__ import annotations
+
+import pytest
+
+from psengine.config import JobConfig
+from psengine.membership.join_batching import Arrivals
+from psengine.protocol.events import NodeJoined, NodeReady, NoticeReceived, ShardsNotTaken, ShardsTaken, TickDue
+from psengine.protocol.instructions import BackUp, Instruction, LoadPartitions, TakeShards
+from psengine.tables.tree_sum import blocks
+from tests.support.controller import done, started
+
+
+def test_another_one_is_waited_for_but_not_for_ever() -> None:
+    arrivals = Arrivals()
+    assert not arrivals.due(0.0)
+    for now_s in (1.0, 1.4, 1.8):
+        arrivals.add(now_s)
+        assert not arrivals.due(now_s + 0.4)
+    assert arrivals.due(2.3)
+    assert not arrivals.due(9.0), "once"
+    for tenths in range(100, 130, 4):
+        arrivals.add(tenths / 10)
+    assert not arrivals.due(12.9)
+    assert arrivals.due(13.0), "the first one has waited for three seconds"
+
+
+def test_shards_stay_until_those_who_were_planned_for_have_loaded() -> None:
+    arrivals = Arrivals()
+    assert not arrivals.may_serve_soon(1.0, loading=True), "nobody has come since the training began"
+    arrivals.add(1.0)
+    assert arrivals.may_serve_soon(1.2, loading=True)
+    assert arrivals.due(1.5)
+    assert arrivals.may_serve_soon(9.0, loading=True)
+    assert not arrivals.may_serve_soon(9.1, loading=False), "all are there"
+    assert not arrivals.may_serve_soon(9.2, loading=True)
+    arrivals.add(10.0)
+    assert arrivals.due(10.5)
+    assert not arrivals.may_serve_soon(31.0, loading=True), "who loads for long is not waited for"
+
+
+@pytest.mark.parametrize("many", [15, 63])
+def test_many_who_join_one_after_the_other_are_one_plan(many: int) -> None:
+    """Each of them is told once what to load, a run that it adds up before it sends it; shards move once."""
+    n, names = 4 * (many + 1), [f"t{i}" for i in range(many)]
+    controller, dispatch = started(JobConfig("bulk", n_partitions=n, n_shards=12, clocks=99, stage_3_above=99.0))
+    orders = list[Instruction]()
+    for i, name in enumerate(names):
+        orders += controller.handle(NodeJoined(name, f"tcp://{name}", "transient", 1, 1.0 + i / 20 * 15 / many))
+    assert not [o for o in orders if isinstance(o, LoadPartitions)]
+    loads = {o.node: o for o in controller.handle(TickDue(2.3)) if isinstance(o, LoadPartitions)}
+    assert set(loads) == set(names)
+    assert [len(blocks(load.partitions, n)) for load in loads.values()] == [1] * len(names)
+    changes = len(controller.tiers.changes)
+    for load in loads.values():
+        orders += controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 2.5))
+    orders += controller.handle(done(dispatch, 3.0))
+    assert not [o for o in orders if isinstance(o, LoadPartitions)]
+    assert len(controller.tiers.changes) == changes + 1, "one change of the layout, and none on the way"
+    assert [o.node for o in orders if isinstance(o, BackUp)] == ["r"]
+    controller.validate()
+
+
+@pytest.mark.parametrize(("apart_s", "most"), [(0.5, 1), (2.0, 2), (10.0, 15)])
+def test_those_who_load_for_long_serve_together_as_far_as_they_come_together(apart_s: float, most: int) -> None:
+    names = [f"t{i}" for i in range(15)]
+    controller, _ = started(JobConfig("slow", n_partitions=64, n_shards=12, clocks=99))
+    for name in names:
+        controller.handle(NodeJoined(name, f"tcp://{name}", "transient", 1, 1.0))
+    loads = [o for o in controller.handle(TickDue(2.2)) if isinstance(o, LoadPartitions)]
+    changes, now_s = len(controller.tiers.changes), 30.0
+    for load in loads:
+        controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, now_s))
+        for _ in range(round(apart_s / 0.25)):
+            now_s += 0.25
+            controller.handle(TickDue(now_s))
+    assert 1 <= len(controller.tiers.changes) - changes <= most
+    assert {owner for owner in controller.tiers.layout.owners} <= set(names) if controller.tiers.layout else False
+    controller.validate()
+
+
+def test_a_notice_does_not_wait_for_those_who_load() -> None:
+    controller, _ = started(JobConfig("told", n_partitions=8, n_shards=2, clocks=99, n_reliable=1))
+    controller.handle(NodeJoined("s", "tcp://s", "reliable", 1, 1.0))
+    (load,) = (o for o in controller.handle(TickDue(1.5)) if isinstance(o, LoadPartitions))
+    orders = controller.handle(NodeReady("s", "tcp://s", load.request, load.partitions, 2.0))
+    for take in (o for o in orders if isinstance(o, TakeShards)):
+        controller.handle(ShardsTaken(take.node, take.address, take.shards, take.epoch, 2.1))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 3.0))
+    controller.handle(TickDue(3.5))
+    orders = controller.handle(NoticeReceived("s", 0.0, 4.0))
+    assert [o.node for o in orders if isinstance(o, TakeShards)] == ["r"]
+
+
+def test_a_shard_whose_move_failed_is_taken_back_while_others_load() -> None:
+    """Nobody but its old owner knows whether it has handed the shard over: until it is told, nobody may serve it."""
+    controller, _ = started(JobConfig("failed", n_partitions=8, n_shards=2, clocks=99, n_reliable=1))
+    controller.handle(NodeJoined("s", "tcp://s", "reliable", 1, 1.0))
+    (load,) = (o for o in controller.handle(TickDue(1.5)) if isinstance(o, LoadPartitions))
+    orders = controller.handle(NodeReady("s", "tcp://s", load.request, load.partitions, 2.0))
+    (take,) = (o for o in orders if isinstance(o, TakeShards))
+    controller.handle(NodeJoined("t", "tcp://t", "reliable", 1, 3.0))
+    controller.handle(ShardsNotTaken(take.node, take.address, take.shards, take.epoch, "no answer", 3.1))
+    assert [o for o in controller.handle(TickDue(3.2)) if isinstance(o, TakeShards)]

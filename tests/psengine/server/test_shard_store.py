@@ -1,0 +1,174 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psengine.apps.base import initial_arrays
+from psengine.config import TableSpec
+from psengine.server.shard_server import ShardServer
+from psengine.server.shard_store import ShardStore, StaleReadError
+from psengine.tables.sharding import Sharding
+from psengine.tables.tree_sum import blocks, tree_sum
+
+N = 20
+
+
+def store(width: int = 3, n_partitions: int = N) -> ShardStore:
+    return ShardStore(0, 1, {"w": np.zeros((1, width), np.float32)}, n_partitions)
+
+
+def test_updates_are_summed_as_a_tree_whatever_order_and_blocks_they_came_in() -> None:
+    rng = np.random.default_rng(3)
+    updates = (10.0 ** rng.integers(-6, 6, (N, 1, 50)) * rng.standard_normal((N, 1, 50))).astype(np.float32)
+
+    def tree(low: int, high: int) -> np.ndarray:
+        middle = (low + high) // 2
+        return updates[low] if high - low == 1 else tree(low, middle) + tree(middle, high)
+
+    expected = np.zeros((1, 50), np.float32) + tree(0, N)
+    assert sum(updates, np.zeros((1, 50), np.float32)).tobytes() != expected.tobytes()  # the order does matter
+    for seed in range(6):
+        nodes = np.random.default_rng(seed).integers(0, seed + 1, N)
+        shard, parts = store(50), [np.flatnonzero(nodes == node).tolist() for node in range(seed + 1)]
+        for mine in np.random.default_rng(seed).permutation(np.array(parts, dtype=object)) if seed else parts:
+            for low, high in blocks(mine, N):
+                total = tree_sum((low, high), lambda b: {"w": updates[b[0]]} if b[1] - b[0] == 1 else None)
+                assert total is not None
+                assert shard.push(1, low, [1] * (high - low), total) == "accepted"
+        assert shard.read(1, exact=True)["w"].tobytes() == expected.tobytes()
+        assert shard.folded == N
+
+
+@given(st.permutations([1, 1, 2, 2, 3]))
+def test_the_highest_attempt_counts_once_in_any_order(attempts: list[int]) -> None:
+    shard, highest = store(1), 0
+    for attempt in attempts:
+        answer = shard.push(1, 0, [attempt], {"w": np.full((1, 1), 10.0**attempt, np.float32)})
+        assert answer == ("accepted" if attempt > highest else "repeated" if attempt == highest else "superseded")
+        highest = max(highest, attempt)
+    assert shard.read(1, exact=True)["w"].item() == 1000.0
+    assert shard.folded == 1
+    assert shard.push(1, 0, [4], {"w": np.ones((1, 1), np.float32)}) == "repeated"  # its clock is committed
+    assert shard.read(1, exact=True)["w"].item() == 1000.0
+
+
+def test_a_block_that_was_done_again_in_parts_counts_no_more() -> None:
+    """A node sent the sum of four and was lost; two others do two each again, and what it sent comes late once more."""
+    shard = store(1, n_partitions=4)
+
+    def push(first: int, attempts: list[int], value: float) -> str:
+        return shard.push(1, first, attempts, {"w": np.full((1, 1), value, np.float32)})
+
+    assert push(0, [1, 1, 1, 1], 1000.0) == "accepted"
+    assert push(0, [2, 2], 1.0) == "accepted"
+    assert push(0, [1, 1, 1, 1], 1000.0) == "superseded"
+    assert shard.read(0, exact=False)["w"].item() == 1.0
+    assert push(2, [2, 2], 10.0) == "accepted"
+    assert push(2, [2, 2], 10.0) == "repeated"
+    assert shard.read(1, exact=True)["w"].item() == 11.0
+    assert shard.folded == 4
+
+
+def test_what_a_message_brought_is_not_written_to() -> None:
+    shard = store(1, n_partitions=3)
+    updates = [np.full((1, 1), value, np.float32) for value in (1.0, 10.0, 100.0)]
+    for partition, update in enumerate(updates):
+        update.flags.writeable = False
+        shard.push(1, partition, [1], {"w": update})
+    assert shard.read(0, exact=False)["w"].item() == shard.read(1, exact=True)["w"].item() == 111.0
+
+
+def test_exact_reads_leave_later_clocks_out_and_stale_reads_take_them_in() -> None:
+    shard = store(1)
+    one = {"w": np.ones((1, 1), np.float32)}
+    shard.push(1, 0, [1], one)
+    shard.push(2, 0, [1], one)
+    assert shard.read(0, exact=True)["w"].item() == 0
+    assert shard.read(0, exact=False)["w"].item() == 2
+    shard.push(2, 1, [1], one)
+    assert shard.read(0, exact=False)["w"].item() == 3
+    held = shard.read(1, exact=True)["w"]
+    assert held.item() == 1
+    assert shard.read(2, exact=True)["w"].item() == 3
+    assert held.item() == 1, "an array that was handed out was written to"
+    with pytest.raises(StaleReadError, match="clock 2, asked for clock 1"):
+        shard.read(1, exact=True)
+    assert shard.folded == 3
+
+
+class Zeros:
+    """An application as far as a server needs one."""
+
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (TableSpec("w", 5, 1),)
+
+    def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_normal((rows[1] - rows[0], table.n_cols))
+
+
+def server() -> tuple[ShardServer, Sharding]:
+    app, serving = Zeros(), ShardServer()
+    sharding = Sharding(app.tables(), 2)
+    serving.open(app, sharding, 1, 7, [0, 1], 1)  # type: ignore[arg-type]
+    return serving, sharding
+
+
+def test_a_message_is_applied_whole_or_not_at_all() -> None:
+    serving, sharding = server()
+    before = serving.pull({0: 1, 1: 1}, 0, exact=False)["shards"]
+    updates = {s: [{"w": np.ones_like(before[s]["w"])}] for s in (0, 1)}
+    push = {"sender": "n@1", "sequence": 1, "clock": 1, "blocks": [(0, [1])], "updates": updates}
+    refused = serving.push(epochs={0: 1, 1: 2}, **push)
+    assert refused == {"status": "stale-epoch", "error": "shard 1: epoch 2 asked, 1 served"}
+    assert serving.pull({0: 1}, 0, exact=False)["shards"][0]["w"] is not None
+    assert np.array_equal(serving.pull({0: 1}, 0, exact=False)["shards"][0]["w"], before[0]["w"])
+    for _ in range(2):
+        assert serving.push(epochs={0: 1, 1: 1}, **push) == {"status": "ok"}
+    assert serving.dropped == {"message": 1, "repeated": 0, "superseded": 0}
+    whole = sharding.join([serving.pull({0: 1, 1: 1}, 1, exact=True)["shards"][s] for s in (0, 1)])["w"]
+    assert np.allclose(whole, sharding.join([before[s] for s in (0, 1)])["w"] + 1)
+    assert serving.pull({0: 1}, 0, exact=True)["status"] == "stale-read"
+    assert serving.gather({0: 1, 1: 1}, 1)["folded"] == {0: 1, 1: 1}
+
+
+def test_initial_values_depend_on_seed_and_shard_alone() -> None:
+    a, _ = server()
+    b, _ = server()
+    rows = [serving.pull({1: 1}, 0, exact=True)["shards"][1]["w"] for serving in (a, b)]
+    assert rows[0].tobytes() == rows[1].tobytes()
+    assert not np.array_equal(rows[0][:2], a.pull({0: 1}, 0, exact=True)["shards"][0]["w"][:2])
+
+
+def test_no_table_begins_with_minus_zero() -> None:
+    class MinusZeros(Zeros):
+        def initial(self, table: TableSpec, rows: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+            return -np.zeros((rows[1] - rows[0], table.n_cols))
+
+    first = initial_arrays(MinusZeros(), 0, 0, {"w": (0, 5)})["w"]  # type: ignore[arg-type]
+    assert not np.signbit(first).any()
+
+
+@given(st.integers(0, 40), st.integers(1, 9))
+def test_shards_tile_the_rows(n_rows: int, n_shards: int) -> None:
+    table = TableSpec("w", n_rows, 1)
+    sharding = Sharding((table,), n_shards)
+    whole = {"w": np.arange(n_rows).reshape(-1, 1)}
+    parts = [sharding.cut(whole, shard) for shard in range(n_shards)]
+    assert np.array_equal(sharding.join(parts)["w"], whole["w"])
+    assert max(len(p["w"]) for p in parts) - min(len(p["w"]) for p in parts) <= 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 3), st.integers(1, 3), st.booleans()), max_size=24))
+def test_stale_reads_show_the_highest_attempts_that_have_come(steps: list[tuple[int, int, int, bool]]) -> None:
+    """Whether somebody reads between two pushes or not, and whether a push takes the place of an earlier one."""
+    shard = ShardStore(0, 1, {"w": np.zeros((1, 1)), "v": np.zeros((1, 1))}, 4)
+    highest: dict[tuple[int, int], int] = {}
+    for clock, partition, attempt, reads in steps:
+        value = np.full((1, 1), float(10**partition * attempt * clock))
+        shard.push(clock, partition, (attempt,), {"w": value})
+        highest[clock, partition] = max(attempt, highest.get((clock, partition), 0))
+        if reads:
+            shard.read(0, exact=False, tables=["w"] if attempt == 1 else None)
+    expected = sum(10**partition * attempt * clock for (clock, partition), attempt in highest.items())
+    found = shard.read(0, exact=False)
+    assert (found["w"].item(), found["v"].item()) == (expected, 0.0)

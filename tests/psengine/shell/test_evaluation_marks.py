@@ -1,0 +1,170 @@
+"""The marks from which a clock is evaluated while the training goes on: there when it is over, bounded, never half a clock."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psengine.protocol.instructions import ShardOwner
+from psengine.server.shard_server import ShardServer
+from psengine.server.shard_store import ShardState, ShardStore
+from tests.psengine.shell.test_controller_shell import NODE, Evaluated, Nodes, Scheduler, Store, job, story, until
+
+ONES = {"w": np.ones((2, 1))}
+
+
+def server(mark_every: int | None = 2, clock: int = 0) -> ShardServer:
+    """A server of shard 0, one partition, at `clock`."""
+    made = ShardServer()
+    made.mark_every = mark_every
+    made.go_on_from({0: ShardState({"w": np.full((2, 1), float(clock))}, clock, clock)}, 1, 1)
+    return made
+
+
+def push(there: ShardServer, clock: int) -> None:
+    assert there.push("s", clock, clock, {0: 1}, [(0, [1])], {0: [ONES]})["status"] == "ok"
+
+
+def value(answer: dict[str, Any]) -> float:
+    return float(answer["shards"][0]["w"][0, 0])
+
+
+def test_a_marked_clock_is_told_when_the_server_is_further_and_before_it_is_read() -> None:
+    there = server()
+    for clock in (1, 2, 3):
+        push(there, clock)
+    assert value(there.marked({0: 1}, 2)) == 2.0, "what is common is folded by who asks for it"
+    there.pull({0: 1}, 3, exact=True)
+    assert value(there.marked({0: 1}, 2)) == 2.0
+
+
+def test_only_the_last_two_are_kept_and_no_others_are_marked() -> None:
+    there = server()
+    for clock in range(1, 8):
+        push(there, clock)
+    there.pull({0: 1}, 7, exact=True)
+    assert [there.marked({0: 1}, clock)["status"] for clock in (2, 3, 4, 6)] == ["stale-read", "stale-read", "ok", "ok"]
+    push(unmarked := server(None), 1)
+    assert unmarked.marked({0: 1}, 1)["status"] == "stale-read"
+
+
+def test_a_shard_that_moves_at_a_marked_clock_is_marked_where_it_comes_to() -> None:
+    old = server()
+    for clock in (1, 2):
+        push(old, clock)
+    old.pull({0: 1}, 2, exact=True)
+    state = old.hand_over({0: 1}, "new", "tcp://new", 2)["states"]
+    assert value(old.marked({0: 1}, 2)) == 2.0, "what it had marked it still tells"
+    new = server(clock=0)
+    new.expect([0], 2)
+    new.take(1, state, 2)
+    new.push("s", 1, 3, {0: 2}, [(0, [1])], {0: [ONES]})
+    new.pull({0: 2}, 3, exact=True)
+    assert value(new.marked({0: 2}, 2)) == 2.0
+
+
+def test_who_has_handed_over_never_makes_a_mark_of_what_it_no_longer_hears() -> None:
+    old = server()
+    push(old, 1)
+    old.hand_over({0: 1}, "new", "tcp://new", 2)
+    assert old.marked({0: 1}, 2)["status"] == "stale-read"
+
+
+def test_what_is_handed_over_is_folded_as_far_as_it_is_complete() -> None:
+    old = server()
+    for clock in (1, 2, 3):
+        push(old, clock)
+    state = old.hand_over({0: 1}, "new", "tcp://new", 2, committed=2)["states"][0]
+    assert (state.clock, state.folded, [block[0] for block in state.later]) == (2, 2, [3])
+    assert value({"shards": {0: state.arrays}, "status": "ok"}) == 2.0
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_under_another_epoch_nothing_is_told(epoch: int) -> None:
+    assert server().marked({0: epoch}, 0)["status"] == "stale-epoch"
+
+
+def test_marks_are_the_arrays_themselves() -> None:
+    store = ShardStore(0, 1, {"w": np.zeros((2, 1))}, 1)
+    store.mark_every = 1
+    store.push(1, 0, [1], ONES)
+    store.fold(1)
+    assert store.marks[1] is store.committed, "no copy is made"
+
+
+# -- in a shell -----------------------------------------------------------------------------------------------------
+
+
+def test_every_clock_is_evaluated_beside_the_training_and_the_last_one_with_the_model() -> None:
+    async def body(shell: Any, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.server.mark_every = 2
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(clocks=7, evaluate_every=2).to_dict())
+        status = await until(shell, "finished", "failed")
+        # Two partitions add one to each of four rows a clock.
+        series = {clock: figures["sum"] for clock, figures in status["result"]["metrics_by_clock"]}
+        left_out = shell.controller.history.evaluating.left_out
+        assert series == {clock: 8.0 * clock for clock in (2, 4, 6, 7) if clock not in left_out}
+        assert set(series) >= {2, 7}
+        assert status["result"]["metrics"] == {"sum": 56.0}
+        moved = status["result"]["bytes_moved"]
+        assert moved["evaluate"] == 32 * (len(series) - 1)
+        assert moved["model"] == 32
+
+    story(body, Store())
+
+
+def test_the_end_waits_for_an_evaluation_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Nodes.call
+
+    async def call(self: Nodes, address: str, op: str, deadline_s: float, **message: Any) -> Any:
+        while op == "proteus_marked" and not self.gathers:
+            await asyncio.sleep(0)
+        return await calls(self, address, op, deadline_s, **message)
+
+    monkeypatch.setattr(Nodes, "call", call)
+
+    async def body(shell: Any, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.server.mark_every = 2
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(clocks=3, evaluate_every=2).to_dict())
+        status = await until(shell, "finished", "failed")
+        assert status["result"]["metrics_by_clock"] == [[2, {"sum": 16.0}], [3, {"sum": 24.0}]]
+
+    story(body, Store())
+
+
+def test_an_evaluation_that_fails_is_left_out_and_the_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = Evaluated.evaluate
+
+    def evaluate(self: Evaluated, params: Any, heldout: Any) -> dict[str, float]:
+        if params["w"].sum() < 40:
+            raise ZeroDivisionError("early")
+        return judged(self, params, heldout)
+
+    monkeypatch.setattr(Evaluated, "evaluate", evaluate)
+
+    async def body(shell: Any, nodes: Nodes, scheduler: Scheduler) -> None:
+        nodes.server.mark_every = 1
+        shell._on_joined("r", NODE, "reliable", 1)
+        await shell.start(job(clocks=5, evaluate_every=4).to_dict())
+        status = await until(shell, "finished", "failed")
+        assert status["state"] == "finished"
+        assert status["result"]["metrics_by_clock"] == [[5, {"sum": 40.0}]]
+        assert shell.controller.history.evaluating.left_out == [4]
+
+    story(body, Store())
+
+
+def test_a_server_that_is_gone_is_no_reason_to_wait() -> None:
+    from psengine.protocol.instructions import Evaluate
+    from psengine.shell.evaluator import Evaluator
+
+    async def run() -> None:
+        nodes = Nodes()
+        evaluator = Evaluator(nodes, lambda url: {}, lambda shards: None)
+        order = Evaluate(job(evaluate_every=1), 1, (ShardOwner(0, "r", NODE, 1),), 1)
+        assert await evaluator.evaluate(order) is None, "it serves no such shard"
+
+    asyncio.run(run())

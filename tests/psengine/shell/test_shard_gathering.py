@@ -1,0 +1,68 @@
+"""Shards of a committed clock, from those who serve or keep them, however long that takes for their size."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psengine.config import TableSpec
+from psengine.protocol.instructions import ShardOwner
+from psengine.server.shard_store import ShardState
+from psengine.shell.shard_gathering import from_keepers, from_servers
+from psengine.tables.sharding import Sharding
+
+SHARDING = Sharding((TableSpec("w", 1_000_000, 1),), 4)
+#: Two shards at one address, one at each of two others.
+OWNERS = [ShardOwner(shard, name, f"tcp://{name}", 7) for shard, name in enumerate("abac")]
+
+
+class Transport:
+    """Answers for everybody, with shards of one row that is their number."""
+
+    def __init__(self, **answer: Any) -> None:
+        self._answer, self.calls = answer, dict[str, tuple[str, float]]()
+
+    async def call(self, address: str, op: str, deadline_s: float, **message: Any) -> Any:
+        self.calls[address] = op, deadline_s
+        shards = message.get("shards", message.get("epochs"))
+        rows = {str(shard): {"w": np.full((1, 1), shard)} for shard in shards}
+        if op == "proteus_kept":
+            return {"states": {shard: ShardState(arrays, self._answer["clock"], 5) for shard, arrays in rows.items()}}
+        return {"status": "ok", "shards": rows, "folded": dict.fromkeys(rows, 5)} | self._answer
+
+
+def test_servers_have_the_time_that_their_shards_take() -> None:
+    transport = Transport()
+    shards, folded = asyncio.run(from_servers(transport, SHARDING, OWNERS, 3))
+    assert {shard: arrays["w"].item() for shard, arrays in shards.items()} == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert folded == [5] * 4
+    assert {address: op for address, (op, _) in transport.calls.items()} == dict.fromkeys(
+        ("tcp://a", "tcp://b", "tcp://c"), "proteus_gather"
+    )
+    two, one = (transport.calls[address][1] for address in ("tcp://a", "tcp://b"))
+    assert (two, one) == pytest.approx((60.0 + 2_000_000 / 10_000, 60.0 + 1_000_000 / 10_000), abs=0.1)
+
+
+def test_a_server_that_cannot_is_told_in_its_words() -> None:
+    with pytest.raises(RuntimeError, match="shard 1 is at clock 9"):
+        asyncio.run(from_servers(Transport(status="stale-read", error="shard 1 is at clock 9"), SHARDING, OWNERS, 3))
+
+
+def test_keepers_must_all_have_the_clock() -> None:
+    transport = Transport(clock=3)
+    shards, folded = asyncio.run(from_keepers(transport, SHARDING, OWNERS, 3))
+    assert sorted(shards) == [0, 1, 2, 3]
+    assert folded == [5] * 4
+    assert transport.calls["tcp://a"] == ("proteus_kept", pytest.approx(60.0 + 2_000_000 / 10_000, abs=0.1))
+    with pytest.raises(RuntimeError, match="a later clock"):
+        asyncio.run(from_keepers(transport, SHARDING, OWNERS, 2))
+
+
+def test_some_of_the_shards_are_not_taken_for_all() -> None:
+    with pytest.raises(RuntimeError, match=r"nobody was asked for shards \[3\]"):
+        asyncio.run(from_servers(Transport(), SHARDING, OWNERS[:3], 3))
+    with pytest.raises(RuntimeError, match=r"nobody was asked for shards \[0, 1, 2, 3\]"):
+        asyncio.run(from_keepers(Transport(clock=3), SHARDING, [], 3))

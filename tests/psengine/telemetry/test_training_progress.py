@@ -1,0 +1,111 @@
+"""The figures of a job, and that a checkpoint asked for in the middle of a clock makes none of them count twice."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psengine.config import JobConfig, TaskStats
+from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.controller.controller import Controller
+from psengine.membership.node_record import NodeRecord
+from psengine.protocol.events import (
+    BatchDone,
+    CheckpointRequested,
+    CheckpointSaved,
+    JobStarted,
+    NodeJoined,
+    NodeReady,
+    ShardsOpened,
+)
+from psengine.protocol.instructions import Dispatch, GatherModel, SaveCheckpoint
+from psengine.telemetry.training_progress import Progress
+from tests.support.controller import done, started
+
+R, T = NodeRecord("r", "tcp://r", "reliable", 2), NodeRecord("t", "tcp://t", "transient", 1)
+PARTITIONS = 4
+
+
+def summary(progress: Progress) -> dict[str, object]:
+    """What a checkpoint takes of it."""
+    return {
+        "seconds": 5.0,
+        "kernel_seconds": progress.kernel_seconds,
+        "losses": [list(pair) for pair in progress.losses],
+        "seconds_by_clock": list(progress.clock_seconds),
+        "stage_by_clock": list(progress.clock_stages),
+        "micro_tasks_done": dict(progress.done_by_tier),
+    }
+
+
+def complete(progress: Progress, clock: int, partitions: Iterable[int]) -> None:
+    """Have the even partitions done on the reliable node, the others on the transient one."""
+    for p in partitions:
+        progress.add((R, T)[p % 2], clock, [TaskStats(p, 1, 2.0 * (p + 1), 2, 0.5)])
+
+
+def test_a_clock_that_became_common_is_in_all_the_figures() -> None:
+    progress = Progress()
+    progress.begin(10.0)
+    complete(progress, 1, range(PARTITIONS))
+    assert progress.done_by_tier == {"reliable": 0, "transient": 0}
+    progress.close([1], 12.5, 1)
+    assert progress.losses == [(1, 2.0 * (1 + 2 + 3 + 4) / 8)]
+    assert (progress.clock_seconds, progress.clock_stages) == ([2.5], [1])
+    assert progress.kernel_seconds == 1.0, "of the node that had the most: two of half a second on one thread"
+    assert progress.done_by_tier == {"reliable": 2, "transient": 2}
+    assert progress.seconds(13.0) == 3.0
+
+
+@given(st.integers(0, 3), st.sets(st.integers(0, PARTITIONS - 1)), st.sets(st.integers(0, PARTITIONS - 1)))
+def test_what_is_done_again_after_a_checkpoint_in_mid_clock_counts_once(
+    clocks: int, ahead: set[int], further: set[int]
+) -> None:
+    """Some partitions are one clock ahead of the common one when the checkpoint is taken, and some of those two."""
+    before = Progress()
+    before.begin(0.0)
+    for clock in range(1, clocks + 1):
+        complete(before, clock, range(PARTITIONS))
+        before.close([clock], float(clock), 1)
+    if len(ahead) < PARTITIONS:  # else the clock were common
+        complete(before, clocks + 1, ahead)
+        complete(before, clocks + 2, ahead & further)
+
+    after = Progress()
+    after.go_on(summary(before))
+    after.begin(100.0)
+    for clock in (clocks + 1, clocks + 2):
+        complete(after, clock, range(PARTITIONS))
+        after.close([clock], 100.0 + clock, 1)
+
+    each = (clocks + 2) * PARTITIONS // 2
+    assert after.done_by_tier == {"reliable": each, "transient": each}
+    assert [clock for clock, _ in after.losses] == list(range(1, clocks + 3))
+    assert len(after.clock_seconds) == len(after.clock_stages) == clocks + 2
+    assert after.seconds(101.0) == 6.0, "five seconds before it, and one since"
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_job_that_goes_on_from_a_checkpoint_in_mid_clock_counts_each_micro_task_once(staleness: int) -> None:
+    config = JobConfig("middle", n_partitions=PARTITIONS, n_shards=1, clocks=3, staleness=staleness)
+    controller, dispatch = started(config)
+    orders = controller.handle(done(dispatch, 1.0))
+    (second,) = [order for order in orders if isinstance(order, Dispatch) and order.clock == 2]
+    half = [TaskStats(task.partition, task.attempt, 1.0, 1, 0.0) for task in second.tasks[:2]]
+    controller.handle(BatchDone("r", "tcp://r", 2, tuple(half), 1.5))
+    (keeping,) = controller.handle(CheckpointRequested(1.6))
+    assert isinstance(keeping, SaveCheckpoint)
+    assert keeping.committed == 1
+    assert keeping.summary["micro_tasks_done"] == {"reliable": PARTITIONS, "transient": 0}
+    controller.handle(CheckpointSaved(Checkpoint(1, "clock-1", {}), 1.7))
+
+    again = Controller()
+    again.handle(NodeJoined("r", "tcp://again", "reliable", 1, 0.0))
+    again.handle(JobStarted(config, 0.0, Checkpoint(1, "clock-1", keeping.summary)))
+    again.handle(NodeReady("r", "tcp://again", 1, tuple(range(PARTITIONS)), 0.0))
+    orders = again.handle(ShardsOpened("r", "tcp://again", (0,), 1, 0.0))
+    while not isinstance(orders[0], GatherModel):
+        (dispatch, *_) = [order for order in orders if isinstance(order, Dispatch)]
+        orders = again.handle(done(dispatch, 1.0))
+    assert orders[0].summary["micro_tasks_done"] == {"reliable": 3 * PARTITIONS, "transient": 0}

@@ -1,0 +1,109 @@
+"""Checkpoints take nothing from those who serve and work: in stages 2 and 3 they are read from the keepers' copies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tests.psengine.whole_engine.test_wires import CLOCKS, LIMIT_S, check, ended, job
+from tests.support.lossy_network import Trouble, machine
+from tests.support.simulated_cluster import WiredCluster
+from tests.support.virtual_time import run_virtual
+
+
+@pytest.mark.parametrize(("stage", "asked"), [(2, "proteus_kept"), (3, "proteus_kept"), (1, "proteus_gather")])
+def test_a_checkpoint_asks_keepers_where_there_are_any(stage: int, asked: str) -> None:
+    cluster = WiredCluster(0, Trouble())
+    #: {(op, tier of whoever answers)} of what the controller asks for while clocks go by
+    seen: Counter[tuple[str, str]] = Counter()
+
+    def watch(moment: str, op: str, asks: str, answers: str) -> None:
+        book = cluster.shell.controller.book
+        if moment == "asked" and op in ("proteus_gather", "proteus_kept") and book is not None and book.common < CLOCKS:
+            tier = next(node.name for node in cluster.nodes.values() if node.address == answers)[0]
+            seen[op, tier] += 1
+
+    async def story() -> None:
+        cluster.open()
+        cluster.wires.watch = watch
+        try:
+            cluster.start("r1", "reliable")
+            for name in ("t1", "t2", "t3", "t4"):
+                cluster.start(name)
+            await cluster.shell.start(job("Descent", stage=stage, checkpoint_s=0.1).to_dict())
+            while cluster.shell.controller.book is None or cluster.shell.controller.book.common < CLOCKS // 2:
+                await asyncio.sleep(0.001)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    check(cluster, "Descent")
+    assert cluster.shell.controller.checkpoints.clock > 0
+    assert set(seen) == {(asked, "r")}
+
+
+def test_a_checkpoint_that_is_due_when_a_keeper_is_gone_is_of_all_shards() -> None:
+    cluster = WiredCluster(0, Trouble())
+    seen: Counter[str] = Counter()
+
+    def watch(moment: str, op: str, asks: str, answers: str) -> None:
+        seen[op] += moment == "asked"
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            for name in ("r1", "r2"):
+                cluster.start(name, "reliable")
+            for name in ("t1", "t2", "t3", "t4"):
+                cluster.start(name)
+            await cluster.shell.start(job("Descent", stage=2, checkpoint_s=0.05).to_dict())
+            while cluster.shell.controller.checkpoints.clock < 3:
+                await asyncio.sleep(0.001)
+            before = cluster.shell.controller.checkpoints.clock
+            cluster.wires.watch = watch
+            with pytest.MonkeyPatch.context() as patch:  # the next round of copies is a while away
+                patch.setattr(cluster.shell.controller.tiers.backups, "due", lambda now_s: False)
+                await cluster.kill("r2")
+                async with asyncio.timeout(30.0):
+                    while cluster.shell.controller.checkpoints.clock == before:
+                        await asyncio.sleep(0.001)
+            assert seen["proteus_gather"], "the servers have all of it"
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    check(cluster, "Descent")
+    assert cluster.shell.controller.rollbacks == []
+
+
+def test_where_copies_come_to_nothing_a_checkpoint_is_of_those_who_serve() -> None:
+    """Else the newest one would be of the last whole round for ever, and the next loss throw the job back to there."""
+    cluster = WiredCluster(0, Trouble())
+
+    async def story() -> None:
+        cluster.open()
+        controller = cluster.shell.controller
+        cluster.shell._links.look = lambda ends, now_s: None  # type: ignore[method-assign] # nobody mends it
+        try:
+            cluster.start("r1", "reliable")
+            for name in ("t1", "t2", "t3"):
+                cluster.start(name)
+            await cluster.shell.start(job("Descent", stage=3, checkpoint_s=0.1, clocks=20_000).to_dict())
+            while not controller.tiers.backups.clock:
+                await asyncio.sleep(0.01)
+            served, keeper = machine(controller.shards.owners[0].address), machine("sim://r1/1")
+            cluster.wires.cuts |= {(served, keeper), (keeper, served)}
+            while not controller.tiers.backups.failing:
+                await asyncio.sleep(0.01)
+            kept = controller.tiers.backups.clock
+            while controller.checkpoints.clock <= kept + 10:
+                await asyncio.sleep(0.1)
+            assert controller.tiers.backups.clock == kept
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)

@@ -1,0 +1,69 @@
+"""Who is to serve and to keep what, in each stage."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psengine.tiers.layout import Layout, active_servers, layout_for
+from psengine.tiers.stages import Stage
+
+NAMES = [f"n{i}" for i in range(12)]
+STAGES: tuple[Stage, ...] = (1, 2, 3)
+
+
+def test_half_of_the_transient_nodes_serve_the_longest_running_first_and_those_that_serve_stay() -> None:
+    nodes = ["a", "b", "c", "d", "e"]
+    assert active_servers(nodes, (), 8) == ["a", "b", "c"]
+    assert active_servers(nodes, ("d", "e"), 8) == ["a", "d", "e"]
+    assert active_servers(nodes, (), 2) == ["a", "b"], "no more of them than shards"
+    assert active_servers(["a"], (), 8) == ["a"]
+
+
+def test_the_next_server_is_the_longest_running_node_without_shards() -> None:
+    now = Layout(2, ("b", "b", "b", "c", "c", "c"), ("r",) * 6)
+    assert layout_for(2, ["r"], ["a", "b", "c", "d", "e", "f"], now) == Layout(
+        2, ("b", "b", "a", "c", "c", "a"), ("r",) * 6
+    )
+
+
+def test_without_transient_nodes_the_keepers_serve() -> None:
+    now = Layout(2, ("t", "t", "t", "t"), ("s", "r", "r", "s"))
+    assert layout_for(1, ["r", "s"], [], now) == Layout(1, ("s", "r", "r", "s"), ("s", "r", "r", "s"))
+    assert layout_for(2, ["r"], [], now) is None
+
+
+def test_a_change_says_what_it_is() -> None:
+    before = Layout(1, ("r", "r", "r", "r"), ("r", "r", "r", "r"))
+    after = Layout(2, ("a", "a", "b", "r"), ("r", "r", "r", None))
+    assert before.lines() == ["stage 1: 1 server(s), 1 keeper(s)", "shards 0-3: served by r", "shards 0-3: kept by r"]
+    assert after.lines(before) == [
+        "stage 1 -> 2: 3 server(s), 1 keeper(s)",
+        "shards 0-1: served by a, before r",
+        "shard 2: served by b, before r",
+        "shard 3: kept by nobody, before r",
+    ]
+
+
+@given(
+    stage=st.sampled_from(STAGES),
+    reliable=st.lists(st.sampled_from(NAMES[:3]), unique=True),
+    transient=st.lists(st.sampled_from(NAMES[3:]), unique=True),
+    owners=st.lists(st.sampled_from(NAMES), min_size=1, max_size=9),
+    keepers=st.lists(st.sampled_from([*NAMES[:3], None]), min_size=9, max_size=9),
+)
+def test_every_shard_has_a_server_that_may_serve_in_even_shares_and_staying_is_for_ever(
+    stage: Stage, reliable: list[str], transient: list[str], owners: list[str], keepers: list[str | None]
+) -> None:
+    now = Layout(stage, tuple(owners), tuple(keepers[: len(owners)]))
+    wanted = layout_for(stage, reliable, transient, now)
+    pool = reliable if stage == 1 else transient
+    if not pool:
+        assert wanted is None
+        return
+    assert wanted is not None
+    assert set(wanted.owners) <= set(pool)
+    loads = [wanted.owners.count(name) for name in set(wanted.owners)]
+    assert max(loads) - min(loads) <= 1
+    if stage > 1:
+        assert len(loads) == min(len(owners), (len(transient) + 1) // 2)
+        assert set(wanted.keepers) <= ({*reliable} or {None})
+    assert layout_for(stage, reliable, transient, wanted) == wanted, "nobody moves for nothing"

@@ -1,0 +1,101 @@
+"""Rounds of backups: what is kept where, and when it is of use."""
+
+from psengine.membership.node_record import NodeRecord
+from psengine.protocol.instructions import ShardOwner
+from psengine.server.replica_store import Copies
+from psengine.tiers.replication import Backups
+
+R, S = (NodeRecord(name, f"tcp://{name}", "reliable", 1) for name in "rs")
+OWNERS = (
+    ShardOwner(0, "a", "tcp://a", 3),
+    ShardOwner(1, "b", "tcp://b", 4),
+    ShardOwner(2, "a", "tcp://a", 5),
+)
+KEEPERS = {0: R, 1: R, 2: S}
+
+
+def whole(backups: Backups, clock: int, since_s: float = 0.0, until_s: float = 1.0) -> None:
+    for order in backups.begin(clock, OWNERS, KEEPERS, since_s):
+        last = backups.backed_up(order.address, order.number, order.shards, until_s)
+    assert last
+
+
+def test_a_round_is_one_order_a_server_and_whole_when_all_have_answered() -> None:
+    backups = Backups()
+    first, second = backups.begin(7, OWNERS, KEEPERS, 0.0)
+    assert (first.node, first.clock, first.shards, first.epochs) == ("a", 7, (0, 2), (3, 5))
+    assert first.keepers == (R.address, S.address)
+    assert (second.node, second.shards) == ("b", (1,))
+    assert not backups.backed_up(first.address, first.number, first.shards, 1.0)
+    assert backups.clock is None, "half of a round is none"
+    assert backups.restore([]) is None
+    assert backups.backed_up(second.address, second.number, second.shards, 1.0)
+    assert backups.clock == 7
+    kept = backups.restore([0, 1, 2])
+    assert kept is not None
+    assert (kept.clock, dict(kept.at)) == (7, {0: R.address, 1: R.address, 2: S.address})
+    places = backups.places()
+    assert places is not None
+    assert [(place.shard, place.node) for place in places] == [(0, "r"), (1, "r"), (2, "s")]
+
+
+def test_until_the_next_round_is_whole_the_last_one_counts() -> None:
+    backups = Backups()
+    whole(backups, 7)
+    first, _ = backups.begin(9, OWNERS, KEEPERS, 2.0)
+    assert first.whole == 1, "what was copied before it may be dropped"
+    backups.backed_up(first.address, first.number, first.shards, 3.0)
+    assert backups.clock == 7
+    backups.not_backed_up(first.number, 3.0)
+    assert not backups.under_way
+    assert backups.clock == 7
+    assert not backups.backed_up("tcp://b", first.number, (1,), 3.0), "late word of a round that came to nothing"
+
+
+def test_a_round_rests_for_as_long_as_the_last_one_took() -> None:
+    backups = Backups()
+    assert backups.due(0.0)
+    whole(backups, 1, 0.0, 4.0)
+    assert not backups.due(7.9)
+    assert backups.due(8.0)
+    backups.begin(2, OWNERS, KEEPERS, 8.0)
+    assert not backups.due(100.0), "one at a time"
+
+
+def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_it() -> None:
+    backups = Backups()
+    whole(backups, 7)
+    assert backups.keeps("s")
+    backups.lose(S.address)
+    assert backups.restore([0, 1]) is not None, "the lost shards' copies are there"
+    assert backups.restore([2]) is None
+    assert backups.places() is None, "what is left is not the whole"
+    assert backups.lacks({0: "r", 2: "r"})
+    assert not backups.lacks({0: "r", 1: "r"})
+    for gone in ("tcp://b", R.address):
+        backups.begin(9, OWNERS, KEEPERS, 9.0)
+        backups.lose("tcp://stranger")
+        assert backups.under_way
+        backups.lose(gone)
+        assert not backups.under_way
+
+
+def test_rounds_that_come_to_nothing_in_a_row_are_told_until_one_is_whole() -> None:
+    backups = Backups()
+    for failing in (False, True):
+        (order, _) = backups.begin(9, OWNERS, KEEPERS, 0.0)
+        backups.not_backed_up(order.number, 1.0)
+        assert backups.failing == failing
+    whole(backups, 10)
+    assert not backups.failing
+
+
+def test_of_rounds_that_come_to_nothing_the_last_alone_is_held_beside_the_whole_one() -> None:
+    copies, state = Copies(), object()
+    copies.put(1, 0, {0: state}, keeper=True)  # type: ignore[dict-item]
+    for number in range(2, 9):
+        copies.put(number, 1, {0: state}, keeper=True)  # type: ignore[dict-item]
+        assert len(copies) == 2
+    copies.put(6, 1, {0: state}, keeper=True)  # type: ignore[dict-item]
+    assert set(copies.get([0], 8)) == {0}, "what was long on its way takes nothing away"
+    assert set(copies.get([0], 1)) == {0}

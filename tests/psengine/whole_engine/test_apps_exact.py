@@ -1,0 +1,156 @@
+"""Every built-in application through the whole engine: who joins, goes or is killed changes no bit of its model.
+
+The real shell and agents in virtual time, over wires that lose nothing. `mlr` has it on real processes (tests/faults).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psengine.apps.base import resolve
+from psengine.config import JobConfig
+from psengine.controller.controller import ENDED, Controller
+from psengine.single_process import initial, train_alone
+from psengine.tables.sharding import Arrays
+from tests.psengine.apps import test_lda, test_mf
+from tests.psengine.whole_engine.test_wires import ended
+from tests.support.lossy_network import Trouble
+from tests.support.simulated_cluster import WiredCluster
+from tests.support.virtual_time import run_virtual
+
+pytestmark = pytest.mark.usefixtures("announced")
+
+PARTITIONS, SHARDS, CLOCKS = 8, 3, 40
+LIMIT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An application, what it is made of, and its data; `check` looks at a model of it."""
+
+    app: str
+    params: Mapping[str, Any]
+    parts: list[dict[str, Any]]
+    check: Callable[[Arrays], None] = field(default=lambda model: None)
+
+
+def ratings() -> Subject:
+    sizes = {"n_users": 40, "n_items": 30, "n_partitions": PARTITIONS, "rating_mean": 3.0, "rating_sd": 1.5}
+    return Subject("mf", {**sizes, "rank": 5}, test_mf.made(parts=PARTITIONS))
+
+
+def cloud() -> Subject:
+    """Examples without any clusters, so that many still change theirs when a node is lost."""
+    x = np.random.default_rng(1).standard_normal((4000, 4)).astype(np.float32)
+    parts = [{"x": x[rows], "first": rows[0]} for rows in np.array_split(np.arange(len(x)), PARTITIONS)]
+    return Subject("kmeans", {"n_inputs": 4, "n_examples": len(x), "k": 60}, parts)
+
+
+def documents() -> Subject:
+    """As many blocks of words as partitions."""
+    parts = test_lda.parts([30, 20], [25], [9, 40], [33], [18, 4, 17], [21], [7, 7], [28])
+    words, k = np.concatenate([part["words"] for part in parts]), 4
+
+    def check(model: Arrays) -> None:
+        assert (model["assignments"] > 0).all(), "every token has a topic"
+        assert np.array_equal(model["word_topic"], test_lda.counted(model, words, k))
+        assert np.array_equal(model["topics"][0], model["word_topic"].sum(axis=0))
+        assert model["topics"].sum() == len(words)
+
+    params = {"n_words": test_lda.V, "n_tokens": len(words), "k": k, "blocks": PARTITIONS}
+    return Subject("lda", params, [{**part, "partition": np.array([p])} for p, part in enumerate(parts)], check)
+
+
+async def until(controller: Controller, holds: Callable[[], bool]) -> None:
+    while not holds():
+        assert controller.state not in ENDED, "it was over too soon"
+        await asyncio.sleep(0.01)
+        controller.validate()
+
+
+async def nothing(cluster: WiredCluster) -> None:
+    """Befalls nobody."""
+
+
+async def trouble(cluster: WiredCluster) -> None:
+    """A node joins, a server is told to go, and another one is killed."""
+    controller = cluster.shell.controller
+
+    def servers() -> list[str]:
+        return sorted({owner.node for owner in controller.shards.owners})
+
+    def all_transient() -> bool:
+        return bool(controller.tiers.backups.clock) and all(name.startswith("t") for name in servers())
+
+    await until(controller, all_transient)
+    cluster.start("t4")
+    await until(controller, lambda: bool(controller.members.placement.owned_by("t4")))
+    told = servers()[0]
+    await cluster.shell.notice(told, 3.0)
+    await until(controller, lambda: controller.members.nodes[told].state == "drained")
+    await cluster.kill(told)
+    assert not controller.rollbacks
+    await until(controller, all_transient)
+    await cluster.kill(servers()[0])
+    await until(controller, lambda: bool(controller.rollbacks))
+
+
+def train(
+    of: Subject, nodes: tuple[str, ...], befalls: Callable[[WiredCluster], Awaitable[None]]
+) -> tuple[dict[str, bytes], list[Any]]:
+    """Train on these nodes, and return the bits of the model, and the losses."""
+    cluster = WiredCluster(0, Trouble(), of.parts.__getitem__, of.parts[0])
+    job = JobConfig(
+        "job",
+        of.app,
+        of.params,
+        n_partitions=PARTITIONS,
+        n_shards=SHARDS,
+        clocks=CLOCKS,
+        n_reliable=sum(name.startswith("r") for name in nodes),
+        stage_2_above=0.5,
+    )
+
+    async def story() -> None:
+        cluster.open()
+        try:
+            for name in nodes:
+                cluster.start(name, "reliable" if name.startswith("r") else "transient")
+            await cluster.shell.start(job.to_dict())
+            await befalls(cluster)
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+    controller, store = cluster.shell.controller, cluster.store
+    assert cluster.faults == []
+    assert controller.state == "finished", controller.reason
+    assert store.model is not None
+    assert store.result is not None
+    assert store.result["lost_micro_tasks"] == 0
+    assert sum(store.result["micro_tasks_done"].values()) == CLOCKS * PARTITIONS
+    of.check(store.model)
+    return bits(store.model), store.result["losses"]
+
+
+def bits(model: Arrays) -> dict[str, bytes]:
+    return {name: table.tobytes() for name, table in model.items()}
+
+
+@pytest.mark.parametrize("subject", [ratings, cloud, documents])
+def test_a_join_a_notice_and_a_kill_leave_the_bits_that_other_nodes_come_to_undisturbed(
+    subject: Callable[[], Subject],
+) -> None:
+    of = subject()
+    calm = train(of, ("r1", "t9"), nothing)
+    assert train(of, ("r1", "r2", "t1", "t2", "t3"), trouble) == calm
+    app = resolve(of.app, of.params)
+    alone = train_alone(app, [app.prepare(part) for part in of.parts], initial(app, 0, SHARDS), CLOCKS)
+    assert bits(alone) == calm[0], "and those of a bare loop"

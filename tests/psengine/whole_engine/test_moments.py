@@ -1,0 +1,97 @@
+"""Somebody is gone at the worst moment of a hand-over, a round of copies or a recovery: the model is the undisturbed one.
+
+The real shell and agents in virtual time, over wires that lose nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import product
+
+import pytest
+
+from tests.psengine.whole_engine.test_wires import LIMIT_S, check, ended, job
+from tests.support.lossy_network import Trouble
+from tests.support.simulated_cluster import CONTROLLER, WiredCluster
+from tests.support.virtual_time import run_virtual
+
+APP = "Tally"
+#: What begins an operation: a server is given notice, nothing at all, a server is killed.
+BEGUN_BY = {"proteus_hand_over": "notice", "proteus_keep": "", "proteus_kept": "kill"}
+MOMENTS = ("asked", "done", "answered")
+VICTIMS = ("who asks", "who answers", "the controller")
+
+pytestmark = pytest.mark.usefixtures("announced")
+
+
+class Story:
+    """Two reliable and four transient nodes, of which two serve; at the moment that is told, one of those concerned dies."""
+
+    def __init__(self, op: str, moment: str, victim: str) -> None:
+        self.cluster = WiredCluster(0, Trouble())
+        self.config = job(APP, n_reliable=2, stage_2_above=0.5, checkpoint_s=0.3)
+        self.moment, self.victim = (moment, op), victim
+        self.struck = ""
+        self.watched = False
+
+    @property
+    def clock(self) -> int:
+        book = self.cluster.shell.controller.book
+        return 0 if book is None else book.common
+
+    async def run(self) -> None:
+        cluster = self.cluster
+        cluster.open()
+        cluster.wires.watch = self.watch
+        try:
+            for name in ("r1", "r2"):
+                cluster.start(name, "reliable")
+            for name in ("t1", "t2", "t3", "t4"):
+                cluster.start(name)
+            await cluster.shell.start(self.config.to_dict())
+            while not (cluster.shell.controller.tiers.backups.clock and self.clock >= 3):
+                await asyncio.sleep(0.001)
+            self.watched = True
+            match BEGUN_BY[self.moment[1]]:
+                case "notice":
+                    await cluster.shell.notice(self.server(), 0.0)
+                case "kill":
+                    await cluster.kill(self.server())
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    def server(self) -> str:
+        owners = self.cluster.shell.controller.shards.owners
+        return next(owner.node for owner in owners if owner.node.startswith("t"))
+
+    def watch(self, moment: str, op: str, asks: str, answers: str) -> None:
+        if self.struck or not self.watched or (moment, op) != self.moment:
+            return
+        if self.victim == "the controller":
+            self.struck = CONTROLLER
+            self.now(CONTROLLER, partial(self.cluster.lose_controller, self.config))
+            return
+        address = asks if self.victim == "who asks" else answers
+        name = next(node.name for node in self.cluster.nodes.values() if node.address == address)
+        self.struck = name
+        self.now(address, partial(self.cluster.kill, name))
+        if name.startswith("r"):
+            self.cluster.after(1.0, partial(self.replace, f"{name}-again"))
+
+    def now(self, address: str, then: Callable[[], Awaitable[None]]) -> None:
+        self.cluster.wires.hang_up(address)
+        self.cluster.after(0.0, then)
+
+    async def replace(self, name: str) -> None:
+        self.cluster.start(name, "reliable")
+
+
+@pytest.mark.parametrize(("op", "moment", "victim"), list(product(BEGUN_BY, MOMENTS, VICTIMS)))
+def test_who_is_lost_at_the_worst_moment_takes_nothing_along(op: str, moment: str, victim: str) -> None:
+    story = Story(op, moment, victim)
+    run_virtual(story.run(), LIMIT_S)
+    assert story.struck, "the moment never came"
+    check(story.cluster, APP)

@@ -1,0 +1,240 @@
+"""The process entry and the controller's client, as far as one process can show it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import infra.storage.blobs as blobs_module
+from infra.errors import InputError
+from infra.nodes import main as node
+from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
+from infra.nodes.main import main, parse
+from infra.settings import Settings
+from infra.storage.blobs import BlobError, BlobMissing, Blobs, JobPaths
+from psengine.config import JOB_ID_PATTERN
+from psengine.controller.controller import Controller
+from tasks.job_spec import JOB_ID_PATTERN as JOB_SPEC_PATTERN
+from tests.support.local_cluster import LocalCluster, digits_job
+from tests.support.timeouts import PATIENCE
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--tier", "gold"), "invalid choice"),
+        (("--threads", "0"), "must be at least 1"),
+        (("--poll-s", "0"), "above 0"),
+    ],
+)
+def test_bad_options_end_with_code_2(change: tuple[str, str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    good = ["--job", "j", "--blob", "memory://b", "--name", "i-1", "--tier", "reliable"]
+    assert parse(good).controller is False
+    with pytest.raises(SystemExit) as end:
+        main([*good, *change])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_controller_that_is_not_there_is_told_at_once() -> None:
+    client = ControllerClient("tcp://127.0.0.1:1", timeout_s=0.3)
+    began = time.monotonic()
+    with pytest.raises(ControllerUnreachable, match=r"tcp://127\.0\.0\.1:1: no answer to proteus_status"):
+        client.status()
+    assert time.monotonic() - began < 2
+
+
+def test_a_rendezvous_that_never_comes_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        ControllerUnreachable, match=r"no controller was met in 0\.2 s .*rendezvous\.json: is not there"
+    ):
+        wait_rendezvous(tmp_path.as_uri(), "job", 0.2)
+
+
+def test_an_address_is_believed_when_the_controller_there_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = Blobs(tmp_path.as_uri())
+    blobs.write_json(JobPaths("job").rendezvous, {"address": "tcp://127.0.0.1:1"})
+    with pytest.raises(ControllerUnreachable, match=r"no controller was met .*127\.0\.0\.1:1: no answer"):
+        wait_rendezvous(blobs.url, "job", 0.2)
+
+    asked = []
+
+    def status(self: ControllerClient, since_clock: int = 0) -> dict[str, object]:
+        asked.append((self.address, since_clock))
+        return {"job_id": [None, "other", "job"][len(asked) % 3]}
+
+    monkeypatch.setattr(ControllerClient, "status", status)
+    assert wait_rendezvous(blobs.url, "job", 5.0) == "tcp://127.0.0.1:1"
+    assert asked == [("tcp://127.0.0.1:1", NO_LOSSES)] * 2  # that of another job was not believed
+
+
+class Blank:
+    """A blob store in which nothing ever is; counts the looks."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.looks = error, 0
+
+    def read_json(self, name: str) -> object:
+        self.looks += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [BlobMissing("is not there"), BlobError("a bad second")])
+def test_a_controller_that_does_not_come_is_looked_for_seldom(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "_LOOK_S", 0.01)
+    monkeypatch.setattr(node, "_SOON_S", 0.2)
+    blank = Blank(error)
+
+    async def meet() -> str | None:
+        return await node._meet(blank, "rendezvous", 1.0, asyncio.Event())  # type: ignore[arg-type]
+
+    began = time.monotonic()
+    assert asyncio.run(meet()) is None
+    assert 0.9 < time.monotonic() - began < 2.0
+    assert 3 <= blank.looks <= 25  # not the hundred of one look every 0.01 s
+
+
+def test_a_sign_of_life_that_cannot_be_given_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Shell:
+        asked = 0
+        controller = Controller()
+
+    path = tmp_path / "nowhere" / "alive"
+    monkeypatch.setenv("PROTEUS_ALIVE_FILE", str(path))
+    monkeypatch.setattr(node, "_ALIVE_S", 0.01)
+
+    async def live() -> None:
+        task = asyncio.create_task(node._show_life(Shell()))  # type: ignore[arg-type]
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        assert len(caplog.records) == 1
+        path.parent.mkdir()
+        async with asyncio.timeout(5 * PATIENCE):
+            while not path.exists():
+                await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(live())
+
+
+def test_a_bucket_is_reached_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def opened(settings: Settings) -> None:
+        made.append((settings.blob_url, settings.region))
+        raise BlobError("enough")
+
+    monkeypatch.setattr("infra.settings.load_settings", lambda: Settings(region="eu-west-1"))
+    monkeypatch.setattr("infra.storage.blobs.open_blobs", opened)
+    monkeypatch.setattr("infra.nodes.controller_client.load_settings", lambda: Settings(region="eu-west-1"))
+    monkeypatch.setattr("infra.nodes.controller_client.open_blobs", opened)
+    for use in (lambda: node._load("s3://b/data", 0), lambda: wait_rendezvous("s3://b/blobs", "job", 0.1)):
+        with pytest.raises(BlobError):
+            use()
+    assert made == [("s3://b/data", "eu-west-1"), ("s3://b/blobs", "eu-west-1")]
+
+
+def test_a_job_has_one_id_everywhere() -> None:
+    assert blobs_module._JOB_ID.pattern == JOB_ID_PATTERN
+    characters, _, most = JOB_ID_PATTERN.rpartition("{0,")
+    theirs, _, their_most = JOB_SPEC_PATTERN.removeprefix("^").removesuffix("$").rpartition("{0,")
+    assert theirs == characters
+    assert int(their_most.rstrip("}")) <= int(most.rstrip("}"))  # an order's id holds the job's, and EC2 limits it
+
+
+@pytest.mark.e2e
+def test_a_controller_lives_and_ends_by_itself(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, anew=True) as cluster:
+        assert cluster.client.status()["state"] == "starting"
+        job = digits_job(cluster, features=0, clocks=1)
+        with pytest.raises(InputError, match="job job: app 'mlp' is not known"):
+            cluster.client.start(job.to_dict() | {"app": "mlp"})
+        cluster.client.start(job.to_dict())
+        with pytest.raises(InputError, match="runs job 'job', not 'other'"):
+            cluster.client.start(job.to_dict() | {"job_id": "other"})
+        stopped = cluster.client.stop("no nodes")
+        assert (stopped["state"], stopped["reason"]) == ("stopped", "no nodes")
+        assert (stopped["result"]["clocks"], stopped["result"]["stopped"]) == (0, "no nodes")
+        cluster.start_node("t1")
+        cluster.wait(lambda s: len(s["nodes"]) == 1, "the node")
+        assert cluster.terminate("controller") == 0
+        with pytest.raises(ControllerUnreachable):
+            wait_rendezvous(cluster.blob_url, "job", 0.1)  # it took its address back
+        cluster.start_controller()
+        cluster.wait(lambda s: len(s["nodes"]) == 1, "the node to find the new controller")
+        assert cluster.terminate("t1") == 0
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """Wants a token, and says 404 until `marked`; then the machine is taken in `LEFT_S` seconds."""
+
+    LEFT_S = 8
+
+    marked = threading.Event()
+    asked = threading.Event()
+
+    def do_PUT(self) -> None:
+        self.answer(200, "token")
+
+    def do_GET(self) -> None:
+        if self.headers["X-aws-ec2-metadata-token"] != "token":
+            self.answer(401, "")
+        elif self.marked.is_set():
+            at = (datetime.now(UTC) + timedelta(seconds=self.LEFT_S)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            self.answer(200, json.dumps({"action": "terminate", "time": at}))
+        else:
+            self.answer(404, "")
+            self.asked.set()
+
+    def answer(self, code: int, body: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def metadata() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.e2e
+def test_a_notice_on_the_node_drains_it(tmp_path: Path, metadata: str) -> None:
+    with LocalCluster(tmp_path, anew=True) as cluster:
+        cluster.start_node("r1", "reliable")
+        cluster.start_node("t1", metadata_url=metadata)
+        cluster.wait(lambda s: len(s["nodes"]) == 2, "both nodes")
+        cluster.client.start(digits_job(cluster, features=2000, clocks=None, max_seconds=60.0).to_dict())
+        cluster.wait(lambda s: s["clock"] >= 3 and s["micro_tasks_done"]["transient"] > 0, "some clocks")
+        assert Metadata.asked.wait(10 * PATIENCE)
+        assert cluster.client.status()["notices"] == []
+        Metadata.marked.set()
+        status = cluster.wait(lambda s: any(n["state"] == "drained" for n in s["nodes"]), "the node to be drained")
+        (notice,) = status["notices"]
+        assert (notice["node"], notice["seq"]) == ("t1", 1)
+        assert Metadata.LEFT_S - 5 < notice["seconds_left"] <= Metadata.LEFT_S
+        assert next(n for n in status["nodes"] if n["name"] == "r1")["partitions"] == list(range(12))
+        assert cluster.client.stop("seen enough")["repeated_micro_tasks"] == 0
+        cluster.wait_state("stopped")

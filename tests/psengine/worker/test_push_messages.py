@@ -1,0 +1,33 @@
+"""Updates as they are pushed: what is told before it comes."""
+
+import numpy as np
+import pytest
+
+from psengine.tables.row_sets import RowDelta
+from psengine.worker.push_messages import foretold
+from tests.psengine.whole_engine.test_row_training import CLOCKS, Cluster, check
+from tests.psengine.whole_engine.test_row_training import story as training
+from tests.psengine.worker.test_speculative_batch import go_on
+
+
+def test_long_runs_alone_are_told_and_all_else_is_sent() -> None:
+    long = np.zeros((1 << 18, 1), np.float32)
+    run, named = RowDelta(slice(3, 3 + len(long)), long), RowDelta(np.arange(0, 2 * len(long), 2), long)
+    short, whole = RowDelta(slice(0, 2), long[:2]), long
+    updates = {0: [{"a": run, "b": short, "c": whole}, {"b": named}], 1: [{"a": short}, {}]}
+    rest, runs = foretold(updates)
+    assert runs == {0: [{"a": (3, 3 + len(long))}, {}], 1: [{}, {}]}
+    assert rest == {0: [{"b": short, "c": whole}, {"b": named}], 1: [{"a": short}, {}]}
+
+
+@pytest.mark.parametrize("most", [-1, 1 << 16])
+def test_nothing_is_told_where_there_is_much_else(announced: None, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr("psengine.worker.push_messages._LONG_BYTES", 30)  # some of the runs of the application
+    monkeypatch.setattr("psengine.worker.parameter_client._SHORT_BYTES", most)
+
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        assert bool(cluster.wires.foretold) == (most > 0)
+        check(cluster)
+
+    training(Cluster(), body)

@@ -1,0 +1,62 @@
+"""Orders that come again when much has happened since, and shards taken back: by agents and by the controller's map."""
+
+from __future__ import annotations
+
+from psengine.config import JobConfig
+from psengine.membership.node_record import NodeRecord
+from psengine.protocol.events import BatchDone, BatchFailed, ShardsNotTaken, ShardsTaken
+from psengine.protocol.instructions import ShardOwner, TakeShards, UpdateShardMap
+from psengine.tiers.shard_map import ShardMap
+from psengine.worker.agent import NodeAgent
+from tests.psengine.worker.test_agent import HERE, OWNERS, THERE, Wires, config, dispatch, story, take, values
+
+
+def test_an_order_to_take_a_shard_that_comes_once_more_does_not_bring_back_what_it_was() -> None:
+    """Its server has not heard yet that it came over, and would hand it over again as it was then."""
+
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        here.instruct(take(1, 1, 2), 1)
+        await wires.report(ShardsTaken)
+        here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "here", HERE, 2)), 1), 2)
+        here.instruct(dispatch(1, 1, [(0, 1)], map_version=2), 3)
+        await wires.report(BatchDone)
+        here.instruct(take(1, 1, 2), 1)
+        here.instruct(dispatch(2, 1, [(1, 1)], map_version=2), 4)
+        await wires.report(BatchDone)
+        assert here.server.pull({1: 2}, 1, exact=True)["shards"][1]["w"][0, 0] == 1.0 + 2.0
+
+    story(body)
+
+
+def test_a_server_takes_back_what_nobody_got() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        wires.spoil = lambda op, n: "answer lost" if op == "proteus_hand_over" and n == 1 else ""
+        here.instruct(take(1, 1, 2))
+        await wires.report(ShardsNotTaken)
+        here.instruct(dispatch(1, 1, [(0, 1)]))
+        await wires.report(BatchFailed)
+        there.instruct(TakeShards("there", THERE, config(), THERE, (1,), (1,), 3))
+        assert (await wires.report(ShardsTaken)).epoch == 3
+        here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "there", THERE, 3)), 1))
+        here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))
+        await wires.report(BatchDone)
+        assert values(here, 0, 1) == there.server.pull({1: 3}, 1, exact=True)["shards"][1]["w"][0, 0] == 1.0
+        assert there.server.hand_over({1: 1}, "here", HERE, 2)["status"] == "stale-epoch", "the lost move comes late"
+
+    story(body)
+
+
+def test_a_shard_whose_move_failed_is_taken_back_where_it_is_to_stay() -> None:
+    nodes = {name: NodeRecord(name, f"tcp://{name}", "reliable", 1) for name in ("a", "b")}
+    shards, job = ShardMap(), JobConfig("job", n_shards=1)
+    shards.open(job, ("a",), nodes)
+    shards.opened("a", (0,), 1)
+    assert shards.move(job, ("a",), nodes, {0}, 0) == []
+    (there,) = shards.move(job, ("b",), nodes, {0}, 0)
+    shards.not_taken((0,), there.epoch - 1)
+    assert not shards.unsure, "of another move"
+    shards.not_taken((0,), there.epoch)
+    (back,) = shards.move(job, ("a",), nodes, {0}, 0)
+    assert (back.node, back.from_address, back.served_under, back.epoch) == ("a", "tcp://a", (1,), 3)
+    assert shards.taken((0,), 3)
+    assert shards.move(job, ("a",), nodes, {0}, 0) == [], "once"

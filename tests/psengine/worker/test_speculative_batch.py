@@ -1,0 +1,334 @@
+"""Batches that are begun ahead of their order: what waits for what, and that only what fits the order is used."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psengine.apps.base import Work
+from psengine.membership.node_record import NodeRecord
+from psengine.membership.placement import Placement
+from psengine.protocol.events import BatchDone, BatchFailed
+from psengine.protocol.instructions import UpdateShardMap
+from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.server.shard_store import ShardStore
+from psengine.worker.parameter_client import ParameterClient
+from psengine.worker.routing import SupersededError
+from tests.psengine.whole_engine.test_row_training import (
+    CLOCKS,
+    NODES,
+    PARTITIONS,
+    Cluster,
+    Wanderers,
+    Watched,
+    address,
+    check,
+)
+from tests.psengine.whole_engine.test_row_training import story as training
+from tests.psengine.worker.test_agent import HERE, OWNERS, THERE, Counting, Wires, dispatch, story
+from tests.support.timeouts import PATIENCE
+
+# -- the book -----------------------------------------------------------------------------------------------------
+
+
+def test_the_book_knows_under_which_attempt_all_have_completed_a_clock() -> None:
+    book = MicroTaskBook(2)
+    assert book.completed_by == 0  # who wrote the beginning is not known
+
+    def do(partition: int, clock: int, tries: int = 1) -> None:
+        for _ in range(tries):
+            book.give_up("n")
+            attempt = book.start(partition, clock, "n")
+        assert book.complete(partition, clock, attempt)
+
+    do(0, 1)
+    assert book.completed_by == 0
+    do(1, 1)
+    assert book.completed_by == 1
+    do(0, 2, tries=2)
+    do(1, 2)
+    assert book.completed_by == 0
+    for partition in (0, 1):
+        do(partition, 3)
+    assert book.completed_by == 1
+    do(0, 4)
+    assert book.completed_by == 0, "one has gone further, and its last attempt was at another clock"
+    book.roll_back(2)
+    for partition in (0, 1):
+        do(partition, 3)
+    assert book.completed_by == 3
+
+
+# -- the agent ----------------------------------------------------------------------------------------------------
+
+
+def pulls(wires: Wires) -> int:
+    return sum(op == "proteus_pull" for _, op in wires.calls)
+
+
+async def go_on(cluster: Cluster, clock: int) -> None:
+    """Train up to `clock`, as a part of all clocks: whoever has done it has begun the next one."""
+    while cluster.book.common < clock:
+        cluster.dispatch(CLOCKS)
+        await cluster.done()
+
+
+def test_clocks_that_follow_one_another_are_read_ahead_alone() -> None:
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        assert pulls(cluster.wires) == len(NODES) * (len(NODES) - 1), "the first clock's"
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_what_others_do_now_is_dropped_and_what_came_from_others_is_read() -> None:
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, 3)
+        cluster.placement = Placement(("c", "b", "a", "a", "b", "a"), (None,) * PARTITIONS)
+        cluster.wires.calls.clear()
+        await go_on(cluster, CLOCKS)
+        assert pulls(cluster.wires) == 4, "a and b have something new, c has less"
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_work_that_was_done_again_is_not_gone_on_from_ahead() -> None:
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, 3)
+        cluster.dispatch(CLOCKS)
+        cluster.book.give_up("b")  # it is taken for lost when its effects are there already
+        cluster.wires.calls.clear()
+        await go_on(cluster, CLOCKS)
+        assert pulls(cluster.wires) >= len(NODES) * (len(NODES) - 1)
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_a_new_map_in_between_is_read_by() -> None:
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, 3)
+        cluster.tell_map()
+        cluster.wires.calls.clear()
+        await go_on(cluster, CLOCKS)
+        assert pulls(cluster.wires) == len(NODES) * (len(NODES) - 1)
+        assert {a.client.routes.version for a in cluster.agents.values()} == {cluster.version}
+        assert address("a") in cluster.wires.agents
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_the_rest_of_an_update_does_not_share_the_way_with_what_is_read_ahead(
+    announced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psengine.worker.parameter_client._REST_WAITS_S", 5 * PATIENCE)
+    seen: list[tuple[str, str, int]] = []
+    read, call = ParameterClient.read_ahead, Watched.call
+
+    async def noted_read(self: ParameterClient, sharding: Any, wanted: Any, clock: int) -> Any:
+        found = await read(self, sharding, wanted, clock)
+        seen.append(("came", self._sender, clock))
+        return found
+
+    async def noted_call(self: Watched, to: str, op: str, deadline_s: float, **message: Any) -> Any:
+        if op == "proteus_push" and message.get("announced"):
+            seen.append(("rest", message["sender"], message["clock"]))
+        return await call(self, to, op, deadline_s, **message)
+
+    monkeypatch.setattr(ParameterClient, "read_ahead", noted_read)
+    monkeypatch.setattr(Watched, "call", noted_call)
+
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        rests = [(sender, clock) for what, sender, clock in seen if what == "rest"]
+        assert len(rests) >= len(NODES) * (CLOCKS - 1)
+        for sender, clock in rests:
+            assert seen.index(("came", sender, clock)) < seen.index(("rest", sender, clock))
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_nobody_waits_for_word_of_what_will_come(announced: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psengine.worker.push_messages._LONG_BYTES", 1)
+    call, told = Watched.call, []
+
+    async def stuck(self: Watched, to: str, op: str, deadline_s: float, **message: Any) -> Any:
+        if "to_come" in message:
+            told.append(to)
+            await asyncio.Event().wait()
+        return await call(self, to, op, deadline_s, **message)
+
+    monkeypatch.setattr(Watched, "call", stuck)
+
+    async def body(cluster: Cluster) -> None:
+        async with asyncio.timeout(10 * PATIENCE):
+            await go_on(cluster, CLOCKS)
+        assert told
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_the_rest_of_an_update_waits_for_nobody_who_is_slow(announced: None) -> None:
+    async def body(cluster: Cluster) -> None:
+        ready = {node: NodeRecord(node, address(node), "reliable", 1) for node in NODES}
+        (first, *others) = cluster.dispatcher.orders(cluster.placement, ready, CLOCKS, cluster.version, 1)
+        cluster.agents[first.node].instruct(first)
+        await cluster.done()  # although nothing is to be had ahead
+        for order in others:
+            cluster.agents[order.node].instruct(order)
+            await cluster.done()
+        await go_on(cluster, CLOCKS)
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_the_rows_of_the_next_clock_are_asked_for_while_the_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {(data, clock): threading.Event() for data in range(PARTITIONS) for clock in range(1, CLOCKS + 2)}
+    rows, run = Wanderers.rows, Wanderers.run
+
+    def noted(self: Wanderers, data: int, clock: int) -> Any:
+        asked[data, clock].set()
+        return rows(self, data, clock)
+
+    def waits(self: Wanderers, data: int, params: Any, clock: int) -> Work:
+        assert clock == CLOCKS or asked[data, clock + 1].wait(5 * PATIENCE)
+        return run(self, data, params, clock)
+
+    monkeypatch.setattr(Wanderers, "rows", noted)
+    monkeypatch.setattr(Wanderers, "run", waits)
+
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        assert not any(event.is_set() for (_, clock), event in asked.items() if clock > CLOCKS), (
+            "there is no such clock"
+        )
+        monkeypatch.undo()
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+class Musing(Counting):
+    """It takes long to say which rows it wants of clock 2, the first time it is asked."""
+
+    asked, free = threading.Event(), threading.Event()
+
+    def rows(self, data: float, clock: int) -> dict[str, slice]:
+        if clock == 2 and not self.asked.is_set():
+            self.asked.set()
+            assert self.free.wait(5 * PATIENCE)
+        return {"w": slice(0, 4)}
+
+
+def test_who_gives_up_what_he_has_begun_ahead_leaves_the_question_for_its_rows_to_others() -> None:
+    async def body(wires: Wires, here: Any, there: Any) -> None:
+        Musing.asked.clear()
+        Musing.free.clear()
+        await all_of_clock_1(wires, here, there)
+        assert Musing.asked.is_set()
+        here.instruct(dispatch(2, 2, [(0, 1), (1, 1)], completed_by=0))  # which does not fit
+        for _ in range(20):
+            await asyncio.sleep(0)
+        Musing.free.set()
+        done = await wires.report(BatchDone)
+        assert [stats.loss_sum for stats in done.results] == [12.0, 12.0]
+
+    story(body, app="tests.psengine.worker.test_speculative_batch:Musing")
+
+
+def test_who_reads_rows_of_partitions_own_ahead_sends_his_own_at_once(
+    announced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psengine.worker.parameter_client._REST_WAITS_S", 1000 * PATIENCE)
+    monkeypatch.setattr("psengine.worker.batch_runner.unchanged", lambda before, wanted: frozenset())
+
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+def test_the_rest_goes_at_once_where_nothing_can_be_read_ahead(
+    announced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psengine.worker.parameter_client._REST_WAITS_S", 1000 * PATIENCE)
+
+    async def refused(self: ParameterClient, sharding: Any, wanted: Any, clock: int) -> Any:
+        raise SupersededError("another time")
+
+    monkeypatch.setattr(ParameterClient, "read_ahead", refused)
+
+    async def body(cluster: Cluster) -> None:
+        await go_on(cluster, CLOCKS)
+        check(cluster)
+
+    training(Cluster(), body)
+
+
+class Failing(Counting):
+    """It fails at clock 2."""
+
+    def run(self, data: float, params: Any, clock: int) -> Work:
+        if clock == 2:
+            raise ZeroDivisionError("by the user")
+        return super().run(data, params, clock)
+
+
+async def all_of_clock_1(wires: Wires, here: Any, there: Any) -> None:
+    """Have clock 1 done: partitions 0 and 1 here, and the others' effects, which are nothing, come from elsewhere."""
+    here.instruct(dispatch(1, 1, [(0, 1), (1, 1)], goes_on=True))
+    await wires.report(BatchDone)
+    for agent, shard in ((here, 0), (there, 1)):
+        agent.server.push("x", 1, 1, {shard: 1}, [(2, [1, 1])], {shard: [{}]})
+
+
+@pytest.mark.parametrize(("completed_by", "pulled"), [(1, 0), (2, 1), (0, 1)])
+def test_only_the_attempt_that_counts_is_gone_on_from(completed_by: int, pulled: int) -> None:
+    async def body(wires: Wires, here: Any, there: Any) -> None:
+        await all_of_clock_1(wires, here, there)
+        wires.calls.clear()
+        here.instruct(dispatch(2, 2, [(0, 1), (1, 1)], completed_by=completed_by))
+        done = await wires.report(BatchDone)
+        assert [stats.loss_sum for stats in done.results] == [12.0, 12.0]  # 4 rows of 1 + 2
+        assert pulls(wires) == pulled
+
+    story(body)
+
+
+def test_what_an_application_raises_ahead_is_told_when_the_order_has_come() -> None:
+    async def body(wires: Wires, here: Any, there: Any) -> None:
+        await all_of_clock_1(wires, here, there)
+        here.instruct(dispatch(2, 2, [(0, 1), (1, 1)], completed_by=1))
+        failed = await wires.report(BatchFailed)
+        assert (failed.fatal, failed.error) == (True, "ZeroDivisionError: by the user")
+
+    story(body, app="tests.psengine.worker.test_speculative_batch:Failing")
+
+
+def test_all_go_back_while_one_has_begun_ahead() -> None:
+    async def body(wires: Wires, here: Any, there: Any) -> None:
+        await all_of_clock_1(wires, here, there)
+        for agent, owner in zip((here, there), OWNERS, strict=True):
+            opened = ShardStore(owner.shard, 2, {"w": np.zeros((2, 1))}, 4)
+            agent.server.generation = 2
+            agent.server._serve(opened)
+        owners = tuple(type(owner)(owner.shard, owner.node, owner.address, 2) for owner in OWNERS)
+        here.instruct(UpdateShardMap("here", HERE, 2, owners, 2))
+        again = {"map_version": 2, "generation": 2}
+        here.instruct(dispatch(2, 1, [(0, 2), (1, 2)], **again))
+        done = await wires.report(BatchDone)
+        assert [stats.loss_sum for stats in done.results] == [0.0, 0.0]
+        assert (THERE, "proteus_pull") in wires.calls
+
+    story(body)

@@ -1,0 +1,71 @@
+"""The report of a backtest in a real browser: every picture is drawn, nothing complains, it asks for nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reports.pages.figures_page import render
+from reports.pages.job_page import Table
+from tasks.backtest.inputs import open_field
+from tasks.backtest.page import page, write_report
+from tasks.backtest.runner import plan, run_cells
+from tasks.backtest.spec import NAMES
+from tasks.backtest.tables import as_json
+from tests.support.backtests import quiet, small_file, small_spec
+from tests.support.chromium import CHROMIUM, MISSING, Chromium
+from tests.support.html_tables import PageTables
+
+pytest.importorskip("matplotlib", reason="no matplotlib here: install proteus[local]")
+
+FIGURES = ["figure-1", "figure-3", "figure-6", "figure-8", "figure-9", "figure-10"]
+HOSTILE = "<script>window.hacked=1</script>"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("report")
+    spec = small_spec(small_file(here / "small.csv"))
+    field = open_field(spec, quiet)
+    runs = list(run_cells(plan(field, spec), threads=1, kept=None, resume=False, report=quiet))
+    result = as_json(field, spec, runs, 1.0)
+    write_report(here / "report.html", field, spec, runs, result)
+    again = render(page(field, spec, runs, result))
+    assert again == (here / "report.html").read_text(), "the same values give the same bytes"
+    return here / "report.html"
+
+
+def test_its_tables_have_every_figure(report: Path) -> None:
+    found = PageTables(report.read_text())
+    assert len(found.rows("outcomes")) == 2 * 3 * len(NAMES)
+    assert ["--lambda", "60"] in found.rows("settings")
+    assert [about["id"] for tag, about in found.elements if tag == "figure"] == FIGURES
+    assert all(about.get("alt") for tag, about in found.elements if tag == "img")
+    assert not [tag for tag, _ in found.elements if tag == "script"]
+
+
+def test_what_anybody_wrote_is_text(report: Path) -> None:
+    from reports.pages.figures_page import BacktestPage
+
+    text = render(BacktestPage(HOSTILE, HOSTILE, (HOSTILE,), (HOSTILE,), (), (), (Table("t", "t", (HOSTILE,), ()),)))
+    assert "<script" not in text
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as opened:
+        yield opened
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
+def test_it_is_drawn_and_printed_without_a_complaint(browser: Chromium, report: Path, tmp_path: Path) -> None:
+    drawn = "document.images.length && [...document.images].every((each) => each.complete)"
+    sizes = browser.visit(report.as_uri(), drawn, "[...document.images].map((each) => each.naturalWidth)")
+    assert len(sizes) == len(FIGURES)
+    assert all(width > 300 for width in sizes)
+    assert [url for url in browser.requests if not url.startswith("data:")] == [report.as_uri()]
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    browser.pdf(tmp_path / "report.pdf")
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    assert browser.errors == []

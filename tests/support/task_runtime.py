@@ -1,0 +1,116 @@
+"""A world for tasks: the simulated market in this process, a state database in a file, and a clock that a test moves."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from inspect import unwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tasks.market.decisions
+import tasks.runtime
+from bidding.market.model import InstanceFact, Market
+from bidding.market.money import Micros
+from bidding.market.traces import Trace, TraceSet
+from infra.market_data.price_files import read_catalog
+from infra.runtime import Runtime
+from infra.settings import Settings
+from infra.simulated_ec2.market import SimSpotMarket
+from infra.state.store import Store
+from infra.storage.blobs import Blobs
+from tasks.job_records import open_job, record_job
+from tasks.job_spec import JobSpec
+from tasks.market.decisions import decide
+from tasks.market.ingest import fetch_prices, history_days, markets_of
+from tasks.market.instances import buy, let_go, secure_reliable_tier
+from tasks.market.ledger import book_ledger
+from tests.support.market_servers import ManualClock
+
+T0 = 1464739200  # 2016-06-01T00:00:00Z
+#: The job begins here: two days of history lie before it.
+BEGIN_S = T0 + 2 * 86_400
+MARKET = Market("c4.large", "us-east-1a")
+OTHER = Market("m4.large", "us-east-1b")
+ON_DEMAND: Micros = 105_000
+
+
+class TaskWorld:
+    """What the tasks of a test touch.
+
+    Parameters
+    ----------
+    directory : where the database and the blobs go.
+    taken_after_s : the price of `MARKET` passes every bid so long after the job's begin; None: never.
+    """
+
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch, taken_after_s: int | None = None) -> None:
+        rows = [(T0, 20_000), *([] if taken_after_s is None else [(BEGIN_S + taken_after_s, 900_000)])]
+        times, prices = (np.array(column) for column in zip(*rows, strict=True))
+        traces = TraceSet({MARKET: Trace(times, prices), OTHER: Trace(np.array([T0]), np.array([30_000]))})
+        self.clock = ManualClock(float(BEGIN_S))
+        catalog = read_catalog()
+        types = catalog.at(datetime.fromtimestamp(BEGIN_S, UTC).date())
+        self.market = SimSpotMarket(traces, types, self.clock.now_s)
+        self.store = Store.open(f"sqlite:///{directory / 'state.db'}")
+        settings = Settings(blob_url=(directory / "blobs").as_uri(), database_url=f"sqlite:///{directory / 'state.db'}")
+        blobs = Blobs((directory / "blobs").as_uri())
+        self.runtime = Runtime(settings, self.clock, self.store, blobs, self.market, catalog)
+        patch.setattr(tasks.runtime, "open_runtime", lambda: self.runtime)
+        patch.setattr(
+            tasks.market.decisions, "training_begun", lambda job_id: True
+        )  # no controller is here to begin it
+
+    def close(self) -> None:
+        """Close the database."""
+        self.store.close()
+
+    def begin(self, spec: JobSpec) -> None:
+        """Record and open the job, and buy its reliable tier."""
+        plain(record_job)(spec)
+        plain(fetch_prices)(markets_of(spec), history_days())
+        for step in (open_job, secure_reliable_tier):
+            plain(step)(spec)
+
+    def tick(self, spec: JobSpec, notices: dict[str, int] | None = None) -> list[Any]:
+        """Decide and carry out, as a tick does; return the orders."""
+        from bidding.engine.orders import Acquire, Lapse
+
+        facts = self.facts(spec)
+        prices = {market: trace.price_at(self.clock.at_s) for market, trace in self.market.traces.items()}
+        orders = plain(decide)(spec.job_id, facts, prices, notices or {})
+        for order in orders:
+            if isinstance(order, Acquire):
+                plain(buy)(spec, order)
+            elif isinstance(order, Lapse):
+                plain(let_go)(spec.job_id, [order.allocation_id])
+        plain(book_ledger)(spec.job_id)
+        return list(orders)
+
+    def facts(self, spec: JobSpec) -> Sequence[InstanceFact]:
+        """Every machine of the job."""
+        return self.market.describe([("proteus:job", spec.job_id)])
+
+
+def plain(task: Any) -> Any:
+    """The function under a task: no Prefect is asked."""
+    return unwrap(task)
+
+
+def spec(job_id: str = "job", **transient: Any) -> JobSpec:
+    """A job with one reliable machine that may hold two small spot machines in `MARKET`."""
+    return JobSpec.model_validate(
+        {
+            "job_id": job_id,
+            "training": {"clocks": 3},
+            "reliable": {"count": 1, "instance_type": MARKET.instance_type, "zone": MARKET.zone},
+            "transient": {
+                "markets": [str(MARKET)],
+                "allocation_vcpus": 4,
+                "max_vcpus": 4,
+                "policy": "proteus",
+                **transient,
+            },
+        }
+    )

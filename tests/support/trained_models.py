@@ -1,0 +1,33 @@
+"""Trained models without an engine: data dealt, the bare loop, the model saved as the controller saves it."""
+
+from pathlib import Path
+from typing import Any
+
+from infra.applications.trained_models import save_model
+from infra.datasets.prepare import part_name, prepare
+from infra.storage.blobs import Blobs, JobPaths
+from psengine.apps.base import App, resolve
+from psengine.config import JobConfig
+from psengine.single_process import initial, train_alone
+
+
+def trained_model(
+    directory: Path,
+    source: str,
+    app: str,
+    *,
+    made: App | None = None,
+    clocks: int = 30,
+    code_sha256: str = "",
+    **params: Any,
+) -> str:
+    """Train `app` on `source`; return the model's directory. `made`: the application, where it is not to be imported."""
+    blobs = Blobs(directory.as_uri())
+    data = prepare(blobs, "job", source, 2, 0, app)
+    sizes = dict(data.sizes)
+    config = JobConfig("job", app, sizes | params, data.data_url, 2, clocks=clocks, code_sha256=code_sha256)
+    made = made or resolve(app, config.app_params)
+    parts = [made.prepare(blobs.read_npz(f"{JobPaths('job').data}/{part_name(part)}")) for part in range(2)]
+    tables = train_alone(made, parts, initial(made, 0), clocks)
+    save_model(blobs, config, tables, {"clocks": clocks, "losses": []})
+    return str(directory / JobPaths("job").model)

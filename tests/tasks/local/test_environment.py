@@ -1,0 +1,38 @@
+"""At which market time, and at which scale, a job of this machine goes on."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from infra.clock import ScaledClock
+from infra.errors import InputError
+from infra.local.environment import STILL, clock_file
+from infra.state.store import Store
+from tasks.local.environment import goes_on_at
+
+BEGUN_S = 1_464_739_200.0
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The state database of a job that was recorded and got no further."""
+    url = f"sqlite:///{tmp_path / 'state.db'}"
+    with closing(Store.open(url)) as store:
+        store.create_job("job", {}, BEGUN_S)
+    return url
+
+
+def test_a_job_goes_on_at_the_scale_that_it_was_begun_at_unless_another_is_asked_for(tmp_path: Path, url: str) -> None:
+    ScaledClock.create(clock_file(tmp_path), BEGUN_S, 60.0).run_at(48.0)
+    assert goes_on_at(tmp_path, url, "job", None, market_stays=True) == (BEGUN_S, 48.0)
+    assert goes_on_at(tmp_path, url, "job", 48.0, market_stays=True) == (BEGUN_S, 48.0)
+    with pytest.raises(InputError, match="--scale 60: job job was begun at 48; give that"):
+        goes_on_at(tmp_path, url, "job", 60.0, market_stays=True)
+
+
+@pytest.mark.parametrize("scale", [None, 60.0])
+def test_one_that_never_ran_goes_on_at_what_is_asked_for(tmp_path: Path, url: str, scale: float | None) -> None:
+    assert goes_on_at(tmp_path, url, "job", scale, market_stays=True) == (BEGUN_S, scale)
+    ScaledClock.create(clock_file(tmp_path), BEGUN_S, STILL)
+    assert goes_on_at(tmp_path, url, "job", scale, market_stays=True) == (BEGUN_S, scale)

@@ -1,0 +1,111 @@
+"""The desk: one writer wins a race for the journal, the other decides again; nothing is half written."""
+
+import threading
+
+import pytest
+
+from bidding.engine.engine import BidEngine
+from bidding.engine.events import JobClosed, TickDue
+from infra.state.records import IntentState
+from tasks.job_records import close_job
+from tasks.market.decisions import decide
+from tasks.market.engine_journal import enter, once, open_desk
+from tasks.market.instances import buy
+from tasks.market.tick import claimed
+from tests.support.task_runtime import BEGIN_S, MARKET, TaskWorld, plain, spec
+
+
+def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskWorld) -> None:
+    here.begin(spec())
+    barrier = threading.Barrier(2)
+    asked: list[int] = []
+    orders: list[object] = []
+
+    def tick(engine: BidEngine) -> list[TickDue]:
+        asked.append(len(engine.positions))
+        if len(asked) <= 2:
+            barrier.wait(10)  # both have read the same journal
+        return [TickDue(BEGIN_S + 60, {MARKET: 20_000})]
+
+    threads = [threading.Thread(target=lambda: orders.extend(enter(here.runtime, "job", tick))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(asked) == 3, "the loser decided again"
+    assert len({order.order_id for order in orders}) == 1  # type: ignore[attr-defined]
+    planned = [i for i in here.store.intents("job", [IntentState.PLANNED]) if i.kind == "acquire"]
+    assert len(planned) == 1
+    assert [entry.seq for entry in here.store.journal("job")] == list(range(here.store.journal_length("job")))
+
+
+def test_a_failure_leaves_nothing_half_written(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.begin(spec())
+    before = here.store.journal_length("job")
+    monkeypatch.setattr("tasks.market.engine_journal._plan", _fail)
+    with pytest.raises(ZeroDivisionError):
+        enter(here.runtime, "job", lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
+    assert here.store.journal_length("job") == before
+    engine, _ = open_desk(here.runtime, "job")
+    assert engine.open_order is None
+
+
+def _fail(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_once_enters_an_event_once(here: TaskWorld) -> None:
+    here.begin(spec())
+    for at_s in (BEGIN_S + 1, BEGIN_S + 2):
+        enter(here.runtime, "job", once(JobClosed, JobClosed(at_s)))
+    assert [e.at_s for e in here.store.journal("job") if e.record["kind"] == "JobClosed"] == [BEGIN_S + 1]
+
+
+def test_a_claim_is_held_by_one_and_given_back(here: TaskWorld) -> None:
+    with claimed("job") as mine:
+        assert mine
+        with claimed("job") as second:
+            assert not second
+        with claimed("other") as another:
+            assert another
+    with claimed("job") as again:
+        assert again
+
+
+def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(here: TaskWorld) -> None:
+    tick_s = here.runtime.settings.tick_s
+    assert here.store.claim("tick/job", "dead", here.clock.at_s, 1.5 * tick_s)
+    with claimed("job") as mine:
+        assert not mine
+    here.clock.at_s += 2 * tick_s - 1
+    with claimed("job") as mine:
+        assert mine
+
+
+def test_who_is_patient_gets_the_claim_when_it_is_given_back(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.store.claim("tick/job", "other", here.clock.at_s, 180)
+    waited: list[float] = []
+
+    def wait_until(at_s: float, wake: object = None) -> bool:
+        waited.append(at_s)
+        here.clock.at_s = at_s
+        if len(waited) == 3:
+            here.store.release("tick/job", "other")
+        return False
+
+    monkeypatch.setattr(here.clock, "wait_until", wait_until)
+    with claimed("job", patience_s=60) as mine:
+        assert mine
+    assert len(waited) == 3
+
+
+def test_an_order_that_was_not_carried_out_before_the_job_closed_is_abandoned(here: TaskWorld) -> None:
+    here.begin(spec())
+    prices = {MARKET: 20_000}
+    (order,) = plain(decide)("job", here.facts(spec()), prices, {})
+    plain(close_job)("job", {})
+    plain(decide)("job", here.facts(spec()), prices, {})
+    states = {intent.order_id: intent.state for intent in here.store.intents("job")}
+    assert states[order.order_id] is IntentState.ABANDONED
+    assert plain(buy)(spec(), order) == "answered meanwhile"
+    assert len(here.facts(spec())) == 1, "only the reliable machine was bought"

@@ -1,0 +1,149 @@
+"""Prices that are not fit to decide on: nothing is bought on them, and the line says why."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tasks.market.prices
+from bidding.engine.events import TickDue
+from bidding.engine.journal import from_record, replay
+from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from bidding.market.model import HOUR_S, Market, PricePoint
+from bidding.market.traces import Trace, TraceSet
+from infra.errors import InputError
+from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.storage.price_store import PriceStore
+from tasks.job_records import open_job, record_job
+from tasks.market.decisions import decide, opened_markets
+from tasks.market.instances import buy, let_go
+from tasks.market.ledger import book_ledger, book_or_postpone
+from tasks.market.prices import Prices, observe_prices, prices_to_decide_on
+from tests.support.market_servers import client, credentials, served
+from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskWorld, plain, spec
+
+DAY_S = 86_400
+LIMIT_S = 3 * DAY_S
+STOPPED = "no market's price was told for 3 days (PROTEUS_PRICES_MAX_AGE_S): the feed has stopped"
+
+
+@pytest.fixture
+def live(here: TaskWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskWorld]:
+    """The world's market behind the real endpoint, asked by the real client, with a job that holds a spot machine."""
+    credentials(monkeypatch)
+    monkeypatch.setattr(tasks.market.prices, "observe_prices", plain(observe_prices))
+    monkeypatch.setattr("tasks.market.ledger.book_ledger", plain(book_ledger))
+    with served(here.market, here.clock, tmp_path / "machines") as endpoint:
+        settings = here.runtime.settings.model_copy(update={"prices_max_age_s": LIMIT_S})
+        here.runtime = replace(here.runtime, market=client(endpoint.url, attempts=1), settings=settings)
+        here.begin(spec(max_vcpus=8))
+        yield here
+
+
+def tick(here: TaskWorld) -> tuple[Prices, list[Order]]:
+    """Observe, decide and carry out, as `tick_job` does."""
+    job = spec(max_vcpus=8)
+    prices = prices_to_decide_on(opened_markets("job"))
+    orders = list(plain(decide)("job", here.facts(job), prices.by_market, {}, prices.left_out))
+    for order in orders:
+        if isinstance(order, Acquire):
+            plain(buy)(job, order)
+        elif isinstance(order, Lapse):
+            plain(let_go)("job", [order.allocation_id])
+    return prices, orders
+
+
+def check_replay(here: TaskWorld) -> None:
+    """The journal alone gives the orders that were given."""
+    entries = [entry.record for entry in here.store.journal("job")]
+    assert [r["left_out"] for r in entries if r["kind"] == "TickDue"], "what was left out is in the journal"
+    for number, record in enumerate(entries):
+        event = from_record(record)
+        if isinstance(event, TickDue):
+            orders = replay(entries[:number]).handle(event)
+            assert list(orders) == [from_record(one) for one in entries[number + 1 :][: len(orders)]]
+
+
+def test_a_price_that_has_stood_for_long_is_not_old_while_others_are_told(live: TaskWorld) -> None:
+    live.market.traces = TraceSet(
+        {
+            MARKET: Trace(np.array([T0]), np.array([20_000])),
+            OTHER: Trace(np.array([T0, BEGIN_S + 9 * DAY_S]), np.array([30_000, 31_000])),
+        }
+    )
+    live.clock.at_s = BEGIN_S + 10 * DAY_S
+    assert plain(observe_prices)([MARKET]) == Prices({MARKET: 20_000})
+
+
+def test_nothing_is_bought_on_the_prices_of_a_feed_that_has_stopped(
+    live: TaskWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    prices, orders = tick(live)
+    assert (prices.left_out, [type(order) for order in orders]) == ({}, [Acquire])
+    live.clock.at_s = T0 + LIMIT_S
+    assert tick(live)[0].left_out == {}, "the limit itself is not yet too old"
+    bought = len(live.facts(spec()))
+
+    live.clock.at_s += 1
+    with caplog.at_level(logging.WARNING, "tasks.market.prices"):
+        prices, orders = tick(live)
+    assert prices == Prices({}, {MARKET: STOPPED})
+    assert caplog.messages == [f"nothing is bought in {MARKET}: {STOPPED}"]
+    assert isinstance(orders[-1], Wait)
+    assert orders[-1].decision.reason.endswith(f"; not weighed: {MARKET}: {STOPPED}")
+    assert len(live.facts(spec())) == bought
+    check_replay(live)
+
+
+def test_a_market_that_tells_no_price_is_left_out_by_itself(live: TaskWorld) -> None:
+    nowhere = Market("c4.large", "us-east-1f")
+    prices = plain(observe_prices)([MARKET, nowhere])
+    assert prices == Prices({MARKET: 20_000}, {nowhere: "the market tells no price"})
+
+
+def test_a_market_that_does_not_answer_stops_no_tick(live: TaskWorld, caplog: pytest.LogCaptureFixture) -> None:
+    _, (order,) = tick(live)
+    assert isinstance(order, Acquire)
+    assert plain(book_ledger)("job") == 2
+    until_s = BEGIN_S + HOUR_S + 1
+    live.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history", until_s=until_s))
+    live.clock.at_s = BEGIN_S + HOUR_S - 100
+
+    prices, orders = tick(live)
+    why = "the market did not tell its prices (Unavailable)"
+    assert prices == Prices({}, {MARKET: why})
+    assert [type(one) for one in orders] == [Renew, Wait], "what is held is decided on, by the last price"
+    assert f"{MARKET}: {why}" in orders[-1].decision.reason
+    assert len([fact for fact in live.facts(spec()) if fact.alive]) == 3
+    check_replay(live)
+
+    live.clock.at_s = until_s
+    assert book_or_postpone("job") is None
+    assert "the ledger waits for the next tick" in caplog.messages[-1]
+    live.clock.at_s += 1
+    assert book_or_postpone("job") == 2, "the hours that began meanwhile"
+
+
+def test_a_job_is_not_opened_on_a_history_that_nobody_kept_up(here: TaskWorld) -> None:
+    job = spec()
+    plain(record_job)(job)
+    observed_s = BEGIN_S - here.runtime.settings.prices_max_age_s - DAY_S
+    points = [PricePoint(MARKET, observed_s - HOUR_S, 20_000)]
+    stored = PriceStore(here.runtime.blobs)
+    stored.add(points, [MARKET], (observed_s - HOUR_S, observed_s), "test", observed_s)
+    with pytest.raises(InputError, match=rf"^market {MARKET}: .* 22 days ago, .* 21 days .*run .*ingest-prices"):
+        plain(open_job)(job)
+    assert opened_markets("job") == ()
+
+    seen_s = observed_s + DAY_S  # nothing has changed, and somebody looked
+    stored.add([], [MARKET], (observed_s, seen_s), "test", seen_s)
+    assert plain(open_job)(job) == 1
+
+
+def test_a_market_that_was_never_observed_has_no_history(here: TaskWorld) -> None:
+    plain(record_job)(spec())
+    with pytest.raises(InputError, match="has no price history"):
+        plain(open_job)(spec())

@@ -1,0 +1,51 @@
+"""Booking the end of an hour: once, at its time, by a name that does not change."""
+
+import pytest
+from prefect.exceptions import ObjectNotFound
+
+from tasks.market import renewals
+from tasks.market.renewals import book_renewals, due_bookings
+from tests.support.task_runtime import BEGIN_S, TaskWorld, plain, spec
+
+
+@pytest.fixture
+def held(here: TaskWorld) -> TaskWorld:
+    here.begin(spec())
+    here.tick(spec())
+    return here
+
+
+def test_an_hours_end_is_due_its_lead_before_it(held: TaskWorld) -> None:
+    lead_s = held.runtime.settings.renewal_lead_s
+    (booking,) = due_bookings("job", held.clock.now_s())
+    assert (booking.hour_end.hour, booking.at_s) == (0, BEGIN_S + 3600 - lead_s)
+    assert due_bookings("job", BEGIN_S + 3600 - lead_s) == [], "the tick at hand decides it"
+    assert due_bookings("job", BEGIN_S + 3600)[0].hour_end.hour == 1
+
+
+def test_on_demand_machines_are_not_booked(here: TaskWorld) -> None:
+    here.begin(spec())
+    assert due_bookings("job", here.clock.now_s()) == []
+
+
+def test_the_same_hour_is_booked_under_the_same_key_at_the_same_time(
+    held: TaskWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booked = []
+    monkeypatch.setattr(renewals, "run_deployment", lambda name, **options: booked.append((name, options)))
+    first = plain(book_renewals)("job")
+    held.clock.at_s += 120
+    assert plain(book_renewals)("job") == first == ["renew-job-buy-0-h0"]
+    keys = {options["idempotency_key"] for _, options in booked}
+    assert keys == {"renew-job-buy-0-h0"}
+    lead = booked[1][1]["scheduled_time"] - booked[0][1]["scheduled_time"]
+    assert lead.total_seconds() == pytest.approx(-120, abs=1), "the market's clock was moved by 120 s, the real one not"
+    assert booked[0][1]["parameters"]["hour_end"]["allocation_id"] == "job-buy-0"
+
+
+def test_without_the_deployment_the_ticks_decide(held: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ObjectNotFound(http_exc=Exception("404"))
+
+    monkeypatch.setattr(renewals, "run_deployment", missing)
+    assert plain(book_renewals)("job") == []

@@ -1,0 +1,122 @@
+"""A job at one look: what is written and published, when, and that nothing of it stops a job."""
+
+import logging
+from typing import Any
+
+import pytest
+
+import tasks.reports.publish
+from infra.state.records import JobState
+from infra.storage.blobs import JobPaths
+from tasks.reports.publish import EVERY_S, publish_picture, save_report, show_job, show_job_now_and_then
+from tests.support.html_tables import PageTables
+from tests.support.job_states import JOB, record_job
+from tests.support.task_runtime import TaskWorld, plain
+
+
+class Published:
+    """What was to be shown in the UI."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.all: list[dict[str, Any]] = []
+        patch.setattr(tasks.reports.publish, "create_markdown_artifact", self.take)
+        patch.setattr(tasks.reports.publish, "save_report", plain(save_report))
+        patch.setattr(tasks.reports.publish, "publish_picture", plain(publish_picture))
+
+    def take(self, markdown: str, key: str, description: str) -> None:
+        self.all.append({"markdown": markdown, "key": key})
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> Published:
+    return Published(monkeypatch)
+
+
+@pytest.fixture
+def job(here: TaskWorld) -> TaskWorld:
+    record_job(here.store)
+    return here
+
+
+def test_report_and_picture(job: TaskWorld, published: Published) -> None:
+    pytest.importorskip("matplotlib", reason="no matplotlib here: install proteus[local]")
+    show_job(JOB)
+    page = job.runtime.blobs.read_bytes(JobPaths(JOB).report).decode()
+    assert PageTables(page).data["job"] == JOB
+    (made,) = published.all
+    assert made["key"] == f"picture-{JOB}"
+    assert made["markdown"].startswith("**finished**, $0.3950 spent.")
+    assert f"Report: `{job.runtime.blobs.url_of(JobPaths(JOB).report)}`" in made["markdown"]
+    assert "](data:image/png;base64,iVBOR" in made["markdown"]
+    assert len(made["markdown"]) < 200_000
+
+
+def test_without_matplotlib_the_picture_is_left_out_and_said_so(
+    job: TaskWorld, published: Published, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tasks.reports.publish, "can_draw", lambda: False)
+    show_job(JOB)
+    (made,) = published.all
+    assert "data:" not in made["markdown"]
+    assert "Report: `file://" in made["markdown"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"job {JOB}: matplotlib is not installed (proteus[local]), so there is no picture"
+    ]
+
+
+@pytest.mark.parametrize("broken", ["save_report", "publish_picture"])
+@pytest.mark.parametrize("show", [show_job, show_job_now_and_then])
+def test_what_fails_is_logged_and_stops_nothing(
+    job: TaskWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str, show: Any
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no room")
+
+    Published(monkeypatch)
+    monkeypatch.setattr(tasks.reports.publish, broken, fail)
+    assert job.store.allocations(JOB, alive=True) == []  # the job is over, so a tick shows it too
+    show(JOB)
+    assert "no room" in caplog.text
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+def test_a_database_that_is_away_stops_no_tick(
+    here: TaskWorld, published: Published, caplog: pytest.LogCaptureFixture
+) -> None:
+    show_job_now_and_then("unknown")
+    assert "it cannot be told whether a picture is due" in caplog.text
+    assert published.all == []
+
+
+def test_ticks_show_a_job_every_few_minutes_and_at_its_very_end(
+    here: TaskWorld, published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks.reports.publish, "job_png", lambda chart: b"")
+    monkeypatch.setattr(tasks.reports.publish, "can_draw", lambda: True)
+    now = [1000.0]
+
+    class Clock:
+        def now_s(self) -> float:
+            return now[0]
+
+    monkeypatch.setattr(tasks.reports.publish, "SystemClock", Clock)
+    here.store.create_job("job", {}, here.clock.now_s())
+    shown = []
+    for later_s in (0.0, 1.0, EVERY_S - 2.0, 2.0, 1.0, EVERY_S):
+        now[0] += later_s
+        show_job_now_and_then("job")
+        shown.append(len(published.all))
+    assert shown == [0, 0, 0, 1, 1, 2]
+    here.store.move_job("job", JobState.FINISHED, here.clock.now_s())
+    show_job_now_and_then("job")
+    assert len(published.all) == 3
+
+
+def test_the_world_is_not_touched_more_than_needed(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without matplotlib a tick does nothing between a job's first and its last."""
+    monkeypatch.setattr(tasks.reports.publish, "can_draw", lambda: False)
+    monkeypatch.setattr(tasks.reports.publish, "show_job", lambda job_id: pytest.fail("was shown"))
+    here.store.create_job("job", {}, here.clock.now_s())
+    for _ in range(3):
+        show_job_now_and_then("job")
+    assert len(here.store.observations("job", "picture")) == 1
