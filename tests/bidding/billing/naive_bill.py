@@ -40,14 +40,14 @@ class NaiveBill:
 
 
 #: From the prices of the seconds lived in an hour (and of those after them, should more be paid), the number of the
-#: hour, and whether it was broken off by an eviction: the amount for one instance, not rounded; the seconds that it
-#: pays for; whether it comes back.
+#: hour, and whether it was broken off by an eviction: the amount for one instance in dollars an hour times seconds (the
+#: division comes last, so that a half of a micro-dollar is one); the seconds that it pays for; whether it comes back.
 Rule = Callable[[list[Decimal], list[Decimal], int, bool], tuple[Decimal, int, bool]]
 
 
 def whole_hours(lived: list[Decimal], after: list[Decimal], hour: int, broken: bool) -> tuple[Decimal, int, bool]:
     """Pay an hour at the price of its first second; what the market breaks off comes back."""
-    return lived[0], HOUR, broken
+    return lived[0] * HOUR, HOUR, broken
 
 
 def seconds(at_once: bool, least: int = 60) -> Rule:
@@ -58,7 +58,7 @@ def seconds(at_once: bool, least: int = 60) -> Rule:
         while hour == 0 and len(paid) < least:
             paid.append(after[len(paid) - len(lived)])
         dollars = sum(paid, Decimal(0)) if at_once else len(paid) * lived[0]
-        return dollars / HOUR, len(paid), broken and hour == 0
+        return dollars, len(paid), broken and hour == 0
 
     return rule
 
@@ -67,7 +67,7 @@ def fixed(price: Decimal) -> Rule:
     """Pay every second the same."""
 
     def rule(lived: list[Decimal], after: list[Decimal], hour: int, broken: bool) -> tuple[Decimal, int, bool]:
-        return sum((price for _ in lived), Decimal(0)) / HOUR, len(lived), False
+        return sum((price for _ in lived), Decimal(0)), len(lived), False
 
     return rule
 
@@ -117,8 +117,8 @@ def naive_bill(
     for hour, start in enumerate(range(0, len(prices), HOUR)):
         lived = prices[start : start + HOUR]
         broken = bill.evicted_at is not None and len(lived) < HOUR
-        dollars, paid_s, refunded = rule(lived, after, hour, broken)
-        amount = (dollars * count).quantize(MICRO, ROUND_HALF_EVEN)
+        dollar_seconds, paid_s, refunded = rule(lived, after, hour, broken)
+        amount = (dollar_seconds * count / HOUR).quantize(MICRO, ROUND_HALF_EVEN)
         bill.charges.append(NaiveCharge(at + start, shown_price or lived[0], amount, refunded))
         if not refunded:
             bill.prorata += (amount * len(lived) / paid_s).quantize(MICRO, ROUND_HALF_EVEN)
