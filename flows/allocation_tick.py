@@ -10,16 +10,16 @@ from prefect import flow
 from prefect.logging import get_run_logger
 
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
-from tasks.job_records import close_job, is_open, job_spec, saved_result, settle_job, ticking_jobs
-from tasks.market.clocks import drain_s, stale, time_to_let_go
+from tasks.job_records import is_open, job_spec, saved_result, settle_job, ticking_jobs
 from tasks.market.costs import publish_ledger
 from tasks.market.decisions import decide, opened_markets, publish
 from tasks.market.features import signals_to_decide_on
 from tasks.market.instances import buy, let_go, machine_names, observe_machines, release_reliable_tier
 from tasks.market.ledger import book_or_postpone
+from tasks.market.opening import close_job
 from tasks.market.prices import prices_to_decide_on
 from tasks.market.renewals import book_renewals
-from tasks.market.tick import claimed
+from tasks.market.tick import claimed, drain_s, stale, time_to_let_go
 from tasks.reports.publish import show_job_now_and_then
 from tasks.training.controller import drain, keep_training
 

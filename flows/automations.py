@@ -18,7 +18,7 @@ from prefect.events.schemas.automations import AutomationCore, EventTrigger, Pos
 from prefect.events.schemas.events import ResourceSpecification
 from prefect.settings import get_current_settings
 
-from tasks.failures import InputError, ProteusError
+from infra.errors import InputError, ProteusError
 
 NAME = "proteus: crash silent runs"
 #: Seconds between two heartbeats of a run, as prefect.yaml sets it for every deployment; Prefect's least.

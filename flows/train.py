@@ -8,16 +8,17 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.failures import InputError, JobFailed
-from tasks.job_records import close_job, ended_result, is_known, is_opened, open_job, record_job
+from infra.errors import InputError, JobFailed
+from tasks.job_records import ended_result, is_known, record_job
 from tasks.job_spec import JobSpec
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.instances import release_reliable_tier, secure_reliable_tier
 from tasks.market.ledger import book_ledger
+from tasks.market.opening import close_job, is_opened, open_job
 from tasks.reports.publish import show_job
+from tasks.training.code_shipping import prepare_code
 from tasks.training.controller import await_controller, prepare_data, start_training
 from tasks.training.follow import follow
-from tasks.training.inputs import prepare_code
 from tasks.training.preflight import check
 
 #: Real seconds that the first reliable machine has to boot and answer.

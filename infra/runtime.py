@@ -11,7 +11,7 @@ from bidding.market.catalog import Catalog
 from bidding.market.spot_market import SpotMarket
 from infra.clock import Clock, open_clock
 from infra.ec2.spot_market import Ec2SpotMarket
-from infra.market_data.price_files import read_catalog
+from infra.market_data.catalogs import read_catalog
 from infra.settings import Settings, load_settings
 from infra.state.store import Store
 from infra.storage.blobs import Blobs, open_blobs

@@ -1,7 +1,7 @@
 """AgileML: a parameter server in tiers, with Litz's programming model.
 
-`controller` and what it uses are pure (events in, instructions out); `shell`, `transport` and `plugins` carry them out
-on Dask and are the only modules that import it.
+`controller` and what it uses are pure (events in, instructions out); `shell` carries them out
+on Dask, and is the only package here that imports it.
 
     apps/           applications that ship with the engine, one file each
     controller/     the controller: one state machine that receives every event and issues every instruction
@@ -13,7 +13,7 @@ on Dask and are the only modules that import it.
     shell/          the engine on Dask: the only package of psengine that imports `distributed`
     tables/         tables of parameters: sets of rows, updates of rows, shards, sums in a fixed order
     telemetry/      records of a training: progress, traffic, stalls, the event log
-    tiers/          agileML's tiers: stages, the shard map, replication to the reliable tier
+    tiers/          AgileML's tiers: stages, the shard map, replication to the reliable tier
     worker/         the worker of a node: it runs micro-tasks and reads and updates parameters
     config          values of the engine: what a job is, what its tables look like, what a node is
     single_process  an application in a bare loop: one process, no network, no servers

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from psengine.tiers.stages import Stage
+Stage = Literal[1, 2, 3]
+
 
 Tier = Literal["reliable", "transient"]
 TIERS: tuple[Tier, ...] = ("reliable", "transient")
@@ -140,26 +141,3 @@ class JobConfig:
         except TypeError as error:
             raise JobError(f"the job cannot be read: {error}") from error
         return config
-
-
-@dataclass(frozen=True)
-class TaskKey:
-    """One try at one micro-task: the work of one partition in one clock, and how often it was dispatched.
-
-    `after` is the attempt that completed the partition's clock before, 0 where that is not known.
-    """
-
-    partition: int
-    attempt: int
-    after: int = 0
-
-
-@dataclass(frozen=True)
-class TaskStats:
-    """What a completed micro-task says about itself: the sum of its examples' losses, and their number."""
-
-    partition: int
-    attempt: int
-    loss_sum: float
-    examples: int
-    kernel_s: float

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from psengine.apps.base import App, initial_arrays
-from psengine.tables.row_sets import RowBlock, added, read_only
+from psengine.apps.base import App
+from psengine.apps.registry import initial_arrays
+from psengine.tables.row_sets import RowBlock, read_only
+from psengine.tables.row_updates import added
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Block, Delta, tree_sum
 from psengine.worker.batch_io import as_delta, wants

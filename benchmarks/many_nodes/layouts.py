@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from psengine.tiers.stages import Stage
+from psengine.config import Stage
 
 PAPER_FIGURES = (11, 12, 13, 14)
 TABLE_BYTES = 4_000_000
@@ -50,15 +50,6 @@ class Layout:
     def tiers(self) -> str:
         """Return the numbers of nodes, for people."""
         return f"{self.reliable} + {self.transient}"
-
-    def sent_by_server(self) -> float:
-        """Return how many tables a node that serves and works sends and receives a clock, without copies.
-
-        It reads the shards that it has not, and pushes to them; what it has, the other workers read, and push to.
-        """
-        share = 1 / self.servers
-        serves = (self.workers - 1) * share
-        return serves + (1 - share)
 
 
 def traditional(n: int) -> Layout:

@@ -2,6 +2,8 @@
 
 backtest           the batch simulator: how many jobs a second, and (as a script) the published schemes on real
                    prices
+backtest_field     the markets that schemes are compared on: real price files, and generated ones of the same
+                   markets
 backtest_workload  what is asked of a backtest beside jobs a second: a price file read, a fit, and the paper's
                    whole table
 endpoint           the EC2-compatible endpoint through boto3: launches beside moto's own server, price history

@@ -4,11 +4,8 @@
 """
 
 import os
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from time import process_time
-from typing import Any
 
 import click
 import numpy as np
@@ -16,139 +13,26 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks.figure import Figure, figure, seconds
+from benchmarks.market.backtest_field import CATALOG, FILES, SEED, Field, generated, real, simulated
 from benchmarks.market.backtest_workload import read_and_fit, whole_table
 from bidding.backtest.clairvoyant import bound as clairvoyant
-from bidding.backtest.eviction_arrays import Table, pack_table
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.price_arrays import Markets, pack
-from bidding.backtest.reference_cluster import TOO_SMALL, Reference, by_zone, cheapest, draw_starts
+from bidding.backtest.outcomes import Outcome, summary
+from bidding.backtest.reference_cluster import by_zone, draw_starts
 from bidding.backtest.replay.engine_replay import run_by_engine
 from bidding.backtest.runner import Outcomes, run_one
 from bidding.backtest.runner import run as run_jobs
 from bidding.backtest.schemes.registry import ORACLE, SCHEMES
-from bidding.backtest.schemes.registry import scheme as named
-from bidding.backtest.summary import summary
-from bidding.evictions.table import EvictionTable, fit
-from bidding.forecast import Foresight, fit_foresight
-from bidding.market.model import InstanceType, Market
-from bidding.market.traces import TraceSet
-from bidding.synthetic.renewal_market import TYPICAL, generate
-from infra.market_data.price_files import read_catalog, read_prices
 
-_CATALOG = "catalog-us-east-1-2013-2017.csv"
 _ROUNDS = 5
-_SEED = 0
 _STARTS = 1000
 
 #: At least so many jobs a second of so many hours are asked for: one thread, four markets, after compilation.
 _ASKED = {2: 10_000, 20: 1_500}
 
 
-@dataclass(frozen=True)
-class Months:
-    """A price file, the days to fit on and those to evaluate on (the last one is left out), and what was published.
-
-    `published` is the mean cost of (standard+checkpoint, proteus), 20 h, all zones.
-    """
-
-    name: str
-    fit_from: date
-    fit_until: date
-    until: date
-    published: tuple[float, float]
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def file(self) -> str:
-        return f"us-east-1-{self.name}.csv.gz"
-
-    def asked(self, folder: Path) -> dict[str, Any]:
-        """Return what `proteus backtest` is asked for these months."""
-        return {
-            "prices": str(folder / self.file),
-            "catalog": str(folder / _CATALOG),
-            "fit_from": self.fit_from.isoformat(),
-            "fit_to": (self.fit_until - timedelta(days=1)).isoformat(),
-            "evaluate_from": self.fit_until.isoformat(),
-            "evaluate_to": (self.until - timedelta(days=1)).isoformat(),
-            "left_out": [*TOO_SMALL, *self.left_out],
-        }
-
-
-FILES = (
-    Months("2015-spring", date(2015, 3, 11), date(2015, 5, 1), date(2015, 6, 1), (0.199, 0.154)),
-    Months("2016-early-summer-m4", date(2016, 5, 6), date(2016, 6, 1), date(2016, 6, 22), (0.195, 0.147)),
-    Months(
-        "2016-spring",
-        date(2016, 2, 26),
-        date(2016, 4, 1),
-        date(2016, 4, 25),
-        (0.162, 0.141),
-        (*TOO_SMALL, "cg1.4xlarge"),
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Field:
-    """What schemes are compared on."""
-
-    traces: TraceSet
-    types: dict[str, InstanceType]
-    evictions: EvictionTable
-    foresight: Foresight | None
-    markets: tuple[Market, ...]
-    reference: Reference
-    from_s: int
-    until_s: int
-
-    def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, Table]:
-        return pack(self.traces, markets, self.types), pack_table(self.evictions, markets, self.foresight)
-
-
-def midnight_s(day: date) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
-
-
-def real(folder: Path, months: Months) -> Field:
-    traces = read_prices(folder / months.file)
-    types = dict(read_catalog(folder / _CATALOG).at(months.fit_until))
-    evictions = fit(traces, midnight_s(months.fit_from), midnight_s(months.fit_until))
-    markets = tuple(
-        market for market in traces if market.instance_type in types and market.instance_type not in months.left_out
-    )
-    learnt = TraceSet({market: traces[market] for market in markets})
-    foresight = fit_foresight(learnt, types, midnight_s(months.fit_from), midnight_s(months.fit_until))
-    reference = cheapest(traces, types)
-    return Field(
-        traces, types, evictions, foresight, markets, reference, midnight_s(months.fit_until), midnight_s(months.until)
-    )
-
-
-def generated() -> Field:
-    """Return four markets of generated prices, a month to fit on and three weeks to evaluate on."""
-    from_s, between_s, until_s = (midnight_s(day) for day in (date(2016, 5, 6), date(2016, 6, 1), date(2016, 6, 22)))
-    types = dict(read_catalog().at(date(2016, 6, 1)))
-    markets = tuple(Market("m4.xlarge", f"us-east-1{letter}") for letter in "acde")
-    on_demand = {market: types[market.instance_type].on_demand_micros for market in markets}
-    vcpus = {name: one.vcpu for name, one in types.items()}
-    traces = generate(on_demand, from_s, until_s, np.random.default_rng(_SEED), climate=TYPICAL, vcpus=vcpus)
-    evictions = fit(traces, from_s, between_s)
-    foresight = fit_foresight(traces, types, from_s, between_s)
-    return Field(traces, types, evictions, foresight, markets, cheapest(traces, types), between_s, until_s)
-
-
-def simulated(on: Field, markets: tuple[Market, ...], scheme: str, hours: int, starts: int, threads: int) -> Outcomes:
-    starts_s = draw_starts(np.random.default_rng(_SEED), on.from_s, on.until_s, hours, starts)
-    packed = on.packed(markets)
-    if scheme == clairvoyant.CLAIRVOYANT:
-        return clairvoyant.run(packed[0], starts_s, hours, on.reference, threads=threads)
-    return run_jobs(*packed, named(scheme), starts_s, hours, on.reference, threads=threads)
-
-
 def _folder() -> Path | None:
     named = os.environ.get("PROTEUS_TRACES")
-    return Path(named) if named and (Path(named) / _CATALOG).exists() else None
+    return Path(named) if named and (Path(named) / CATALOG).exists() else None
 
 
 def run(scratch: Path) -> list[Figure]:
@@ -160,7 +44,7 @@ def run(scratch: Path) -> list[Figure]:
     packed = on.packed(on.markets)
     for hours, asked in _ASKED.items():
         jobs = asked // 2
-        starts_s = draw_starts(np.random.default_rng(_SEED), on.from_s, on.until_s, hours, jobs)
+        starts_s = draw_starts(np.random.default_rng(SEED), on.from_s, on.until_s, hours, jobs)
 
         def work(starts_s=starts_s, hours=hours):
             run_jobs(*packed, SCHEMES["proteus"], starts_s, hours, on.reference)
@@ -179,7 +63,7 @@ def run(scratch: Path) -> list[Figure]:
 
 def _beside_the_engine(on: Field, scheme: str, note: str) -> Figure:
     """Measure the same 20-hour job through the compiled driver and through the live engine."""
-    (start_s,) = draw_starts(np.random.default_rng(_SEED), on.from_s, on.until_s, 20, 1)
+    (start_s,) = draw_starts(np.random.default_rng(SEED), on.from_s, on.until_s, 20, 1)
     setting = SCHEMES[scheme].setting(on.reference, 20)
     packed = on.packed(on.markets)
 
@@ -278,7 +162,7 @@ def main(starts: int, threads: int, generated: int | None) -> None:
     console = console if console.is_terminal else Console(width=175)
     folder = _folder()
     if folder is None:
-        raise click.UsageError(f"PROTEUS_TRACES names no folder with {_CATALOG} and its price files")
+        raise click.UsageError(f"PROTEUS_TRACES names no folder with {CATALOG} and its price files")
     if generated is not None:
         from benchmarks.market.generated_markets import tables  # it stands on this module
 

@@ -7,7 +7,8 @@ from typing import Any
 from benchmarks.figure import Figure, figure, seconds
 from benchmarks.market.prices import price_file
 from bidding.evictions.table import fit
-from flows.terminal.backtest_view import bar
+from bidding.market.model import DAY_S
+from flows.terminal.progress_bar import bar
 from infra.market_data.price_files import read_prices
 from tasks.backtest.inputs import open_field
 from tasks.backtest.runner import plan, run_cells
@@ -18,7 +19,6 @@ _MOST = "the most asked for"
 #: As long as it may take to read some 430,000 rows, to fit 50 markets x 60 days, and to compute the paper's whole table.
 _READ_S, _FIT_S, _TABLE_S = 1.0, 10.0, 180.0
 _FIT_DAYS = 60
-_DAY_S = 86_400
 #: The whole table is asked for on so many cores.
 _CORES = 2
 
@@ -28,7 +28,7 @@ def read_and_fit(scratch: Path) -> list[Figure]:
     path, note = price_file(scratch)
     traces = read_prices(path)
     until_s = traces.last_s
-    fitting = partial(fit, traces, until_s - _FIT_DAYS * _DAY_S, until_s)
+    fitting = partial(fit, traces, until_s - _FIT_DAYS * DAY_S, until_s)
     fitting()
     reading = [seconds(lambda: read_prices(path)) for _ in range(_ROUNDS)]
     fits = [seconds(fitting) for _ in range(_ROUNDS)]

@@ -23,7 +23,8 @@ from bidding.synthetic.renewal_market import MarketClimate, generate
 from infra.clock import SystemClock
 from infra.ec2.spot_market import Ec2SpotMarket
 from infra.local.child_process import Child
-from infra.market_data.price_files import read_catalog, write_prices
+from infra.market_data.catalogs import read_catalog
+from infra.market_data.price_files import write_prices
 from infra.settings import Settings
 from infra.simulated_ec2.market import SimSpotMarket
 

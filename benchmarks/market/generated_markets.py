@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table as RichTable
 
-from benchmarks.market.backtest import FILES, Field, Months, midnight_s, real, simulated
+from benchmarks.market.backtest_field import FILES, Field, Months, midnight_s, real, simulated
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.schemes.registry import ORACLE
 from bidding.evictions.table import fit

@@ -11,7 +11,8 @@ from benchmarks.figure import Figure, figure, seconds
 from bidding.market.model import Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import MarketClimate, generate
-from infra.market_data.price_files import read_catalog, read_prices, write_prices
+from infra.market_data.catalogs import read_catalog
+from infra.market_data.price_files import read_prices, write_prices
 
 #: A file of spot prices, some 430,000 rows, where there is a folder of real ones.
 _REAL = "us-east-1-2016-spring.csv.gz"

@@ -20,7 +20,8 @@ from bidding.market.model import HOUR_S, EndCause, Market, Tier
 from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
-from infra.market_data.price_files import read_catalog, read_prices
+from infra.market_data.catalogs import read_catalog
+from infra.market_data.price_files import read_prices
 from infra.state.records import AllocationRecord, Job
 from infra.state.store import Store
 

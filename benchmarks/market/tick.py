@@ -16,7 +16,7 @@ from bidding.evictions.table import fit
 from bidding.market.model import Allocation, EndCause, Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import LIVELY, generate
-from infra.market_data.price_files import read_catalog
+from infra.market_data.catalogs import read_catalog
 from infra.state.records import Entry
 from infra.state.store import Store
 

@@ -64,8 +64,8 @@ def _loop(
     name: str, params: Mapping[str, Any], raw: Sequence[Arrays], clocks: int, far: Connection, barrier: Barrier | None
 ) -> None:
     from infra.nodes.malloc import keep_freed
-    from psengine.apps.base import resolve
-    from psengine.tables.row_sets import added
+    from psengine.apps.registry import resolve
+    from psengine.tables.row_updates import added
     from psengine.tables.tree_sum import tree_sum
 
     keep_freed()  # as nodes do

@@ -14,7 +14,8 @@ from infra.clock import SystemClock
 from infra.datasets.prepare import HELD_OUT, part_name
 from infra.local.nodes import LocalNodes
 from infra.nodes.controller_client import ControllerClient
-from infra.storage.blobs import Blobs, JobPaths, npz_bytes
+from infra.storage.blobs import Blobs, npz_bytes
+from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig
 
 #: What elasticity costs is told beside.

@@ -20,6 +20,5 @@ can go below.
     reference_cluster  what costs and run times are relative to, and when jobs start
     runner             many jobs of one scheme, on as many threads as are given
     simulate           one job from its start to its end, from one second in which something happens to the next
-    summary            many jobs in few figures
     view               what a scheme is shown: the present and the past
 """

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidding.backtest.jit import part
-from bidding.economics.hours import useful_time_s
+from bidding.economics.equations import useful_time_s
 from bidding.evictions.table import EvictionTable
 from bidding.forecast.model import BLIND, Foresight, Weights
 from bidding.market.model import HOUR_S, Market

@@ -3,8 +3,6 @@
 elasticity     how a job bears that machines come and go: what an eviction and a change of the footprint cost
 it, by elasticity
 equations      what a footprint is expected to cost, and that per unit of work: equations (1) and (4)
-hours          time within the billing hour: what is left of it, and how much of that is expected to be useful
 job_model      what BidBrain knows of the application: Table 2 of the paper, and how much may be held
 reliable_tier  how many reliable machines a job holds: the cheapest number that can keep its state
-work           the work that a footprint is expected to do: equations (2) and (3)
 """

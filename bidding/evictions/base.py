@@ -9,11 +9,9 @@ from numpy.typing import ArrayLike
 
 from bidding.evictions.curves import Float64s
 from bidding.evictions.table import DELTAS_MICROS, EvictionTable
-from bidding.market.model import HOUR_S, Market
+from bidding.market.model import HOUR_S, MINUTE_S, Market
 from bidding.market.money import Micros
 from bidding.market.traces import Int64s, Trace
-
-_MINUTE_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +77,11 @@ def beta(
     return 1 - model.survival(market, delta_micros, within_s, state)
 
 
-def hazard_per_hour(
-    model: EvictionModel, market: Market, delta_micros: ArrayLike, ahead_s: float, state: ArrayLike | None = None
-) -> Float64s:
-    """Return the mean rate of evictions over the `ahead_s` that are left, per hour; infinite where none lives."""
-    with np.errstate(divide="ignore"):
-        return -np.log(model.survival(market, delta_micros, ahead_s, state)) * (HOUR_S / ahead_s)
-
-
 def median_s(
     model: EvictionModel, market: Market, delta_micros: Micros, state: int | None = None, within_s: int = HOUR_S
 ) -> float:
     """Return the median time to an eviction, given that it comes within `within_s`; `within_s` where none ever does."""
-    minutes = np.unique(np.append(np.arange(0, within_s, _MINUTE_S), within_s))
+    minutes = np.unique(np.append(np.arange(0, within_s, MINUTE_S), within_s))
     taken = 1 - model.survival(market, delta_micros, minutes, state)
     if taken[-1] <= 0:
         return float(within_s)

@@ -17,7 +17,7 @@ from bidding.evictions.curves import Float64s
 from bidding.evictions.fit_survival import Report, quiet
 from bidding.evictions.lifetimes import Int32s, grants_s, lives_s
 from bidding.evictions.table import DELTAS_MICROS
-from bidding.market.model import HOUR_S, Market
+from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.money import Micros
 from bidding.market.traces import Int64s, TraceSet
 
@@ -25,7 +25,6 @@ from bidding.market.traces import Int64s, TraceSet
 CHECKED_S = (900, HOUR_S)
 #: Forecasts of a reliability curve lie in so many bins of equal width.
 N_BINS = 20
-_DAY_S = 86_400
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +147,7 @@ def calibrate(
     if not all(0 < horizon <= HOUR_S for horizon in horizons_s):
         raise ValueError(f"horizons must be above 0 and at most an hour, not {list(horizons_s)}")
     deltas = np.array(deltas_micros, dtype=np.int64)
-    days = -(-(window.until_s - window.from_s) // _DAY_S)
+    days = -(-(window.until_s - window.from_s) // DAY_S)
     parts: list[list[tuple[Any, ...]]] = [[] for _ in horizons_s]
     known = []
     for done, (market, trace) in enumerate(traces.items()):
@@ -160,7 +159,7 @@ def calibrate(
         at_s = np.asarray(at_s, dtype=np.int64)
         states = model.states(market, trace, at_s, deltas)
         lives = lives_s(trace, deltas, at_s, window.until_s, HOUR_S)
-        day = (at_s - window.from_s) // _DAY_S
+        day = (at_s - window.from_s) // DAY_S
         for found, horizon in zip(parts, horizons_s, strict=True):
             foretold = 1 - model.survival(market, deltas, horizon, np.arange(model.n_states)[:, None])
             found.append(_compare(foretold, states, lives, day, horizon, days))

@@ -11,12 +11,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bidding.evictions.curves import Float64s
-from bidding.market.model import HOUR_S
+from bidding.market.model import HOUR_S, MINUTE_S
 from bidding.market.traces import Int64s, Trace
 
 Int32s = NDArray[np.int32]
 
-MINUTE_S = 60
 #: The life of a bid that was not taken for as long as it was looked at.
 NEVER_S = int(np.iinfo(np.int32).max)
 

@@ -82,21 +82,6 @@ def states_at(trace: Trace, bins: Bins, market: int, deltas_micros: Int64s, at_s
     )
 
 
-@njit(nogil=True)
-def state_of(bins: Bins, market: int, price_micros: int, age_s: int, above_s: int) -> int:
-    """Return the state of what a compiled loop knows of a market; not cached, as `curves.survival_at`.
-
-    Parameters
-    ----------
-    age_s : since the price last changed.
-    above_s : of the last `LATELY_S`, in which the price was above the bid.
-    """
-    level = np.searchsorted(bins.level_micros[market], price_micros, side="right")
-    age = np.searchsorted(bins.age_s, age_s, side="right")
-    above = np.searchsorted(bins.above_s, above_s, side="right")
-    return int((level * (len(bins.age_s) + 1) + age) * (len(bins.above_s) + 1) + above)
-
-
 @njit(cache=True, nogil=True)
 def _states(
     times_s: Int64s,

@@ -14,11 +14,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bidding.market.model import HOUR_S, Market
+from bidding.market.model import HOUR_S, MINUTE_S, Market
 from bidding.market.money import Micros, to_micros
 from bidding.market.traces import Int64s, TraceSet
-
-_MINUTE_S = 60
 
 #: The bid deltas that are considered: geometric from 0.0001 to 0.4 dollars.
 DELTAS_MICROS: tuple[Micros, ...] = tuple(
@@ -137,8 +135,8 @@ def fit(traces: TraceSet, from_s: int, until_s: int) -> EvictionTable:
     for market, trace in traces.items():
         # Grants keep to the window's own minutes, so that all markets are asked at the same moments.
         unknown = max(int(trace.times_s[0]) - from_s, 0)
-        first_s = from_s + -(-unknown // _MINUTE_S) * _MINUTE_S
-        grants = (until_s - HOUR_S - first_s) // _MINUTE_S + 1
+        first_s = from_s + -(-unknown // MINUTE_S) * MINUTE_S
+        grants = (until_s - HOUR_S - first_s) // MINUTE_S + 1
         if grants > 0:
             taken = _count_evictions(trace.times_s, trace.prices_micros, deltas, first_s, grants)
             betas = taken.sum(axis=1) / grants
@@ -167,7 +165,7 @@ def _count_evictions(
     taken = np.zeros((len(deltas_micros), HOUR_S), dtype=np.int64)
     after = 0
     for grant in range(grants):
-        at_s = first_s + grant * _MINUTE_S
+        at_s = first_s + grant * MINUTE_S
         while after < len(times_s) and times_s[after] <= at_s:
             after += 1
         price = prices_micros[after - 1]

@@ -8,10 +8,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bidding.market.model import HOUR_S, Market
+from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import Int64s, Trace, TraceSet
 
-DAY_S = 24 * HOUR_S
 #: A signal looks back so far and no further.
 LOOKBACK_S = 7 * DAY_S
 #: How many features a signal has; `features` says which.

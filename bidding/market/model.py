@@ -10,7 +10,9 @@ from enum import StrEnum
 
 from bidding.market.money import Micros
 
+MINUTE_S = 60
 HOUR_S = 3600
+DAY_S = 24 * HOUR_S
 
 
 @dataclass(frozen=True, order=True, slots=True)

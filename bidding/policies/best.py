@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bidding.economics.hours import useful_time_s
+from bidding.economics.equations import useful_time_s
 from bidding.forecast.hour_value import cost_and_work, cost_per_work
 from bidding.market.model import HOUR_S, Allocation, Market, Tier
 from bidding.market.money import MICROS_PER_DOLLAR

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bidding.billing.expected import paid_share
-from bidding.economics.equations import cost_per_work, expected_cost_usd
-from bidding.economics.hours import time_left_s, useful_time_s
-from bidding.economics.work import effective_time_s
+from bidding.economics.equations import cost_per_work, effective_time_s, expected_cost_usd, time_left_s, useful_time_s
 from bidding.market.model import HOUR_S, Allocation, Tier
 from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.policies.base import MarketView

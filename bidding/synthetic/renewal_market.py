@@ -13,7 +13,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.market.model import HOUR_S, Market
+from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.money import Micros
 from bidding.market.traces import Int64s, Trace, TraceSet
 from bidding.synthetic.auction_market import AuctionClimate, auction_prices, mean_reverting
@@ -25,7 +25,6 @@ PRICE_STEP_MICROS: Micros = 100
 
 #: No bid could be higher than so many times on-demand, hence no price.
 _CAP = 10.0
-_DAY_S = 24 * HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ def _trace(on_demand: Micros, from_s: int, times_s: Int64s, prices: Floats, *, a
     micros = np.maximum(np.rint(capped / PRICE_STEP_MICROS), 1).astype(np.int64) * PRICE_STEP_MICROS
     told = np.append(True, np.diff(micros) != 0)
     if again:
-        told |= np.diff(times_s // _DAY_S, prepend=0) != 0
+        told |= np.diff(times_s // DAY_S, prepend=0) != 0
     return Trace(from_s + times_s[told], micros[told])
 
 

@@ -4,91 +4,67 @@ Exit code 0: done; 1: failed; 2: bad input, nothing bought or written; 130 or 14
 what they run, so that `--help` is quick and Prefect reads its settings only after the verb has set them.
 """
 
+import itertools
 import os
 import sys
 import traceback
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NoReturn
 
 import click
 
 from flows.cli.commands.bench import bench
+from flows.cli.commands.inspection.cost import cost
 from flows.cli.commands.inspection.logs import logs
 from flows.cli.commands.inspection.report import report
-from flows.cli.commands.jobs.jobs import cost, jobs, stop, submit
+from flows.cli.commands.jobs.jobs import jobs
+from flows.cli.commands.jobs.stop import stop
+from flows.cli.commands.jobs.submit import submit
 from flows.cli.commands.market_data.evictions import evictions
 from flows.cli.commands.market_data.traces import traces
 from flows.cli.commands.planning.backtest import backtest
 from flows.cli.commands.planning.bill import bill
 from flows.cli.commands.planning.plan import plan
 from flows.cli.commands.training.predict import predict
+from flows.cli.commands.training.run import run
 from flows.cli.commands.training.train import train
-from flows.cli.options import charge_options
-from flows.cli.training_options import app_options
 from flows.terminal.interrupts import Interrupted, interruptible
-from flows.terminal.output import write_json
-from tasks.failures import ProteusError
+from infra.errors import ProteusError
+
+#: The verbs in the groups and the order of the help.
+GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
+    {
+        "Training": (run, train, predict),
+        "Planning": (plan, backtest, bill),
+        "Jobs on a Prefect server": (submit, jobs, stop),
+        "Inspection": (report, cost, logs),
+        "Market data": (traces, evictions),
+        "Measuring": (bench,),
+    }
+)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _GroupedVerbs(click.Group):
+    """A command whose help lists its verbs by group."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group."""
+        width = max(len(verb.name or "") for verbs in GROUPS.values() for verb in verbs)
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [((verb.name or "").ljust(width), verb.get_short_help_str(formatter.width)) for verb in verbs]
+                )
+
+
+@click.group(cls=_GroupedVerbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="proteus", prog_name="proteus")
 def cli() -> None:
     """Train models on machines that can be taken away at any moment, for a fraction of the price."""
 
 
-@cli.command()
-@click.option(
-    "--job", metavar="ID", help="Id of the job; that of an ended one shows its figures again. Default: a new one."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of market and training.")
-@click.option("--hours", type=click.FloatRange(min=0.05), default=2.0, show_default=True, help="Market hours to train.")
-@click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many clocks, if that comes first.")
-@click.option(
-    "--scale",
-    type=click.FloatRange(min=1),
-    show_default="60, or less where ticks are kept only so",
-    help="Market seconds a second.",
-)
-@click.option("--prices", type=click.Path(path_type=Path), help="Price file to replay. Default: a generated market.")
-@click.option("--catalog", type=click.Path(path_type=Path), help="CSV of instance types. Default: the shipped one.")
-@click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
-@click.option("--availability", multiple=True, metavar="TYPE/ZONE=FILE",
-              help="When machines of a market can be had, whatever is bid (repeat); begins with the run.")  # fmt: skip
-@click.option("--reliable", type=int, default=1, show_default=True, help="On-demand machines that must last.")
-@click.option("--max-vcpus", type=click.IntRange(min=0), default=8, show_default=True, help="Most spot vCPUs held.")
-@click.option("--policy", default="best", show_default=True,
-              help="Bidding policy: best, fixed-delta:USD, just-above, on-demand, proteus or standard.")  # fmt: skip
-@click.option("--evictions", metavar="FILE",
-              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of the price history.")  # fmt: skip
-@charge_options
-@click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
-@app_options
-@click.option(
-    "--data",
-    metavar="NAME|FILE",
-    help="Built-in set, or path or URL of a data file, packed or not. Default: digits; for mf: ratings.",
-)
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where state goes. Default: runs/JOB.")
-@click.option("--database", metavar="URL", help="State database. Default: a SQLite file in --dir.")
-@click.option("--endpoint", metavar="URL", help="An EC2-compatible endpoint that runs already. Default: our own.")
-@click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
-def run(json_target: str | None, **options: Any) -> None:
-    """Run one training job on this machine, on a simulated spot market, through the real parts.
-
-    Starts a local Prefect API, an EC2-compatible endpoint and a Dask cluster whose machines come, are renewed or let
-    go, and are evicted; ends with what it cost.
-    """
-    with interruptible() as interrupts:
-        from flows.local.run import RunOptions, local_run
-        from tasks.local.checks import check_file_target
-
-        if json_target not in (None, "-"):
-            check_file_target("--json", Path(json_target))
-        result = local_run(RunOptions(**options), interrupts, quiet=json_target == "-")
-        write_json(json_target, result)
-
-
-for verb in (train, predict, traces, backtest, plan, bill, evictions, report, logs, jobs, cost, submit, stop, bench):
+for verb in itertools.chain.from_iterable(GROUPS.values()):
     cli.add_command(verb)
 
 

@@ -1,9 +1,26 @@
-"""The options that say how spot machines are charged, alike for every verb that asks."""
+"""Options that several verbs share: the application, how spot machines are charged, `--json`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+
+_PARAM = click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Parameter of the application (repeat); VALUE is JSON where it can be read so, else text.",
+)
+_CODE = click.option(
+    "--code",
+    metavar="FILE",
+    help="Path or URL of the .py file or wheel that holds module:Class. Default: module.py in this directory.",
+)
+_APP = click.option(
+    "--app", default="mlr", show_default=True, metavar="NAME|module:Class", help="Application: built-in, or your own."
+)
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -33,3 +50,20 @@ def charge_options(command: Command) -> Command:
 def billing_options(command: Command) -> Command:
     """Give a verb these and --max-life, where it also says when machines are taken."""
     return charge_options(_MAX_LIFE(command))
+
+
+def app_options(command: Command) -> Command:
+    """Add `--app`, `--code` and `--param`; the command gets `app`, `code` (or None) and `params` (texts)."""
+    return _APP(code_options(command))
+
+
+def code_options(command: Command) -> Command:
+    """Add `--code` and `--param` to a command whose application is an argument."""
+    return _CODE(_PARAM(command))
+
+
+def json_option(what: str = "the result") -> Callable[[Command], Command]:
+    """Return the option ``--json FILE``; `what` is what it writes."""
+    return click.option(
+        "--json", "json_target", metavar="FILE", help=f"Write {what} for machines; - is standard output."
+    )

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from bidding.market.spot_market import MarketError
 from flows.terminal.run_view import Progress
-from tasks.failures import ProteusError
+from infra.clock import ScaledClock, SystemClock
+from infra.errors import ProteusError
 from tasks.job_spec import JobSpec
-from tasks.local.environment import ScaledClock, SystemClock
 
 T = TypeVar("T")
 
@@ -64,8 +64,8 @@ class LocalJob:
         """Call the tick at every decision point, and the handler of every notice, until the training has ended."""
         from flows.allocation_tick import allocation_tick
         from flows.handle_eviction import handle_eviction
-        from tasks.market.clocks import next_tick_s
         from tasks.market.eviction_notices import seen_notices
+        from tasks.market.tick import next_tick_s
         from tasks.reports.job_summary import snapshot
 
         while snapshot(self._spec.job_id) is None:  # nothing to decide before the job is recorded
@@ -96,7 +96,7 @@ class LocalJob:
     def _run_out(self) -> None:
         """Jump from hour's end to hour's end until nothing is held any more; evictions in between refund."""
         from flows.allocation_tick import allocation_tick
-        from tasks.market.clocks import next_hour_end_s
+        from tasks.market.tick import next_hour_end_s
 
         while (at_s := next_hour_end_s(self._spec.job_id)) is not None:
             self._clock.jump_to(at_s)

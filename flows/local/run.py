@@ -17,12 +17,12 @@ from typing import Any
 
 from bidding.market.spot_market import MarketError
 from bidding.policies import AT_ONCE, policy
-from flows.cli.training_options import application, default_params
 from flows.local.job_threads import LocalJob, call_flow, in_thread
 from flows.terminal.interrupts import Interrupted, Interrupts
 from flows.terminal.run_view import Progress, clock_time, result_table
+from infra.clock import SystemClock
+from infra.errors import InputError, ProteusError
 from tasks.billing_options import billing_model
-from tasks.failures import InputError, ProteusError
 from tasks.job_spec import JobSpec
 from tasks.local.checks import (
     Begun,
@@ -34,23 +34,23 @@ from tasks.local.checks import (
     kept_scale,
 )
 from tasks.local.environment import (
-    LocalWorld,
-    MarketFile,
-    SystemClock,
-    check_availability,
     forget_claims,
-    generated_market,
-    given_market,
     goes_on_at,
     local_world,
     make_database,
-    own_directory,
+    run_directory,
     surroundings,
-    write_generated,
 )
 from tasks.market_data.eviction_tables import absolute_evictions, job_table
-from tasks.training.application_checks import check_application
-from tasks.training.data import absolute_data, check_data, default_data
+from tasks.market_data.local_market import (
+    MarketFile,
+    check_availability,
+    generated_market,
+    given_market,
+    write_generated,
+)
+from tasks.training.application_checks import application, check_application, default_params
+from tasks.training.inputs import absolute_data, check_data, default_data
 
 #: Real seconds that a tick takes at the least on any machine: what is faster is refused before anything is started.
 FLOW_LATENCY_S = 1.0
@@ -127,7 +127,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             check_application(spec.training)
             check_data(spec)
             job_table(spec)
-        with _begun(job_id, directory, begun), own_directory(directory):
+        with _begun(job_id, directory, begun), run_directory(directory):
             start_s: float = market.start_s
             verb = "starting"
             if begun is Begun.PAUSED:
@@ -142,19 +142,20 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             if options.prices is None and not market.path.exists():
                 bids_decide = not options.availability
                 write_generated(market, options.catalog, options.seed, options.hours, bids_decide=bids_decide)
-            world = LocalWorld(
-                directory,
-                market.path,
-                options.catalog,
-                start_s,
-                scale,
-                120,
-                options.endpoint,
-                options.availability,
-                market.start_s,
-            )
             progress.say(f"job {job_id}: {verb} a Prefect API and a market on this machine; state in {directory}")
-            with local_world(world, variables) as clock:
+            with local_world(
+                variables,
+                directory=directory,
+                prices=market.path,
+                catalog=options.catalog,
+                start_s=start_s,
+                scale=scale,
+                notice_s=120,
+                endpoint_url=options.endpoint,
+                availability=options.availability,
+                availability_from_s=market.start_s,
+            ) as world:
+                clock = world.clock
                 progress.say(f"Prefect UI at {world.prefect.ui_url}")
                 tick_takes_s = _TOUCHES * _measured_latency_s()
                 if options.scale is None and begun is Begun.NEW:

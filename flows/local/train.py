@@ -1,7 +1,7 @@
 """The engine alone on this machine: one job on local nodes, from its options to its figures."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,27 +11,25 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from flows.cli.training_options import application, default_params
+from bidding.market.model import HOUR_S, MINUTE_S
 from flows.terminal.interrupts import Interrupted, Interrupts
 from flows.terminal.run_view import Display
 from flows.terminal.train_view import Moment, closing_table, display, story_table
-from psengine.tiers.stages import StageThresholds, stage_for
-from tasks.failures import InputError, JobFailed, ProteusError
+from infra.clock import SystemClock
+from infra.errors import InputError, JobFailed, ProteusError
 from tasks.job_spec import Training
 from tasks.local.checks import check_can_draw, check_dashboard, check_directory
-from tasks.local.environment import SystemClock, own_directory
+from tasks.local.environment import run_directory
 from tasks.local.event_log import subject
-from tasks.local.node_events import NodeEvent, Script, read_script_file
+from tasks.local.node_events import Script, read_script_file
 from tasks.local.run_files import Books
-from tasks.local.training import LocalJob, LocalTraining, figures_of, open_store
+from tasks.local.training import LocalJob, LocalTraining, figures_of, hints, open_store
 from tasks.reports.training_page import write_training_report
-from tasks.training.application_checks import check_application
-from tasks.training.data import absolute_data, default_data
+from tasks.training.application_checks import application, check_application, default_params
+from tasks.training.inputs import absolute_data, default_data
 
 #: A job that is given no other end.
 CLOCKS = 50
-_HOUR_S = 3600
-_MINUTE_S = 60
 _TIERS = {"r": "reliable", "t": "transient"}
 _MOST_NODES = 64
 _STAGES: Mapping[str, Literal[1, 2, 3] | None] = MappingProxyType({"auto": None, "1": 1, "2": 2, "3": 3})
@@ -88,7 +86,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     check_directory("--dir", directory)
     url = _url(options.checkpoint or str(directory / "blobs"))
     show = display(quiet)
-    with own_directory(directory):
+    with run_directory(directory):
         blobs = open_store("--checkpoint", url)
         books = Books(blobs, job_id)
         wanted = _defining(job, options)
@@ -129,26 +127,6 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
         show.say(f"report: {options.report}")
     show.say(f"model: {figures['model']}")
     return figures
-
-
-def hints(job: LocalJob, events: Sequence[NodeEvent]) -> list[str]:
-    """Return a line for each option that leaves nodes without something to do, when all of them are there."""
-    coming = {event.node for event in events if event.action == "join"} - set(job.tiers)
-    transient = len(coming) + sum(tier == "transient" for tier in job.tiers.values())
-    reliable = list(job.tiers.values()).count("reliable")
-    of = StageThresholds(job.training.stage_2_above, job.training.stage_3_above)
-    stage = job.training.stage or stage_for(transient, reliable, 1, of)
-    lanes = job.threads * (transient if stage == 3 else transient + reliable)
-    servers, lines = (transient + 1) // 2, []
-    if job.training.partitions < lanes:
-        lines.append(
-            f"--partitions {job.training.partitions}: fewer than the {lanes} micro-tasks that the nodes can run at a time"
-        )
-    if job.training.shards < servers and stage != 1:
-        lines.append(
-            f"--shards {job.training.shards}: no more nodes can serve; half of the transient ones are {servers}"
-        )
-    return lines
 
 
 def _follow(training: LocalTraining, job_id: str, show: Display[Moment], interrupts: Interrupts) -> dict[str, Any]:
@@ -235,8 +213,8 @@ def _training(options: TrainOptions) -> Training:
             stage_3_above=_ratios(options.stage_above)[1],
             clocks=clocks,
             evaluate_every=_evaluate_every(options.evaluate_every, clocks),
-            hours=None if options.seconds is None else options.seconds / _HOUR_S,
-            checkpoint_minutes=options.checkpoint_every / _MINUTE_S,
+            hours=None if options.seconds is None else options.seconds / HOUR_S,
+            checkpoint_minutes=options.checkpoint_every / MINUTE_S,
             seed=options.seed,
         )
     except ValidationError as error:

@@ -1,17 +1,14 @@
 """What a backtest shows on a terminal: how far it is, the table, the story of one job."""
 
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
     from tasks.backtest.job_story import Story
-    from tasks.market_data.traces import Report
 
 #: As long as a line of the table may be where there is no terminal: no figure is cut.
 _WIDTH = 170
@@ -19,26 +16,6 @@ _WIDTH = 170
 
 def _console() -> Console:
     return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_WIDTH)
-
-
-@contextmanager
-def bar() -> "Iterator[Report]":
-    """Show on a terminal how far it is, on standard error; nothing elsewhere, and nothing that stays."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-
-        def report(done: int, of: int, what: str) -> None:
-            progress.update(task, completed=done, total=of, description=what)
-
-        yield report
 
 
 def notes(texts: Iterable[str]) -> None:
@@ -111,9 +88,8 @@ def _span(window: dict[str, str]) -> str:
 
 def story_lines(story: "Story") -> None:
     """Tell one job, a line for each thing that happened."""
-    from tasks.backtest.job_story import text_of
-    from tasks.backtest.job_story_json import story_json
-    from tasks.backtest.windows import clock
+    from tasks.backtest.job_story import story_json, text_of
+    from tasks.times import clock
 
     told = story_json(story)
     console = _console()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from tasks.market_data.eviction_models import span
+from tasks.market_data.eviction_sources import span
 
 if TYPE_CHECKING:
     from bidding.evictions.summary import ModelSummary

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 
 def write_json(target: str | None, result: dict[str, Any]) -> None:
     """Write `result` to the file `target`; `-` is standard output, None is nowhere."""
@@ -18,3 +20,11 @@ def write_text(target: str, text: str) -> None:
         sys.stdout.write(text)
     else:
         Path(target).write_text(text)
+
+
+def plain_table(title: str, *columns: str) -> Table:
+    """Return a table without lines; its first two columns are text, the others numbers."""
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < 2 else "right")
+    return table

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidding.market.money import usd
-from tasks.reports.progress import Snapshot
+from tasks.reports.job_snapshot import Snapshot
 
 S = TypeVar("S")
 

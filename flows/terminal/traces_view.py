@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from bidding.market.model import DAY_S, HOUR_S
+
 if TYPE_CHECKING:
     from bidding.market.trace_statistics import TraceStatistics
     from tasks.market_data.trace_summary import FileSummary, MarketSummary
 
-_HOUR_S = 3600
-_DAY_S = 86_400
 #: Columns of what the prices do: title, field of `TraceStatistics`, form.
 _STATISTICS = (
     ("level", "level", ".3f"),
@@ -41,13 +41,13 @@ def _minute(at_s: int) -> str:
 
 def span(from_s: int, until_s: int) -> str:
     """Return the days of a window, and how many."""
-    return f"{_day(from_s)} to {_day(until_s)} ({(until_s - from_s) / _DAY_S:.1f} days)"
+    return f"{_day(from_s)} to {_day(until_s)} ({(until_s - from_s) / DAY_S:.1f} days)"
 
 
 def _length(seconds: int) -> str:
-    if seconds < 2 * _HOUR_S:
+    if seconds < 2 * HOUR_S:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / _HOUR_S:.1f} h" if seconds < 3 * _DAY_S else f"{seconds / _DAY_S:.1f} d"
+    return f"{seconds / HOUR_S:.1f} h" if seconds < 3 * DAY_S else f"{seconds / DAY_S:.1f} d"
 
 
 def title(summary: "FileSummary") -> str:
@@ -59,7 +59,7 @@ def _row(of: "MarketSummary") -> list[str]:
     return [
         of.market,
         f"{of.events:,}",
-        f"{(of.until_s - of.from_s) / _DAY_S:.1f} d",
+        f"{(of.until_s - of.from_s) / DAY_S:.1f} d",
         f"{of.mean_usd:.4f}",
         f"{of.min_usd:.4f}",
         f"{of.max_usd:.4f}",

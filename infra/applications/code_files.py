@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 import fsspec
 
 from infra.errors import InputError
-from psengine.apps.base import BUILT_IN
+from psengine.apps.registry import BUILT_IN
 
 MAX_BYTES = 64 * 2**20
 #: A wheel may hold more than its own size, within reason.

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from infra.applications.code_files import CodeFile, UnreadableCode, read_code, split_app, wheel_members
 from infra.errors import InputError
-from infra.storage.blobs import Blobs, DamagedSet, JobPaths
+from infra.storage.blobs import Blobs, DamagedSet
+from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig, JobError
 
 logger = logging.getLogger(__name__)

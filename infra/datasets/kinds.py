@@ -1,7 +1,7 @@
 """Kinds of data that applications learn from, and what each kind has to offer so that a job can be given its input.
 
 A kind reads a source, checks all of it, holds a part out, and says how the rest is cut. Another kind is a module with a
-function like `data_examples.read`, and a line in `KINDS` and in `psengine.apps.base.WANTS`.
+function like `data_examples.read`, and a line in `KINDS` and in `psengine.apps.registry.WANTS`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from infra.datasets import documents as data_documents
 from infra.datasets import examples as data_examples
 from infra.datasets import files as data_files
 from infra.datasets import ratings as data_ratings
-from psengine.apps.base import WANTS
+from psengine.apps.registry import WANTS
 
 #: The arrays of one file, by name.
 Arrays = Mapping[str, NDArray[Any]]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from infra.datasets.examples import check_classes
 from infra.datasets.kinds import KINDS, Prepared, kind_for
 from infra.errors import InputError
-from infra.storage.blobs import Blobs, JobPaths, Manifest, npz_bytes
+from infra.storage.blobs import Blobs, Manifest, npz_bytes
+from infra.storage.job_paths import JobPaths
 
 HELD_OUT = "heldout.npz"
 

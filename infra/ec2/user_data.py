@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from bidding.market.model import Tier
 from infra.errors import InputError
-from infra.storage.blobs import JobPaths
+from infra.storage.job_paths import JobPaths
 
 #: EC2 takes no more.
 MAX_BYTES = 16 * 1024

@@ -14,7 +14,8 @@ from infra.clock import SystemClock
 from infra.errors import InputError, ProteusError
 from infra.local.child_process import Child, stop_together
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
-from infra.storage.blobs import Blobs, JobPaths
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
 
 CONTROLLER = "controller"
 #: Real seconds that the controller has to start and that a call to it may take.

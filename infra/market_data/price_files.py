@@ -18,10 +18,7 @@ from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.files import Source, packed, read_whole, write_whole
-from infra.market_data.catalogs import read_catalog
-from infra.market_data.price_formats import AWS_ENTRIES, CURRENCY, PRICE_COLUMNS, read_table
-
-__all__ = ["PRICE_COLUMNS", "PRICE_ENDINGS", "check_price_name", "read_catalog", "read_prices", "write_prices"]
+from infra.market_data.price_formats import AWS_ENTRIES, CURRENCY, read_table
 
 #: What the most common files hold.
 LINUX = "Linux/UNIX"

@@ -16,8 +16,6 @@ from bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
 from infra.errors import InputError
 from infra.files import Source, read_text
 
-__all__ = ["REQUEST_COLUMNS", "Place", "amount_micros", "duration_s", "parse_request", "read_requests"]
-
 #: What a row has; of the last two, one may be empty or missing.
 REQUEST_COLUMNS = ("type", "zone", "count", "bid", "at", "until", "hours")
 _OPTIONAL = ("until", "hours")

@@ -16,7 +16,8 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 
 from infra.errors import InputError, ProteusError
 from infra.settings import load_settings
-from infra.storage.blobs import BlobError, JobPaths, open_blobs
+from infra.storage.blobs import BlobError, open_blobs
+from infra.storage.job_paths import JobPaths
 
 #: Real seconds between two looks for a controller: a tenth of what has passed, within these bounds.
 _LOOK_S = 0.1

@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 async def _run(options: argparse.Namespace) -> int:
     from infra.applications.code_shipping import JobCode
-    from infra.storage.blobs import JobPaths
+    from infra.storage.job_paths import JobPaths
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -193,7 +193,7 @@ def _dashboard_url(scheduler: Any) -> str:
 
 async def _show_life(shell: ControllerShell) -> None:
     """Keep the machine's dead-man timer from running out while the job goes on, or somebody asks after it."""
-    from psengine.controller.controller import ENDED
+    from psengine.controller.state import ENDED
 
     path = os.environ.get("PROTEUS_ALIVE_FILE")
     asked, complained = 0, False

@@ -203,7 +203,8 @@ def _options() -> argparse.Namespace:
 
 def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
     """Return the market that the command's options ask for; `InputError` for files that are none."""
-    from infra.market_data.price_files import read_catalog, read_prices
+    from infra.market_data.catalogs import read_catalog
+    from infra.market_data.price_files import read_prices
 
     day = datetime.fromtimestamp(clock.now_s(), UTC).date()
     traces = read_prices(options.prices)

@@ -15,6 +15,12 @@ from bidding.market.model import Allocation, EndCause, Market, Tier
 from bidding.market.money import Micros
 from infra.errors import InputError, ProteusError
 
+#: Kind of the observation that tells the state of each node, written when one changes.
+NODES = "nodes"
+#: Kind of the observation that tells who serves and who keeps each shard, written when that changes.
+SHARDS = "shards"
+
+
 #: A JSON object: text keys, and values that JSON can write.
 Json = Mapping[str, Any]
 

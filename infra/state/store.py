@@ -91,11 +91,6 @@ class Store(JobTables, PurchaseTables):
         with self.read() as connection:
             return [JournalEntry(**columns(row)) for row in connection.execute(query)]
 
-    def journal_length(self, job_id: str) -> int:
-        """Return how many entries the journal of a job holds."""
-        with self.read() as connection:
-            return _journal_length(connection, job_id)
-
     def claim(self, name: str, holder: str, now_s: float, ttl_s: float) -> bool:
         """Take `name` for `holder` until `now_s + ttl_s`, if nobody else holds it then; return whether it was taken.
 

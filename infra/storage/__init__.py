@@ -7,6 +7,7 @@ checkpoints     checkpoints of a job in the blob store: one set a clock, one fil
 one is kept
 event_logs      the story of a job in its blobs: pages of JSON lines under ``jobs/<id>/story/``, of which the
 newest are kept
+job_paths       where the files of a job lie in the blob store
 node_logs       what a node says, kept in the job's blobs: one object an incarnation of its process, which
 outlives the machine
 price_store     the prices that we have observed, kept for ever: AWS itself remembers 90 days

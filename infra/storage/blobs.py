@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,13 +21,12 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from infra.errors import InputError, ProteusError
-from infra.json_values import finite
+from infra.files import finite
 
 if TYPE_CHECKING:
     from infra.settings import Settings
 
 MANIFEST = "manifest.json"
-_JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 #: What a write that has not ended leaves behind when its process is killed; never listed.
 _UNFINISHED = ".new"
 
@@ -274,65 +272,6 @@ def npz_arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
     except (ValueError, OSError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BlobError(f"{where}: is no readable .npz file of plain arrays: {reason}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class JobPaths:
-    """Where the blobs of a job are.
-
-    Raises
-    ------
-    InputError
-        For a job id with other than lower-case letters, digits and dashes, or longer than 63.
-    """
-
-    job_id: str
-
-    def __post_init__(self) -> None:
-        if not _JOB_ID.fullmatch(self.job_id):
-            raise InputError(
-                f"job id {self.job_id!r}: want 1 to 63 lower-case letters, digits and dashes, no dash at the start"
-            )
-
-    @property
-    def root(self) -> str:
-        """All of the job's blobs."""
-        return f"jobs/{self.job_id}"
-
-    @property
-    def rendezvous(self) -> str:
-        """Where the controller says how it is reached."""
-        return f"{self.root}/rendezvous.json"
-
-    @property
-    def data(self) -> str:
-        """The set of input partitions and the held-out part."""
-        return f"{self.root}/data"
-
-    @property
-    def code(self) -> str:
-        """The set of one file that holds the user's application."""
-        return f"{self.root}/code"
-
-    @property
-    def model(self) -> str:
-        """The set that the job leaves."""
-        return f"{self.root}/model"
-
-    @property
-    def checkpoints(self) -> str:
-        """The checkpoints, each a set of one file a shard."""
-        return f"{self.root}/checkpoints"
-
-    @property
-    def report(self) -> str:
-        """The HTML report, as it was at the end."""
-        return f"{self.root}/report.html"
-
-    @property
-    def logs(self) -> str:
-        """The nodes' logs."""
-        return f"{self.root}/logs"
 
 
 def _check(name: str) -> str:

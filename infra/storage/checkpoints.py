@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.storage.blobs import BlobMissing, Blobs, JobPaths, Manifest, npz_arrays, npz_bytes
+from infra.storage.blobs import BlobMissing, Blobs, Manifest, npz_arrays, npz_bytes
+from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig, JobError
-from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.tables.sharding import Arrays
 
 #: What must be the same for the state of one job to be of use to another.

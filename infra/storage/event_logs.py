@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from infra.storage.blobs import Blobs, JobPaths
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
 
 #: Pages of a job that are kept; older ones are removed.
 MOST_PAGES = 40

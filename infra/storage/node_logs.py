@@ -25,7 +25,8 @@ from typing import BinaryIO, Self
 
 from infra.clock import SystemClock
 from infra.errors import InputError
-from infra.storage.blobs import Blobs, JobPaths
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
 
 logger = logging.getLogger(__name__)
 

@@ -92,9 +92,3 @@ def inputs(arrays: Mapping[str, NDArray[Any]]) -> F32 | Csr:
     if "x_data" in arrays:
         return Csr.from_arrays(arrays)
     raise ValueError(f"the partition has no array 'x', only {sorted(arrays)}")
-
-
-def dense_inputs(arrays: Mapping[str, NDArray[Any]]) -> F32:
-    """Return the inputs of a partition with their zeros, for an application that knows no sparse form."""
-    x = inputs(arrays)
-    return x.dense() if isinstance(x, Csr) else x

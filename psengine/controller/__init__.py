@@ -10,9 +10,8 @@ history              what is told of a job and decides nothing: bytes moved, cha
 looked like, evaluations
 invariants           what holds of a controller after every event, checked
 model_saving         how often the model is gathered and saved before the training is given up for lost
-notices              how long a node that was told to go works on, and when what that means for the others is
-planned
 recovery             what is kept of a job against losses, and how all go back to it: to the servers' copies, or
 to the last checkpoint
+state                the state of a controller: what it knows of one job
 status               what the controller tells of itself, as JSON-able dicts
 """

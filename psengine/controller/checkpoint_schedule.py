@@ -8,24 +8,10 @@ Source: Proteus (EuroSys 2017), 3.3 (checkpoints of the reliable tier).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from psengine.protocol.checkpoint import Checkpoint
 
 #: after a failure the next try is this many seconds away, or as many as the checkpoints are apart if that is less
 AGAIN_S = 5.0
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A whole checkpoint: the common clock it is of, where it is, and the job's figures up to there.
-
-    `summary` holds what `Controller` says of a job (losses, seconds, …); JSON-able.
-    """
-
-    clock: int
-    name: str
-    summary: Mapping[str, Any]
 
 
 class Checkpointing:

@@ -41,71 +41,26 @@ Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from psengine.config import JobConfig
 from psengine.controller import invariants
-from psengine.controller.checkpoint_schedule import Checkpoint, Checkpointing
-from psengine.controller.draining import Leaving
-from psengine.controller.history import History
 from psengine.controller.model_saving import Saving
-from psengine.controller.recovery import Recovery, loss_of
+from psengine.controller.recovery import loss_of
+from psengine.controller.state import ENDED, ControllerState
 from psengine.controller.status import summary
 from psengine.membership.failure_detector import patience_s
-from psengine.membership.join_batching import Arrivals
-from psengine.membership.membership import Membership
 from psengine.protocol import events
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import GatherModel, Instruction
 from psengine.scheduling.dispatcher import Dispatcher
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.scheduling.ssp_driver import SspDriver
-from psengine.scheduling.stopping import Limits
-from psengine.telemetry.training_progress import Progress
-from psengine.tiers.shard_map import ShardMap
-from psengine.tiers.stages import Stage
-from psengine.tiers.tier_manager import Tiers
 
-JobState = Literal["starting", "waiting", "running", "finished", "stopped", "failed"]
-ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
 #: So often in a row shards may come to be opened for nothing, with a node's own tries at reading each time.
 MOST_NOT_OPENED = 20
 
 
-class Controller:
-    """State of one job. Change it through `handle` only; everything else is to be looked at.
-
-    Attributes
-    ----------
-    result : dict or None
-        What the job has come to, once it is finished or stopped; `stopped` in it is the reason of a stop, or None. One
-        that was stopped before its first clock has `clocks` 0, and no model was saved.
-    """
-
-    def __init__(self) -> None:
-        self.config: JobConfig | None = None
-        self.state: JobState = "starting"
-        self.reason = "waiting for a job"
-        self.members = Membership()
-        self.tiers = Tiers()
-        self.book: MicroTaskBook | None = None
-        self.limits = Limits()
-        self.asked_s: float | None = None
-        self.progress = Progress()
-        #: what is told of the job, and decides nothing
-        self.history = History()
-        self.lost_micro_tasks: int | None = None
-        self.result: dict[str, object] | None = None
-        #: who was told to go, and works until when
-        self.leaving = Leaving(self.members, self.tiers, self.progress)
-        self._recovery = Recovery(self.members, self.tiers, self.progress)
-        self._dispatcher: Dispatcher | None = None
-        self._arrivals = Arrivals()
-        self._begun = False
-        #: how often in a row what was kept could not be read
-        self._not_opened = 0
-        self._saving: Saving | None = None
-        #: why it was to stop, told when its model was being saved: of use only if that comes to nothing
-        self._late_stop: str | None = None
+class Controller(ControllerState):
+    """The controller of one job. Its state changes through `handle` only; everything else reads it."""
 
     # -- the one door ---------------------------------------------------------------------------------------------
 
@@ -183,36 +138,6 @@ class Controller:
                 return []
             case events.BytesMoved() | events.Evaluated():
                 return []  # told in the history
-
-    @property
-    def shards(self) -> ShardMap:
-        """Who serves what."""
-        return self.tiers.shards
-
-    @property
-    def checkpoints(self) -> Checkpointing:
-        """What is kept of the job, and when it is kept anew."""
-        return self._recovery.checkpoints
-
-    @property
-    def rollbacks(self) -> list[tuple[int, str]]:
-        """(clock, why) of every time that all went back."""
-        return self._recovery.rollbacks
-
-    @property
-    def stage(self) -> Stage:
-        """The stage of AgileML that the job is in."""
-        return self.tiers.stage
-
-    @property
-    def gathering(self) -> bool:
-        """Whether the model is being gathered and saved, the training being over unless shards are lost."""
-        return self._saving is not None
-
-    @property
-    def training(self) -> bool:
-        """Whether the shards are open and the job has not ended."""
-        return self._begun and self.state not in ENDED
 
     def patience_s(self, address: str) -> float:
         """Return how long the process at `address` may be silent before it is taken for lost."""

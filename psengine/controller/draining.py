@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from psengine.controller.notices import Gathering, hands_over_by_s, work_until_s
 from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.events import NoticeReceived
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.telemetry.training_progress import Progress
 from psengine.tiers.tier_manager import Tiers
+
+#: seconds that are always left: for the way of the orders and the reports, and a clock that is not ours
+FLOOR_S = 2.0
+_TIMES = 3.0
+#: The same for those who have yet to begin the last clock of those whose time came with theirs.
+_LAST_TIMES = 1.0
+#: Seconds for which further notices are waited for, as long as nodes look for theirs apart; and of what is left, so much at most.
+_TOGETHER_S, _TOGETHER_SHARE = 5.0, 0.05
 
 
 class Leaving:
@@ -117,3 +124,60 @@ class Leaving:
         """Return whether a node that is leaving begins nothing more; `last`: see `notices.work_until_s`."""
         by_s = node.until_s
         return by_s is None or now_s >= work_until_s(by_s, self._clock_s, hand_over_s, last)
+
+
+class Gathering:
+    """Notices that have come and were not answered yet."""
+
+    def __init__(self) -> None:
+        self._until_s: float | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there are any."""
+        return self._until_s is not None
+
+    def add(self, now_s: float, seconds_left: float) -> None:
+        """Take a notice that runs out in `seconds_left`; the one with the least time sets when all are answered."""
+        until_s = now_s + min(_TOGETHER_S, _TOGETHER_SHARE * seconds_left)
+        self._until_s = until_s if self._until_s is None else min(until_s, self._until_s)
+
+    def done(self, now_s: float) -> bool:
+        """Return whether those that have come are to be answered now; once."""
+        if self._until_s is None or now_s < self._until_s:
+            return False
+        self._until_s = None
+        return True
+
+
+def work_until_s(until_s: float, clock_s: float, hand_over_s: float, last: bool = False) -> float:
+    """Return the moment from which on a node begins no further clock; it may have passed already.
+
+    Parameters
+    ----------
+    until_s : float
+        When its notice runs out.
+    clock_s : float
+        How long the longest of the last clocks took, hence a node's work in one of them.
+    hand_over_s : float
+        How long it takes to bring what those who go serve to other nodes; 0 where none of them serves anything.
+    last : bool
+        Return the moment from which on it begins nothing at all.
+    """
+    times = _LAST_TIMES if last else _TIMES
+    return until_s - (FLOOR_S + times * clock_s + times * hand_over_s)
+
+
+def hands_over_by_s(until_s: float, clock_s: float, hand_over_s: float) -> float:
+    """Return the moment from which on a node does not keep what it serves, whatever is under way.
+
+    Parameters
+    ----------
+    until_s : float
+        When its notice runs out.
+    clock_s : float
+        As in `work_until_s`. Whoever reads whole tables moves more in it than a hand-over does.
+    hand_over_s : float
+        How long it takes to bring what is served to other nodes; 0 if that is not known.
+    """
+    return until_s - (FLOOR_S + max(_TIMES * hand_over_s, clock_s))

@@ -7,20 +7,56 @@ nodes as they are, beside what they were.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from psengine.config import JobConfig, Stage
 from psengine.controller.evaluation_schedule import Evaluating
+from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.events import BatchDone, BytesMoved, Evaluated, Event
 from psengine.protocol.instructions import Instruction
+from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.scheduling.stopping import Limits
 from psengine.telemetry.byte_counts import Traffic
 from psengine.telemetry.timeline import Timeline, View
-
-if TYPE_CHECKING:
-    from psengine.controller.controller import Controller
+from psengine.telemetry.training_progress import Progress
+from psengine.tiers.shard_map import ShardMap
+from psengine.tiers.tier_manager import Tiers
 
 #: No more changes are written down than this.
 _MOST_CHANGES = 4000
+
+
+class Observed(Protocol):
+    """What the history looks at: the state of a controller after an event."""
+
+    config: JobConfig | None
+    book: MicroTaskBook | None
+    members: Membership
+    tiers: Tiers
+    limits: Limits
+    progress: Progress
+    result: dict[str, object] | None
+
+    @property
+    def shards(self) -> ShardMap:
+        """Which node serves which shard."""
+        ...
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of AgileML."""
+        ...
+
+    @property
+    def gathering(self) -> bool:
+        """Whether the model is being gathered."""
+        ...
+
+    @property
+    def training(self) -> bool:
+        """Whether the shards are open and the job has not ended."""
+        ...
 
 
 class History:
@@ -40,7 +76,7 @@ class History:
         self.common = 0
         self._idle_since: float | None = None
 
-    def note(self, event: Event, controller: Controller) -> list[Instruction]:
+    def note(self, event: Event, controller: Observed) -> list[Instruction]:
         """Note what `event` has come to; return what is to be evaluated by that."""
         if isinstance(event, BytesMoved):
             self.traffic.note(event.address, event.moved)
@@ -93,7 +129,7 @@ class History:
             "timeline": [dict(entry) for entry in self.timeline.entries if entry["second"] <= seconds],
         }
 
-    def _note_hold(self, controller: Controller, second: float) -> None:
+    def _note_hold(self, controller: Observed, second: float) -> None:
         """Note whether the job is held: all is done that may be, and it is not the end."""
         limits, book = controller.limits, controller.book
         assert book is not None
@@ -111,7 +147,7 @@ class History:
             self.held.append((self._idle_since, second))
             self._idle_since = None
 
-    def _note_changes(self, controller: Controller, second: float) -> None:
+    def _note_changes(self, controller: Observed, second: float) -> None:
         nodes = controller.members.nodes.values()
         now: dict[str, tuple[str, str, bool, bool]] = {
             node.address: (node.name, node.state, node.gone, node.noticed) for node in nodes
@@ -126,7 +162,7 @@ class History:
                     self._begin(event, (node or was or ("",))[0], address, controller, second)
         self._settle(controller, second)
 
-    def _begin(self, event: str, name: str, address: str, controller: Controller, second: float) -> None:
+    def _begin(self, event: str, name: str, address: str, controller: Observed, second: float) -> None:
         if len(self.changes) >= _MOST_CHANGES:
             return
         assert controller.book is not None
@@ -135,7 +171,7 @@ class History:
         lost = event in ("loss", "eviction")
         self._open.append((change, address, controller.book.last_dispatched if lost else 0))
 
-    def _settle(self, controller: Controller, second: float) -> None:
+    def _settle(self, controller: Observed, second: float) -> None:
         """Note which changes are carried out by now."""
         if not self._open or not controller.training or not controller.tiers.settled:
             return
@@ -173,7 +209,7 @@ def _carried_out(event: str, node: NodeRecord | None) -> bool:
     return node.state != "joining" if event == "join" else node.state in ("drained", "lost")
 
 
-def _view(controller: Controller) -> View:
+def _view(controller: Observed) -> View:
     keeper = controller.tiers.backups.keeper
     return View(
         controller.stage,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from psengine.controller.controller import Controller
+from psengine.controller.state import ControllerState
 
 
-def check(controller: Controller) -> None:
+def check(controller: ControllerState) -> None:
     """Raise AssertionError when an invariant of `psengine.controller.controller` does not hold while the job trains."""
     config, book, members = controller.config, controller.book, controller.members
     if config is None or book is None or not controller.training:

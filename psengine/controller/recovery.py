@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from psengine.config import JobConfig
-from psengine.controller.checkpoint_schedule import Checkpoint, Checkpointing
+from psengine.controller.checkpoint_schedule import Checkpointing
 from psengine.membership.membership import Membership
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction, SaveCheckpoint
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.telemetry.training_progress import Progress

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from psengine.controller.controller import Controller
+from psengine.controller.state import ControllerState
 
 _RECENT_CLOCKS = 20
 #: clocks whose seconds a status tells one by one
 RECENT_SHOWN = 60
 
 
-def describe(controller: Controller, since_clock: int, now_s: float) -> dict[str, Any]:
+def describe(controller: ControllerState, since_clock: int, now_s: float) -> dict[str, Any]:
     """Return the status.
 
     Parameters
@@ -81,11 +80,11 @@ def describe(controller: Controller, since_clock: int, now_s: float) -> dict[str
     }
 
 
-def _went_back(controller: Controller) -> list[dict[str, Any]]:
+def _went_back(controller: ControllerState) -> list[dict[str, Any]]:
     return [{"clock": clock, "reason": reason} for clock, reason in controller.rollbacks]
 
 
-def summary(controller: Controller, now_s: float, clock: int | None = None) -> dict[str, object]:
+def summary(controller: ControllerState, now_s: float, clock: int | None = None) -> dict[str, object]:
     """Return what the job had come to at `clock`, its common clock unless told otherwise.
 
     That is what checkpoints and the saved model's manifest hold of it.

@@ -6,8 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from psengine.config import JobConfig, TaskStats, Tier
-from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.config import JobConfig, Tier
+from psengine.protocol.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class TaskStats:
+    """What a completed micro-task says about itself: the sum of its examples' losses, and their number."""
+
+    partition: int
+    attempt: int
+    loss_sum: float
+    examples: int
+    kernel_s: float
 
 
 @dataclass(frozen=True)

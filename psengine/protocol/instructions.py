@@ -7,8 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psengine.config import JobConfig, TaskKey
-from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.config import JobConfig
+from psengine.protocol.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class TaskKey:
+    """One try at one micro-task: the work of one partition in one clock, and how often it was dispatched.
+
+    `after` is the attempt that completed the partition's clock before, 0 where that is not known.
+    """
+
+    partition: int
+    attempt: int
+    after: int = 0
 
 
 @dataclass(frozen=True)

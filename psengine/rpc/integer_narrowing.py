@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import RowSet
-from psengine.tables.row_sets import RowDelta
+from psengine.tables.row_sets import RowSet
+from psengine.tables.row_updates import RowDelta
 
 Array = NDArray[Any]
 

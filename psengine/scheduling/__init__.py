@@ -1,6 +1,5 @@
 """Micro-tasks: which of them may run, where they run, and when a job stops.
 
-clocks       clock arithmetic: how far each partition is, the latest common clock, and the SSP bound
 dispatcher   which micro-tasks go to which node now, as messages
 micro_tasks  the book of micro-tasks: what is done, what runs where under which attempt
 ssp_driver   stale synchronous parallel: every partition once a clock, nobody more than `staleness` clocks ahead

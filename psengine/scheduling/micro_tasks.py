@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from psengine.config import TaskKey
-from psengine.scheduling.clocks import common_clock
+from psengine.protocol.instructions import TaskKey
+from psengine.scheduling.ssp_driver import common_clock
 
 
 @dataclass(frozen=True)

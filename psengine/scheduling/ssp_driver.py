@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from psengine.scheduling.clocks import common_clock, may_run
-
 
 @dataclass(frozen=True)
 class SspDriver:
@@ -48,3 +46,20 @@ class SspDriver:
         Differs: under BSP the completions of the clock under way are left out, because they must *not* be seen.
         """
         return common_clock(done) * len(done) if self.staleness == 0 else completions
+
+
+def common_clock(done: Sequence[int]) -> int:
+    """Return the latest clock that every partition has completed (0 before the first)."""
+    return min(done)
+
+
+def may_run(clock: int, common: int, staleness: int) -> bool:
+    """Return whether a micro-task of `clock` may be dispatched when `common` is the latest common clock.
+
+    Notes
+    -----
+    Clock i is dispatched when the last micro-task of clock i - s - 1 has completed; s = 0 is BSP.
+
+    Source: Litz (2017), section 3.1, SSP.
+    """
+    return clock <= common + 1 + staleness

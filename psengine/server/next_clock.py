@@ -15,15 +15,12 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import RowSet
 from psengine.server.clock_updates import Effects
 from psengine.tables.incremental_update import Growing
-from psengine.tables.row_sets import Wanted, added, count, cut
+from psengine.tables.row_sets import RowSet, Runs, Wanted, count, cut
+from psengine.tables.row_updates import added
 from psengine.tables.sharding import Arrays
 from psengine.tables.tree_sum import Block, Delta
-
-#: Runs of rows, by table: the first one, and the one after the last.
-Runs = Mapping[str, tuple[int, int]]
 
 _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
 

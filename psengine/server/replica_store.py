@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from psengine.server.shard_store import ShardState
+from psengine.protocol.shard_state import ShardState
 
 
 class Copies:

@@ -18,13 +18,14 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from psengine.apps.base import App, initial_arrays
+from psengine.apps.base import App
+from psengine.apps.registry import initial_arrays
 from psengine.protocol.instructions import ShardOwner
+from psengine.protocol.shard_state import ShardState
 from psengine.server.deduplication import SequenceWindow
-from psengine.server.next_clock import Runs
-from psengine.server.shard_store import ShardState, ShardStore, StaleReadError
+from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.contiguous import room
-from psengine.tables.row_sets import Wanted
+from psengine.tables.row_sets import Runs, Wanted
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
 

@@ -11,35 +11,19 @@ before its clock was committed; rows handed out are never written again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.protocol.shard_state import ShardState
 from psengine.server.clock_updates import Answer, Effects
-from psengine.server.next_clock import Coming, Runs, with_update
-from psengine.tables.row_sets import Wanted
+from psengine.server.next_clock import Coming, with_update
+from psengine.tables.row_sets import Runs, Wanted
 from psengine.tables.sharding import Arrays
 from psengine.tables.tree_sum import Delta
 
 #: marked states that are kept at most
 _MARKS = 2
-
-
-@dataclass(frozen=True)
-class ShardState:
-    """All of a shard at one moment, as it moves to another server. What it holds is not written to.
-
-    Attributes
-    ----------
-    arrays, clock, folded : its rows of every table at a common clock, and how many effects they hold.
-    later : (clock, first partition, attempts, update) of each block of effects that came after it.
-    """
-
-    arrays: Arrays
-    clock: int
-    folded: int
-    later: tuple[tuple[int, int, tuple[int, ...], Delta], ...] = ()
 
 
 class StaleReadError(Exception):

@@ -18,13 +18,14 @@ import numpy as np
 from distributed import Scheduler
 from numpy.typing import NDArray
 
-from psengine.apps.base import resolve
+from psengine.apps.registry import resolve
 from psengine.config import JobConfig, JobError, Tier
-from psengine.controller.checkpoint_schedule import Checkpoint
-from psengine.controller.controller import ENDED, Controller
+from psengine.controller.controller import Controller
+from psengine.controller.state import ENDED
 from psengine.controller.status import describe
 from psengine.membership.failure_detector import Heartbeats
 from psengine.membership.reachability import End, Links
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
     BytesMoved,
     CheckpointFailed,
@@ -48,9 +49,10 @@ from psengine.protocol.events import (
 )
 from psengine.protocol.instructions import Evaluate, GatherModel, Instruction, LoadPartitions, SaveCheckpoint
 from psengine.rpc.cancellation import cancel_all
-from psengine.rpc.transport import DaskTransport, Transport, unpack
+from psengine.rpc.transport import Transport
 from psengine.scheduling.micro_tasks import lost_effects
 from psengine.shell.dask_plugins import MembershipPlugin
+from psengine.shell.dask_transport import DaskTransport, unpack
 from psengine.shell.evaluator import ApplicationRaised, Evaluator, sharding_of, whole_tables
 from psengine.shell.event_log_writer import KeepPage, Storybook
 from psengine.shell.instruction_queues import Outboxes

@@ -15,7 +15,8 @@ from distributed.core import Status
 
 from psengine.config import Tier
 from psengine.protocol.instructions import NodeInstruction
-from psengine.rpc.transport import DaskTransport, Transport, pack, taken
+from psengine.rpc.transport import Transport
+from psengine.shell.dask_transport import DaskTransport, pack, taken
 from psengine.tables.contiguous import packed
 from psengine.worker.agent import Loader, NodeAgent, ShardLoader
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import resolve
+from psengine.apps.registry import resolve
 from psengine.config import JobConfig
 from psengine.protocol.instructions import Evaluate, ShardOwner
 from psengine.rpc.transport import Transport, deadline_s

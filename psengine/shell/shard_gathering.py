@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
 from psengine.protocol.instructions import ShardOwner
-from psengine.rpc.transport import Transport, call_again, deadline_s, unpack
+from psengine.rpc.transport import Transport, call_again, deadline_s
+from psengine.shell.dask_transport import unpack
 from psengine.shell.evaluator import by_server
 from psengine.tables.sharding import Arrays, Sharding
 

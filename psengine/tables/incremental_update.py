@@ -12,8 +12,8 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import RowSet
-from psengine.tables.row_sets import RowDelta, add_rows
+from psengine.tables.row_sets import RowSet
+from psengine.tables.row_updates import RowDelta, add_rows
 
 Array = NDArray[np.generic]
 

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psengine.protocol.shard_state import ShardState
 from psengine.rpc.integer_narrowing import bytes_on_the_way
-from psengine.server.shard_store import ShardState
 
 KINDS = ("read", "push", "hand_over", "copy", "restore", "input", "checkpoint", "evaluate", "model")
 #: What had not to be read, because the node kept it; it is told apart, for nothing of it moved.

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from psengine.config import TaskStats
 from psengine.membership.node_record import NodeRecord
+from psengine.protocol.events import TaskStats
 
 _RECENT_CLOCKS = 5
 #: So many batches of one clock have failed on one node before that is told.

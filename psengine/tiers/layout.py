@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from psengine.config import Stage
 from psengine.membership.placement import Owners, Seat, balance
-from psengine.tiers.stages import Stage
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from psengine.config import JobConfig
-from psengine.controller.checkpoint_schedule import Checkpoint
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Owners
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Kept, OpenShards, ShardOwner, TakeShards, UpdateShardMap
 
 

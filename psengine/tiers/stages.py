@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Stage = Literal[1, 2, 3]
+from psengine.config import Stage
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from psengine.config import JobConfig
-from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.config import JobConfig, Stage
 from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction
 from psengine.tiers.layout import Layout, layout_for
 from psengine.tiers.loss_burst import Wave
 from psengine.tiers.replication import Backups
 from psengine.tiers.shard_map import ShardMap
-from psengine.tiers.stages import Stage, StageThresholds, stage_for
+from psengine.tiers.stages import StageThresholds, stage_for
 
 
 class Tiers:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.apps.base import resolve
+from psengine.apps.registry import resolve
 from psengine.config import JobConfig, JobError
 from psengine.protocol.events import (
     BackedUp,
@@ -42,12 +42,13 @@ from psengine.protocol.instructions import (
     TakeShards,
     UpdateShardMap,
 )
+from psengine.protocol.shard_state import ShardState
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Transport, Unreachable, call_again, deadline_s
 from psengine.server.read_admission import Turns, turns_for
 from psengine.server.replica_store import Copies
 from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardState, StaleReadError
+from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Sharding
 from psengine.telemetry.byte_counts import arrays_bytes, state_bytes
 from psengine.worker.batch_runner import BatchRunner, Job

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.base import App, RowSet, rows_of
+from psengine.apps.base import App
+from psengine.apps.registry import rows_of
 from psengine.config import TableSpec
-from psengine.tables.row_sets import Array, RowBlock, RowDelta, added, checked, read_only, row_bytes, union
+from psengine.tables.row_sets import Array, RowBlock, RowSet, checked, read_only, row_bytes, union
+from psengine.tables.row_updates import RowDelta, added
 from psengine.tables.tree_sum import Delta
 from psengine.worker.executor_cache import Left
 

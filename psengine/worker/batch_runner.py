@@ -12,10 +12,11 @@ from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
-from psengine.apps.base import App, ReadsRows, RowSet
-from psengine.config import JobConfig, TaskKey, TaskStats
-from psengine.protocol.instructions import Dispatch
-from psengine.tables.row_sets import Array, RowBlock
+from psengine.apps.base import App, ReadsRows
+from psengine.config import JobConfig
+from psengine.protocol.events import TaskStats
+from psengine.protocol.instructions import Dispatch, TaskKey
+from psengine.tables.row_sets import Array, RowBlock, RowSet
 from psengine.tables.sharding import Sharding
 from psengine.worker import batch_io as reading
 from psengine.worker.executor_cache import Left, unchanged

@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from psengine.apps.base import RowSet
-from psengine.config import TaskKey
-from psengine.tables.row_sets import Array, same
+from psengine.protocol.instructions import TaskKey
+from psengine.tables.row_sets import Array, RowSet, same
 
 #: rows of its own as a micro-task leaves them, by table
 Left = Mapping[str, tuple[RowSet, Array]]

@@ -18,15 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from psengine.apps.base import RowSet
-from psengine.config import TableSpec, TaskKey
-from psengine.protocol.instructions import ShardOwner
+from psengine.config import TableSpec
+from psengine.protocol.instructions import ShardOwner, TaskKey
 from psengine.rpc.cancellation import all_or_none, cancel_all
 from psengine.rpc.integer_narrowing import bytes_on_the_way
 from psengine.rpc.transport import Transport, Unreachable, deadline_s
 from psengine.server.shard_server import ShardServer
 from psengine.tables.contiguous import joined, unpacked
-from psengine.tables.row_sets import Array, RowBlock, Wanted, count, cut, read_only
+from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut, read_only
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.worker.executor_cache import Left, OwnRows
 from psengine.worker.push_messages import (
@@ -98,11 +97,6 @@ class ParameterClient:
     def forget_own(self) -> None:
         """Forget the rows that were kept: the next micro-tasks read them from the servers."""
         self._own_rows.forget()
-
-    @property
-    def own_bytes(self) -> int:
-        """How much is kept of rows that belong to one partition each."""
-        return self._own_rows.nbytes
 
     def kept(self, task: TaskKey, clock: int, own: Mapping[str, RowSet]) -> dict[str, Array]:
         """Return by table the rows of its own that a micro-task need not read; they are not to be written to."""

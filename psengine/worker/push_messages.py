@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from psengine.config import TableSpec
-from psengine.server.next_clock import Runs
-from psengine.tables.row_sets import Array, RowDelta, Wanted, count, cut_delta, smaller, span
+from psengine.tables.row_sets import Array, Runs, Wanted, count, span
+from psengine.tables.row_updates import RowDelta, cut_delta, smaller
 from psengine.tables.sharding import Sharding
 from psengine.tables.tree_sum import Block, Delta, blocks, tree_sum
 

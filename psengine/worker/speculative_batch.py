@@ -15,8 +15,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from psengine.apps.base import RowSet, Work
+from psengine.apps.base import Work
 from psengine.protocol.instructions import Dispatch
+from psengine.tables.row_sets import RowSet
 from psengine.tables.tree_sum import Block, Delta
 from psengine.worker.executor_cache import Left
 from psengine.worker.kernel_threads import Group

@@ -101,7 +101,7 @@ class ReportPage:
 
 def render(page: ReportPage) -> str:
     """Return `page` as one HTML file."""
-    style, script = _data("job.css"), _data("job.js")
+    style, script = _data("job.css"), _script()
     text: str = _template().render(
         page=page,
         style=Markup(style),
@@ -142,6 +142,14 @@ def write(page: ReportPage, path: Path) -> None:
 
 def _data(name: str) -> str:
     return files("reports.pages").joinpath("templates", name).read_text("utf-8")
+
+
+def _script() -> str:
+    """Return the page's script: its parts share one scope, which nothing outside sees."""
+    # What could not be drawn hides nothing else.
+    shown = 'addEventListener("error", () => { document.documentElement.dataset.drawn ||= "no"; });'
+    parts = "\n".join(_data(name) for name in ("scale.js", "marks.js", "interaction.js"))
+    return f'"use strict";\n{shown}\n(() => {{\n{parts}}})();\n'
 
 
 def _digest(text: str) -> Markup:

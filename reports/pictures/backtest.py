@@ -1,6 +1,5 @@
 """The Proteus paper's figures on cost, redrawn from a backtest: pictures as SVG, or one as PNG."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +9,12 @@ import numpy as np
 from bidding.evictions.fit_capacity import NO_CAPACITY_MICROS
 from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.market.traces import Trace
+from reports.pictures.figures import new_figure
 
 #: Of a blind-safe set (Okabe and Ito), one a scheme; hatched where there are more.
 _COLOURS = ("#56B4E9", "#0072B2", "#009E73", "#D55E00", "#E69F00", "#CC79A7", "#7A6A4F", "#555555")
 _ON_DEMAND, _PAID, _FREE = "#8a8f98", "#0072B2", "#009E73"
 _RELIABLE = "#c0182b"
-_WIDE = 10.0
 
 
 @dataclass(frozen=True)
@@ -65,26 +64,9 @@ class Phase:
     blocks: tuple[Block, ...]
 
 
-def svg(figure: Any) -> bytes:
-    """Return a figure as SVG; the same figure gives the same bytes."""
-    import matplotlib
-
-    picture = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "proteus"}):
-        figure.savefig(picture, format="svg", metadata={"Date": None, "Creator": None})
-    return picture.getvalue()
-
-
-def png(figure: Any, dots: int = 80) -> bytes:
-    """Return a figure as PNG."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=dots)
-    return picture.getvalue()
-
-
 def cost_and_time(bars: Bars, group: int) -> Any:
     """Return Figure 1: cost (left axis) and run time (right axis) of each scheme, one group."""
-    figure, (axis,) = _figure(1, 3.6)
+    figure, (axis,) = new_figure(1, 3.6)
     at = np.arange(len(bars.names))
     cost, runtime = bars.cost[:, group] * 100, bars.runtime[:, group] * 100
     drawn = axis.bar(at - 0.2, cost, 0.38, color=_COLOURS[1], label="cost", yerr=bars.cost_error[:, group] * 100)
@@ -105,7 +87,7 @@ def cost_and_time(bars: Bars, group: int) -> Any:
 
 def by_zone(bars: Bars) -> Any:
     """Return Figures 8 and 9: cost of each scheme in each zone above, run time below."""
-    figure, axes = _figure(2, 5.4)
+    figure, axes = new_figure(2, 5.4)
     for axis, values, error, what in (
         (axes[0], bars.cost, bars.cost_error, "cost, % of on demand"),
         (axes[1], bars.runtime, None, "run time, % of on demand"),
@@ -135,7 +117,7 @@ def by_zone(bars: Bars) -> Any:
 
 def who_paid(bars: Bars) -> Any:
     """Return Figure 10: machine-hours a job on demand, paid on the spot market, and free (refunded)."""
-    figure, (axis,) = _figure(1, 3.8)
+    figure, (axis,) = new_figure(1, 3.8)
     ticks: list[float] = []
     names: list[str] = []
     for index, at, width in _places(bars):
@@ -162,7 +144,7 @@ def price_lines(lines: Sequence[PriceLine], from_s: int, until_s: int, job: tupl
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    figure, (axis,) = _figure(1, 3.6)
+    figure, (axis,) = new_figure(1, 3.6)
     on_demand: Mapping[str, float] = {line.on_demand_name: line.on_demand_usd for line in lines}
     for index, line in enumerate(lines):
         shown = line.trace.between(from_s, until_s)
@@ -192,7 +174,7 @@ def price_lines(lines: Sequence[PriceLine], from_s: int, until_s: int, job: tupl
 
 def transitions(phases: Sequence[Phase]) -> Any:
     """Return Figure 6: the expected cost of work from phase to phase, a block for each allocation."""
-    figure, (axis,) = _figure(1, 4.4)
+    figure, (axis,) = new_figure(1, 4.4)
     names = list(dict.fromkeys(block.name for phase in phases for block in phase.blocks if not block.reliable))
     for place, phase in enumerate(phases):
         below = 0.0
@@ -208,19 +190,6 @@ def transitions(phases: Sequence[Phase]) -> Any:
     axis.set_ylabel("expected $ a vCPU-hour of work")
     axis.margins(y=0.1)
     return figure
-
-
-def _figure(down: int, high: float) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDE, high), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(down, 1, squeeze=False).ravel()
-    for axis in axes:
-        axis.tick_params(labelsize=8)
-        axis.yaxis.label.set_size(8.5)
-    return figure, axes
 
 
 def _places(bars: Bars) -> list[tuple[int, Any, float]]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from psengine.telemetry.timeline import View, replay
-from reports.pictures.backtest import svg
+from reports.pictures.figures import svg
 
 _INCHES = (10.0, 9.5)
 #: Of a blind-safe set (Okabe and Ito).

@@ -12,7 +12,6 @@ inputs               what the schemes of a backtest are compared on: prices, wha
 reference cluster
 job_story            one simulated job told in order: what it bought, when and at what price, what was paid,
 refunded, renewed and let go
-job_story_json       the story of a simulated job for machines
 page                 the report of a backtest: the paper's figures on cost, redrawn from what was computed, and
 all figures as tables
 phases               what the paper's Figure 6 draws of a job: the expected cost of work of its footprint, from

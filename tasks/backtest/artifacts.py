@@ -17,13 +17,14 @@ from prefect.artifacts import (
 
 from infra.clock import SystemClock
 from reports.pages.figures_page import render
-from reports.pictures.backtest import by_zone, cost_and_time, png
+from reports.pictures.backtest import by_zone, cost_and_time
+from reports.pictures.figures import png
 from reports.pictures.job import can_draw
 from tasks.backtest.checkpoint_interval import at_interval
-from tasks.backtest.inputs import Field
+from tasks.backtest.inputs import Field, open_field
 from tasks.backtest.page import bars, page
 from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
-from tasks.backtest.runner import DEFAULT_DIRECTORY, KeptCells, Ran, all_cores, open_field, plan, run_cells
+from tasks.backtest.runner import Ran, all_cores, kept_cells, plan, run_cells
 from tasks.backtest.spec import BacktestSpec
 from tasks.backtest.tables import as_json, flat
 from tasks.runtime import touch, world
@@ -47,7 +48,7 @@ def compare(spec: BacktestSpec) -> Compared:
     """Run the backtest of `spec`; what an earlier run of the same has kept before it died is taken."""
     clock, progress = SystemClock(), _Progress()
     began_s = clock.now_s()
-    kept, threads = KeptCells(DEFAULT_DIRECTORY), all_cores()
+    kept, threads = kept_cells(), all_cores()
     tiered(spec)  # says what cannot be weighed
     field, spec = at_interval(open_field(spec, progress.show), spec)
     for note in field.notes:

@@ -3,14 +3,14 @@
 from bidding.evictions.base import Window, as_table
 from bidding.evictions.fit_capacity import NO_CAPACITY_MICROS, fit_availability, with_capacity
 from bidding.evictions.table import EvictionTable
+from bidding.market.model import DAY_S
 from bidding.market.money import Micros, usd
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.capacity_files import read_availabilities
 from tasks.backtest.spec import BacktestSpec
-from tasks.backtest.windows import Windows, minute, moment_s
-
-_DAY_S = 86_400
+from tasks.backtest.windows import Windows
+from tasks.times import minute, moment_s
 
 
 def read_capacity(spec: BacktestSpec) -> TraceSet:
@@ -49,7 +49,7 @@ def scarce(source: str, prices: TraceSet, capacity: TraceSet) -> tuple[TraceSet,
     if left_out := [str(market) for market in prices if market not in both]:
         notes.append(f"without an availability trace, hence left out: {', '.join(left_out)}")
     last_s = max(int(prices[market].times_s[-1]) for market in both)
-    if last_s + _DAY_S < both.last_s:
+    if last_s + DAY_S < both.last_s:
         notes.append(f"the prices end {minute(last_s)}, before the availability traces; the last ones are held")
     return both, notes
 

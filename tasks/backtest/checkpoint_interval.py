@@ -5,12 +5,10 @@ from math import isinf
 
 from bidding.economics.elasticity import elasticity_record, mean_time_to_eviction_s
 from bidding.evictions.fixed_bid import eviction_prob
-from bidding.market.model import HOUR_S
+from bidding.market.model import HOUR_S, MINUTE_S
 from infra.errors import InputError
 from tasks.backtest.inputs import Field
 from tasks.backtest.spec import MEAN_TIME, BacktestSpec
-
-_MINUTE_S = 60
 
 
 def at_interval(field: Field, spec: BacktestSpec) -> tuple[Field, BacktestSpec]:
@@ -38,14 +36,14 @@ def at_interval(field: Field, spec: BacktestSpec) -> tuple[Field, BacktestSpec]:
             found = checkpointing.for_mean_time(mean_s)
             why = f", for {_lived(mean_s)} in the fit"
         else:
-            found = checkpointing.every(float(asked) * _MINUTE_S)
+            found = checkpointing.every(float(asked) * MINUTE_S)
             why = ""
     except ValueError as error:
         raise InputError(
             f"--checkpoint-interval {asked}: {error} (one takes {checkpointing.write_s:.0f} s); give other minutes"
         ) from None
     others = [record for record in spec.elasticity if record["model"] != "checkpointing"]
-    note = f"a checkpoint every {found.interval_s / _MINUTE_S:,.0f} min, {found.overhead:.1%} of the time{why}"
+    note = f"a checkpoint every {found.interval_s / MINUTE_S:,.0f} min, {found.overhead:.1%} of the time{why}"
     return (
         replace(field, notes=(*field.notes, note)),
         spec.model_copy(update={"elasticity": [*others, elasticity_record(found)]}),

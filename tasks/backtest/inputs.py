@@ -13,7 +13,7 @@ from bidding.backtest.schemes import Rule
 from bidding.evictions.table import EvictionTable, fit
 from bidding.forecast import Foresight, fit_foresight
 from bidding.market.catalog import Catalog
-from bidding.market.model import InstanceType, Market
+from bidding.market.model import DAY_S, InstanceType, Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import TYPICAL, generate
 from infra.errors import InputError
@@ -21,11 +21,10 @@ from infra.market_data.catalogs import read_catalog
 from tasks.backtest.capacity import learnt_of, read_capacity, scarce
 from tasks.backtest.spec import ALL, EACH, BacktestSpec
 from tasks.backtest.windows import Window, Windows, choose_windows
-from tasks.local.environment import BEGIN, TYPES, ZONES
 from tasks.market_data.eviction_tables import given_table
+from tasks.market_data.local_market import BEGIN, TYPES, ZONES
 from tasks.market_data.traces import Report, open_traces
 
-_DAY_S = 86_400
 #: The rules that look at the signals of the markets.
 _READ_SIGNALS = (Rule.BEST,)
 #: How long the generated market lasts where no file is named.
@@ -187,7 +186,7 @@ def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]
             raise InputError(f"--market {unknown[0]}: the generated market has {', '.join(map(str, known))}")
         wanted = {market: price for market, price in known.items() if str(market) in spec.markets}
     from_s = int(BEGIN.timestamp())
-    until_s = from_s + _GENERATED_DAYS * _DAY_S
+    until_s = from_s + _GENERATED_DAYS * DAY_S
     vcpus = {name: on_sale[name].vcpu for name in TYPES}
     traces = generate(known, from_s, until_s, np.random.default_rng(spec.seed), climate=TYPICAL, vcpus=vcpus)
     return source, TraceSet({market: traces[market] for market in wanted}), catalog

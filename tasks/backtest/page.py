@@ -6,32 +6,25 @@ from typing import Any
 
 import numpy as np
 
+from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.schemes import Rule
+from bidding.market.model import DAY_S
 from infra.errors import InputError
 from reports.pages.figures_page import BacktestPage, Picture, write
 from reports.pages.job_page import Figure, Table
-from reports.pictures.backtest import (
-    Bars,
-    PriceLine,
-    by_zone,
-    cost_and_time,
-    price_lines,
-    svg,
-    transitions,
-    who_paid,
-)
+from reports.pictures.backtest import Bars, PriceLine, by_zone, cost_and_time, price_lines, transitions, who_paid
+from reports.pictures.figures import svg
 from reports.pictures.job import can_draw
 from tasks.backtest import reliable_counts as reliable
 from tasks.backtest.inputs import Field
 from tasks.backtest.job_story import Story, tell
 from tasks.backtest.phases import dollars_for, phases
 from tasks.backtest.runner import Ran
-from tasks.backtest.spec import ALL, CLAIRVOYANT, BacktestSpec, option
+from tasks.backtest.spec import ALL, BacktestSpec, option
 from tasks.backtest.tables import COLUMNS, NAMES, cells
-from tasks.backtest.windows import minute
+from tasks.times import minute
 
-_DAY_S = 86_400
 #: As many days of prices as the paper's Figure 3 shows; as many markets.
 _PRICE_DAYS, _PRICE_LINES = 6, 3
 
@@ -169,8 +162,8 @@ def _pictures(field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dic
 
 def _job_pictures(field: Field, spec: BacktestSpec, story: Story) -> list[Picture]:
     window = field.windows.evaluation
-    from_s = max(min(story.start_s - 2 * _DAY_S, window.until_s - _PRICE_DAYS * _DAY_S), window.from_s)
-    until_s = min(from_s + _PRICE_DAYS * _DAY_S, window.until_s)
+    from_s = max(min(story.start_s - 2 * DAY_S, window.until_s - _PRICE_DAYS * DAY_S), window.from_s)
+    until_s = min(from_s + _PRICE_DAYS * DAY_S, window.until_s)
     markets = list(dict.fromkeys(life.market for life in story.lives))[:_PRICE_LINES]
     kinds = [field.types[market.instance_type] for market in markets]
     lines = [

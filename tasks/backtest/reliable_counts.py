@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from bidding.backtest.outcomes import summary
 from bidding.backtest.schemes import Rule
-from bidding.backtest.summary import summary
 from bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
 from infra.errors import InputError
+from infra.storage.backtest_cache import KeptCells
 from tasks.backtest.inputs import Field
-from tasks.backtest.runner import Cell, KeptCells, Ran, plan, run_cells
+from tasks.backtest.runner import Cell, Ran, plan, run_cells
 from tasks.backtest.spec import BacktestSpec
 from tasks.market_data.traces import Report
 

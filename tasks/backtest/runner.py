@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bidding.backtest.billing_codes import billing_settings
+from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.clairvoyant.bound import run as run_bound
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.parameters import Setting
@@ -21,27 +22,18 @@ from bidding.market.model import HOUR_S, Market
 from bidding.market.traces import Int64s
 from infra.errors import InputError
 from infra.storage.backtest_cache import KeptCells, cell_key
-from tasks.backtest.inputs import Field, open_field
-from tasks.backtest.spec import CLAIRVOYANT, BacktestSpec
+from tasks.backtest.inputs import Field
+from tasks.backtest.spec import BacktestSpec
 from tasks.market_data.traces import Report
-
-__all__ = [
-    "DEFAULT_DIRECTORY",
-    "Cell",
-    "KeptCells",
-    "Plan",
-    "Ran",
-    "all_cores",
-    "free_share",
-    "machine_hours",
-    "open_field",
-    "plan",
-    "run_cells",
-    "setting_of",
-]
 
 #: Where the finished cells of a run without a directory of its own are kept while it lasts.
 DEFAULT_DIRECTORY = Path("runs") / "backtest"
+
+
+def kept_cells(directory: Path | None = None) -> KeptCells:
+    """Return the finished cells that are kept in a directory; by default in `DEFAULT_DIRECTORY`."""
+    return KeptCells(directory or DEFAULT_DIRECTORY)
+
 
 #: Jobs that are simulated between two looks at how far it is.
 _BATCH = 2000

@@ -19,20 +19,6 @@ from infra.errors import InputError
 from infra.files import read_text
 from tasks.billing_options import billing_model
 
-__all__ = [
-    "ALL",
-    "CLAIRVOYANT",
-    "EACH",
-    "MEAN_TIME",
-    "NAMES",
-    "SCHEMES",
-    "BacktestSpec",
-    "backtest_spec",
-    "option",
-    "read_elasticity",
-    "read_reliable_tier",
-]
-
 #: What is compared where nothing else is said: every scheme, and the bound that none can pass.
 NAMES = (*SCHEMES, CLAIRVOYANT)
 #: What the figures of a training job have, and no elasticity.

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bidding.backtest.outcomes import Outcome
-from bidding.backtest.summary import Summary, summary
+from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+from bidding.backtest.outcomes import Outcome, Summary, summary
 from bidding.market.money import to_dollars
 from infra.files import write_whole
 from tasks.backtest.inputs import Field
 from tasks.backtest.runner import Ran, free_share, machine_hours
-from tasks.backtest.spec import CLAIRVOYANT, BacktestSpec
-from tasks.backtest.windows import Window, iso
+from tasks.backtest.spec import BacktestSpec
+from tasks.backtest.windows import Window
+from tasks.times import iso
 
 #: Titles of the table's columns; the first two are names, the others figures.
 COLUMNS = (

@@ -1,21 +1,20 @@
 """Which part of a price file is learnt from, and which is evaluated on. Pure."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
+from bidding.market.model import DAY_S, HOUR_S
 from bidding.market.traces import Int64s, TraceSet
 from infra.errors import InputError
+from tasks.times import day_of, minute, parse_moment
 
-_DAY_S = 86_400
-_HOUR_S = 3600
 #: Share of the time that is learnt from where nothing else is said: two of three parts.
 _FIT_PARTS, _PARTS = 2, 3
 #: All markets of a file together are seldom silent for longer; and never for so long that it is taken without being
 #: asked, for a market that does not move was told again once a day.
-_SILENCE_S = 12 * _HOUR_S
-_MOST_SILENT_S = 48 * _HOUR_S
+_SILENCE_S = 12 * HOUR_S
+_MOST_SILENT_S = 48 * HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +46,6 @@ class Windows:
         return self.fit.overlaps(self.evaluation)
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """A time that was given; `day` where it is a whole day, whose end is the next one's beginning."""
-
-    option: str
-    text: str
-    at_s: int
-    day: bool
-
-    @property
-    def end_s(self) -> int:
-        return self.at_s + _DAY_S if self.day else self.at_s
-
-    def __str__(self) -> str:
-        return f"{self.option} {self.text}"
-
-
-def minute(at_s: int) -> str:
-    """Return a time for a reader, UTC."""
-    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M}"
-
-
-def iso(at_s: int) -> str:
-    """Return a time for machines, UTC."""
-    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def clock(at_s: int, from_s: int) -> str:
-    """Return a time for a reader, and how long after `from_s` it is."""
-    minutes, seconds = divmod(at_s - from_s, 60)
-    return f"{datetime.fromtimestamp(at_s, UTC):%m-%d %H:%M:%S} (+{minutes // 60}:{minutes % 60:02}:{seconds:02})"
-
-
-def moment_s(option: str, text: str) -> int:
-    """Return the second that a day or a time begins with; `InputError` where it is neither."""
-    return _moment(option, text).at_s
-
-
 def choose_windows(
     traces: TraceSet,
     *,
@@ -112,7 +73,7 @@ def choose_windows(
     """
     first_s, last_s = traces.first_s, traces.last_s
     given = {
-        name: None if text is None else _moment(name, text)
+        name: None if text is None else parse_moment(name, text)
         for name, text in (
             ("--fit-from", fit_from),
             ("--fit-to", fit_to),
@@ -122,14 +83,14 @@ def choose_windows(
     }
     begin, end, start, stop = given.values()
     for moment in (begin, start):
-        if moment is not None and not _day_of(first_s) <= moment.at_s <= last_s:
+        if moment is not None and not day_of(first_s) <= moment.at_s <= last_s:
             raise InputError(
                 f"{moment}: begins outside the price file, which has {minute(first_s)} to {minute(last_s)}; give a "
                 "time in it"
             )
     notes = []
     # No price of the file reaches beyond its last day: what is said after that is held over from there.
-    most_s = _day_of(last_s) + _DAY_S
+    most_s = day_of(last_s) + DAY_S
     if stop is not None and stop.end_s > most_s:
         notes.append(f"the prices end on {minute(last_s)[:10]}, before {stop}: the evaluation ends with that day")
     fit_from_s = first_s if begin is None else begin.at_s
@@ -171,7 +132,7 @@ def _gaps(traces: TraceSet, windows: Windows, allowed: bool) -> list[str]:
     notes = []
     for name, window in (("fit", windows.fit), ("evaluation", windows.evaluation)):
         from_s, silent_s = _longest_silence(events_s, window, traces.last_s)
-        said = f"the {name} has a gap: no market has a price in the {silent_s / _HOUR_S:.0f} h from {minute(from_s)}"
+        said = f"the {name} has a gap: no market has a price in the {silent_s / HOUR_S:.0f} h from {minute(from_s)}"
         if silent_s > _MOST_SILENT_S and not allowed:
             raise InputError(f"{said}; choose a window without it, or give --allow-gaps")
         if silent_s > _SILENCE_S:
@@ -179,7 +140,7 @@ def _gaps(traces: TraceSet, windows: Windows, allowed: bool) -> list[str]:
             continue
         silences_s = [_longest_silence(trace.times_s, window, traces.last_s)[1] for trace in traces.values()]
         if gaps := sum(silence_s > _MOST_SILENT_S for silence_s in silences_s):
-            longest = max(silences_s) / _HOUR_S
+            longest = max(silences_s) / HOUR_S
             notes.append(
                 f"in the {name}, {gaps} of {len(traces)} markets have no price for more than two days at a time (at most "
                 f"{longest:.0f} h); the last one is held"
@@ -202,19 +163,5 @@ def _longest_silence(events_s: Int64s, window: Window, last_s: int) -> tuple[int
 def _cut(from_s: int, until_s: int) -> int:
     """Return where two thirds of the time have passed, at the nearest midnight where there are days, else hour."""
     at_s = from_s + (until_s - from_s) * _FIT_PARTS // _PARTS
-    unit_s = _DAY_S if until_s - from_s >= 2 * _PARTS * _DAY_S else _HOUR_S
+    unit_s = DAY_S if until_s - from_s >= 2 * _PARTS * DAY_S else HOUR_S
     return max((at_s + unit_s // 2) // unit_s * unit_s, from_s)
-
-
-def _day_of(at_s: int) -> int:
-    return at_s // _DAY_S * _DAY_S
-
-
-def _moment(option: str, text: str) -> _Moment:
-    try:
-        found = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InputError(f"{option} {text}: is no UTC day or time; write 2016-05-01 or 2016-05-01T12:00") from None
-    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    day = found == found.replace(hour=0, minute=0, second=0, microsecond=0) and len(text.strip()) <= len("2016-05-01")
-    return _Moment(option, text.strip(), int(found.timestamp()), day)

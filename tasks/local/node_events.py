@@ -14,8 +14,6 @@ from infra.local.node_events import NodeEvent, read_script
 from infra.local.nodes import LocalNodes
 from infra.nodes.controller_client import ControllerClient
 
-__all__ = ["NodeEvent", "Script", "read_script_file"]
-
 #: what only a node that has joined can be told
 _TOLD = ("notice", "drain")
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from infra.errors import InputError
 from infra.local.node_events import NodeEvent
-from infra.storage.blobs import BlobMissing, Blobs, JobPaths
+from infra.storage.blobs import BlobMissing, Blobs
+from infra.storage.job_paths import JobPaths
 
 
 class Books:

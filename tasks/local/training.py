@@ -11,16 +11,18 @@ from infra.applications import code_shipping as code
 from infra.clock import SystemClock
 from infra.datasets.prepare import prepare
 from infra.errors import InputError, JobFailed, ProteusError
-from infra.json_values import finite
-from infra.local.node_events import there_after
+from infra.files import finite
+from infra.local.node_events import NodeEvent, there_after
 from infra.local.nodes import CONTROLLER, LocalNodes
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.settings import load_settings
-from infra.storage.blobs import MANIFEST, Blobs, JobPaths, open_blobs
+from infra.storage.blobs import MANIFEST, Blobs, open_blobs
 from infra.storage.checkpoints import find_checkpoint
+from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig
-from psengine.controller.controller import ENDED
+from psengine.controller.state import ENDED
 from psengine.telemetry.stalls import stalls_of
+from psengine.tiers.stages import StageThresholds, stage_for
 from tasks.job_spec import Training
 from tasks.local.node_events import Script
 from tasks.local.run_files import Books
@@ -272,3 +274,23 @@ def figures_of(
         }
     )
     return figures
+
+
+def hints(job: LocalJob, events: Sequence[NodeEvent]) -> list[str]:
+    """Return a line for each option that leaves nodes without something to do, when all of them are there."""
+    coming = {event.node for event in events if event.action == "join"} - set(job.tiers)
+    transient = len(coming) + sum(tier == "transient" for tier in job.tiers.values())
+    reliable = list(job.tiers.values()).count("reliable")
+    of = StageThresholds(job.training.stage_2_above, job.training.stage_3_above)
+    stage = job.training.stage or stage_for(transient, reliable, 1, of)
+    lanes = job.threads * (transient if stage == 3 else transient + reliable)
+    servers, lines = (transient + 1) // 2, []
+    if job.training.partitions < lanes:
+        lines.append(
+            f"--partitions {job.training.partitions}: fewer than the {lanes} micro-tasks that the nodes can run at a time"
+        )
+    if job.training.shards < servers and stage != 1:
+        lines.append(
+            f"--shards {job.training.shards}: no more nodes can serve; half of the transient ones are {servers}"
+        )
+    return lines

@@ -11,9 +11,8 @@ from bidding.market.money import Micros, to_dollars
 from infra.runtime import Runtime
 from infra.state.charge_shares import by_hour, by_second
 from infra.state.ledger import BY_SECOND
-from infra.state.records import AllocationRecord, Job, LedgerKind
+from infra.state.records import NODES, AllocationRecord, Job, LedgerKind
 from tasks.runtime import touch, world
-from tasks.training.controller import NODES
 
 _LEAVING = ("draining", "drained")
 

@@ -12,10 +12,10 @@ from bidding.engine.reconcile import by_token, reconcile
 from bidding.forecast import Signal
 from bidding.market.model import InstanceFact, Market, Tier
 from bidding.market.money import Micros, to_dollars
+from tasks.job_records import training_begun
 from tasks.market.engine_journal import enter, open_desk
 from tasks.market.instances import tiers_of
 from tasks.runtime import touch, world
-from tasks.training.controller import training_begun
 
 
 @touch("decide")

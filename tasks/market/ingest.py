@@ -5,14 +5,13 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from bidding.market.model import Market
+from bidding.market.model import DAY_S, Market
 from infra.errors import ProteusError
 from infra.storage.price_store import PriceStore
 from tasks.job_records import job_spec, ticking_jobs
 from tasks.job_spec import JobSpec
 from tasks.runtime import touch, world
 
-_DAY_S = 86_400
 #: Each fetch begins this long before the end of the last one, for rows that the market told late.
 _OVERLAP_S = 3600
 _CLAIM = "ingest-prices"
@@ -78,7 +77,7 @@ def fetch_prices(markets: Sequence[Market], days: float) -> int:
         here.clock.wait_until(here.clock.now_s() + 0.2 * here.clock.scale)
     try:
         now_s = here.now_s()
-        first_s = int(now_s - days * _DAY_S)
+        first_s = int(now_s - days * DAY_S)
         groups: dict[int, list[Market]] = {}
         for market in markets:
             until_s = store.observed_until_s(market)

@@ -9,9 +9,10 @@ from bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
 from bidding.market.spot_market import BadRequest, LaunchRefused, TokenMismatch
 from infra.ec2.user_data import NodeBoot, user_data
 from infra.errors import JobFailed
-from tasks.job_records import saved_result, types_on_sale
+from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import enter, open_desk
+from tasks.market.opening import types_on_sale
 from tasks.runtime import touch, world
 
 #: Every machine of ours says whose it is, for which job, and of which tier.

@@ -4,6 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
+from prefect.runtime import deployment, flow_run
+
+from infra.clock import SystemClock
+from tasks.job_records import is_paid_by_hour
 from tasks.runtime import world
 
 
@@ -30,3 +34,49 @@ def claimed(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
     finally:
         if mine:
             here.store.release(name, holder)
+
+
+def stale() -> bool:
+    """Whether this run was scheduled for a decision point that a later one has overtaken.
+
+    After an outage all the runs that were missed start at once, oldest first; only the last has something to decide.
+    A run that nobody scheduled is never stale.
+    """
+    if not flow_run.id or not deployment.id:
+        return False
+    scheduled = flow_run.scheduled_start_time
+    if scheduled is None:
+        return False
+    behind_s = SystemClock().now_s() - float(scheduled.timestamp())
+    return bool(behind_s > world().settings.tick_s)
+
+
+def next_tick_s() -> float:
+    """Return the market time of the next decision point: the ticks stand on whole multiples of their period."""
+    period_s = world().settings.tick_s
+    return (world().clock.now_s() // period_s + 1) * period_s
+
+
+def next_hour_end_s(job_id: str) -> float | None:
+    """Return when the next hour of an allocation must be decided on, or None when the job holds nothing.
+
+    Where an ended job pays by the second, that is now.
+    """
+    here = world()
+    now_s = here.now_s()
+    held = here.store.allocations(job_id, alive=True)
+    lead_s = here.settings.renewal_lead_s
+    ends = [record.allocation.hour_ends_at_s(now_s) - lead_s for record in held]
+    if ends and here.store.job(job_id).state.terminal and not is_paid_by_hour(job_id):
+        return now_s + 1
+    return max(min(ends), now_s + 1) if ends else None
+
+
+def time_to_let_go(before_s: float) -> bool:
+    """Whether what must be gone before `before_s` has to go now, because the next tick might come too late."""
+    return bool(before_s - world().clock.now_s() <= 1.5 * world().settings.tick_s)
+
+
+def drain_s() -> float:
+    """Return how many real seconds a machine has to hand its work over before it is let go: a quarter of a tick."""
+    return min(world().settings.tick_s / 4 / world().clock.scale, 30.0)

@@ -6,6 +6,7 @@ eviction_sources  what eviction models are learnt from and checked on: the files
 that is asked for
 eviction_tables   eviction models that a user gives to a job, a backtest or a plan, as the table that policies
 go by
+local_market      the market of a run on this machine: a generated one, or a given price file
 trace_summary     what a price history holds, market by market, in figures
 traces            what the price files hold, and how they are made and turned into one another
 """

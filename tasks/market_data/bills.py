@@ -11,18 +11,6 @@ from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.price_files import read_prices
 from infra.market_data.request_files import OPTIONS, parse_request, read_requests
-from tasks.billing_options import billing_model
-
-__all__ = [
-    "as_json",
-    "as_json_line",
-    "as_json_list",
-    "billing_model",
-    "iso",
-    "open_requests",
-    "read_prices",
-    "the_request",
-]
 
 
 def the_request(traces: TraceSet, prices: str, *, market: str, **fields: str) -> SpotRequest:
@@ -39,6 +27,11 @@ def the_request(traces: TraceSet, prices: str, *, market: str, **fields: str) ->
         raise InputError(f"--market: {error}") from None
     known = {(each.instance_type, each.zone): each for each in traces}
     return parse_request(fields | {"type": asked.instance_type, "zone": asked.zone}, OPTIONS, known, prices)
+
+
+def open_prices(prices: str, product: str | None) -> TraceSet:
+    """Return the markets of a price file; see `infra.market_data.price_files.read_prices`."""
+    return read_prices(prices, product=product)
 
 
 def open_requests(source: str, traces: TraceSet, prices: str) -> list[SpotRequest]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from bidding.evictions import fit_capacity as capacity
@@ -12,29 +13,13 @@ from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.fit_capacity import UP, fit_availability, joined, of_bands
 from bidding.evictions.fit_conditioned import fit_conditioned
 from bidding.evictions.fit_survival import Report, fit_survival, fit_table, quiet
-from bidding.evictions.summary import summary
 from bidding.market.catalog import Catalog
 from bidding.market.model import Market
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.eviction_model_files import read_model, write_model
-from reports.pictures.evictions import check_picture_name, plot_reliability, plot_survival
+from reports.pictures.evictions import plot_reliability, plot_survival
 from tasks.market_data.eviction_sources import Sources, availability, bands_of, prices_of, span, window_of
-
-__all__ = [
-    "MODELS",
-    "Check",
-    "Sources",
-    "check_models",
-    "check_picture_name",
-    "draw_check",
-    "draw_model",
-    "fit_model",
-    "read_model",
-    "span",
-    "summary",
-    "write_model",
-]
 
 #: Models by name; the last one is not learnt from prices.
 MODELS = ("table", "survival", "conditioned", "capacity")
@@ -107,6 +92,16 @@ def _not_empty(model: CurveModel, source: str, window: Window) -> CurveModel:
     if not model.markets:
         raise InputError(f"{source}: no market has an hour of prices in {span(window)}; widen --from and --to")
     return model
+
+
+def save_model(path: Path, model: CurveModel) -> None:
+    """Write a model to a file, whole or not at all."""
+    write_model(path, model)
+
+
+def open_model(source: str) -> CurveModel:
+    """Return the model of a file or URL; `InputError` if there is none."""
+    return read_model(source)
 
 
 # Check

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from bidding.evictions.base import Window
 from bidding.evictions.fit_capacity import Band
 from bidding.market.catalog import Catalog
-from bidding.market.model import HOUR_S, Market
+from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.capacity_files import read_advisor, read_availabilities
-from tasks.backtest.windows import minute, moment_s
 from tasks.market_data.traces import open_traces
-
-_DAY_S = 86_400
+from tasks.times import minute, moment_s
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def window_of(traces: TraceSet, source: str, from_time: str | None, to_time: str
     """
     first_s, last_s = traces.first_s, traces.last_s
     from_s = first_s if from_time is None else moment_s("--from", from_time)
-    if not first_s // _DAY_S * _DAY_S <= from_s <= last_s:
+    if not first_s // DAY_S * DAY_S <= from_s <= last_s:
         raise InputError(
             f"--from {from_time}: begins outside {source}, which has {minute(first_s)} to {minute(last_s)}; give a time in it"
         )
@@ -109,4 +107,4 @@ def window_of(traces: TraceSet, source: str, from_time: str | None, to_time: str
 def _end_s(option: str, text: str) -> int:
     """Return the second after a time; a day lasts to its end."""
     whole_day = len(text.strip()) <= len("2016-05-01")
-    return moment_s(option, text) + (_DAY_S if whole_day else 0)
+    return moment_s(option, text) + (DAY_S if whole_day else 0)

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 import numpy as np
 
 from bidding.market.catalog import Catalog
-from bidding.market.model import Market
+from bidding.market.model import DAY_S, Market
 from bidding.market.traces import Trace, TraceSet
 from bidding.synthetic.auction_market import AuctionClimate
 from bidding.synthetic.renewal_market import LIVELY, RUSH_HOURS, TYPICAL, MarketClimate, generate
@@ -16,19 +16,7 @@ from infra.market_data.aws_price_list import read_price_list
 from infra.market_data.catalogs import read_catalog, write_catalog
 from infra.market_data.price_files import check_price_name, read_prices, write_prices
 from reports.pictures.prices import plot_prices
-from tasks.market_data.trace_summary import FileSummary, MarketSummary, describe, on_demand_prices
-
-__all__ = [
-    "CLIMATES",
-    "FileSummary",
-    "MarketSummary",
-    "convert_price_list",
-    "convert_prices",
-    "describe",
-    "draw",
-    "generate_file",
-    "open_traces",
-]
+from tasks.market_data.trace_summary import on_demand_prices
 
 #: What a generated market is like.
 CLIMATES: Mapping[str, AuctionClimate | MarketClimate] = {
@@ -36,7 +24,6 @@ CLIMATES: Mapping[str, AuctionClimate | MarketClimate] = {
     "lively": LIVELY,
     "rush-hours": RUSH_HOURS,
 }
-_DAY_S = 86_400
 _MOST_DAYS = 3653.0
 _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d+")
 
@@ -154,7 +141,7 @@ def generate_file(
     on_demand = {Market(name, zone): on_sale[name].on_demand_micros for name in types for zone in zones}
     vcpus = {name: on_sale[name].vcpu for name in types}
     from_s = int(datetime(begin.year, begin.month, begin.day, tzinfo=UTC).timestamp())
-    until_s = from_s + max(1, round(days * _DAY_S))
+    until_s = from_s + max(1, round(days * DAY_S))
     rng = np.random.default_rng(seed)
     made: dict[Market, Trace] = {}
     # One market after another is the same as all at once: each takes the next generator of `rng`.

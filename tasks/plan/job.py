@@ -16,8 +16,8 @@ from bidding.market.money import MICROS_PER_DOLLAR, Micros, to_micros
 from bidding.market.traces import Int64s
 from infra.errors import InputError
 from tasks.backtest.inputs import Field
-from tasks.backtest.windows import minute
 from tasks.plan.spec import PlanSpec, reliable_machines
+from tasks.times import minute
 
 #: The paper's cluster and cap: what is not said is as large, or in the same proportion.
 _CLUSTER_VCPUS, _CAP_VCPUS = 512, 756

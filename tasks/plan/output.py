@@ -5,13 +5,11 @@ from typing import Any
 
 from bidding.market.model import HOUR_S
 from bidding.market.money import to_dollars
-from reports.pictures.plan import Curve, check_picture, draw_plan
-from tasks.backtest.windows import iso, minute
+from reports.pictures.plan import Curve, draw_plan
 from tasks.plan.outlook import ENOUGH, as_json
 from tasks.plan.planner import JobPlan
 from tasks.plan.reliable_counts import as_json as reliable_json
-
-__all__ = ["check_picture", "draw", "plan_json"]
+from tasks.times import iso, minute
 
 
 def plan_json(plan: JobPlan, elapsed_s: float) -> dict[str, Any]:

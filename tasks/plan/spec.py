@@ -13,8 +13,6 @@ from bidding.economics.reliable_tier import load_tier
 from infra.errors import InputError
 from tasks.job_spec import JobSpec
 
-__all__ = ["RECOMMENDABLE", "PlanSpec", "plan_spec", "reliable_machines", "spec_of_job"]
-
 #: What is compared where nothing else is said: what one would do without us, and what we would.
 RECOMMENDABLE = ("on-demand", "standard+checkpoint", "proteus", "best")
 

@@ -13,7 +13,7 @@ from bidding.engine.journal import JournalError, from_record
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from infra.errors import InputError
 from infra.settings import load_settings
-from infra.state.records import JournalEntry, StoreError
+from infra.state.records import SHARDS, JournalEntry, StoreError
 from infra.state.store import Store
 from reports.pages.job_page import ReportPage, write
 from reports.pages.job_series import JobFacts, Timed, chart
@@ -26,7 +26,6 @@ from reports.pages.job_tables import (
     progress_tables,
     utc,
 )
-from tasks.training.controller import SHARDS
 
 
 def gather(store: Store, job_id: str) -> ReportPage:

@@ -6,8 +6,8 @@ from typing import Any
 from bidding.market.model import HOUR_S, EndCause, Tier
 from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
 from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine
-from tasks.job_records import types_on_sale
-from tasks.reports.progress import Holding, Snapshot
+from tasks.market.opening import types_on_sale
+from tasks.reports.job_snapshot import Holding, Snapshot
 from tasks.runtime import world
 
 _DECIDED = ("Renew", "Lapse")

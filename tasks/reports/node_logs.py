@@ -9,7 +9,8 @@ from infra.errors import InputError
 from infra.settings import load_settings
 from infra.state.records import UnknownRecord
 from infra.state.store import Store
-from infra.storage.blobs import Blobs, JobPaths, open_blobs
+from infra.storage.blobs import Blobs, open_blobs
+from infra.storage.job_paths import JobPaths
 from infra.storage.node_logs import EVERY_S, Incarnation, Kept, log_name, log_names
 from tasks.reports.job_page import check_there
 

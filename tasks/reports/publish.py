@@ -7,7 +7,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from bidding.market.money import usd
 from infra.clock import SystemClock
-from infra.storage.blobs import JobPaths
+from infra.storage.job_paths import JobPaths
 from reports.pages.job_page import render
 from reports.pictures.job import can_draw, job_png
 from tasks.reports.job_page import gather

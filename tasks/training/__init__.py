@@ -2,10 +2,10 @@
 
 application_checks  what can be said of an application by what is on this machine alone, before anything is
 started
+code_shipping       the user's application on its way to the nodes
 controller          the training itself, as the controller of a job tells of it
-data                the user's data, before a job is begun with them
 follow              following a job from the flow that asked for it
-inputs              the user's application on its way to the nodes
+inputs              the user's data, before a job is begun with them
 job_config          what a user asks for and what the data turned out to be, as the engine wants to be told it
 preflight           what can be known to be wrong before anything is bought or written
 submit              the jobs, a line each; submitting one to the Prefect server; ending one

@@ -1,16 +1,26 @@
 """What can be said of an application by what is on this machine alone, before anything is started."""
 
+import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from infra.applications.code_files import read_code, split_app
 from infra.errors import InputError
-from psengine.apps.base import BUILT_IN, SIZES, App, ChecksSizes, resolve
+from psengine.apps.base import SIZES, App, ChecksSizes
+from psengine.apps.registry import BUILT_IN, resolve
 from psengine.config import JobError
 from tasks.job_spec import Training
+
+#: Size of the model: random Fourier features that are computed anew every clock, so that a clock really computes.
+FEATURES = 8192
+
 
 #: A model is in memory at least so many times: where it is served, where it is read, and as the change to it.
 _COPIES = 3
@@ -94,3 +104,73 @@ def _made_for(name: str, training: Training, sizes: Mapping[str, float]) -> App:
     except (JobError, ValueError) as error:
         raise InputError(f"{name}: {error}") from None
     return made
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application as a job names it; `code` is empty where it is on every machine anyway."""
+
+    app: str
+    code: str
+    params: Mapping[str, Any]
+
+
+def application(option: str, app: str, code: str | None, params: Sequence[str]) -> Application:
+    """Return what the options describe.
+
+    Parameters
+    ----------
+    option : how the application was given (`--app`), for errors.
+
+    Raises
+    ------
+    InputError
+        One line that names the option and the mend. What is in the file is looked at later.
+    """
+    values: dict[str, Any] = {}
+    for text in params:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(f"--param {text}: want NAME=VALUE, as in --param step=0.5")
+        if name in values:
+            raise InputError(f"--param {text}: {name} was given before; give it once")
+        values[name] = _value(value)
+    return Application(app, _code(option, app, code), values)
+
+
+def default_params(app: str, data: str, seed: int) -> dict[str, Any]:
+    """Return the parameters that an application has unless told otherwise: `mlr` on the digits gets features."""
+    if (app, data) != ("mlr", "digits"):
+        return {}
+    return {"features": FEATURES, "gamma": 0.1, "step": 4.0, "feature_seed": seed}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=str)  # NaN and its like are none of JSON's
+    except ValueError:
+        return text
+
+
+def _code(option: str, app: str, code: str | None) -> str:
+    if code is not None:
+        return absolute_code(code)
+    module, colon, _ = app.partition(":")
+    if not colon:
+        return ""
+    top, _, inner = module.partition(".")
+    if not inner and Path(f"{module}.py").is_file():
+        return str(Path(f"{module}.py").absolute())
+    if top.isidentifier() and _installed(top):
+        return ""
+    if inner or Path(top).is_dir():
+        raise InputError(f"{option} {app}: a package travels as a wheel: pip wheel --no-deps . and give it by --code")
+    raise InputError(f"{option} {app}: there is no {module}.py here, and {top} is not installed; give --code FILE")
+
+
+def _installed(top: str) -> bool:
+    """Return whether a module is installed; one that merely lies in this directory is not on the machines."""
+    here = Path.cwd()
+    return (
+        PathFinder.find_spec(top, [place for place in sys.path if place and Path(place).absolute() != here]) is not None
+    )

@@ -7,12 +7,12 @@ from typing import Any
 from infra.clock import SystemClock
 from infra.datasets.prepare import DataSummary, prepare
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
-from infra.state.records import IllegalTransition, JobState
-from tasks.job_records import saved_result
+from infra.state.records import NODES, SHARDS, IllegalTransition, JobState
+from tasks.job_records import TRAINING_BEGUN, saved_result, training_begun
 from tasks.job_spec import JobSpec
 from tasks.runtime import touch, world
 from tasks.training.application_checks import check_sizes
-from tasks.training.inputs import job_code
+from tasks.training.code_shipping import job_code
 from tasks.training.job_config import job_config
 
 #: Real seconds that a call to the controller may take.
@@ -22,12 +22,6 @@ _BEGIN_S = 60.0
 _LOOK_S = 0.5
 #: Real seconds that a controller is looked for before anything else is looked at again.
 _MEET_S = 5.0
-#: Kind of the observation that says that the training was begun.
-_BEGUN = "training begun"
-#: Kind of the observation that tells the state of each node, written when one changes.
-NODES = "nodes"
-#: Kind of the observation that tells who serves and who keeps each shard, written when that changes.
-SHARDS = "shards"
 
 
 @touch("prepare data")
@@ -73,14 +67,9 @@ def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, 
     config = job_config(spec.job_id, spec.training, data, spec.reliable.count, here.clock.scale, job_code(spec.job_id))
     status = ControllerClient(address, _BEGIN_S).start(config.to_dict())
     if not training_begun(spec.job_id):
-        here.store.observe(spec.job_id, here.clock.now_s(), _BEGUN, {"address": address})
+        here.store.observe(spec.job_id, here.clock.now_s(), TRAINING_BEGUN, {"address": address})
     note(spec.job_id, status)
     return status
-
-
-def training_begun(job_id: str) -> bool:
-    """Return whether the job's training was ever started: before that, more machines are of no use."""
-    return bool(world().store.observations(job_id, _BEGUN))
 
 
 def keep_training(spec: JobSpec) -> None:

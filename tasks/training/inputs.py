@@ -1,27 +1,30 @@
-"""The user's application on its way to the nodes."""
+"""The user's data, before a job is begun with them. Imports no Prefect: `proteus run` and `train` check data first."""
 
-from infra.applications import code_shipping as code
+from functools import partial
+
+from infra.datasets import kinds as data_kinds
+from infra.datasets import prepare as datasets
 from tasks.job_spec import JobSpec
-from tasks.runtime import touch, world
+from tasks.training.application_checks import check_sizes_here
 
 
-@touch("prepare code")
-def prepare_code(spec: JobSpec) -> str:
-    """Write the job's code to the blob store, or find it there; return its digest, empty where none travels."""
-    return code.ship_code(world().blobs, spec.job_id, spec.training.app, spec.training.code)
+def absolute_data(data: str) -> str:
+    """Return a path as an absolute one: flows and machines have working directories of their own. Else as it is."""
+    return data_kinds.absolute(data)
 
 
-def check_code(spec: JobSpec) -> None:
-    """Refuse an application that is not known, and code that cannot travel; write nothing.
+def default_data(app: str) -> str:
+    """Return the built-in set that an application takes where the user names no data."""
+    return data_kinds.DEFAULT_SETS[data_kinds.kind_for(app)]
+
+
+def check_data(spec: JobSpec) -> None:
+    """Read the job's data as this machine sees them, and refuse what cannot be trained on; nothing is written.
 
     Raises
     ------
     InputError
-        One line that names the application or the file, and the mend.
+        One line that names the file, the line in it where there is one, and the mend.
     """
-    code.check_code(world().blobs, spec.job_id, spec.training.app, spec.training.code)
-
-
-def job_code(job_id: str) -> str:
-    """Return the digest of the code that the job began with; empty where it ships none."""
-    return code.shipped_code(world().blobs, job_id)
+    training = spec.training
+    datasets.check_data(training.data, training.partitions, training.app, partial(check_sizes_here, training))

@@ -1,11 +1,9 @@
 """What a user asks for and what the data turned out to be, as the engine wants to be told it."""
 
+from bidding.market.model import HOUR_S, MINUTE_S
 from infra.datasets.prepare import DataSummary
 from psengine.config import JobConfig
 from tasks.job_spec import Training
-
-_HOUR_S = 3600
-_MINUTE_S = 60
 
 
 def job_config(
@@ -31,9 +29,9 @@ def job_config(
         stage_3_above=training.stage_3_above,
         evaluate_every=training.evaluate_every,
         clocks=training.clocks,
-        max_seconds=None if training.hours is None else training.hours * _HOUR_S / scale,
+        max_seconds=None if training.hours is None else training.hours * HOUR_S / scale,
         seed=training.seed,
         n_reliable=n_reliable,
-        checkpoint_s=training.checkpoint_minutes * _MINUTE_S / scale,
+        checkpoint_s=training.checkpoint_minutes * MINUTE_S / scale,
         code_sha256=code_sha256,
     )

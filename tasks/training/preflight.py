@@ -3,12 +3,13 @@
 from bidding.market.model import Market
 from bidding.policies import policy
 from infra.errors import InputError
-from tasks.job_records import is_known, priced
+from tasks.job_records import is_known
 from tasks.job_spec import JobSpec
+from tasks.market.opening import priced
 from tasks.market_data.eviction_tables import job_table
 from tasks.runtime import touch, world
 from tasks.training.application_checks import check_parameters
-from tasks.training.inputs import check_code
+from tasks.training.code_shipping import check_code
 
 
 @touch("check", market=True)

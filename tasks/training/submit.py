@@ -1,6 +1,5 @@
 """The jobs, a line each; submitting one to the Prefect server; ending one."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,54 +14,12 @@ from infra.nodes.controller_client import ControllerClient, ControllerUnreachabl
 from infra.state.records import JobState
 from tasks.job_spec import JobSpec
 from tasks.market_data.eviction_tables import absolute_evictions
-from tasks.reports.job_summary import snapshot
 from tasks.runtime import world
 from tasks.training.application_checks import absolute_code
-from tasks.training.data import absolute_data
+from tasks.training.inputs import absolute_data
 
 _TRAIN = "train/train"
 _CALL_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class JobLine:
-    """A job as a list shows it."""
-
-    job_id: str
-    state: str
-    market_s: float
-    clock: int
-    loss: float | None
-    machines: int
-    evictions: int
-    spent_micros: int
-    why: str
-
-
-def job_lines() -> list[JobLine]:
-    """Return every job, oldest first."""
-    here = world()
-    lines = []
-    for job in here.store.jobs():
-        shot = snapshot(job.job_id)
-        if shot is None:
-            continue
-        ended_s = job.ended_at_s if job.ended_at_s is not None else here.clock.now_s()
-        held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
-        lines.append(
-            JobLine(
-                job.job_id,
-                str(job.state),
-                ended_s - job.created_at_s,
-                shot.clock,
-                shot.loss,
-                held,
-                shot.evictions,
-                shot.spent_micros,
-                job.failure or "",
-            )
-        )
-    return lines
 
 
 def read_job(path: Path) -> JobSpec:

@@ -12,7 +12,7 @@ from prefect import flow
 from bidding.engine.journal import from_record
 from bidding.market.money import to_dollars
 from infra.state.store import Store
-from infra.storage.blobs import JobPaths
+from infra.storage.job_paths import JobPaths
 from reports.pictures.job import can_draw
 from tasks.market.costs import CostRow, cost_rows, publish_ledger
 from tasks.market.decisions import publish

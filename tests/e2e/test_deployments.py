@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from bidding.market.model import Market
+from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import Trace, TraceSet
 from flows.automations import HEARTBEAT_S, NAME, SILENCE_S
 from infra.ec2.notice_poller import report_notice
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 JOB = "killed-twice"
 MARKET = Market("c4.large", "us-east-1a")
-DAY_S, HOUR_S, TICK_S = 86_400, 3600, 120.0
+TICK_S = 120.0
 T0 = 1464739200  # 2016-06-01T00:00:00Z
 START_S = T0 + 14 * DAY_S
 #: When the market rises above every bid. The clock jumps to within the notice, so many seconds before it.
@@ -40,7 +40,7 @@ SPEC: dict[str, Any] = {
     "job_id": JOB,
     "training": {
         "data": "digits",
-        "app": "paced:Slow",
+        "app": "slow_apps:Slow",
         "code": str(Path(paced.__file__)),
         "partitions": PARTITIONS,
         "shards": 2,

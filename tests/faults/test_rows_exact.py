@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from infra.datasets.prepare import HELD_OUT, part_name
-from infra.storage.blobs import JobPaths
+from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig
 from psengine.single_process import initial, train_alone
 from tests.faults.test_bsp_exact import kill_at_work, node, past

@@ -23,13 +23,14 @@ import tasks.training.controller
 from bidding.market.model import Market
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
-from infra.market_data.price_files import read_catalog
+from infra.market_data.catalogs import read_catalog
 from infra.runtime import Runtime
 from infra.settings import Settings
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.state.records import IntentState, JobState
 from infra.state.store import Store
-from infra.storage.blobs import Blobs, JobPaths
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
 from tasks.job_spec import JobSpec
 from tests.support.prefect import prefect_api
 

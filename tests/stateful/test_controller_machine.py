@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
-from psengine.controller.notices import FLOOR_S
+from psengine.controller.draining import FLOOR_S
 from psengine.protocol.events import (
     BatchFailed,
     CheckpointRequested,

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from psengine.protocol.instructions import ShardOwner
+from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardState
 
 SHARDS, PARTITIONS = 2, 3
 WAITS = "it is on its way"

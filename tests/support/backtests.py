@@ -9,7 +9,8 @@ import numpy as np
 from bidding.market.model import Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import LIVELY, TYPICAL, generate
-from infra.market_data.price_files import read_catalog, write_prices
+from infra.market_data.catalogs import read_catalog
+from infra.market_data.price_files import write_prices
 from tasks.backtest.spec import BacktestSpec, backtest_spec
 
 #: 2016-06-01T00:00:00Z

@@ -1,8 +1,8 @@
 """A controller of one job, brought to where a test begins; no node is there but in its books."""
 
-from psengine.config import JobConfig, TaskStats
+from psengine.config import JobConfig
 from psengine.controller.controller import Controller
-from psengine.protocol.events import BatchDone, JobStarted, NodeJoined, NodeReady, ShardsOpened
+from psengine.protocol.events import BatchDone, JobStarted, NodeJoined, NodeReady, ShardsOpened, TaskStats
 from psengine.protocol.instructions import Dispatch, GatherModel
 
 

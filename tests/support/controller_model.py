@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from psengine.config import JobConfig, TaskStats
-from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.config import JobConfig
 from psengine.controller.controller import Controller
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
     BackedUp,
     BatchDone,
@@ -27,6 +27,7 @@ from psengine.protocol.events import (
     ShardsNotTaken,
     ShardsOpened,
     ShardsTaken,
+    TaskStats,
 )
 from psengine.protocol.instructions import (
     BackUp,
@@ -37,7 +38,8 @@ from psengine.protocol.instructions import (
     SaveCheckpoint,
     TakeShards,
 )
-from psengine.server.shard_store import ShardState, ShardStore, StaleReadError
+from psengine.protocol.shard_state import ShardState
+from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.tree_sum import blocks
 
 SHARDS = 2

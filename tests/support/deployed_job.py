@@ -31,7 +31,7 @@ SPEC: dict[str, Any] = {
     "job_id": JOB,
     "training": {
         "data": "digits",
-        "app": "paced:Paced",
+        "app": "slow_apps:Paced",
         "code": str(Path(paced.__file__)),
         "partitions": 2,
         "shards": 2,

@@ -21,7 +21,8 @@ from benchmarks.many_nodes import fork_server as nursery
 from infra.datasets.prepare import HELD_OUT, part_name
 from infra.local.child_process import leashed
 from infra.nodes.controller_client import ControllerClient, wait_rendezvous
-from infra.storage.blobs import Blobs, JobPaths
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig
 from tests.support import faulty_node as troubled_node
 from tests.support.fork_server import CAN_FORK, Forked

@@ -28,7 +28,8 @@ from infra.local.environment import LocalWorld
 from infra.local.prefect_server import LocalPrefect
 from infra.market_data.price_files import write_prices
 from infra.state.store import Store
-from infra.storage.blobs import Blobs, JobPaths
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
 from tests.support.timeouts import PATIENCE
 
 REPOSITORY = Path(__file__).parents[2]

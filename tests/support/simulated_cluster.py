@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from psengine.config import JobConfig, Tier
-from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.transport import Unreachable
 from psengine.shell.controller_shell import ControllerShell, World
 from psengine.shell.dask_plugins import HELLO, AgentPlugin

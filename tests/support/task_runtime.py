@@ -14,18 +14,19 @@ import tasks.runtime
 from bidding.market.model import InstanceFact, Market
 from bidding.market.money import Micros
 from bidding.market.traces import Trace, TraceSet
-from infra.market_data.price_files import read_catalog
+from infra.market_data.catalogs import read_catalog
 from infra.runtime import Runtime
 from infra.settings import Settings
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
-from tasks.job_records import open_job, record_job
+from tasks.job_records import record_job
 from tasks.job_spec import JobSpec
 from tasks.market.decisions import decide
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.instances import buy, let_go, secure_reliable_tier
 from tasks.market.ledger import book_ledger
+from tasks.market.opening import open_job
 from tests.support.market_servers import ManualClock
 
 T0 = 1464739200  # 2016-06-01T00:00:00Z

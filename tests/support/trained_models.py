@@ -5,8 +5,10 @@ from typing import Any
 
 from infra.applications.trained_models import save_model
 from infra.datasets.prepare import part_name, prepare
-from infra.storage.blobs import Blobs, JobPaths
-from psengine.apps.base import App, resolve
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
+from psengine.apps.base import App
+from psengine.apps.registry import resolve
 from psengine.config import JobConfig
 from psengine.single_process import initial, train_alone
 

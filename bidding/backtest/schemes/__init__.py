@@ -12,6 +12,20 @@ last bit
 registry         the schemes that are compared, by the name that users type: what decides, and what bears the
 losses
 standard         the standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken
+
+
+    best             the cheapest hour of work that the recent past promises: all of the cap in one market, and
+                     afresh at each hour's end
+    cheapest_market  the cheapest market: what several rules buy
+    just_above       always the cheapest market, and a bid a fixed distance above its price: many refunds, and many
+                     evictions
+    oracle           who knows the prices of the coming hour: what foresight alone would win, by moves that any
+                     scheme could make
+    proteus          BidBrain as published, equations (1)-(4): the decisions of `bidding.policies.proteus`, to the
+                     last bit
+    registry         the schemes that are compared, by the name that users type: what decides, and what bears the
+                     losses
+    standard         the standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken
 """
 
 from enum import IntEnum

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from flows.cli.options import json_option
 from flows.terminal.output import write_json
 
 
@@ -41,7 +42,7 @@ def _numbers(*known: int) -> Callable[[click.Context, click.Parameter, str | Non
 
 @click.command(cls=_NamesItsBenchmarks, short_help="Figures of ours beside a peer or a limit.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output.")
+@json_option("the figures")
 @click.option(
     "--nodes",
     metavar="N,…",

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps import kernel_cache as kernels
-from psengine.apps.base import RowSet, Work
+from psengine.apps.base import Work
 from psengine.apps.csr import Csr, inputs
 from psengine.apps.kmeans.seeding import spread_out
 from psengine.apps.parameter_checks import check_whole
 from psengine.config import TableSpec
+from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays
 
 F32 = NDArray[np.float32]

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps import kernel_cache as kernels
-from psengine.apps.base import RowSet, Work
+from psengine.apps.base import Work
 from psengine.apps.parameter_checks import check_above, check_whole
 from psengine.config import TableSpec
+from psengine.tables.row_sets import RowSet
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]

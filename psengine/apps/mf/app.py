@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.apps import kernel_cache as kernels
-from psengine.apps.base import RowSet, Work
+from psengine.apps.base import Work
 from psengine.config import TableSpec
+from psengine.tables.row_sets import RowSet
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.many_nodes.elasticity import kernels_s
 from benchmarks.many_nodes.elasticity import load_for as elastic_load
-from benchmarks.many_nodes.layouts import KERNEL, Layout, scalings, table_seconds, tierings, traditional
+from benchmarks.many_nodes.layouts import KERNEL, scalings, table_seconds, tierings, traditional
 from benchmarks.many_nodes.measurement import Measured, load_for
 from benchmarks.many_nodes.network_namespaces import Plan, _leftovers, shape
 from benchmarks.many_nodes.scaling import ideal
@@ -35,12 +35,6 @@ def test_with_sixteen_nodes_figure_13_s_stage_2_is_figure_12_s() -> None:
     assert [layout.figure for layout in tierings(32) if layout.stage == 2] == ["12", "13", "14"]
     assert [(layout.figure, layout.stage) for layout in tierings(16, (13,))] == [("13", 2), ("13", 3)]
     assert [(layout.figure, layout.stage) for layout in tierings(64, (12, 14))] == [("12", 2), ("14", 2), ("14", 3)]
-
-
-def test_links_of_servers_carry_what_the_workers_read() -> None:
-    assert traditional(16).sent_by_server() == pytest.approx(15 / 16 + 15 / 16)
-    assert Layout("", "", 1, 15, 1).sent_by_server() == 15
-    assert Layout("", "", 1, 15, 2).sent_by_server() == pytest.approx(15 / 8 + 7 / 8)
 
 
 def test_more_nodes_are_given_slower_links() -> None:

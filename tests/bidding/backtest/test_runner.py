@@ -10,13 +10,12 @@ import pytest
 
 from bidding.backtest.eviction_arrays import pack_table
 from bidding.backtest.jit import version
-from bidding.backtest.outcomes import Outcome
+from bidding.backtest.outcomes import Outcome, summary
 from bidding.backtest.parameters import Setting, window_s
 from bidding.backtest.price_arrays import pack
 from bidding.backtest.reference_cluster import Reference, by_zone, cheapest, draw_starts
 from bidding.backtest.runner import Outcomes, run, run_one
 from bidding.backtest.schemes.registry import SCHEMES
-from bidding.backtest.summary import summary
 from bidding.evictions.table import fit
 from bidding.forecast import fit_foresight
 from bidding.market.model import InstanceType, Market
@@ -157,7 +156,7 @@ on_real_prices = pytest.mark.skipif(
 @cache
 def months(index: int) -> Any:
     """Return one of the three price files, learnt from."""
-    from benchmarks.market.backtest import FILES, real
+    from benchmarks.market.backtest_field import FILES, real
 
     return real(Path(os.environ["PROTEUS_TRACES"]), FILES[index])
 
@@ -166,7 +165,7 @@ def months(index: int) -> Any:
 @on_real_prices
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_the_published_schemes_cost_what_was_published(index: int) -> None:
-    from benchmarks.market.backtest import FILES, simulated
+    from benchmarks.market.backtest_field import FILES, simulated
 
     on = months(index)
     for scheme, published, runtime in zip(
@@ -182,7 +181,7 @@ def test_the_published_schemes_cost_what_was_published(index: int) -> None:
 @on_real_prices
 @pytest.mark.parametrize(("index", "found_before"), [(0, 0.127), (1, 0.105), (2, 0.127)])
 def test_best_costs_less_than_what_was_found_before(index: int, found_before: float) -> None:
-    from benchmarks.market.backtest import simulated
+    from benchmarks.market.backtest_field import simulated
 
     on = months(index)
     told = simulated(on, on.markets, "best", hours=20, starts=1000, threads=2)
@@ -197,7 +196,7 @@ def test_best_costs_less_than_what_was_found_before(index: int, found_before: fl
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_best_is_nowhere_worse_than_proteus(index: int) -> None:
     """In each zone and in all, for short jobs and long ones, by more than the standard error of so few starts."""
-    from benchmarks.market.backtest import simulated
+    from benchmarks.market.backtest_field import simulated
 
     on = months(index)
     worse = []

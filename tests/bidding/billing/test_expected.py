@@ -16,8 +16,7 @@ from bidding.billing.expected import (
     is_refunded,
     paid_share,
 )
-from bidding.economics.equations import expected_cost_usd
-from bidding.economics.hours import useful_time_s
+from bidding.economics.equations import expected_cost_usd, useful_time_s
 from bidding.economics.job_model import JobModel
 from bidding.market.model import HOUR_S
 from bidding.policies.footprint import held_part

@@ -7,9 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from bidding.economics.equations import cost_per_work, expected_cost_usd
+from bidding.economics.equations import cost_per_work, effective_time_s, expected_cost_usd
 from bidding.economics.job_model import JobModel
-from bidding.economics.work import effective_time_s, expected_work
 from bidding.market.model import HOUR_S, Allocation
 from bidding.policies.base import Verdict
 from bidding.policies.footprint import held_part, per_work
@@ -48,11 +47,6 @@ def test_equation_2_takes_off_lambda_as_often_as_any_is_taken_and_sigma_for_the_
     assert by_hand == [Fraction(728, 1000), OMEGA_GREEN - Fraction(22, 1000)]
     found = effective_time_s([2700, 3000], 0.6, 72, 36)
     assert found.tolist() == pytest.approx([float(each) * HOUR_S for each in by_hand]) == [2620.8, 2920.8]
-
-
-def test_equation_3_sums_counts_times_rates_and_phi_takes_its_share() -> None:
-    assert expected_work(1.0, [4, 8], [2620.8, 2920.8], [4, 4]) / HOUR_S == pytest.approx(37.6106667)
-    assert expected_work(0.9, [4, 8], [2620.8, 2920.8], [4, 4]) / HOUR_S == pytest.approx(0.9 * 37.6106667)
 
 
 def test_equation_4_is_dollars_for_a_vcpu_hour() -> None:

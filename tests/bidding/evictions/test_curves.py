@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.evictions.base import EvictionModel, Window, as_table, beta, hazard_per_hour, median_s
+from bidding.evictions.base import EvictionModel, Window, as_table, beta, median_s
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import HORIZONS_S, Curves, survival, survival_at
 from bidding.evictions.fit_survival import fit_survival, fit_table, of_table
@@ -71,9 +71,8 @@ def test_packed_rows_are_in_the_order_asked_for() -> None:
     assert bins.level_micros.shape == (2, 0)
 
 
-def test_beta_the_hazard_and_the_median_follow_from_the_curve() -> None:
+def test_beta_and_the_median_follow_from_the_curve() -> None:
     assert beta(MODEL, MARKET, 0, within_s=60) == 0.5
-    assert hazard_per_hour(MODEL, MARKET, 0, 60) == pytest.approx(60 * np.log(2))
     assert median_s(MODEL, MARKET, 0, within_s=120) == 45.0, "half of 0.75 is at 0.375 of the first line's 0.5"
     assert median_s(MODEL, OTHER, 0) == 3600.0
     assert median_s(MODEL, MARKET, -1) == 0.0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.evictions.base import Window, as_table, beta, hazard_per_hour
+from bidding.evictions.base import Window, as_table, beta
 from bidding.evictions.fit_capacity import (
     DOWN,
     MONTH_S,
@@ -33,8 +33,8 @@ def test_a_band_is_the_share_taken_in_a_month() -> None:
         "beyond the curve's last day"
     )
     assert float(beta(model, OTHER, 0, within_s=MONTH_S)) == pytest.approx(0.3, rel=1e-6)
-    rates = hazard_per_hour(model, MARKET, 0, HOUR_S), hazard_per_hour(model, MARKET, 0, 600)
-    assert rates == pytest.approx([hazard_per_s(0.075) * HOUR_S] * 2, rel=1e-3), "constant"
+    rates = [-np.log(float(model.survival(MARKET, 0, ahead))) / ahead for ahead in (HOUR_S, 600)]
+    assert rates == pytest.approx([hazard_per_s(0.075)] * 2, rel=1e-3), "constant"
 
 
 def test_what_is_bid_decides_nothing() -> None:

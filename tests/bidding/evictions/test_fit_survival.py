@@ -11,7 +11,7 @@ from bidding.evictions.curves import BID_DELTAS_MICROS, HOUR
 from bidding.evictions.fit_conditioned import Conditions, fit_conditioned
 from bidding.evictions.fit_survival import fit_survival
 from bidding.evictions.lifetimes import NEVER_S, grants_s, lives_s
-from bidding.evictions.states import Bins, state_of, states_at
+from bidding.evictions.states import Bins, states_at
 from bidding.evictions.table import fit
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Trace, TraceSet
@@ -120,14 +120,6 @@ def test_states_are_what_a_walk_finds_in_any_order(found: Trace, begin_s: int, s
     for asked in (moments, seed.sample(moments, len(moments))):
         states = states_at(found, BINS, 0, np.array(DELTAS), np.array(asked))
         assert states.tolist() == [[state(found, BINS, delta, at_s) for delta in DELTAS] for at_s in asked]
-
-
-def test_a_compiled_loop_finds_the_same_state() -> None:
-    found = trace((0, 20_000), (40_000, 70_000), (45_000, 20_500))
-    asked = ((30_000, 20_000, 30_000, 0), (40_100, 70_000, 100, 0), (50_000, 20_500, 5000, 5000))
-    for at_s, price, age_s, above_s in asked:
-        (told,) = states_at(found, BINS, 0, np.array([100]), np.array([at_s]))
-        assert state_of(BINS, 0, price, age_s, above_s) == told[0]
 
 
 def test_a_reissue_is_no_change_of_the_price() -> None:

@@ -10,8 +10,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bidding.forecast import Signal, signals_of
-from bidding.forecast.features import DAY_S, LOOKBACK_S
-from bidding.market.model import HOUR_S, Market
+from bidding.forecast.features import LOOKBACK_S
+from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import Trace, TraceSet
 from tests.support.forecasts import signals
 from tests.support.markets import PROPERTY

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from bidding.forecast import fit_foresight, signals_of
-from bidding.forecast.features import DAY_S
 from bidding.forecast.model import HORIZONS_S, SHARES
-from bidding.market.model import HOUR_S, InstanceType, Market
+from bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
 from bidding.market.traces import Trace, TraceSet
 
 A, B, STRANGER = Market("small", "a"), Market("small", "b"), Market("unknown", "a")

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flows.cli.commands.planning.backtest import backtest
+from infra.errors import InputError
 from tasks.backtest.spec import NAMES
-from tasks.failures import InputError
 from tests.support.backtests import small_file
 from tests.support.cli_process import PROTEUS, environment, proteus
 from tests.support.market_servers import wait_for

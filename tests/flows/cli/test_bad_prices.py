@@ -13,7 +13,7 @@ from flows.cli.commands.market_data.traces import traces
 from flows.cli.commands.planning.backtest import backtest
 from flows.cli.commands.planning.bill import bill
 from flows.cli.commands.planning.plan import plan
-from tasks.failures import InputError
+from infra.errors import InputError
 
 HEADER = "timestamp,instance_type,az,product,price"
 CATALOG = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\nc4.xlarge,us-east-1,4,7.5,0.209\n"

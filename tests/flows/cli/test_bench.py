@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.figure import Figure, figure
-from benchmarks.market.backtest import FILES, midnight_s, real
+from benchmarks.market.backtest_field import FILES, midnight_s, real
 from benchmarks.market.backtest_workload import whole_table
 from benchmarks.runner import NAMES
 from flows.cli.main import cli

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from bidding.billing import SPOT_BILLING
 from flows.cli.commands.planning.bill import SHOWN, bill
-from tasks.failures import InputError
+from infra.errors import InputError
 
 PRICES = """timestamp,instance_type,az,product,price
 2016-04-01T00:00:00Z,c4.large,us-east-1a,Linux/UNIX,0.0324

@@ -11,8 +11,8 @@ from matplotlib.image import imread
 
 from flows.cli.commands.market_data.evictions import evictions
 from flows.cli.commands.market_data.traces import traces
+from infra.errors import InputError
 from infra.market_data.eviction_model_files import read_model
-from tasks.failures import InputError
 
 ADVISOR = {
     "ranges": [{"index": index, "max": top} for index, top in enumerate((5, 11, 16, 22, 100))],

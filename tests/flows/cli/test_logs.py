@@ -12,11 +12,12 @@ from click.testing import CliRunner, Result
 
 import tasks.reports.node_logs
 from flows.cli.commands.inspection.logs import logs
+from infra.errors import ProteusError
 from infra.state.records import JobState
 from infra.state.store import Store
-from infra.storage.blobs import Blobs, JobPaths
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
 from infra.storage.node_logs import HEAD, TAIL, Incarnation, Kept, log_name
-from tasks.failures import ProteusError
 from tests.support.cli_process import PROTEUS, proteus
 from tests.support.timeouts import PATIENCE
 

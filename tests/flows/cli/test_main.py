@@ -373,7 +373,7 @@ def test_help_imports_neither_prefect_nor_numpy() -> None:
 
 
 def test_json_goes_to_a_file_or_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from flows.cli.main import write_json
+    from flows.terminal.output import write_json
 
     write_json(None, {"a": 1})
     assert capsys.readouterr().out == ""

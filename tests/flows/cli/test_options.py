@@ -7,8 +7,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.training_options import app_options, application, code_options
-from tasks.failures import InputError
+from flows.cli.options import app_options, code_options
+from infra.errors import InputError
+from tasks.training.application_checks import application
 
 
 @pytest.fixture(autouse=True)

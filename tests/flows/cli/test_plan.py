@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from matplotlib.image import imread
 
 from flows.cli.commands.planning.plan import plan
-from tasks.failures import InputError
+from infra.errors import InputError
 from tests.support.backtests import MARKETS, small_file
 from tests.support.cli_process import proteus
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from flows.cli.main import cli
 from infra.applications.code_files import read_code
+from infra.errors import InputError, ProteusError
 from psengine.apps.base import App
-from tasks.failures import InputError, ProteusError
 from tasks.prediction.predict import predict
 from tests.support.trained_models import trained_model
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from flows.cli.main import cli
 from infra.applications.trained_models import load_model
-from tasks.failures import InputError
+from infra.errors import InputError
 from tasks.prediction.predict import predict
 from tests.support.cli_process import Outcome, processes_of, proteus
 from tests.support.trained_models import trained_model

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from flows.cli.commands.inspection.report import report
+from infra.errors import ProteusError
 from infra.state.store import Store
-from tasks.failures import ProteusError
 from tests.support.job_states import JOB, record_job
 
 

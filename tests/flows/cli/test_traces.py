@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from bidding.market.trace_statistics import TraceStatistics
 from flows.cli.commands.market_data.traces import traces
-from tasks.failures import InputError
+from infra.errors import InputError
 
 
 def run(*arguments: str | Path) -> Result:

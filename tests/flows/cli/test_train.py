@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from flows.cli.main import cli
+from infra.errors import InputError
 from infra.storage.blobs import Blobs, npz_arrays
 from psengine.telemetry.timeline import replay
-from tasks.failures import InputError
 from tests.support import slow_apps as paced
 from tests.support.cli_process import Outcome, Running, processes_of, proteus, running
 from tests.support.market_servers import wait_for
@@ -33,7 +33,7 @@ EVERY = CLOCKS // 10
 #: of the model in all its shards: 2200 random features and a bias, ten classes
 MODEL_BYTES = 2201 * 10 * 4
 #: A clock lasts long enough to strike into it, on any machine, and a job is short enough to wait for.
-APP = "paced:SlowMlr"
+APP = "slow_apps:SlowMlr"
 SAME = (
     *("--clocks", str(CLOCKS), "--partitions", str(PARTITIONS), "--shards", "2", "--nodes", "r=1,t=2"),
     *("--code", str(Path(paced.__file__)), "--checkpoint-every", "0.3"),

@@ -50,7 +50,7 @@ STEADY = ("--scale", "50", "--max-vcpus", "8")
 #: Ticks that are kept also where other tests run beside this one.
 CALM = {"PROTEUS_TICK_S": "400", "PROTEUS_RENEWAL_LEAD_S": "480"}
 #: A job of which only its life matters; its kernels leave the processors to other tests.
-PACED = ("--app", "paced:Paced", "--code", str(Path(paced.__file__)))
+PACED = ("--app", "slow_apps:Paced", "--code", str(Path(paced.__file__)))
 FIGURES = {
     "job": str,
     "state": str,
@@ -161,7 +161,7 @@ def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path
 def eventful_command(here: Path, prices: Path) -> list[str]:
     command = ["run", "--prices", str(prices), "--hours", "1.6", "--job", "eventful", "--dir", str(here / "run")]
     command += ["--policy", "proteus"]  # it bids above the small rise
-    command += ["--app", "paced:PacedMlr", "--code", PACED[-1]]
+    command += ["--app", "slow_apps:PacedMlr", "--code", PACED[-1]]
     return [*command, "--param", "features=1024", "--param", "gamma=0.1", "--param", "step=4.0", *STEADY]
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from flows.terminal.run_view import PLAIN_EVERY_S, Progress, panel, plain_line, result_table
-from tasks.reports.progress import Holding, Snapshot
+from tasks.reports.job_snapshot import Holding, Snapshot
 
 SHOT = Snapshot(
     job_id="job",

@@ -6,7 +6,8 @@ import pytest
 from infra.datasets.examples import deal
 from infra.datasets.prepare import HELD_OUT, DataSummary, part_name, prepare
 from infra.errors import InputError
-from infra.storage.blobs import BlobMissing, Blobs, JobPaths
+from infra.storage.blobs import BlobMissing, Blobs
+from infra.storage.job_paths import JobPaths
 
 
 @pytest.fixture

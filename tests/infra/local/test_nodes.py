@@ -7,7 +7,8 @@ import pytest
 import infra.local.nodes
 from infra.errors import InputError
 from infra.local.nodes import CONTROLLER, LocalNodes
-from infra.storage.blobs import Blobs, JobPaths
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
 from tests.support.cli_process import processes_of
 from tests.support.local_cluster import LocalCluster
 from tests.support.market_servers import wait_for

@@ -93,7 +93,7 @@ def test_the_journal_keeps_order_and_refuses_a_stale_writer(store: Store) -> Non
     ]
     assert read[2].record == {"nested": [1, {"a": None}]}
     assert store.journal("job-1", from_seq=2) == read[2:]
-    assert store.journal_length("job-1") == 3
+    assert len(store.journal("job-1")) == 3
 
 
 def test_the_journal_of_a_job_of_twenty_hours_is_read_whole_and_in_order(store: Store) -> None:

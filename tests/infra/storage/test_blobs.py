@@ -12,7 +12,8 @@ import pytest
 
 from infra.errors import InputError
 from infra.settings import Settings
-from infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, JobPaths, open_blobs
+from infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, open_blobs
+from infra.storage.job_paths import JobPaths
 
 
 @pytest.fixture(scope="module")

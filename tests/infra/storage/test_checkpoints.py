@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.storage.blobs import MANIFEST, Blobs, DamagedSet, JobPaths
+from infra.storage.blobs import MANIFEST, Blobs, DamagedSet
 from infra.storage.checkpoints import find_checkpoint, read_shard, save_checkpoint
+from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig, JobError
 
 CONFIG = JobConfig("job", n_shards=2, clocks=100, app_params={"step": 0.5})

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from infra.storage import node_logs
-from infra.storage.blobs import Blobs, JobPaths
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
 from infra.storage.node_logs import HEAD, TAIL, Incarnation, Kept, log_name, log_names
 from tests.support.local_cluster import LocalCluster
 from tests.support.market_servers import wait_for

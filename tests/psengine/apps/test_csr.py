@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from psengine.apps import mlr
-from psengine.apps.csr import Csr, dense_inputs
+from psengine.apps.csr import Csr
 from psengine.apps.mlr import MultinomialLogisticRegression
 from psengine.single_process import initial, train_alone
 
@@ -48,8 +48,6 @@ def test_rows_are_taken_and_windowed_as_of_a_dense_matrix() -> None:
     ):
         assert ours.dense().tobytes() == theirs.tobytes()
     assert c.take(rows[:0]).dense().shape == (0, COLUMNS)
-    for arrays in (c.arrays(), {"x": x}):
-        assert dense_inputs(arrays).tobytes() == x.tobytes()
 
 
 @pytest.mark.parametrize("features", [0, 32])

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psengine.apps.base import Predicts, ReadsRows, resolve
+from psengine.apps.base import Predicts, ReadsRows
 from psengine.apps.csr import Csr
 from psengine.apps.kmeans.app import KMeans
 from psengine.apps.kmeans.seeding import spread_out
+from psengine.apps.registry import resolve
 from psengine.config import JobError
 from psengine.single_process import initial, train_alone
 from psengine.tables.sharding import Arrays

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.datasets.documents import read
-from psengine.apps.base import Predicts, resolve
+from psengine.apps.base import Predicts
 from psengine.apps.lda.app import LatentDirichletAllocation, LdaData
+from psengine.apps.registry import resolve
 from psengine.single_process import initial, train_alone
 from psengine.tables.sharding import Arrays
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from infra.datasets.ratings import read
-from psengine.apps.base import Predicts, ReadsRows, resolve
+from psengine.apps.base import Predicts, ReadsRows
 from psengine.apps.mf.app import MatrixFactorization, Strip
+from psengine.apps.registry import resolve
 from psengine.config import JobError
 from psengine.single_process import initial, train_alone
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from psengine.apps.base import resolve
 from psengine.apps.csr import Csr
 from psengine.apps.mlr import MultinomialLogisticRegression
+from psengine.apps.registry import resolve
 from psengine.config import JobError
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from psengine.apps.base import resolve
+from psengine.apps.registry import resolve
 from psengine.config import JobError
 
 HERE = "tests.psengine.apps.test_registry"

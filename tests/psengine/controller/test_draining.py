@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
-from psengine.controller.notices import FLOOR_S, Gathering, hands_over_by_s, work_until_s
+from psengine.controller.draining import FLOOR_S, Gathering, hands_over_by_s, work_until_s
 from psengine.controller.status import describe
 from psengine.protocol.events import (
     DrainRequested,

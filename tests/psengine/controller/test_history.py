@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psengine.config import JobConfig
-from psengine.controller.checkpoint_schedule import Checkpoint
 from psengine.controller.controller import Controller
 from psengine.controller.evaluation_schedule import MOST_UNDER_WAY, Evaluating
 from psengine.controller.status import describe, summary
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
     BytesMoved,
     Evaluated,

@@ -3,10 +3,10 @@
 import pytest
 
 from infra.nodes.controller_client import NO_LOSSES
-from psengine.config import JobConfig, TaskStats
+from psengine.config import JobConfig
 from psengine.controller.status import describe
 from psengine.membership.failure_detector import SILENCE_S
-from psengine.protocol.events import BatchDone, BatchFailed, NodeJoined, NodeReady, NoticeReceived, TickDue
+from psengine.protocol.events import BatchDone, BatchFailed, NodeJoined, NodeReady, NoticeReceived, TaskStats, TickDue
 from psengine.protocol.instructions import Dispatch, LoadPartitions
 from tests.support.controller import done, started
 

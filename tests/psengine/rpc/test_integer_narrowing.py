@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from psengine.rpc import integer_narrowing as narrow
 from psengine.rpc.integer_narrowing import LEAST, arrays_of, bytes_on_the_way, may_narrow, travelled, type_on_the_way
-from psengine.tables.row_sets import RowDelta
+from psengine.tables.row_updates import RowDelta
 
 N = LEAST
 

@@ -1,6 +1,6 @@
 """A job that is held at a clock: nothing beyond it is begun, nothing ends, and a stop overrules it."""
 
-from psengine.config import JobConfig, TaskStats
+from psengine.config import JobConfig
 from psengine.controller.controller import Controller
 from psengine.protocol.events import (
     BatchDone,
@@ -10,6 +10,7 @@ from psengine.protocol.events import (
     NodeReady,
     ShardsOpened,
     StopRequested,
+    TaskStats,
 )
 from psengine.protocol.instructions import Dispatch, GatherModel, Instruction
 

@@ -11,7 +11,7 @@ import pytest
 import psengine.server.shard_server
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
-from psengine.tables.row_sets import RowDelta
+from psengine.tables.row_updates import RowDelta
 from tests.psengine.server.test_shard_store import Zeros
 from tests.support.timeouts import PATIENCE
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.apps.base import initial_arrays
+from psengine.apps.registry import initial_arrays
 from psengine.config import TableSpec
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore, StaleReadError

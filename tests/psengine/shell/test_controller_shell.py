@@ -18,10 +18,10 @@ import pytest
 
 from infra.storage.blobs import Blobs
 from infra.storage.checkpoints import find_checkpoint, save_checkpoint
-from psengine.apps.base import resolve
-from psengine.config import JobConfig, JobError, TaskStats
-from psengine.controller.checkpoint_schedule import Checkpoint
-from psengine.protocol.events import BatchDone, Event, NodeReady, NodesLost, ShardsOpened, TickDue
+from psengine.apps.registry import resolve
+from psengine.config import JobConfig, JobError
+from psengine.protocol.checkpoint import Checkpoint
+from psengine.protocol.events import BatchDone, Event, NodeReady, NodesLost, ShardsOpened, TaskStats, TickDue
 from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions, OpenShards
 from psengine.rpc.transport import Unreachable
 from psengine.server.shard_server import ShardServer

@@ -11,10 +11,11 @@ from distributed.comm.utils import to_frames
 from distributed.core import Server
 from tornado.iostream import IOStream
 
+from psengine.protocol.shard_state import ShardState
 from psengine.rpc.integer_narrowing import bytes_on_the_way
-from psengine.rpc.transport import DaskTransport, Unreachable, pack, taken
-from psengine.server.shard_store import ShardState
-from psengine.tables.row_sets import RowDelta
+from psengine.rpc.transport import Unreachable
+from psengine.shell.dask_transport import DaskTransport, pack, taken
+from psengine.tables.row_updates import RowDelta
 from psengine.telemetry.byte_counts import state_bytes
 
 #: rows of 4 bytes: what Dask sends joined to its header, and what it sends apart

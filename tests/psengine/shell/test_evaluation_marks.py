@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from psengine.protocol.instructions import ShardOwner
+from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_server import ShardServer
-from psengine.server.shard_store import ShardState, ShardStore
+from psengine.server.shard_store import ShardStore
 from tests.psengine.shell.test_controller_shell import NODE, Evaluated, Nodes, Scheduler, Store, job, story, until
 
 ONES = {"w": np.ones((2, 1))}

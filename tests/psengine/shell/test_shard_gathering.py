@@ -10,7 +10,7 @@ import pytest
 
 from psengine.config import TableSpec
 from psengine.protocol.instructions import ShardOwner
-from psengine.server.shard_store import ShardState
+from psengine.protocol.shard_state import ShardState
 from psengine.shell.shard_gathering import from_keepers, from_servers
 from psengine.tables.sharding import Sharding
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore
 from psengine.tables.contiguous import joined, packed, room, unpacked, whole
-from psengine.tables.row_sets import RowDelta, added
+from psengine.tables.row_updates import RowDelta, added
 
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 

@@ -6,10 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from psengine.apps.base import RowSet
 from psengine.server.shard_store import ShardStore
 from psengine.tables.incremental_update import Growing, apart
-from psengine.tables.row_sets import RowDelta, add_rows, added, count, indices, joined
+from psengine.tables.row_sets import RowSet, count, indices
+from psengine.tables.row_updates import RowDelta, add_rows, added, joined
 from psengine.tables.tree_sum import Delta
 
 ROWS, PARTITIONS, CLOCKS = 12, 4, 3

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.apps.base import RowSet
 from psengine.config import TableSpec
 from psengine.server.shard_store import ShardStore
 from psengine.tables import row_sets as rows
-from psengine.tables.row_sets import RowBlock, RowDelta
+from psengine.tables.row_sets import RowBlock, RowSet
+from psengine.tables.row_updates import RowDelta
 from psengine.tables.tree_sum import Delta, blocks, tree_sum
 
 N_ROWS = 12

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from psengine.config import JobConfig, TaskKey, TaskStats
+from psengine.config import JobConfig
 from psengine.controller.controller import Controller
 from psengine.protocol.events import (
     BatchDone,
@@ -19,9 +19,10 @@ from psengine.protocol.events import (
     NoticeReceived,
     ShardsOpened,
     ShardsTaken,
+    TaskStats,
     TickDue,
 )
-from psengine.protocol.instructions import BackUp, Dispatch, ShardOwner, TakeShards, UpdateShardMap
+from psengine.protocol.instructions import BackUp, Dispatch, ShardOwner, TakeShards, TaskKey, UpdateShardMap
 from psengine.shell import event_log_writer as storybook
 from psengine.shell.event_log_writer import Storybook
 from psengine.telemetry.event_log import EVERYBODY, Entry, Teller, touching

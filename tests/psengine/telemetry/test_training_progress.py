@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.config import JobConfig, TaskStats
-from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.config import JobConfig
 from psengine.controller.controller import Controller
 from psengine.membership.node_record import NodeRecord
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
     BatchDone,
     CheckpointRequested,
@@ -18,6 +18,7 @@ from psengine.protocol.events import (
     NodeJoined,
     NodeReady,
     ShardsOpened,
+    TaskStats,
 )
 from psengine.protocol.instructions import Dispatch, GatherModel, SaveCheckpoint
 from psengine.telemetry.training_progress import Progress

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from psengine.config import Stage
 from psengine.tiers.layout import Layout, active_servers, layout_for
-from psengine.tiers.stages import Stage
 
 NAMES = [f"n{i}" for i in range(12)]
 STAGES: tuple[Stage, ...] = (1, 2, 3)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps.base import resolve
+from psengine.apps.registry import resolve
 from psengine.config import JobConfig
-from psengine.controller.controller import ENDED, Controller
+from psengine.controller.controller import Controller
+from psengine.controller.state import ENDED
 from psengine.single_process import initial, train_alone
 from psengine.tables.sharding import Arrays
 from tests.psengine.apps import test_lda, test_mf

@@ -19,7 +19,8 @@ from infra.nodes import main as node
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.nodes.main import main, parse
 from infra.settings import Settings
-from infra.storage.blobs import BlobError, BlobMissing, Blobs, JobPaths
+from infra.storage.blobs import BlobError, BlobMissing, Blobs
+from infra.storage.job_paths import JobPaths
 from psengine.config import JOB_ID_PATTERN
 from psengine.controller.controller import Controller
 from tasks.job_spec import JOB_ID_PATTERN as JOB_SPEC_PATTERN

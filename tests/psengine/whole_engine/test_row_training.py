@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psengine.apps.base import RowSet, Work
+from psengine.apps.base import Work
 from psengine.config import JobConfig, TableSpec
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
@@ -24,6 +24,7 @@ from psengine.scheduling.dispatcher import Dispatcher
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.scheduling.ssp_driver import SspDriver
 from psengine.single_process import initial, train_alone
+from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.worker import batch_io as reading
 from psengine.worker.agent import NodeAgent
@@ -391,9 +392,9 @@ def test_what_is_kept_is_forgotten_with_the_map_and_what_was_begun_before_is_not
     async def body(cluster: Cluster) -> None:
         await cluster.train(2)
         client = cluster.agents["a"].client
-        assert client.own_bytes > 0
+        assert client._own_rows.nbytes > 0
         cluster.tell_map()
-        assert client.own_bytes == 0
+        assert client._own_rows.nbytes == 0
 
         push = client._push
 
@@ -403,10 +404,10 @@ def test_what_is_kept_is_forgotten_with_the_map_and_what_was_begun_before_is_not
 
         client._push = forget_and_push  # type: ignore[method-assign]
         await cluster.train(3)
-        assert client.own_bytes == 0
+        assert client._own_rows.nbytes == 0
         client._push = push  # type: ignore[method-assign]
         await cluster.train(4)
-        assert client.own_bytes > 0
+        assert client._own_rows.nbytes > 0
         await cluster.train(CLOCKS)
         check(cluster)
 
@@ -417,11 +418,11 @@ def test_what_others_have_gone_on_from_is_not_kept_for_ever() -> None:
     async def body(cluster: Cluster) -> None:
         await cluster.train(2)
         agent = cluster.agents["a"]
-        before = agent.client.own_bytes
+        before = agent.client._own_rows.nbytes
         assert before == 2 * OWN * (2 * 4 + 2)
         cluster.placement = Placement(("c", "c", "a", "b", "b", "b"), cluster.placement.owner)
         await cluster.train(4)
-        assert agent.client.own_bytes == before // 2
+        assert agent.client._own_rows.nbytes == before // 2
 
     story(Cluster(), body)
 

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from infra.applications.code_files import read_code
 from infra.applications.code_shipping import ship_code
 from infra.errors import InputError
-from infra.storage.blobs import JobPaths
+from infra.storage.job_paths import JobPaths
 from psengine.config import JobConfig
 from psengine.single_process import initial, train_alone
 from tests.support.local_cluster import LocalCluster, write_data

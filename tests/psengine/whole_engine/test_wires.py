@@ -13,9 +13,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from psengine.apps.base import resolve
+from psengine.apps.registry import resolve
 from psengine.config import JobConfig
-from psengine.controller.controller import ENDED
+from psengine.controller.state import ENDED
 from psengine.single_process import initial, train_alone
 from tests.support.lossy_network import Trouble
 from tests.support.simulated_cluster import WiredCluster

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from psengine.apps.base import Work
-from psengine.config import JobConfig, TableSpec, TaskKey
-from psengine.controller.checkpoint_schedule import Checkpoint
+from psengine.config import JobConfig, TableSpec
+from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
     BatchDone,
     BatchFailed,
@@ -24,7 +24,15 @@ from psengine.protocol.events import (
     ShardsOpened,
     ShardsTaken,
 )
-from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards, ShardOwner, TakeShards, UpdateShardMap
+from psengine.protocol.instructions import (
+    Dispatch,
+    LoadPartitions,
+    OpenShards,
+    ShardOwner,
+    TakeShards,
+    TaskKey,
+    UpdateShardMap,
+)
 from psengine.rpc.transport import Transport, Unreachable
 from psengine.worker import parameter_client as client
 from psengine.worker import routing

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from psengine.tables.row_sets import RowDelta
+from psengine.tables.row_updates import RowDelta
 from psengine.worker.push_messages import foretold
 from tests.psengine.whole_engine.test_row_training import CLOCKS, Cluster, check
 from tests.psengine.whole_engine.test_row_training import story as training

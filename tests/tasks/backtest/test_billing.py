@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bidding.backtest.billing_codes import model_of
+from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.outcomes import Outcome
 from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
 from infra.errors import InputError
@@ -13,7 +14,7 @@ from tasks.backtest.inputs import open_field
 from tasks.backtest.job_story import Kind, tell, text_of
 from tasks.backtest.phases import phases
 from tasks.backtest.runner import Cell, plan, run_cells, setting_of
-from tasks.backtest.spec import CLAIRVOYANT, NAMES, BacktestSpec
+from tasks.backtest.spec import NAMES, BacktestSpec
 from tasks.backtest.tables import as_json
 from tests.support.backtests import quiet, small_file, small_spec
 

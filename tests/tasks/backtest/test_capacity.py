@@ -13,6 +13,7 @@ from bidding.backtest.reference_cluster import draw_starts
 from bidding.backtest.runner import run as run_jobs
 from bidding.backtest.runner import run_one
 from bidding.evictions.fit_capacity import NO_CAPACITY_MICROS
+from bidding.market.model import DAY_S
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.market_data.price_files import write_prices
@@ -21,7 +22,7 @@ from tasks.backtest.inputs import Field, open_field
 from tasks.backtest.job_story import Kind, tell, text_of
 from tasks.backtest.runner import Cell
 from tasks.backtest.spec import BacktestSpec
-from tests.support.backtests import DAY_S, MARKETS, T0, quiet, small_file, small_spec
+from tests.support.backtests import MARKETS, T0, quiet, small_file, small_spec
 
 GAP_S = 600
 #: Seven days: nine steps up, one down, from a day after the file's beginning; the last market changes at other times.

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from bidding.backtest.outcomes import Outcome
+from bidding.backtest.schemes.registry import SCHEMES
 from bidding.policies.base import Verdict
 from infra.errors import InputError
 from tasks.backtest.explain import explainer
 from tasks.backtest.inputs import Field, open_field
-from tasks.backtest.job_story import Kind, Life, Story, tell, text_of
-from tasks.backtest.job_story_json import story_json
+from tasks.backtest.job_story import Kind, Life, Story, story_json, tell, text_of
 from tasks.backtest.phases import phases
 from tasks.backtest.runner import Cell, plan
-from tasks.backtest.spec import SCHEMES, BacktestSpec
+from tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import MARKETS, T0, quiet, small_file, small_spec
 
 HOUR_S = 3600

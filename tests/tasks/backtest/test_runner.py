@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import tasks.backtest.runner
+from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.clairvoyant.bound import run as run_bound
-from bidding.backtest.outcomes import Outcome
+from bidding.backtest.outcomes import Outcome, summary
 from bidding.backtest.reference_cluster import draw_starts
 from bidding.backtest.runner import run as run_jobs
-from bidding.backtest.summary import summary
 from infra.errors import InputError
 from infra.storage.backtest_cache import KeptCells
 from tasks.backtest.inputs import Field, open_field
 from tasks.backtest.runner import Ran, plan, run_cells, setting_of
-from tasks.backtest.spec import CLAIRVOYANT, NAMES, BacktestSpec, backtest_spec
+from tasks.backtest.spec import NAMES, BacktestSpec, backtest_spec
 from tasks.backtest.tables import COLUMNS, as_json, cells, figures, write_csv
 from tests.support.backtests import MARKETS, quiet, small_file, small_spec
 

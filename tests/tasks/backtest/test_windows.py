@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.market.model import Market
+from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
-from tasks.backtest.windows import Window, choose_windows, clock, iso, minute, moment_s
+from tasks.backtest.windows import Window, choose_windows
+from tasks.times import clock, iso, minute, moment_s
 
 #: 2016-06-01T00:00:00Z
 T0 = 1464739200
-HOUR_S, DAY_S = 3600, 86_400
 DAYS = 30
 FIRST_S, LAST_S = T0 + 5 * HOUR_S, T0 + DAYS * DAY_S - 60
 

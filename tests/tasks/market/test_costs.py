@@ -5,10 +5,10 @@ import pytest
 from bidding.billing import total_micros
 from bidding.billing.spending import Use
 from bidding.market.model import EndCause
-from tasks.job_records import close_job
+from infra.state.records import NODES
 from tasks.market.costs import cost_rows
 from tasks.market.ledger import book_ledger
-from tasks.training.controller import NODES
+from tasks.market.opening import close_job
 from tests.support.task_runtime import MARKET, OTHER, TaskWorld, plain, spec
 
 

@@ -7,10 +7,10 @@ import pytest
 from bidding.engine.engine import BidEngine
 from bidding.engine.events import JobClosed, TickDue
 from infra.state.records import IntentState
-from tasks.job_records import close_job
 from tasks.market.decisions import decide
 from tasks.market.engine_journal import enter, once, open_desk
 from tasks.market.instances import buy
+from tasks.market.opening import close_job
 from tasks.market.tick import claimed
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskWorld, plain, spec
 
@@ -36,16 +36,16 @@ def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskW
     assert len({order.order_id for order in orders}) == 1  # type: ignore[attr-defined]
     planned = [i for i in here.store.intents("job", [IntentState.PLANNED]) if i.kind == "acquire"]
     assert len(planned) == 1
-    assert [entry.seq for entry in here.store.journal("job")] == list(range(here.store.journal_length("job")))
+    assert [entry.seq for entry in here.store.journal("job")] == list(range(len(here.store.journal("job"))))
 
 
 def test_a_failure_leaves_nothing_half_written(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     here.begin(spec())
-    before = here.store.journal_length("job")
+    before = len(here.store.journal("job"))
     monkeypatch.setattr("tasks.market.engine_journal._plan", _fail)
     with pytest.raises(ZeroDivisionError):
         enter(here.runtime, "job", lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
-    assert here.store.journal_length("job") == before
+    assert len(here.store.journal("job")) == before
     engine, _ = open_desk(here.runtime, "job")
     assert engine.open_order is None
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tasks.job_records
 import tasks.market.features
+import tasks.market.opening
 from bidding.engine.events import JobOpened, TickDue
 from bidding.engine.journal import from_record, replay
 from bidding.engine.orders import Acquire, Wait
@@ -18,10 +18,10 @@ from bidding.market.model import HOUR_S, Market, PricePoint
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.simulated_ec2.faults import Fault, FaultKind
-from tasks.job_records import job_model
 from tasks.market.decisions import decide, opened_markets
 from tasks.market.features import observe_signals, signals_to_decide_on
 from tasks.market.instances import buy
+from tasks.market.opening import job_model
 from tasks.market.prices import Prices
 from tests.support.forecasts import foresight_of
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskWorld, plain, spec
@@ -38,7 +38,7 @@ CALM = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
 def asked(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Market], int, int]]:
     """What the world's market is asked for; its prices move, and a job has learnt what it learns."""
     monkeypatch.setattr(tasks.market.features, "observe_signals", plain(observe_signals))
-    monkeypatch.setattr(tasks.job_records, "fit_foresight", lambda *window: CALM)
+    monkeypatch.setattr(tasks.market.opening, "fit_foresight", lambda *window: CALM)
     here.market.traces = MOVING
     asked: list[tuple[Sequence[Market], int, int]] = []
     real = here.market.price_history

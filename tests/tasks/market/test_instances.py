@@ -9,8 +9,8 @@ from bidding.market.model import EndCause, InstanceState, LaunchRequest
 from infra.errors import JobFailed
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import JobState
-from infra.storage.blobs import JobPaths
-from tasks.job_records import close_job, record_job
+from infra.storage.job_paths import JobPaths
+from tasks.job_records import record_job
 from tasks.local.pause import pause
 from tasks.market.costs import cost_rows
 from tasks.market.engine_journal import enter
@@ -22,6 +22,7 @@ from tasks.market.instances import (
     secure_reliable_tier,
     terminate,
 )
+from tasks.market.opening import close_job
 from tasks.reports.job_summary import summary
 from tasks.training.controller import await_controller
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, TaskWorld, plain, spec

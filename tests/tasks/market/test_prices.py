@@ -17,10 +17,11 @@ from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.storage.price_store import PriceStore
-from tasks.job_records import open_job, record_job
+from tasks.job_records import record_job
 from tasks.market.decisions import decide, opened_markets
 from tasks.market.instances import buy, let_go
 from tasks.market.ledger import book_ledger, book_or_postpone
+from tasks.market.opening import open_job
 from tasks.market.prices import Prices, observe_prices, prices_to_decide_on
 from tests.support.market_servers import client, credentials, served
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskWorld, plain, spec

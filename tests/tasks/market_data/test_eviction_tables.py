@@ -15,16 +15,17 @@ from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.fit_capacity import Band, availability_trace, fit_availability, of_bands
 from bidding.evictions.fit_survival import fit_table
 from bidding.evictions.table import DELTAS_MICROS, fit
+from bidding.market.model import DAY_S
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.eviction_model_files import write_model
 from tasks.backtest.inputs import open_field
-from tasks.job_records import open_job
+from tasks.market.opening import open_job
 from tasks.market_data.eviction_tables import absolute_evictions
 from tasks.plan.planner import make_plan
 from tasks.plan.spec import plan_spec, spec_of_job
 from tasks.training.preflight import check
-from tests.support.backtests import DAY_S, MARKETS, quiet, small_file, small_spec, small_traces
+from tests.support.backtests import MARKETS, quiet, small_file, small_spec, small_traces
 from tests.support.backtests import T0 as FILE_BEGINS_S
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskWorld, plain, spec
 

@@ -13,8 +13,9 @@ from bidding.engine.orders import Lapse, Renew
 from bidding.evictions.table import fit
 from bidding.forecast import fit_foresight
 from bidding.market.model import HOUR_S
-from infra.market_data.price_files import read_catalog, read_prices
-from tasks.local.environment import generated_market, write_generated
+from infra.market_data.catalogs import read_catalog
+from infra.market_data.price_files import read_prices
+from tasks.market_data.local_market import generated_market, write_generated
 
 _VCPUS = 8
 

@@ -3,8 +3,8 @@
 import pytest
 
 from infra.state.records import JobState
-from tasks.job_records import close_job
 from tasks.market.instances import release_reliable_tier
+from tasks.market.opening import close_job
 from tasks.reports.job_summary import hour_end_decisions, snapshot, summary
 from tests.support.task_runtime import BEGIN_S, ON_DEMAND, TaskWorld, plain, spec
 

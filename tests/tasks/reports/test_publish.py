@@ -7,7 +7,7 @@ import pytest
 
 import tasks.reports.publish
 from infra.state.records import JobState
-from infra.storage.blobs import JobPaths
+from infra.storage.job_paths import JobPaths
 from tasks.reports.publish import EVERY_S, publish_picture, save_report, show_job, show_job_now_and_then
 from tests.support.html_tables import PageTables
 from tests.support.job_states import JOB, record_job

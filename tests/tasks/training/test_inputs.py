@@ -8,12 +8,12 @@ import pytest
 import tasks.training.controller
 from infra.datasets.prepare import DataSummary
 from infra.errors import InputError
-from infra.storage.blobs import JobPaths
+from infra.storage.job_paths import JobPaths
 from tasks.job_records import record_job
 from tasks.job_spec import JobSpec
 from tasks.training.application_checks import check_application
+from tasks.training.code_shipping import job_code, prepare_code
 from tasks.training.controller import start_training
-from tasks.training.inputs import job_code, prepare_code
 from tasks.training.preflight import check
 from tests.support.task_runtime import TaskWorld, plain, spec
 

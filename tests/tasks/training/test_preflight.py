@@ -4,10 +4,10 @@ import pytest
 
 from infra.errors import InputError
 from tasks.job_records import record_job
-from tasks.market.clocks import next_hour_end_s, next_tick_s, stale
 from tasks.market.eviction_notices import EvictionNotice, seen_notices
 from tasks.market.instances import node_threads
-from tasks.reports.progress import Snapshot
+from tasks.market.tick import next_hour_end_s, next_tick_s, stale
+from tasks.reports.job_snapshot import Snapshot
 from tasks.training.controller import prepare_data
 from tasks.training.preflight import check
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, TaskWorld, plain, spec

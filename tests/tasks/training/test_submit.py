@@ -7,8 +7,9 @@ import pytest
 from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
 from infra.errors import InputError, ProteusError
 from infra.state.records import UnknownRecord
-from tasks.job_records import close_job, job_model
-from tasks.training.submit import job_lines, read_job, stop
+from tasks.market.opening import close_job, job_model
+from tasks.reports.job_list import job_lines
+from tasks.training.submit import read_job, stop
 from tests.support.task_runtime import TaskWorld, plain, spec
 
 GOOD = """

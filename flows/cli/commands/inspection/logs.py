@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flows.cli.options import json_option
 from flows.terminal.interrupts import Interrupted
 from flows.terminal.output import write_json
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("node", required=False)
 @click.option("--incarnation", metavar="BEGAN", help="Of NODE only the process that began then, as the table has it.")
 @click.option("--follow", "-f", is_flag=True, help="Of NODE tell what comes, too, until the job has ended or Ctrl-C.")
-@click.option("--json", "json_target", metavar="FILE", help="Write the table for machines; - is standard output.")
+@json_option("the table")
 @click.option("--database", metavar="URL", help="State database. Default: the run's, else PROTEUS_DATABASE_URL.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where the run kept its state.")
 def logs(

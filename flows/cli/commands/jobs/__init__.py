@@ -1,4 +1,6 @@
 """Jobs on a Prefect server.
 
-jobs  the verbs that look after jobs: `jobs`, `cost`, `submit`, `stop`
+jobs    the verb `proteus jobs`
+stop    the verb `proteus stop`
+submit  the verb `proteus submit`
 """

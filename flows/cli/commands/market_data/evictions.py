@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
+from flows.cli.options import json_option
 from flows.terminal.output import write_json
 from flows.terminal.progress_bar import progress
-from tasks.failures import InputError
+from infra.errors import InputError
 
 
 @click.group()
@@ -39,7 +40,7 @@ _SOURCES = (
     ),
     click.option("--from", "from_time", metavar="TIME", help="From here (UTC day or time). Default: all."),
     click.option("--to", "to_time", metavar="TIME", help="Until here; a day is included. Default: all."),
-    click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output."),
+    json_option("the figures"),
 )
 
 
@@ -79,7 +80,8 @@ def fit(
       proteus evictions fit --model conditioned --prices prices.csv.gz --to 2016-03-31 --out model.npz
       proteus evictions fit --model capacity --advisor advisor.json --market m5.large/us-east-1a --out model.npz
     """  # noqa: D301 - click reads the control character
-    from tasks.market_data.eviction_models import Sources, fit_model, span, write_model
+    from tasks.market_data.eviction_models import fit_model, save_model
+    from tasks.market_data.eviction_sources import Sources, span
 
     _check_target("--out", out)
     _check_target("--json", json_target)
@@ -88,7 +90,7 @@ def fit(
             name, Sources(**sources), from_time=from_time, to_time=to_time, open_band=open_band, report=report
         )
         report(0, 1, f"writing {out}")
-        write_model(out, model)
+        save_model(Path(out), model)
     if json_target != "-":
         fitted = "" if model.fitted is None else f", fitted on {span(model.fitted)} UTC"
         states = "" if model.n_states == 1 else f", {model.n_states} states each"
@@ -110,7 +112,7 @@ def fit(
 @evictions.command("show", short_help="Look at a model: a table, and a picture.")
 @click.argument("file")
 @click.option("--picture", metavar="FILE", help="Draw the survival curves: .png, .svg or .pdf.")
-@click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output.")
+@json_option("the figures")
 def show(file: str, picture: str | None, json_target: str | None) -> None:
     """Look at a model: how likely bids are taken, and for a conditioned one what each condition means.
 
@@ -118,12 +120,13 @@ def show(file: str, picture: str | None, json_target: str | None) -> None:
     Example:
       proteus evictions show model.npz --picture model.png
     """  # noqa: D301 - click reads the control character
+    from bidding.evictions.summary import summary
     from flows.terminal.evictions_view import show_model
-    from tasks.market_data.eviction_models import draw_model, read_model, summary
+    from tasks.market_data.eviction_models import draw_model, open_model
 
     _check_target("--json", json_target)
     _check_target("--picture", picture)
-    model = read_model(file)
+    model = open_model(file)
     found = summary(model)
     if picture is not None:
         draw_model(picture, file, model)
@@ -158,7 +161,8 @@ def check(
       proteus evictions check table.npz conditioned.npz --prices prices.csv.gz --from 2016-04-01
     """  # noqa: D301 - click reads the control character
     from flows.terminal.evictions_view import show_check
-    from tasks.market_data.eviction_models import Sources, check_models, draw_check
+    from tasks.market_data.eviction_models import check_models, draw_check
+    from tasks.market_data.eviction_sources import Sources
 
     _check_target("--json", json_target)
     _check_target("--picture", picture)
@@ -192,6 +196,6 @@ def _check_target(option: str, target: str | None) -> None:
 
     check_file_target(option, Path(str(target)))
     if option == "--picture":
-        from tasks.market_data.eviction_models import check_picture_name
+        from reports.pictures.evictions import check_picture_name
 
         check_picture_name(str(target))

@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
+from flows.cli.options import json_option
 from flows.terminal.output import write_json
 from flows.terminal.progress_bar import progress
 from flows.terminal.traces_view import show, span, title
-from tasks.failures import InputError
+from infra.errors import InputError
 
 _DEFAULT_TYPES = "c4.large,c4.xlarge,m4.large,r3.large"
 _DEFAULT_ZONES = "us-east-1a,us-east-1b"
@@ -36,7 +37,7 @@ _catalog = click.option("--catalog", metavar="FILE", help="CSV of instance types
 @click.option(
     "--market", "markets", multiple=True, metavar="TYPE/ZONE", help="This market only (repeat). Default: all."
 )
-@click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output.")
+@json_option("the figures")
 @click.option("--plot", metavar="FILE", help="Draw the prices of one price file: .png, .svg or .pdf.")
 def describe_files(
     files: tuple[str, ...],
@@ -57,7 +58,8 @@ def describe_files(
     Example:
       proteus traces describe prices.csv.gz --plot prices.png
     """  # noqa: D301 - click reads the control character
-    from tasks.market_data.traces import describe, draw, open_traces
+    from tasks.market_data.trace_summary import describe
+    from tasks.market_data.traces import draw, open_traces
 
     _check_json(json_target)
     if plot is not None and len(files) > 1:
@@ -105,7 +107,7 @@ def describe_files(
 )
 @_catalog
 @_region
-@click.option("--json", "json_target", metavar="FILE", help="Write what was made for machines; - is standard output.")
+@json_option("what was made")
 def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
     """Make a seeded market with the looks of the real ones, and write it to OUT.
 
@@ -130,7 +132,7 @@ def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
 @_product
 @click.option("--price-list", metavar="FILE", help="Make a catalogue from EC2's offer file (index.csv or index.json).")
 @_region
-@click.option("--json", "json_target", metavar="FILE", help="Write what was made for machines; - is standard output.")
+@json_option("what was made")
 def convert(
     paths: tuple[str, ...], product: str | None, price_list: str | None, region: str | None, json_target: str | None
 ) -> None:

@@ -5,11 +5,12 @@ from typing import Any
 
 import click
 
-from flows.cli.options import billing_options
-from flows.terminal.backtest_view import bar, notes, outcome_table, reliable_table, say, story_lines
+from flows.cli.options import billing_options, json_option
+from flows.terminal.backtest_view import notes, outcome_table, reliable_table, say, story_lines
 from flows.terminal.interrupts import Interrupted
 from flows.terminal.output import write_json
-from tasks.failures import InputError
+from flows.terminal.progress_bar import bar
+from infra.errors import InputError
 
 
 class _NamesItsSchemes(click.Command):
@@ -117,7 +118,7 @@ _WHOLE = click.IntRange(min=0)
               help="Keep finished cells here. Default: runs/backtest, until all are done.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Take the cells that an earlier run has kept there.")
 @click.option("--explain", metavar="START", help="Tell the one job that starts then, in order, instead.")
-@click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
+@json_option()
 @click.option("--csv", "csv_target", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV.")
 @click.option(
     "--report", "report_target", type=click.Path(path_type=Path), metavar="FILE", help="Write a .html report."
@@ -183,19 +184,20 @@ def _compare(
     csv_target: Path | None,
     report_target: Path | None,
 ) -> None:
+    from infra.clock import SystemClock
     from tasks.backtest.checkpoint_interval import at_interval
+    from tasks.backtest.inputs import open_field
     from tasks.backtest.page import check_report, write_report
     from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
-    from tasks.backtest.runner import DEFAULT_DIRECTORY, KeptCells, Ran, all_cores, open_field, plan, run_cells
+    from tasks.backtest.runner import Ran, all_cores, kept_cells, plan, run_cells
     from tasks.backtest.tables import as_json, write_csv
-    from tasks.local.environment import SystemClock
 
     if report_target is not None:
         check_report(report_target)
     tiered(spec)  # says what cannot be weighed
     clock = SystemClock()
     began_s = clock.now_s()
-    kept, threads = KeptCells(directory or DEFAULT_DIRECTORY), threads or all_cores()
+    kept, threads = kept_cells(directory), threads or all_cores()
     done: list[Ran] = []
     with bar() as report:
         field, spec = at_interval(open_field(spec, report), spec)
@@ -232,13 +234,15 @@ def _compare(
 
 def _explain(context: click.Context, fields: dict[str, Any], start: str, json_target: str | None) -> None:
     """Tell one job; what would name several cells must be named by an option."""
+    from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
+    from bidding.backtest.schemes.registry import SCHEMES
     from tasks.backtest.checkpoint_interval import at_interval
     from tasks.backtest.explain import explainer
-    from tasks.backtest.job_story import tell
-    from tasks.backtest.job_story_json import story_json
-    from tasks.backtest.runner import Cell, open_field
-    from tasks.backtest.spec import ALL, CLAIRVOYANT, SCHEMES, backtest_spec
-    from tasks.backtest.windows import moment_s
+    from tasks.backtest.inputs import open_field
+    from tasks.backtest.job_story import story_json, tell
+    from tasks.backtest.runner import Cell
+    from tasks.backtest.spec import ALL, backtest_spec
+    from tasks.times import moment_s
 
     def by_default(name: str) -> bool:
         return context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT

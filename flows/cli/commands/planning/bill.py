@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from flows.cli.options import billing_options
+from flows.cli.options import billing_options, json_option
 from flows.terminal.output import write_text
 from flows.terminal.progress_bar import progress
-from tasks.failures import InputError
+from infra.errors import InputError
 
 #: What one request needs besides an end.
 _NEEDED = ("market", "count", "bid", "at")
@@ -31,7 +31,7 @@ _STRIDE = 1000
     "--requests", metavar="FILE", help="Many requests: CSV or JSON lines: type,zone,count,bid,at,until,hours."
 )
 @billing_options
-@click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
+@json_option()
 def bill(
     prices: str,
     product: str | None,
@@ -56,22 +56,15 @@ def bill(
     """  # noqa: D301 - click reads the control character
     from bidding.billing.requests import bills
     from flows.terminal.bill_view import Sums, show_many, show_one
-    from tasks.market_data.bills import (
-        as_json,
-        as_json_line,
-        as_json_list,
-        billing_model,
-        open_requests,
-        read_prices,
-        the_request,
-    )
+    from tasks.billing_options import billing_model
+    from tasks.market_data.bills import as_json, as_json_line, as_json_list, open_prices, open_requests, the_request
 
     _check_target(json_target)
     given = _given(requests, fields)
     model = billing_model(billing, flat_price=flat_price, max_life=max_life, reprice=reprice)
     with progress() as report:
         report(0, 1, f"reading {prices}")
-        traces = read_prices(prices, product=product)
+        traces = open_prices(prices, product)
         if requests is None:
             asked = [the_request(traces, prices, **given)]
         else:

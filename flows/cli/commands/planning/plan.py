@@ -5,8 +5,10 @@ from typing import Any
 
 import click
 
-from flows.terminal.backtest_view import bar, notes
+from flows.cli.options import json_option
+from flows.terminal.backtest_view import notes
 from flows.terminal.output import write_json
+from flows.terminal.progress_bar import bar
 
 _HOURS = click.FloatRange(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
@@ -44,7 +46,7 @@ _SECONDS = click.IntRange(min=0)
               help="Compare these. Default: on-demand,standard+checkpoint,proteus,best.")  # fmt: skip
 @click.option("--starts", type=_COUNT, default=500, show_default=True, help="Jobs a scheme, and a market.")
 @click.option("--seed", type=_SECONDS, default=0, show_default=True, help="Of the starts, and of a generated market.")
-@click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
+@json_option()
 @click.option("--picture", metavar="FILE", help="Draw the distributions into a .png, .svg or .pdf.")
 def plan(job_file: Path | None, json_target: str | None, picture: str | None, **asked: Any) -> None:
     """Say what a job would cost and when it would end, under each scheme, before a cent is spent.
@@ -58,9 +60,10 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
       proteus plan --prices prices.csv.gz --vcpu-hours 4000 --deadline 10 --budget 40 --picture plan.png
       proteus plan --prices prices.csv.gz --machines 16 --type m4.xlarge --hours 6 --reliable 1xm4.large
     """  # noqa: D301 - click reads the control character
+    from infra.clock import SystemClock
+    from reports.pictures.plan import check_picture
     from tasks.local.checks import check_file_target
-    from tasks.local.environment import SystemClock
-    from tasks.plan.output import check_picture, draw, plan_json
+    from tasks.plan.output import draw, plan_json
     from tasks.plan.spec import plan_spec
 
     for option, target in (("--json", json_target), ("--picture", picture)):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flows.cli.options import json_option
 from flows.terminal.output import write_json
-from tasks.failures import InputError
+from infra.errors import InputError
 
 if TYPE_CHECKING:
     from tasks.prediction.predict import Predictions
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option("--app", metavar="NAME", help="Application that MODEL must be of; needed for your own module:Class.")
 @click.option("--code", metavar="FILE", help="The file that your own was trained by. Default: module.py here.")
-@click.option("--json", "json_target", metavar="FILE", help="Write the figures for machines; - is standard output.")
+@json_option("the figures")
 def predict(
     model: str,
     data: str | None,
@@ -87,8 +88,8 @@ def predict(
 
 
 def _rows(model: str, data: str, app: str | None, code: str | None, labels: bool) -> "Predictions":
-    from flows.cli.training_options import application
     from tasks.prediction.predict import predict as ask
+    from tasks.training.application_checks import application
 
     where = application("--app", app, code, ()).code if app else ""
     if code is not None and not app:

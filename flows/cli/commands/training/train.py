@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.training_options import code_options
+from flows.cli.options import code_options, json_option
 from flows.terminal.interrupts import Interrupted, interruptible
 from flows.terminal.output import write_json
 
@@ -72,7 +72,7 @@ from flows.terminal.output import write_json
     help="At the end, print what touched this node or shard, in order of time (repeat).",
 )
 @click.option("--dashboard", is_flag=True, help="Start Dask's dashboard too, and print its address.")
-@click.option("--json", "json_target", metavar="FILE", help="Write the result for machines; - is standard output.")
+@json_option()
 def train(json_target: str | None, **options: Any) -> None:
     """Train APP (`mlr`, `mf`, `kmeans`, `lda`, or your own module:Class) with the engine alone: its nodes are processes of this machine.
 

@@ -287,7 +287,7 @@ def test_settings_may_be_changed(generated: Markets) -> None:
 @pytest.mark.skipif("PROTEUS_TRACES" not in os.environ, reason="PROTEUS_TRACES names no folder of real price files")
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_on_real_prices_nearly_everything_is_free(index: int) -> None:
-    from benchmarks.market.backtest import FILES, real
+    from benchmarks.market.backtest_field import FILES, real
 
     on = real(Path(os.environ["PROTEUS_TRACES"]), FILES[index])
     starts_s = draw_starts(np.random.default_rng(0), on.from_s, on.until_s, 20, 100)

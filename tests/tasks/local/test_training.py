@@ -2,10 +2,9 @@
 
 import pytest
 
-from flows.local.train import hints
+from infra.local.node_events import NodeEvent
 from tasks.job_spec import Training
-from tasks.local.node_events import NodeEvent
-from tasks.local.training import LocalJob
+from tasks.local.training import LocalJob, hints
 
 
 def job(transient: int, **training: object) -> LocalJob:

@@ -1,0 +1,17 @@
+"""The verb `proteus stop`."""
+
+import click
+
+from flows.terminal.interrupts import or_else
+
+
+@click.command()
+@click.argument("job")
+@click.option("--reason", default="asked to stop", show_default=True, help="Written into the job's result.")
+def stop(job: str, reason: str) -> None:
+    """End JOB at the clock under way; its model is saved, and its machines go."""
+    from tasks.training.submit import stop as stop_job
+
+    with or_else(f"whether job {job} was told to end is not known; `proteus jobs` shows it, and stop may be repeated"):
+        said = stop_job(job, reason)
+    click.echo(said)

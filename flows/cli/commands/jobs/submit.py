@@ -1,0 +1,28 @@
+"""The verb `proteus submit`."""
+
+from pathlib import Path
+
+import click
+
+from flows.cli.options import json_option
+from flows.terminal.interrupts import or_else
+from flows.terminal.output import write_json
+
+
+@click.command()
+@click.argument("job_file", type=click.Path(path_type=Path))
+@json_option()
+def submit(job_file: Path, json_target: str | None) -> None:
+    """Submit the job that JOB_FILE (YAML) describes to the Prefect server that PREFECT_API_URL names.
+
+    The same job id again attaches to the job.
+    """
+    from tasks.training.submit import read_job
+    from tasks.training.submit import submit as submit_job
+
+    spec = read_job(job_file)
+    with or_else(f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"):
+        done = submit_job(spec)
+    write_json(json_target, done)
+    if json_target != "-":
+        click.echo(f"job {done['job']} was submitted as flow run {done['flow_run']} ({done['flow_run_id']})")

@@ -1,0 +1,62 @@
+"""The verb `proteus run`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.cli.options import app_options, charge_options, json_option
+from flows.terminal.interrupts import interruptible
+from flows.terminal.output import write_json
+
+
+@click.command()
+@click.option(
+    "--job", metavar="ID", help="Id of the job; that of an ended one shows its figures again. Default: a new one."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of market and training.")
+@click.option("--hours", type=click.FloatRange(min=0.05), default=2.0, show_default=True, help="Market hours to train.")
+@click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many clocks, if that comes first.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=1),
+    show_default="60, or less where ticks are kept only so",
+    help="Market seconds a second.",
+)
+@click.option("--prices", type=click.Path(path_type=Path), help="Price file to replay. Default: a generated market.")
+@click.option("--catalog", type=click.Path(path_type=Path), help="CSV of instance types. Default: the shipped one.")
+@click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
+@click.option("--availability", multiple=True, metavar="TYPE/ZONE=FILE",
+              help="When machines of a market can be had, whatever is bid (repeat); begins with the run.")  # fmt: skip
+@click.option("--reliable", type=int, default=1, show_default=True, help="On-demand machines that must last.")
+@click.option("--max-vcpus", type=click.IntRange(min=0), default=8, show_default=True, help="Most spot vCPUs held.")
+@click.option("--policy", default="best", show_default=True,
+              help="Bidding policy: best, fixed-delta:USD, just-above, on-demand, proteus or standard.")  # fmt: skip
+@click.option("--evictions", metavar="FILE",
+              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of the price history.")  # fmt: skip
+@charge_options
+@click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
+@app_options
+@click.option(
+    "--data",
+    metavar="NAME|FILE",
+    help="Built-in set, or path or URL of a data file, packed or not. Default: digits; for mf: ratings.",
+)
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where state goes. Default: runs/JOB.")
+@click.option("--database", metavar="URL", help="State database. Default: a SQLite file in --dir.")
+@click.option("--endpoint", metavar="URL", help="An EC2-compatible endpoint that runs already. Default: our own.")
+@json_option()
+def run(json_target: str | None, **options: Any) -> None:
+    """Run one training job on this machine, on a simulated spot market, through the real parts.
+
+    Starts a local Prefect API, an EC2-compatible endpoint and a Dask cluster whose machines come, are renewed or let
+    go, and are evicted; ends with what it cost.
+    """
+    with interruptible() as interrupts:
+        from flows.local.run import RunOptions, local_run
+        from tasks.local.checks import check_file_target
+
+        if json_target not in (None, "-"):
+            check_file_target("--json", Path(json_target))
+        result = local_run(RunOptions(**options), interrupts, quiet=json_target == "-")
+        write_json(json_target, result)

@@ -1,0 +1,89 @@
+"""The applications by name, and what the engine asks of one."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.apps.base import SIZES, App, ReadsRows
+from psengine.config import JobError
+from psengine.tables.row_sets import RowSet
+from psengine.tables.sharding import Arrays
+
+BUILT_IN = MappingProxyType(
+    {
+        "mlr": "psengine.apps.mlr:MultinomialLogisticRegression",
+        "kmeans": "psengine.apps.kmeans:KMeans",
+        "lda": "psengine.apps.lda:LatentDirichletAllocation",
+        "mf": "psengine.apps.mf:MatrixFactorization",
+    }
+)
+
+
+#: Application -> the kind of data that it learns from (`infra.datasets.kinds`); one that is not here: labelled examples.
+WANTS = MappingProxyType({"mf": "ratings", "lda": "documents"})
+
+
+def rows_of(app: App, data: Any, clock: int) -> Mapping[str, RowSet]:
+    """Return which rows a micro-task wants of the tables that it does not want whole."""
+    return app.rows(data, clock) if isinstance(app, ReadsRows) else {}
+
+
+def resolve(name: str, params: Mapping[str, Any]) -> App:
+    """Return the application of a built-in name or of `module:Class`.
+
+    Of the sizes (`SIZES`) it is handed those that its constructor takes.
+
+    Raises
+    ------
+    JobError
+        When there is no such application, or it does not take these parameters.
+    """
+    module, _, attribute = BUILT_IN.get(name, name).partition(":")
+    if not attribute:
+        raise JobError(f"app {name!r} is not known: use one of {', '.join(BUILT_IN)}, or module:Class")
+    try:
+        made = getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        # A user's module may raise whatever it likes.
+        raise JobError(f"app {name!r} cannot be imported on this node: {_said(error)}") from error
+    try:
+        app: App = made(**_taken(made, params))
+    except Exception as error:
+        raise JobError(f"app {name!r} does not take these app_params: {_said(error)}") from error
+    return app
+
+
+def _taken(made: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `params` without the sizes that `made` does not ask for."""
+    asked = inspect.signature(made).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in asked.values()):
+        return dict(params)
+    return {name: value for name, value in params.items() if name in asked or name not in SIZES}
+
+
+def _said(error: Exception) -> str:
+    plain = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
+    return str(error) if plain else f"{type(error).__name__}: {error}"
+
+
+def initial_arrays(app: App, seed: int, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
+    """Return the values of a shard at clock 0, the same whichever node makes them; there is no -0 (see `rows`)."""
+    return {
+        table.name: _without_minus_zero(
+            np.ascontiguousarray(
+                app.initial(table, rows[table.name], np.random.default_rng([seed, index, shard])), dtype=table.dtype
+            )
+        )
+        for index, table in enumerate(app.tables())
+    }
+
+
+def _without_minus_zero(array: NDArray[Any]) -> NDArray[np.generic]:
+    return array + array.dtype.type(0) if array.dtype.kind == "f" else array

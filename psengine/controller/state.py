@@ -1,0 +1,90 @@
+"""The state of a controller: what it knows of one job. The controller changes it, others read it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from psengine.config import JobConfig, Stage
+from psengine.controller.checkpoint_schedule import Checkpointing
+from psengine.controller.draining import Leaving
+from psengine.controller.history import History
+from psengine.controller.model_saving import Saving
+from psengine.controller.recovery import Recovery
+from psengine.membership.join_batching import Arrivals
+from psengine.membership.membership import Membership
+from psengine.scheduling.dispatcher import Dispatcher
+from psengine.scheduling.micro_tasks import MicroTaskBook
+from psengine.scheduling.stopping import Limits
+from psengine.telemetry.training_progress import Progress
+from psengine.tiers.shard_map import ShardMap
+from psengine.tiers.tier_manager import Tiers
+
+JobState = Literal["starting", "waiting", "running", "finished", "stopped", "failed"]
+ENDED: tuple[JobState, ...] = ("finished", "stopped", "failed")
+
+
+class ControllerState:
+    """State of one job.
+
+    Attributes
+    ----------
+    result : dict or None
+        What the job has come to, once it is finished or stopped; `stopped` in it is the reason of a stop, or None. One
+        that was stopped before its first clock has `clocks` 0, and no model was saved.
+    """
+
+    def __init__(self) -> None:
+        self.config: JobConfig | None = None
+        self.state: JobState = "starting"
+        self.reason = "waiting for a job"
+        self.members = Membership()
+        self.tiers = Tiers()
+        self.book: MicroTaskBook | None = None
+        self.limits = Limits()
+        self.asked_s: float | None = None
+        self.progress = Progress()
+        #: what is told of the job, and decides nothing
+        self.history = History()
+        self.lost_micro_tasks: int | None = None
+        self.result: dict[str, object] | None = None
+        #: who was told to go, and works until when
+        self.leaving = Leaving(self.members, self.tiers, self.progress)
+        self._recovery = Recovery(self.members, self.tiers, self.progress)
+        self._dispatcher: Dispatcher | None = None
+        self._arrivals = Arrivals()
+        self._begun = False
+        #: how often in a row what was kept could not be read
+        self._not_opened = 0
+        self._saving: Saving | None = None
+        #: why it was to stop, told when its model was being saved: of use only if that comes to nothing
+        self._late_stop: str | None = None
+
+    @property
+    def shards(self) -> ShardMap:
+        """Who serves what."""
+        return self.tiers.shards
+
+    @property
+    def checkpoints(self) -> Checkpointing:
+        """What is kept of the job, and when it is kept anew."""
+        return self._recovery.checkpoints
+
+    @property
+    def rollbacks(self) -> list[tuple[int, str]]:
+        """(clock, why) of every time that all went back."""
+        return self._recovery.rollbacks
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of AgileML that the job is in."""
+        return self.tiers.stage
+
+    @property
+    def gathering(self) -> bool:
+        """Whether the model is being gathered and saved, the training being over unless shards are lost."""
+        return self._saving is not None
+
+    @property
+    def training(self) -> bool:
+        """Whether the shards are open and the job has not ended."""
+        return self._begun and self.state not in ENDED

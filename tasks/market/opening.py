@@ -1,0 +1,141 @@
+"""Opening and closing the bidding of a job."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from bidding.billing import Flat
+from bidding.economics.job_model import JobModel
+from bidding.engine.events import JobClosed, JobOpened
+from bidding.evictions.table import fit
+from bidding.forecast import Foresight, fit_foresight
+from bidding.market.model import DAY_S, InstanceType, Market
+from bidding.market.traces import TraceSet
+from bidding.policies import FORESEEING
+from infra.errors import InputError
+from infra.state.records import JobState
+from infra.storage.price_store import PriceStore
+from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import enter, once, open_desk
+from tasks.market.prices import days
+from tasks.market_data.eviction_tables import job_table
+from tasks.runtime import touch, world
+
+
+def types_on_sale(at_s: float) -> Mapping[str, InstanceType]:
+    """Return the catalogue's types of the day."""
+    return world().catalog.at(datetime.fromtimestamp(at_s, UTC).date())
+
+
+def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
+    """Return the types of `markets`.
+
+    Raises
+    ------
+    InputError
+        Naming the first type that the catalogue has no on-demand price for.
+    """
+    types = types_on_sale(at_s)
+    for market in markets:
+        if market.instance_type not in types:
+            known = market.instance_type in world().catalog.names
+            what = "has no on-demand price on that day in" if known else "is not in"
+            raise InputError(f"instance type {market.instance_type}: {what} the catalogue; name another, or --catalog")
+    return {market.instance_type: types[market.instance_type] for market in markets}
+
+
+def is_opened(job_id: str) -> bool:
+    """Return whether the job's journal says what it may bid on."""
+    return open_desk(world(), job_id)[0].job_id is not None
+
+
+@touch("open job")
+def open_job(spec: JobSpec) -> int:
+    """Write down what the job is and what the stored price history says of bids; return how many markets it may bid in.
+
+    Opening again changes nothing.
+    """
+    engine, _ = open_desk(world(), spec.job_id)
+    if engine.job_id is not None:
+        return len(engine.opened.markets)
+    here = world()
+    now_s = here.now_s()
+    markets = [Market.parse(text) for text in spec.transient.markets]
+    reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
+    types = priced([*markets, reliable], now_s)
+    given = job_table(spec)
+    from_s = int(now_s - here.settings.history_days * DAY_S)
+    stored = PriceStore(here.blobs)
+    for market in markets:
+        _check_age(market, stored.observed_until_s(market), now_s, here.settings.prices_max_age_s)
+    traces = stored.read(markets, from_s, now_s)
+    missing = [market for market in markets if market not in traces]
+    if missing:
+        raise InputError(f"market {missing[0]}: has no price history before {datetime.fromtimestamp(now_s, UTC)}")
+    evictions = fit(traces, from_s, now_s) if given is None else given
+    event = JobOpened(
+        at_s=now_s,
+        job_id=spec.job_id,
+        job=job_model(spec, here.settings.renewal_lead_s),
+        policy=spec.transient.policy,
+        types=types,
+        markets=tuple(sorted(markets)),
+        evictions=evictions,
+        foresight=_foresight(spec, traces, types, from_s, now_s) if evictions.bids_decide else None,
+    )
+    enter(here, spec.job_id, once(JobOpened, event))
+    return len(markets)
+
+
+def _foresight(
+    spec: JobSpec, traces: TraceSet, types: Mapping[str, InstanceType], from_s: int, now_s: int
+) -> Foresight | None:
+    """Return what the policy learns of the stored history; None for one that has no use for it."""
+    if spec.transient.policy not in FORESEEING:
+        return None
+    learnt = fit_foresight(traces, types, from_s, now_s)
+    if learnt is None:
+        raise InputError(
+            f"policy {spec.transient.policy}: the {days(now_s - from_s)} of stored prices hold no hour that began at or "
+            "below the on-demand price, so nothing can be learnt of bids; wait for more, or take the policy proteus"
+        )
+    return learnt
+
+
+def _check_age(market: Market, observed_s: int | None, now_s: int, limit_s: int) -> None:
+    """Refuse to fit on what was observed too long ago; a price that was seen unchanged since is not old."""
+    if observed_s is not None and now_s - observed_s > limit_s:
+        raise InputError(
+            f"market {market}: its prices were last observed {days(now_s - observed_s)} ago, which is more than "
+            f"{days(limit_s)} (PROTEUS_PRICES_MAX_AGE_S); run the deployment ingest-prices/default, then the job under another id"
+        )
+
+
+def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
+    """Return what the economics need to know of the job."""
+    tier = spec.transient
+    billing = tier.billing_model
+    return JobModel(
+        scaling_efficiency=tier.scaling_efficiency,
+        resize_overhead_s=tier.resize_overhead_s,
+        eviction_overhead_s=tier.eviction_overhead_s,
+        allocation_vcpus=tier.vcpus_at_once,
+        max_spot_vcpus=tier.max_vcpus,
+        renewal_lead_s=renewal_lead_s,
+        ceiling_on_demand=tier.ceiling_on_demand,
+        billing=tier.billing,
+        flat_micros=billing.price_micros if isinstance(billing, Flat) else 0,
+    )
+
+
+@touch("close job")
+def close_job(job_id: str, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
+    """Write down how the job ended. Nothing more is bought for it; closing again changes nothing."""
+    here = world()
+    if open_desk(here, job_id)[0].job_id is not None:
+        enter(here, job_id, once(JobClosed, JobClosed(here.now_s())))
+    state = JobState.FAILED if failure else JobState.FINISHED
+    if result is not None and result.get("stopped"):
+        state = JobState.STOPPED
+    if not here.store.job(job_id).state.terminal:
+        here.store.move_job(job_id, state, here.clock.now_s(), result=result, failure=failure)
