@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+UV := $(BIN)/python tools/uv.py --quiet
 
 # Tests and benchmarks read real price files only where they are; nothing needs them.
 ifneq ($(wildcard ../shared/traces),)
@@ -10,18 +11,29 @@ export PROTEUS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run test storms lint bench clean
+.PHONY: help lock run test storms lint bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): requirements.lock pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $(STAMP)
+# Where the stamp is missing, an earlier `make` may have been killed: what it left is not trusted.
+$(STAMP): requirements.lock pyproject.toml tools/uv.py
+	@test -e $@ && test -x $(BIN)/python || $(PYTHON) -m venv --clear $(VENV)
+	@rm -f $@
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock >$(VENV)/uv.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
+	$(UV) pip sync --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip install --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
 
 .venv: $(STAMP) ## make the environment
+
+# The main index alone is asked: one beside it may have a part of a release's files, and the lock needs the hash of each.
+lock: COMPILE = UV_INDEX= UV_FIND_LINKS= $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command 'make lock' $(LOCK)
+lock: $(STAMP) ## make the locks anew for pyproject.toml; LOCK=--upgrade takes the newest versions
+	$(COMPILE) --extra dev pyproject.toml --output-file requirements.lock
+	$(COMPILE) --group node --constraints requirements.lock --output-file requirements-node.lock
 
 run: $(STAMP) ## train a model on a simulated spot market, on this machine
 	$(BIN)/proteus run

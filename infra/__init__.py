@@ -34,6 +34,7 @@ line a row is on
     errors          errors that a user reads
     files           files that a user names, by path or by fsspec URL: read whole, written whole or not at all,
                     every fault in one line
+    json_values     values as JSON can write them
     runtime         the world as this process was set up to see it: settings, clock, state, blobs, market, catalogue
     settings        every setting, from the environment (``PROTEUS_…``), with what it means and a default that works
                     on one machine

@@ -1,6 +1,5 @@
 """Files that a user names, by path or by fsspec URL: read whole, written whole or not at all, every fault in one line."""
 
-import math
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,14 +130,3 @@ def _told(source: Source, verb: str) -> Any:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def finite(value: Any) -> Any:
-    """Return `value` with None for every number that is not finite, at any depth: JSON has no word for those."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    return value

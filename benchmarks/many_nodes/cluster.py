@@ -20,10 +20,9 @@ from benchmarks.many_nodes.fork_server import Birth, arguments, be_node, nursery
 from benchmarks.many_nodes.network_namespaces import Network, network
 from benchmarks.many_nodes.sleeping_app import ROW
 from infra.clock import SystemClock
-from infra.datasets.prepare import HELD_OUT, part_name
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, wait_rendezvous
 from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
+from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.config import JobConfig, Stage
 
 #: Seconds: for a controller or for nodes to be there, for shards to be where they belong.

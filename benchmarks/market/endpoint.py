@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -41,10 +42,13 @@ def run(scratch: Path) -> list[Figure]:
     traces = _traces()
     write_prices(scratch / "endpoint.csv.gz", traces)
     with patch.dict(os.environ, _AWS), _endpoint(scratch) as url:
-        return [_launches(url), _history(url, traces)]
+        return [*_launches(url), _history(url, traces)]
 
 
-def _launches(url: str) -> Figure:
+def _launches(url: str) -> list[Figure]:
+    if find_spec("flask_cors") is None:
+        print("endpoint: launches are skipped: moto's server needs Flask; pip install flask flask-cors")
+        return []
     from moto.server import ThreadedMotoServer
 
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -57,7 +61,7 @@ def _launches(url: str) -> Figure:
     finally:
         moto.stop()
     what = f"launch {INSTANCES} spot instances, one call each"
-    return figure("endpoint", what, "s", ours, peer, "moto's server, the same calls", "no user-data on either side")
+    return [figure("endpoint", what, "s", ours, peer, "moto's server, the same calls", "no user-data on either side")]
 
 
 def _launch_all(url: str, name: str) -> None:

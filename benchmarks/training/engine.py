@@ -14,8 +14,9 @@ import numpy as np
 from benchmarks.figure import Figure, figure
 from benchmarks.training.bare_processes import bare_seconds
 from benchmarks.training.through_engine import Arrays, through_engine
-from infra.datasets.prepare import HELD_OUT, part_name, prepare
+from infra.datasets.prepare import prepare
 from infra.storage.blobs import Blobs
+from infra.storage.job_paths import HELD_OUT, part_name
 
 #: As in `proteus run`.
 FEATURES, PARTITIONS, SHARDS = 8192, 16, 4

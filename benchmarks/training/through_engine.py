@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from infra.applications.trained_models import MODEL
 from infra.clock import SystemClock
-from infra.datasets.prepare import HELD_OUT, part_name
 from infra.local.nodes import LocalNodes
 from infra.nodes.controller_client import ControllerClient
 from infra.storage.blobs import Blobs, npz_bytes
-from infra.storage.job_paths import JobPaths
+from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.config import JobConfig
 
 #: What elasticity costs is told beside.

@@ -1,6 +1,5 @@
 """Multinomial logistic regression through the engine, beside the best of scikit-learn's solvers with two threads."""
 
-import importlib.util
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -45,10 +44,7 @@ class _Reached(Exception):
 
 
 def run(scratch: Path, n_examples: int = EXAMPLES) -> list[Figure]:
-    """Measure; the sides take turns. Nothing where scikit-learn is not installed."""
-    if importlib.util.find_spec("sklearn") is None:
-        print("train: mlr is skipped: needs scikit-learn; pip install scikit-learn")
-        return []
+    """Measure; the sides take turns."""
     n_held = n_examples // 6
     x, y = generated_examples(n_examples + n_held, INPUTS, CLASSES, seed=3)
     train, held = {"x": x[n_held:], "y": y[n_held:]}, {"x": x[:n_held], "y": y[:n_held]}

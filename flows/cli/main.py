@@ -59,7 +59,7 @@ class _GroupedVerbs(click.Group):
 
 
 @click.group(cls=_GroupedVerbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="proteus", prog_name="proteus")
+@click.version_option(package_name="proteus-spot", prog_name="proteus")
 def cli() -> None:
     """Train models on machines that can be taken away at any moment, for a fraction of the price."""
 

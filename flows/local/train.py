@@ -18,7 +18,7 @@ from flows.terminal.train_view import Moment, closing_table, display, story_tabl
 from infra.clock import SystemClock
 from infra.errors import InputError, JobFailed, ProteusError
 from tasks.job_spec import Training
-from tasks.local.checks import check_can_draw, check_dashboard, check_directory
+from tasks.local.checks import check_directory
 from tasks.local.environment import run_directory
 from tasks.local.event_log import subject
 from tasks.local.node_events import Script, read_script_file
@@ -78,10 +78,6 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     job = LocalJob(job_id, _training(options), _tiers(options.nodes), options.threads)
     directory = (options.directory or Path("runs") / job_id).absolute()
     events = read_script_file(options.events, job.tiers, job.training.clocks)
-    if options.dashboard:
-        check_dashboard()
-    if options.report is not None:
-        check_can_draw("--report")
     check_application(job.training, code=False)  # its file is looked at when it is shipped
     check_directory("--dir", directory)
     url = _url(options.checkpoint or str(directory / "blobs"))

@@ -167,7 +167,7 @@ def _refuse_hidden(code: str, tops: list[str], distribution: str) -> None:
 def _needed() -> frozenset[str]:
     """Return the distributions that ours asks for, directly or not."""
     seen: set[str] = set()
-    waiting = ["proteus"]
+    waiting = ["proteus-spot"]
     while waiting:
         name = waiting.pop()
         if name in seen:

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from infra.applications.code_files import read_code
 from infra.applications.code_shipping import place_code
-from infra.datasets.prepare import HELD_OUT
 from infra.errors import InputError
 from infra.settings import load_settings
 from infra.storage.blobs import BlobError, Blobs, Manifest, npz_arrays, npz_bytes, open_blobs
-from infra.storage.job_paths import JobPaths
+from infra.storage.job_paths import HELD_OUT, JobPaths
 from psengine.apps.base import App
 from psengine.apps.registry import BUILT_IN, resolve
 from psengine.config import JobConfig, JobError

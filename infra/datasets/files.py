@@ -27,10 +27,8 @@ _PACKED = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<zstd>\x28
 
 
 def _digits() -> Table:
-    try:
-        from sklearn.datasets import load_digits  # heavy, and not on a node
-    except ImportError:
-        raise InputError("data digits: needs scikit-learn; install proteus[local]") from None
+    from sklearn.datasets import load_digits  # heavy, and not on a node
+
     x, y = load_digits(return_X_y=True)
     return Table((x / 16.0).astype(np.float32), y, lambda row: f"row {row}")
 

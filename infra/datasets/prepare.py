@@ -11,9 +11,7 @@ from infra.datasets.examples import check_classes
 from infra.datasets.kinds import KINDS, Prepared, kind_for
 from infra.errors import InputError
 from infra.storage.blobs import Blobs, Manifest, npz_bytes
-from infra.storage.job_paths import JobPaths
-
-HELD_OUT = "heldout.npz"
+from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +27,6 @@ class DataSummary:
     rows: int
     heldout_rows: int
     sizes: Mapping[str, float]
-
-
-def part_name(partition: int) -> str:
-    """Return the file of a partition, as in ``part-00012.npz``."""
-    return f"part-{partition:05d}.npz"
 
 
 #: Refuses a set by its sizes: raises `InputError`.

@@ -219,9 +219,9 @@ def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
 def _world(blobs: Blobs, code: JobCode, job_id: str) -> World:
     from infra.applications.trained_models import find_result, save_model
     from infra.clock import SystemClock
-    from infra.datasets.prepare import HELD_OUT
     from infra.storage.checkpoints import find_checkpoint, save_checkpoint
     from infra.storage.event_logs import keep_page
+    from infra.storage.job_paths import HELD_OUT
     from psengine.shell.controller_shell import World
 
     def read_heldout(data_url: str) -> Mapping[str, NDArray[np.generic]]:
@@ -331,7 +331,7 @@ async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.
 
 
 def _load(data_url: str, partition: int) -> Mapping[str, NDArray[np.generic]]:
-    from infra.datasets.prepare import part_name
+    from infra.storage.job_paths import part_name
 
     return _open(data_url).read_npz(part_name(partition))
 

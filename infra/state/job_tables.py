@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Row, func, insert, select, update
 
-from infra.files import finite
+from infra.json_values import finite
 from infra.state.base import Tables, columns, one, plain
 from infra.state.database import insert_or
 from infra.state.records import (

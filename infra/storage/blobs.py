@@ -21,7 +21,7 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from infra.errors import InputError, ProteusError
-from infra.files import finite
+from infra.json_values import finite
 
 if TYPE_CHECKING:
     from infra.settings import Settings

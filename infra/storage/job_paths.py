@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from infra.errors import InputError
 
+#: The file of a prepared data set that nobody learns from.
+HELD_OUT = "heldout.npz"
 _JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -65,3 +67,8 @@ class JobPaths:
     def logs(self) -> str:
         """The nodes' logs."""
         return f"{self.root}/logs"
+
+
+def part_name(partition: int) -> str:
+    """Return the file of a partition of a prepared data set, as in ``part-00012.npz``."""
+    return f"part-{partition:05d}.npz"

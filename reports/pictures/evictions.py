@@ -50,7 +50,7 @@ def plot_survival(target: Source, title: str, model: CurveModel) -> None:
     means = [model.mean_curves(row) for row in range(len(model.markets))]
     order = sorted(range(len(means)), key=lambda row: means[row][0, HOUR])[:MOST_PANELS]
     across = min(3, len(order))
-    figure, axes = _figure(target, across, -(-len(order) // across))
+    figure, axes = _figure(across, -(-len(order) // across))
     deltas = shown_deltas(model)
     for axis, row in zip(axes, sorted(order), strict=False):
         _survival_panel(axis, model, row, means[row], deltas)
@@ -95,7 +95,7 @@ def plot_reliability(target: Source, title: str, checks: Mapping[str, Sequence[C
     """
     kind = check_picture_name(target)
     horizons = [check.horizon_s for check in next(iter(checks.values()))]
-    figure, axes = _figure(target, len(horizons), 1, height=4.4)
+    figure, axes = _figure(len(horizons), 1, height=4.4)
     for index, axis in enumerate(axes):
         axis.plot([0, 1], [0, 1], color="black", lw=0.6, ls="--")
         for (name, found), colour in zip(checks.items(), _COLOURS * len(checks), strict=False):
@@ -114,12 +114,10 @@ def plot_reliability(target: Source, title: str, checks: Mapping[str, Sequence[C
     _write(target, kind, figure)
 
 
-def _figure(target: Source, across: int, down: int, height: float | None = None) -> tuple[Any, Any]:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError(f"{target}: a picture needs matplotlib; install proteus[local]") from None
+def _figure(across: int, down: int, height: float | None = None) -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and most verbs draw nothing
+    from matplotlib.figure import Figure
+
     size = (4.2 if across == 1 else 3.6 * across, height or 1.0 + 2.0 * down)
     figure = Figure(figsize=size, dpi=110, layout="constrained")
     FigureCanvasAgg(figure)

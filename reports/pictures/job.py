@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,6 @@ _INCHES = (9.0, 8.2)
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _PALE, _ON_DEMAND, _EVICTED = "#d0d0d0", "#555555", "#c0182b"
 _STEPS_S = (60, 300, 600, 1800, 3600, 7200, 14400, 28800, 86400)
-
-
-def can_draw() -> bool:
-    """Return whether what draws is installed."""
-    return find_spec("matplotlib") is not None
 
 
 def job_png(drawn: Mapping[str, Any]) -> bytes:

@@ -35,13 +35,9 @@ def check_picture(target: Source) -> None:
     Raises
     ------
     InputError
-        If the name's ending says no kind of picture, or matplotlib is not there.
+        If the name's ending says no kind of picture.
     """
     _ending(target)
-    try:
-        import matplotlib.figure  # noqa: F401 - only whether it is there
-    except ImportError:
-        raise InputError(f"{target}: a picture needs matplotlib; install proteus[local]") from None
 
 
 def draw_plan(

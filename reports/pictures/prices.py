@@ -32,7 +32,7 @@ def plot_prices(target: Source, title: str, traces: TraceSet, on_demand: Mapping
     Raises
     ------
     InputError
-        If the name has another ending, matplotlib is not there, or the file cannot be written.
+        If the name has another ending, or the file cannot be written.
 
     Notes
     -----
@@ -42,11 +42,9 @@ def plot_prices(target: Source, title: str, traces: TraceSet, on_demand: Mapping
     ending = next((ending for ending in _ENDINGS if str(target).endswith(ending)), None)
     if ending is None:
         raise InputError(f"{target}: the name's ending says the kind of picture; end it with {', '.join(_ENDINGS)}")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError(f"{target}: a picture needs matplotlib; install proteus[local]") from None
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # heavy, and most verbs draw nothing
+    from matplotlib.figure import Figure
+
     panels = {
         name: list(markets) for name, markets in groupby(traces, key=lambda market: market.instance_type)
     }  # markets come sorted

@@ -19,7 +19,6 @@ from infra.clock import SystemClock
 from reports.pages.figures_page import render
 from reports.pictures.backtest import by_zone, cost_and_time
 from reports.pictures.figures import png
-from reports.pictures.job import can_draw
 from tasks.backtest.checkpoint_interval import at_interval
 from tasks.backtest.inputs import Field, open_field
 from tasks.backtest.page import bars, page
@@ -81,19 +80,15 @@ def publish_pictures(compared: Compared) -> None:
     """
     spec, rows = compared.spec, compared.result["runs"]
     lines = list(compared.field.notes)
-    if can_draw():
-        text = render(page(compared.field, spec, compared.runs, compared.result)).encode()
-        lines.insert(0, f"Report: `{_save(compared, text)}`")
-        every = bars(spec, rows, max(spec.hours), baseline=True)
-        bidding = bars(spec, rows, max(spec.hours), baseline=False)
-        for what, figure in (
-            (f"cost and run time, {max(spec.hours)} h", cost_and_time(every, len(every.groups) - 1)),
-            (f"cost and run time by zone, {max(spec.hours)} h", by_zone(bidding)),
-        ):
-            lines.append(f"![{what}](data:image/png;base64,{base64.b64encode(png(figure)).decode()})")
-    else:
-        _log.warning("matplotlib is not installed (proteus[local]), so there is no picture and no report")
-        lines.append("matplotlib is not installed (proteus[local]), so there is no picture and no report.")
+    text = render(page(compared.field, spec, compared.runs, compared.result)).encode()
+    lines.insert(0, f"Report: `{_save(compared, text)}`")
+    every = bars(spec, rows, max(spec.hours), baseline=True)
+    bidding = bars(spec, rows, max(spec.hours), baseline=False)
+    for what, figure in (
+        (f"cost and run time, {max(spec.hours)} h", cost_and_time(every, len(every.groups) - 1)),
+        (f"cost and run time by zone, {max(spec.hours)} h", by_zone(bidding)),
+    ):
+        lines.append(f"![{what}](data:image/png;base64,{base64.b64encode(png(figure)).decode()})")
     create_markdown_artifact("\n\n".join(lines), key=PICTURE, description=f"Schemes on {compared.field.source}")
 
 

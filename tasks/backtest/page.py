@@ -10,12 +10,10 @@ from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.schemes import Rule
 from bidding.market.model import DAY_S
-from infra.errors import InputError
 from reports.pages.figures_page import BacktestPage, Picture, write
 from reports.pages.job_page import Figure, Table
 from reports.pictures.backtest import Bars, PriceLine, by_zone, cost_and_time, price_lines, transitions, who_paid
 from reports.pictures.figures import svg
-from reports.pictures.job import can_draw
 from tasks.backtest import reliable_counts as reliable
 from tasks.backtest.inputs import Field
 from tasks.backtest.job_story import Story, tell
@@ -27,12 +25,6 @@ from tasks.times import minute
 
 #: As many days of prices as the paper's Figure 3 shows; as many markets.
 _PRICE_DAYS, _PRICE_LINES = 6, 3
-
-
-def check_report(target: Path) -> None:
-    """Refuse a report where nothing can be drawn."""
-    if not can_draw():
-        raise InputError(f"--report {target}: pictures need matplotlib; install proteus[local]")
 
 
 def write_report(target: Path, field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from contextlib import closing
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +44,6 @@ def check_directory(option: str, path: Path) -> None:
         raise InputError(f"{option} {path}: {there} is a file; name a directory")
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"{option} {path}: {there} may not be written by this user; name another directory")
-
-
-def check_dashboard() -> None:
-    """Refuse Dask's dashboard where what draws it is not installed; Proteus needs it for nothing else."""
-    if find_spec("bokeh") is None:
-        raise InputError("--dashboard: Dask draws it with bokeh, which is not installed; install proteus[local]")
-
-
-def check_can_draw(option: str) -> None:
-    """Refuse a page with pictures where what draws them is not installed."""
-    if find_spec("matplotlib") is None:
-        raise InputError(f"{option}: its pictures need matplotlib; install proteus[local]")
 
 
 def check_settings(variables: Mapping[str, str], scale: float, flow_latency_s: float) -> None:

@@ -11,7 +11,7 @@ from infra.applications import code_shipping as code
 from infra.clock import SystemClock
 from infra.datasets.prepare import prepare
 from infra.errors import InputError, JobFailed, ProteusError
-from infra.files import finite
+from infra.json_values import finite
 from infra.local.node_events import NodeEvent, there_after
 from infra.local.nodes import CONTROLLER, LocalNodes
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable

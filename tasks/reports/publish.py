@@ -9,7 +9,7 @@ from bidding.market.money import usd
 from infra.clock import SystemClock
 from infra.storage.job_paths import JobPaths
 from reports.pages.job_page import render
-from reports.pictures.job import can_draw, job_png
+from reports.pictures.job import job_png
 from tasks.reports.job_page import gather
 from tasks.runtime import touch, world
 
@@ -52,7 +52,7 @@ def save_report(job_id: str) -> str:
 
 @touch("publish picture")
 def publish_picture(job_id: str, report_url: str) -> None:
-    """Show the job in the Prefect UI: its picture, where matplotlib is installed, and where its report is.
+    """Show the job in the Prefect UI: its picture, and where its report is.
 
     Notes
     -----
@@ -61,11 +61,8 @@ def publish_picture(job_id: str, report_url: str) -> None:
     here = world()
     job = here.store.job(job_id)
     lines = [f"**{job.state}**, {usd(here.store.spent(job_id))} spent.", f"Report: `{report_url}`"]
-    if can_draw():
-        png = base64.b64encode(job_png(gather(here.store, job_id).chart)).decode()
-        lines.append(f"![prices and bids, footprint, loss and dollars](data:image/png;base64,{png})")
-    else:
-        _log.warning("job %s: matplotlib is not installed (proteus[local]), so there is no picture", job_id)
+    png = base64.b64encode(job_png(gather(here.store, job_id).chart)).decode()
+    lines.append(f"![prices and bids, footprint, loss and dollars](data:image/png;base64,{png})")
     create_markdown_artifact("\n\n".join(lines), key=f"picture-{job_id}", description=f"{job_id} at one look")
 
 
@@ -75,7 +72,7 @@ def _due(job_id: str) -> bool:
     real_s = SystemClock().now_s()
     made = here.store.last_observation(job_id, _PICTURE)
     over = here.store.job(job_id).state.terminal and not here.store.allocations(job_id, alive=True)
-    if made is not None and not over and (real_s - made.payload["real_s"] < EVERY_S or not can_draw()):
+    if made is not None and not over and real_s - made.payload["real_s"] < EVERY_S:
         return False
     here.store.observe(job_id, here.clock.now_s(), _PICTURE, {"real_s": real_s})
     return over or made is not None

@@ -13,7 +13,6 @@ from bidding.engine.journal import from_record
 from bidding.market.money import to_dollars
 from infra.state.store import Store
 from infra.storage.job_paths import JobPaths
-from reports.pictures.job import can_draw
 from tasks.market.costs import CostRow, cost_rows, publish_ledger
 from tasks.market.decisions import publish
 from tasks.reports.publish import publish_picture, save_report
@@ -27,7 +26,6 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
-    pytest.mark.skipif(not can_draw(), reason="no matplotlib here: install proteus[local]"),
 ]
 
 #: What Prefect's own pages ask of its maker, or of its API in vain: the resource is named by its status alone.

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from infra.datasets.prepare import part_name
 from infra.storage.blobs import Blobs
+from infra.storage.job_paths import part_name
 from psengine.apps.mlr import MultinomialLogisticRegression
 from psengine.config import JobConfig
 from tests.support.local_cluster import LocalCluster, digits_job

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.prepare import HELD_OUT, part_name
-from infra.storage.job_paths import JobPaths
+from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.config import JobConfig
 from psengine.single_process import initial, train_alone
 from tests.faults.test_bsp_exact import kill_at_work, node, past

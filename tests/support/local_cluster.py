@@ -18,11 +18,10 @@ import numpy as np
 import psutil
 
 from benchmarks.many_nodes import fork_server as nursery
-from infra.datasets.prepare import HELD_OUT, part_name
 from infra.local.child_process import leashed
 from infra.nodes.controller_client import ControllerClient, wait_rendezvous
 from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
+from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.config import JobConfig
 from tests.support import faulty_node as troubled_node
 from tests.support.fork_server import CAN_FORK, Forked
@@ -38,10 +37,19 @@ class LocalCluster:
     `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `troubled`: links between
     the processes can be cut for a while, and processes die at a moment that is told. `anew`: processes begin as on a
     machine that was bought, with `python -m infra.nodes.main`, and are not forked from one that has imported everything.
+    `python`: the interpreter of another environment, in which Proteus is installed; processes begin anew in it.
     """
 
-    def __init__(self, path: Path, job_id: str = "job", troubled: bool = False, anew: bool = not CAN_FORK) -> None:
-        self._troubles, self._troubled, self._anew = path / "troubles", troubled, anew
+    def __init__(
+        self,
+        path: Path,
+        job_id: str = "job",
+        troubled: bool = False,
+        anew: bool = not CAN_FORK,
+        python: Path | None = None,
+    ) -> None:
+        self._troubles, self._troubled, self._anew = path / "troubles", troubled, anew or python is not None
+        self._python = python
         self.path, self.job_id = path, job_id
         self.blob_url = (path / "blobs").as_uri()
         self.blobs = Blobs(self.blob_url)
@@ -195,7 +203,8 @@ class LocalCluster:
         program = ["tests.support.faulty_node", str(self._troubles)] if self._troubled else ["infra.nodes.main"]
         with log.open("ab") as out:
             return subprocess.Popen(
-                leashed([sys.executable, "-m", *program, *options]),
+                leashed([str(self._python or sys.executable), "-m", *program, *options]),
+                cwd=self.path if self._python else None,  # where the installed packages are found, not these sources
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from infra.applications.trained_models import save_model
-from infra.datasets.prepare import part_name, prepare
+from infra.datasets.prepare import prepare
 from infra.storage.blobs import Blobs
-from infra.storage.job_paths import JobPaths
+from infra.storage.job_paths import JobPaths, part_name
 from psengine.apps.base import App
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig

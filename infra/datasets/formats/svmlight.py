@@ -23,12 +23,10 @@ def read_svmlight(source: str, data: bytes, first_index: int | None = None) -> T
     Raises
     ------
     InputError
-        One line with the file and the line in it, counted from 1; or where scikit-learn is missing.
+        One line with the file and the line in it, counted from 1.
     """
-    try:
-        from sklearn.datasets import load_svmlight_file  # heavy, and not on a node
-    except ImportError:
-        raise InputError(f"{source}: svmlight needs scikit-learn; install proteus[local], or give a CSV") from None
+    from sklearn.datasets import load_svmlight_file  # heavy, and not on a node
+
     data = data.removeprefix(BYTE_ORDER_MARK)
     if not data.strip():
         raise InputError(f"{source}: is empty; give a file with one example a line")

@@ -7,7 +7,6 @@ import importlib
 import json
 import re
 import signal
-import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -210,14 +209,6 @@ def test_the_story_of_who_is_not_there_is_refused(
     says = rf"--explain {re.escape(what)}: job calm has no such node or shard; there are r1, t1, t2, shard:0 to shard:1"
     with pytest.raises(InputError, match=says):
         cli.main(["train", APP, "--job", "calm", *SAME, *STEP, "--explain", what], standalone_mode=False)
-
-
-def test_a_dashboard_without_what_draws_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "bokeh", None)
-    with pytest.raises(InputError, match=r"--dashboard: .*install proteus\[local\]"):
-        cli.main(["train", "mlr", "--dashboard"], standalone_mode=False)
-    assert list(tmp_path.iterdir()) == []
 
 
 # -- broken off -----------------------------------------------------------------------------------------------------

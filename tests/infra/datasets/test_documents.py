@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from infra.datasets.documents import read, read_new, read_vocabulary
 from infra.datasets.formats.word_counts import as_arrays, first_word_from, read_bags
-from infra.datasets.prepare import HELD_OUT, part_name, prepare
+from infra.datasets.prepare import prepare
 from infra.errors import InputError
 from infra.storage.blobs import Blobs
+from infra.storage.job_paths import HELD_OUT, part_name
 
 LDAC = b"2 0:1 3:2\n0\n1 2:1\n"
 UCI = b"3\n4\n3\n1 1 1\n1 4 2\n3 3 1\n"

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +15,10 @@ from hypothesis import strategies as st
 from infra.datasets.files import read_data
 from infra.datasets.formats.example_table import Examples, Table, examples, hold_out
 from infra.datasets.kinds import absolute
-from infra.datasets.prepare import HELD_OUT, check_data, part_name, prepare
+from infra.datasets.prepare import check_data, prepare
 from infra.errors import InputError
 from infra.storage.blobs import Blobs
+from infra.storage.job_paths import HELD_OUT, part_name
 from psengine.apps.csr import Csr
 
 
@@ -243,16 +243,6 @@ def test_what_is_mostly_zeros_stays_sparse_and_what_is_not_becomes_dense(tmp_pat
 def test_a_file_counts_from_zero_where_index_0_occurs(tmp_path: Path) -> None:
     assert dense(read(write(tmp_path, "one.svm", "1 1:1\n2 2:1\n"))) == [[1, 0], [0, 1]]
     assert dense(read(write(tmp_path, "zero.svm", "1 0:1\n2 2:1\n"))) == [[1, 0, 0], [0, 0, 1]]
-
-
-def test_without_scikit_learn_svmlight_is_refused_and_csv_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    refused(write(tmp_path, "a.svm", "1 1:1\n"), r"needs scikit-learn; install proteus\[local\], or give a CSV")
-    refused("digits", "needs scikit-learn")
-    prepare(Blobs(tmp_path.as_uri()), "job", write(tmp_path, "a.csv", "1,2,0\n3,4,0\n5,6,1\n7,8,1\n"), 2, 0)
 
 
 # -- any form ---------------------------------------------------------------------------------------------------------

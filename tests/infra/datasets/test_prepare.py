@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from infra.datasets.examples import deal
-from infra.datasets.prepare import HELD_OUT, DataSummary, part_name, prepare
+from infra.datasets.prepare import DataSummary, prepare
 from infra.errors import InputError
 from infra.storage.blobs import BlobMissing, Blobs
-from infra.storage.job_paths import JobPaths
+from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 
 
 @pytest.fixture

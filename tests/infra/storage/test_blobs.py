@@ -14,25 +14,13 @@ from infra.errors import InputError
 from infra.settings import Settings
 from infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, open_blobs
 from infra.storage.job_paths import JobPaths
+from tests.support.buckets import served_bucket
 
 
 @pytest.fixture(scope="module")
 def bucket_url() -> Iterator[str]:
-    """Serve S3 in this process."""
-    from moto.server import ThreadedMotoServer
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "testing")
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        host, port = server.get_host_and_port()
-        patch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
-        import boto3
-
-        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="bucket")
-        yield "s3://bucket"
-        server.stop()
+    with served_bucket() as url:
+        yield url
 
 
 @pytest.fixture(params=["file", "memory", "s3"])

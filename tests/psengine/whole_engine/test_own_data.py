@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from infra.datasets.prepare import part_name, prepare
+from infra.datasets.prepare import prepare
 from infra.storage.blobs import Blobs
+from infra.storage.job_paths import part_name
 from psengine.apps.mlr import MultinomialLogisticRegression
 from psengine.config import JobConfig
 from psengine.single_process import initial, train_alone

@@ -16,8 +16,6 @@ from tests.support.backtests import quiet, small_file, small_spec
 from tests.support.chromium import CHROMIUM, MISSING, Chromium
 from tests.support.html_tables import PageTables
 
-pytest.importorskip("matplotlib", reason="no matplotlib here: install proteus[local]")
-
 FIGURES = ["figure-1", "figure-3", "figure-6", "figure-8", "figure-9", "figure-10"]
 HOSTILE = "<script>window.hacked=1</script>"
 

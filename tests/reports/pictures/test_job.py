@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="no matplotlib here: install proteus[local]")
-
 from infra.state.store import Store
 from reports.pictures.job import MOST_BYTES, job_figure, job_png
 from tasks.reports.job_page import gather

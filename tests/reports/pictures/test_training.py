@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="no matplotlib here: install proteus[local]")
-
 from reports.pictures.training import training_figure, training_svg
 
 SECONDS = [0.5, 0.25, 1.0, 0.25]

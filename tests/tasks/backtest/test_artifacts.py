@@ -75,7 +75,6 @@ def test_the_interval_of_checkpoints_is_that_of_the_fit(shown: Shown, spec: Back
 
 
 def test_the_pictures_and_where_the_report_is(here: TaskWorld, shown: Shown, compared: Compared) -> None:
-    pytest.importorskip("matplotlib", reason="no matplotlib here: install proteus[local]")
     plain(publish_pictures)(compared)
     text = shown.all["backtest-picture"]
     assert text.count("](data:image/png;base64,iVBOR") == 2
@@ -84,12 +83,6 @@ def test_the_pictures_and_where_the_report_is(here: TaskWorld, shown: Shown, com
     page = here.runtime.blobs.read_bytes(url.split("/blobs/")[1]).decode()
     assert len(PageTables(page).rows("outcomes")) == len(compared.result["runs"])
     assert "fit on the first two thirds" in text
-
-
-def test_without_matplotlib_it_is_said(shown: Shown, compared: Compared, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "can_draw", lambda: False)
-    plain(publish_pictures)(compared)
-    assert "matplotlib is not installed" in shown.all["backtest-picture"]
 
 
 def test_how_far_it_is_is_shown_to_the_end(shown: Shown, compared: Compared) -> None:

@@ -39,7 +39,6 @@ def job(here: TaskWorld) -> TaskWorld:
 
 
 def test_report_and_picture(job: TaskWorld, published: Published) -> None:
-    pytest.importorskip("matplotlib", reason="no matplotlib here: install proteus[local]")
     show_job(JOB)
     page = job.runtime.blobs.read_bytes(JobPaths(JOB).report).decode()
     assert PageTables(page).data["job"] == JOB
@@ -49,19 +48,6 @@ def test_report_and_picture(job: TaskWorld, published: Published) -> None:
     assert f"Report: `{job.runtime.blobs.url_of(JobPaths(JOB).report)}`" in made["markdown"]
     assert "](data:image/png;base64,iVBOR" in made["markdown"]
     assert len(made["markdown"]) < 200_000
-
-
-def test_without_matplotlib_the_picture_is_left_out_and_said_so(
-    job: TaskWorld, published: Published, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(tasks.reports.publish, "can_draw", lambda: False)
-    show_job(JOB)
-    (made,) = published.all
-    assert "data:" not in made["markdown"]
-    assert "Report: `file://" in made["markdown"]
-    assert [record.getMessage() for record in caplog.records] == [
-        f"job {JOB}: matplotlib is not installed (proteus[local]), so there is no picture"
-    ]
 
 
 @pytest.mark.parametrize("broken", ["save_report", "publish_picture"])
@@ -92,7 +78,6 @@ def test_ticks_show_a_job_every_few_minutes_and_at_its_very_end(
     here: TaskWorld, published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks.reports.publish, "job_png", lambda chart: b"")
-    monkeypatch.setattr(tasks.reports.publish, "can_draw", lambda: True)
     now = [1000.0]
 
     class Clock:
@@ -113,8 +98,7 @@ def test_ticks_show_a_job_every_few_minutes_and_at_its_very_end(
 
 
 def test_the_world_is_not_touched_more_than_needed(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without matplotlib a tick does nothing between a job's first and its last."""
-    monkeypatch.setattr(tasks.reports.publish, "can_draw", lambda: False)
+    """A tick does nothing between two pictures."""
     monkeypatch.setattr(tasks.reports.publish, "show_job", lambda job_id: pytest.fail("was shown"))
     here.store.create_job("job", {}, here.clock.now_s())
     for _ in range(3):

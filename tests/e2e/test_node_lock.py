@@ -1,0 +1,202 @@
+"""requirements-node.lock is all that a machine needs to train: a job is trained by processes that have nothing else."""
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infra.datasets.prepare import prepare
+from infra.storage.checkpoints import find_checkpoint
+from infra.storage.job_paths import JobPaths
+from psengine.config import JobConfig
+from tests.support.buckets import served_bucket
+from tests.support.local_cluster import LocalCluster
+from tests.test_locks import NODE_LOCK, ROOT, read_lock
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+OURS = ("infra", "psengine", "bidding", "reports", "tasks", "flows")
+CLOCKS, COLUMNS, PARTITIONS = 30, 300, 4
+
+
+def _run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def _uv(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return _run(sys.executable, ROOT / "tools" / "uv.py", "--no-progress", *arguments, cwd=cwd)
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment of the lock, with Proteus in it as a wheel: what an image of a node has."""
+    here = tmp_path_factory.mktemp("node")
+    made = here / "venv" / "bin" / "python"
+    done = _uv("venv", "--python", sys.executable, here / "venv", cwd=here)
+    assert done.returncode == 0, done.stderr
+    sync = ("pip", "sync", "--python", made, "--require-hashes", ROOT / NODE_LOCK)
+    done = _uv("--offline", *sync, cwd=here)  # `make .venv` has left all of it in the cache
+    if done.returncode:
+        done = _uv(*sync, cwd=here)
+    if done.returncode and "error sending request" in done.stderr:
+        pytest.skip(
+            f"no package index can be reached, and uv's cache does not have {NODE_LOCK}: {' '.join(done.stderr.split())[-300:]}"
+        )
+    assert done.returncode == 0, done.stderr
+    left_out = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__pycache__", "tests", "docs")
+    shutil.copytree(ROOT, here / "source", ignore=left_out)
+    build = (
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--quiet",
+        "--wheel-dir",
+        here,
+        here / "source",
+    )
+    done = _run(sys.executable, "-m", "pip", *build, cwd=here)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = here.glob("*.whl")
+    done = _uv("--offline", "pip", "install", "--python", made, "--no-deps", wheel, cwd=here)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def _asked(python: Path, program: str) -> object:
+    """Return the JSON that `program` prints in that environment, away from these sources."""
+    done = _run(python, "-c", program, cwd=python.parent)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _imports(module: str) -> Iterator[str]:
+    """Yield what a module imports anywhere in it, but for types only; submodules by their whole names."""
+    found = find_spec(module)
+    assert found is not None, module
+    assert found.origin is not None, module
+    waiting: list[ast.AST] = [ast.parse(Path(found.origin).read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            if node.module.partition(".")[0] in OURS:
+                whole = (f"{node.module}.{alias.name}" for alias in node.names)
+                yield from (name for name in whole if _is_module(name))
+        waiting.extend(ast.iter_child_nodes(node))
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # a class of a module
+        return False
+
+
+def _reached() -> tuple[list[str], list[str]]:
+    """Return the modules of ours that a node can come to load, and the packages of others that these import."""
+    engine = find_spec("psengine")
+    assert engine is not None
+    assert engine.origin is not None
+    top = Path(engine.origin).parent
+    sources = (path.relative_to(top.parent).with_suffix("") for path in top.rglob("*.py"))
+    waiting = ["infra.nodes.main", *(".".join(path.parts).removesuffix(".__init__") for path in sources)]
+    ours: set[str] = set()
+    others: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        if module in ours:
+            continue
+        ours.add(module)
+        for name in _imports(module):
+            if (package := name.partition(".")[0]) in OURS:
+                waiting.append(name)
+            elif package not in sys.stdlib_module_names:
+                others.add(package)
+    return sorted(ours), sorted(others)
+
+
+def test_it_holds_the_lock_and_proteus_and_nothing_else(python: Path) -> None:
+    program = (
+        "import importlib.metadata as m, json; print(json.dumps(sorted(d.name.lower() for d in m.distributions())))"
+    )
+    there = _asked(python, program)
+    assert isinstance(there, list)
+    locked = {*read_lock((ROOT / NODE_LOCK).read_text()), "proteus-spot"}
+    assert {name.replace("_", "-").replace(".", "-") for name in there} <= locked
+    assert {"proteus-spot", "numba", "distributed", "s3fs"} <= set(there)
+
+
+def test_all_that_a_node_can_come_to_import_is_there(python: Path) -> None:
+    ours, others = _reached()
+    assert {"infra.ec2.notice_poller", "psengine.apps.lda.kernels"} <= set(ours)
+    assert {"distributed", "httpx", "numba"} <= set(others)
+    plain = [module for module in ours if not module.endswith("_kernels")]  # those would be compiled, for half a minute
+    loaded = _asked(
+        python,
+        "import importlib, json; "
+        f"print(json.dumps([importlib.import_module(name).__file__ for name in {plain + others}]))",
+    )
+    assert isinstance(loaded, list)
+    elsewhere = [file for file in loaded if not file.startswith(str(python.parents[1]))]
+    assert elsewhere == [], "modules that the environment does not hold"
+
+
+def test_it_reads_and_writes_a_bucket(python: Path) -> None:
+    with served_bucket() as url:
+        program = (
+            "import json; from infra.storage.blobs import open_blobs; from infra.settings import Settings; "
+            f"blobs = open_blobs(Settings(blob_url='{url}/jobs')); "
+            "blobs.write_json('a.json', [1, 2]); print(json.dumps([blobs.list(), blobs.read_json('a.json')]))"
+        )
+        assert _asked(python, program) == [["a.json"], [1, 2]]
+
+
+def _examples(path: Path) -> str:
+    """Write two classes as svmlight, told apart by whose half of the columns they use more."""
+    rng = np.random.default_rng(0)
+    with path.open("w") as file:
+        for row in range(400):
+            label = row % 2
+            own, other = rng.choice(COLUMNS // 2, 8, replace=False), rng.choice(COLUMNS // 2, 3, replace=False)
+            columns = np.sort(np.concatenate([own + label * COLUMNS // 2, other + (1 - label) * COLUMNS // 2])) + 1
+            file.write(f"{2 * label - 1} " + " ".join(f"{column}:1" for column in columns) + "\n")
+    return str(path)
+
+
+def test_a_job_is_trained_there_and_its_state_is_kept(python: Path, tmp_path: Path) -> None:
+    source = _examples(tmp_path / "mine.svm")
+    with LocalCluster(tmp_path / "cluster", python=python) as cluster:
+        data = prepare(cluster.blobs, cluster.job_id, source, PARTITIONS, 0, "mlr")
+        config = JobConfig(
+            cluster.job_id, "mlr", {**data.sizes, "step": 0.5}, data.data_url, n_partitions=PARTITIONS, clocks=CLOCKS
+        )
+        cluster.start_nodes(reliable=1, transient=1)
+        cluster.client.hold(CLOCKS // 2)
+        cluster.client.start(config.to_dict())
+        cluster.wait(lambda status: status["clock"] >= CLOCKS // 2, "half of the clocks")
+        assert cluster.client.checkpoint() == {"clock": CLOCKS // 2, "error": ""}
+        kept = find_checkpoint(cluster.blobs, config)
+        assert kept is not None
+        assert kept.clock == CLOCKS // 2
+        cluster.client.hold(None)
+        result = cluster.wait_state("finished")["result"]
+        assert result["accuracy"] > 0.9
+        losses = [loss for _, loss in result["losses"]]
+        assert len(losses) == CLOCKS
+        assert losses[-1] < losses[0] / 2
+        assert cluster.model()["weights"].any()
+        assert cluster.blobs.exists(f"{JobPaths(cluster.job_id).model}/manifest.json")
+        assert set(cluster.shutdown().values()) == {0}
