@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from psengine.config import Tier
-from psengine.membership.placement import Seat
+from psengine.membership.placement import Capacity
 
 #: what each means stands in `membership`
 NodeState = Literal["joining", "ready", "leaving", "unfit", "draining", "drained", "lost"]
@@ -44,6 +44,6 @@ class NodeRecord:
         return told and not (self.wanted or frozenset()) <= self.holds
 
     @property
-    def seat(self) -> Seat:
+    def seat(self) -> Capacity:
         """The node as the plan sees it."""
-        return Seat(self.name, self.threads, self.holds)
+        return Capacity(self.name, self.threads, self.holds)

@@ -25,7 +25,7 @@ _MOST_PIECES = 1.5
 
 
 @dataclass(frozen=True)
-class Seat:
+class Capacity:
     """A node as far as the plan cares: its weight, and the partitions it holds loaded."""
 
     node: str
@@ -56,7 +56,7 @@ class Placement:
         )
 
 
-def quotas(owners: Owners, seats: Sequence[Seat]) -> dict[str, int]:
+def quotas(owners: Owners, seats: Sequence[Capacity]) -> dict[str, int]:
     """Return how many partitions each seat should own: proportional to threads, remainders where least moves."""
     total = sum(seat.threads for seat in seats)
     exact = [len(owners) * seat.threads / total for seat in seats]
@@ -72,16 +72,16 @@ def quotas(owners: Owners, seats: Sequence[Seat]) -> dict[str, int]:
     return share
 
 
-def _holders(seats: Sequence[Seat]) -> dict[int, list[Seat]]:
+def _holders(seats: Sequence[Capacity]) -> dict[int, list[Capacity]]:
     """Return who holds each partition, in the order of the seats; without those that nobody holds."""
-    holders: dict[int, list[Seat]] = {}
+    holders: dict[int, list[Capacity]] = {}
     for seat in seats:
         for partition in seat.holds:
             holders.setdefault(partition, []).append(seat)
     return holders
 
 
-def balance(owners: Owners, seats: Sequence[Seat]) -> Owners:
+def balance(owners: Owners, seats: Sequence[Capacity]) -> Owners:
     """Return the owners wanted in the long run, when everybody has loaded what he lacks.
 
     Parameters
@@ -117,7 +117,7 @@ def balance(owners: Owners, seats: Sequence[Seat]) -> Owners:
     return tuple(target)
 
 
-def tidied(owners: Owners, seats: Sequence[Seat]) -> Owners:
+def tidied(owners: Owners, seats: Sequence[Capacity]) -> Owners:
     """Return the owners wanted where everybody is to have one run of partitions, or `owners` where they nearly have.
 
     Each seat has as many as before. A run goes to whoever has most of it loaded, the first one first.
@@ -145,7 +145,7 @@ def tidied(owners: Owners, seats: Sequence[Seat]) -> Owners:
     return tuple(target)
 
 
-def take_over(placement: Placement, seats: Sequence[Seat], planned: Owners | None = None) -> Placement:
+def take_over(placement: Placement, seats: Sequence[Capacity], planned: Owners | None = None) -> Placement:
     """Return the placement in which every partition without a usable owner has one, if there is a seat at all.
 
     Whoever it is `planned` for comes first if he holds it, then the previous owner, then whoever it is planned for, then
@@ -174,7 +174,7 @@ def take_over(placement: Placement, seats: Sequence[Seat], planned: Owners | Non
 
 
 def switch(
-    placement: Placement, target: Owners, seats: Sequence[Seat], most: Mapping[str, int] | None = None
+    placement: Placement, target: Owners, seats: Sequence[Capacity], most: Mapping[str, int] | None = None
 ) -> Placement:
     """Return the placement after moving to `target` whatever the wanted owner already holds loaded.
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psengine.config import Stage
-from psengine.membership.placement import Owners, Seat, balance
+from psengine.membership.placement import Capacity, Owners, balance
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ def layout_for(stage: Stage, reliable: Sequence[str], transient: Sequence[str], 
     servers = list(reliable) if stage == 1 else active_servers(transient, now.owners, len(now.owners))
     if not servers:
         return None
-    seats = [Seat(name, 1) for name in servers]
+    seats = [Capacity(name, 1) for name in servers]
     if stage == 1:
         there = tuple(o if o in servers else k for o, k in zip(now.owners, now.keepers, strict=True))
         owners = balance(there, seats)
         return Layout(stage, owners, owners)
     owners = balance(now.owners, seats)
-    return Layout(stage, owners, balance(now.keepers, [Seat(name, 1) for name in reliable]))
+    return Layout(stage, owners, balance(now.keepers, [Capacity(name, 1) for name in reliable]))
 
 
 def _servers(names: Owners) -> int:

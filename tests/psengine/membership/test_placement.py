@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from psengine.config import JobConfig, JobError
 from psengine.membership.membership import Membership
-from psengine.membership.placement import Placement, Seat, balance, quotas, switch, take_over, tidied
+from psengine.membership.placement import Capacity, Placement, balance, quotas, switch, take_over, tidied
 from psengine.protocol.instructions import LoadPartitions
 from psengine.scheduling.micro_tasks import MicroTaskBook, lost_effects
 from psengine.scheduling.ssp_driver import SspDriver
@@ -16,12 +16,12 @@ from psengine.tables.tree_sum import blocks
 from psengine.tiers.stages import StageThresholds, stage_for
 
 seats_of = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(
-    lambda threads: [Seat(f"n{i}", t) for i, t in enumerate(threads)]
+    lambda threads: [Capacity(f"n{i}", t) for i, t in enumerate(threads)]
 )
 
 
 @given(st.integers(1, 40), seats_of)
-def test_balance_follows_threads(n: int, seats: list[Seat]) -> None:
+def test_balance_follows_threads(n: int, seats: list[Capacity]) -> None:
     owners = balance((None,) * n, seats)
     total = sum(seat.threads for seat in seats)
     counts = Counter(owners)
@@ -31,24 +31,24 @@ def test_balance_follows_threads(n: int, seats: list[Seat]) -> None:
 
 
 @given(st.integers(1, 40), seats_of)
-def test_a_node_that_joins_moves_only_what_it_gets(n: int, seats: list[Seat]) -> None:
+def test_a_node_that_joins_moves_only_what_it_gets(n: int, seats: list[Capacity]) -> None:
     before = balance((None,) * n, seats)
-    after = balance(before, [*seats, Seat("new", 2)])
+    after = balance(before, [*seats, Capacity("new", 2)])
     moved = [p for p in range(n) if before[p] != after[p]]
-    share = quotas(before, [*seats, Seat("new", 2)])["new"]
+    share = quotas(before, [*seats, Capacity("new", 2)])["new"]
     assert Counter(after)["new"] == share
     assert all(after[p] == "new" for p in moved)
 
 
 def test_the_paper_s_toy_example() -> None:
     """Fig. 5: two nodes with half of 40 pieces each; two more come and work on a quarter each; they go again."""
-    old = [Seat("m1", 1, frozenset(range(20))), Seat("m2", 1, frozenset(range(20, 40)))]
+    old = [Capacity("m1", 1, frozenset(range(20))), Capacity("m2", 1, frozenset(range(20, 40)))]
     start = Placement(("m1",) * 20 + ("m2",) * 20, (None,) * 40)
-    loading = [Seat("m3", 1), Seat("m4", 1)]
+    loading = [Capacity("m3", 1), Capacity("m4", 1)]
     target = balance(start.owner, [*old, *loading])
     assert Counter(target) == {"m1": 10, "m2": 10, "m3": 10, "m4": 10}
     assert switch(start, target, [*old, *loading]) == start  # nothing moves before it is loaded
-    loaded = [Seat(s.node, 1, frozenset(p for p in range(40) if target[p] == s.node)) for s in loading]
+    loaded = [Capacity(s.node, 1, frozenset(p for p in range(40) if target[p] == s.node)) for s in loading]
     grown = switch(start, target, [*old, *loaded])
     assert grown.owner == target
     shrunk = take_over(grown, old)
@@ -57,7 +57,7 @@ def test_the_paper_s_toy_example() -> None:
 
 def test_orphans_go_to_the_previous_owner_then_to_a_holder_then_to_the_least_loaded() -> None:
     placement = Placement(("gone", "gone", "gone", "a"), ("b", None, None, None))
-    seats = [Seat("a", 1), Seat("b", 1), Seat("c", 1, frozenset({1}))]
+    seats = [Capacity("a", 1), Capacity("b", 1), Capacity("c", 1, frozenset({1}))]
     after = take_over(placement, seats)
     assert after.owner[:2] == ("b", "c")
     assert after.owner[3] == "a"
@@ -67,7 +67,7 @@ def test_orphans_go_to_the_previous_owner_then_to_a_holder_then_to_the_least_loa
 
 def test_orphans_go_to_those_they_are_planned_for_but_not_from_who_stands_by_to_who_would_have_to_load() -> None:
     placement = Placement(("gone",) * 5, ("a", "a", "a", None, None))
-    seats = [Seat("a", 1, frozenset({0, 1, 2})), Seat("b", 1, frozenset({0}))]
+    seats = [Capacity("a", 1, frozenset({0, 1, 2})), Capacity("b", 1, frozenset({0}))]
     after = take_over(placement, seats, ("b", "b", "a", "b", "gone too"))
     assert after.owner[:4] == ("b", "a", "a", "b")
     assert after.owner[4] in ("a", "b")
@@ -138,7 +138,7 @@ def test_partitions_that_have_come_apart_become_runs_again(n: int, nodes: int, d
     names = [f"n{i}" for i in range(nodes)]
     owners = tuple(data.draw(st.lists(st.sampled_from(names), min_size=n, max_size=n)))
     holds = {name: frozenset(data.draw(st.sets(st.integers(0, n - 1)))) for name in names}
-    after = tidied(owners, [Seat(name, 1, holds[name]) for name in names])
+    after = tidied(owners, [Capacity(name, 1, holds[name]) for name in names])
     pieces = sum(here != before for here, before in pairwise((None, *owners)))
     if pieces <= 1.5 * nodes:
         assert after == owners
@@ -149,7 +149,7 @@ def test_partitions_that_have_come_apart_become_runs_again(n: int, nodes: int, d
 
 def test_a_run_goes_to_whoever_has_most_of_it_loaded() -> None:
     mixed = tuple("ab" * 8)
-    seats = [Seat("a", 1, frozenset(range(8, 16))), Seat("b", 1, frozenset(range(8)))]
+    seats = [Capacity("a", 1, frozenset(range(8, 16))), Capacity("b", 1, frozenset(range(8)))]
     assert tidied(mixed, seats) == ("b",) * 8 + ("a",) * 8
     assert tidied((None, *mixed[1:]), seats) == (None, *mixed[1:])
 
