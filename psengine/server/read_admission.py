@@ -26,7 +26,7 @@ _FADES, _GROWS = 0.95, 1.5
 _LATELY = 64
 
 
-def turns_for(servers: int) -> int:
+def max_concurrent_readers(servers: int) -> int:
     """Return how many readers a server answers at one time.
 
     A reader's link carries what all servers send him. If all of them answered the same one reader, each would use a
@@ -35,7 +35,7 @@ def turns_for(servers: int) -> int:
     return max(LEAST, (servers + 1) // 2)
 
 
-class Turns:
+class ReadAdmission:
     """Turns that are taken and waited for; `most` may be taken at one time."""
 
     def __init__(self) -> None:

@@ -85,13 +85,13 @@ class AgentPlugin(WorkerPlugin):
         async def pull(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
             asked = _asked(message)
             await agent.server.arrived(asked["epochs"])
-            async with agent.turns.turn(turn, reader):
+            async with agent.admission.turn(turn, reader):
                 await _answer(comm, agent.server.pull(**asked))
             return Status.dont_reply
 
         async def pull_ahead(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
             answer = await agent.server.pull_ahead(**_asked(message))
-            async with agent.turns.turn(turn, reader):
+            async with agent.admission.turn(turn, reader):
                 await _answer(comm, answer)
             return Status.dont_reply
 
@@ -99,8 +99,8 @@ class AgentPlugin(WorkerPlugin):
             if "shards" in answer:
                 answer["shards"] = packed(answer["shards"])
             await comm.write(pack(answer))  # type: ignore[no-untyped-call]
-            if agent.turns.scarce:  # to watch the bytes go out costs a third of the rate
-                await agent.turns.until(taken(comm))
+            if agent.admission.scarce:  # to watch the bytes go out costs a third of the rate
+                await agent.admission.until(taken(comm))
 
         async def gather(epochs: dict[int, int], committed: int) -> Any:
             return pack(agent.server.gather(_by_shard(epochs), committed))

@@ -45,7 +45,7 @@ from psengine.protocol.instructions import (
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Transport, Unreachable, call_again, deadline_s
-from psengine.server.read_admission import Turns, turns_for
+from psengine.server.read_admission import ReadAdmission, max_concurrent_readers
 from psengine.server.replica_store import Copies
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import StaleReadError
@@ -112,7 +112,7 @@ class NodeAgent:
         self.server = ShardServer()
         self.copies = Copies()
         #: of those who read from our server
-        self.turns = Turns()
+        self.admission = ReadAdmission()
         self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
         #: {partition: what the application prepared}
         self.data: dict[int, Any] = {}
@@ -249,7 +249,7 @@ class NodeAgent:
     def _use_map(self, order: UpdateShardMap) -> None:
         before = self.client.routes.generation
         self.client.use_map(order.version, order.owners, order.generation)
-        self.turns.most = turns_for(len({owner.address for owner in order.owners}))
+        self.admission.most = max_concurrent_readers(len({owner.address for owner in order.owners}))
         elsewhere = [owner for owner in order.owners if owner.address != self.address]
         self.server.forget(elsewhere, order.generation)
         self.copies.forget([owner.shard for owner in elsewhere])

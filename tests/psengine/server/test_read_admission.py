@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.server.read_admission import LEAST, Turns, turns_for
+from psengine.server.read_admission import LEAST, ReadAdmission, max_concurrent_readers
 
 
-def story(body: Callable[[Turns], Awaitable[None]]) -> None:
+def story(body: Callable[[ReadAdmission], Awaitable[None]]) -> None:
     async def run() -> None:
-        await asyncio.wait_for(body(Turns()), 10)
+        await asyncio.wait_for(body(ReadAdmission()), 10)
 
     asyncio.run(run())
 
@@ -27,7 +27,7 @@ async def settle() -> None:
 class Reader:
     """One who reads: its turn has come when `began` is set, and lasts until it `may_end`."""
 
-    def __init__(self, turns: Turns, order: int, told: list[int]) -> None:
+    def __init__(self, turns: ReadAdmission, order: int, told: list[int]) -> None:
         self.began, self.may_end = asyncio.Event(), asyncio.Event()
         self._turns, self._order, self._told = turns, order, told
         self.task = asyncio.ensure_future(self._read())
@@ -41,12 +41,12 @@ class Reader:
 
 @pytest.mark.parametrize(("servers", "most"), [(0, LEAST), (1, LEAST), (4, 2), (6, 3), (7, 4), (30, 15)])
 def test_turns_grow_with_the_servers(servers: int, most: int) -> None:
-    assert turns_for(servers) == most
+    assert max_concurrent_readers(servers) == most
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(1, 4))
 def test_a_few_at_one_time_and_the_lowest_order_first(orders: list[int], most: int) -> None:
-    async def body(turns: Turns) -> None:
+    async def body(turns: ReadAdmission) -> None:
         turns.most, told = most, list[int]()
         readers = [Reader(turns, order, told) for order in orders]
         await settle()
@@ -64,7 +64,7 @@ def test_a_few_at_one_time_and_the_lowest_order_first(orders: list[int], most: i
 
 
 def test_who_goes_away_takes_no_turn_along() -> None:
-    async def body(turns: Turns) -> None:
+    async def body(turns: ReadAdmission) -> None:
         turns.most, told = 1, list[int]()
         async with turns.turn(0, "first"):
             waits, granted, last = (Reader(turns, order, told) for order in (1, 2, 3))
@@ -80,7 +80,7 @@ def test_who_goes_away_takes_no_turn_along() -> None:
 
 
 def test_turns_are_scarce_as_long_as_more_read_than_there_are_turns() -> None:
-    async def body(turns: Turns) -> None:
+    async def body(turns: ReadAdmission) -> None:
         async def read(*readers: str) -> bool:
             for order, reader in enumerate(readers):
                 async with turns.turn(order, reader):
@@ -99,7 +99,7 @@ def test_turns_are_scarce_as_long_as_more_read_than_there_are_turns() -> None:
 
 
 def test_one_who_raises_gives_his_turn_back() -> None:
-    async def body(turns: Turns) -> None:
+    async def body(turns: ReadAdmission) -> None:
         turns.most = 1
         with pytest.raises(OSError, match="gone"):
             async with turns.turn(1, "first"):
@@ -111,7 +111,7 @@ def test_one_who_raises_gives_his_turn_back() -> None:
 
 
 def test_a_reader_that_takes_nothing_is_not_waited_for_long() -> None:
-    async def body(turns: Turns) -> None:
+    async def body(turns: ReadAdmission) -> None:
         before = turns.patience_s
         await turns.until(asyncio.Event().wait())
         assert turns.patience_s > before, "links may be slower than was thought"
