@@ -20,7 +20,7 @@ from psengine.tables.row_sets import Array, RowBlock, RowSet
 from psengine.tables.sharding import Sharding
 from psengine.worker import batch_io as reading
 from psengine.worker.executor_cache import Left, unchanged
-from psengine.worker.kernel_threads import Lanes
+from psengine.worker.kernel_threads import KernelThreads
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_messages import announced, sum_up, under
 from psengine.worker.speculative_batch import Ahead, Begun, Done, Kernels, Sums
@@ -43,7 +43,7 @@ class BatchRunner:
 
     def __init__(self, client: ParameterClient, threads: int, partition: Callable[[int], Awaitable[Any]]) -> None:
         self._client, self._partition = client, partition
-        self._lanes = Lanes(threads, "kernel")
+        self._kernel_threads = KernelThreads(threads, "kernel")
         self._foresight = ThreadPoolExecutor(1, thread_name_prefix="rows")
         #: the rows that the micro-tasks of a clock will want, by partition, as soon as that is known
         self._foreseen: tuple[int, frozenset[int], asyncio.Future[dict[int, dict[str, RowSet]]]] | None = None
@@ -53,7 +53,7 @@ class BatchRunner:
     def close(self) -> None:
         """Begin nothing more; a kernel that runs is let run out."""
         self.drop_ahead()
-        self._lanes.close()
+        self._kernel_threads.close()
         self._foresight.shutdown(wait=False, cancel_futures=True)
 
     def drop_ahead(self) -> None:
@@ -73,7 +73,7 @@ class BatchRunner:
         """
         _, _, sharding = job
         done, sums = await self._kernels_of(job, order)
-        leaving = {part: self._lanes.pool.submit(of.leave) for part, of in done.items() if of.own}
+        leaving = {part: self._kernel_threads.pool.submit(of.leave) for part, of in done.items() if of.own}
         came = None
         if order.goes_on:
             came = asyncio.Event()
@@ -174,7 +174,7 @@ class BatchRunner:
         def sums(done: Mapping[int, Done]) -> Sums:
             return sum_up({part: of.update for part, of in done.items()}, config.n_partitions, sharding.tables)
 
-        kernels = self._lanes.start({part: partial(kernel, part) for part in data}, sums)
+        kernels = self._kernel_threads.start({part: partial(kernel, part) for part in data}, sums)
         self._foresee(job, data, clock + 1)
         return kernels
 
@@ -195,7 +195,7 @@ class BatchRunner:
             self._foreseen = clock, frozenset(data), future
 
     async def _on_threads(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._lanes.pool, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._kernel_threads.pool, work, *arguments)
 
 
 def _wants(job: Job, data: Mapping[int, Any], clock: int) -> dict[int, dict[str, RowSet]]:

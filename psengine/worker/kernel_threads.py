@@ -19,7 +19,7 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
-class Group(Generic[K, V, R]):
+class KernelBatch(Generic[K, V, R]):
     """Jobs by name, begun in their order, as many at one time as there are threads."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Group(Generic[K, V, R]):
         self._wanted: Collection[K] = frozenset(jobs)
         self._results: dict[K, V] = {}
         self._errors: dict[K, BaseException] = {}
-        self._lanes: list[asyncio.Future[None]] = []
+        self._kernel_threads: list[asyncio.Future[None]] = []
         self._open = 0
         self._lock = threading.Lock()
         #: set when nothing of it runs any more
@@ -54,7 +54,7 @@ class Group(Generic[K, V, R]):
         One that was not begun, because another one raised that is not wanted any more, is left out.
         """
         try:
-            await asyncio.wait(self._lanes)  # which, unlike `gather`, cancels none that is still to begin
+            await asyncio.wait(self._kernel_threads)  # which, unlike `gather`, cancels none that is still to begin
         except asyncio.CancelledError:
             self.want(())
             raise
@@ -73,7 +73,7 @@ class Group(Generic[K, V, R]):
         """Begin, on `lanes` threads of `pool`; needs a running event loop."""
         loop = asyncio.get_running_loop()
         self._open = lanes
-        self._lanes = [loop.run_in_executor(pool, self._lane) for _ in range(lanes)]
+        self._kernel_threads = [loop.run_in_executor(pool, self._lane) for _ in range(lanes)]
 
     def _lane(self) -> None:
         try:
@@ -108,7 +108,7 @@ class Group(Generic[K, V, R]):
             self.quiet.set()
 
 
-class Lanes:
+class KernelThreads:
     """The threads. Of two groups, the later one begins when nothing of the earlier one runs any more.
 
     So a job that is begun anew, its group having been given up, never runs beside its first try.
@@ -120,9 +120,9 @@ class Lanes:
         #: set when nothing of the last group runs any more
         self._quiet: threading.Event | None = None
 
-    def start(self, jobs: Mapping[K, Callable[[], V]], then: Callable[[Mapping[K, V]], R]) -> Group[K, V, R]:
+    def start(self, jobs: Mapping[K, Callable[[], V]], then: Callable[[Mapping[K, V]], R]) -> KernelBatch[K, V, R]:
         """Begin a group of jobs; `then` is called with the results of all of them, on a thread, when all are done."""
-        group = Group(jobs, self._quiet, then)
+        group = KernelBatch(jobs, self._quiet, then)
         group.start(self.pool, max(1, min(self.threads, len(jobs))))
         self._quiet = group.quiet
         return group

@@ -20,7 +20,7 @@ from psengine.protocol.instructions import Dispatch
 from psengine.tables.row_sets import RowSet
 from psengine.tables.tree_sum import Block, Delta
 from psengine.worker.executor_cache import Left
-from psengine.worker.kernel_threads import Group
+from psengine.worker.kernel_threads import KernelBatch
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Done:
 #: Of blocks of partitions.
 Sums = list[tuple[Block, Delta]]
 #: The micro-tasks of a batch, by partition, and the sums of their updates.
-Kernels = Group[int, Done, Sums]
+Kernels = KernelBatch[int, Done, Sums]
 #: The attempt of which the effects are that were read, and the micro-tasks under way.
 Begun = tuple[int, Kernels]
 

@@ -120,7 +120,7 @@ class Node:
         self.plugin.setup(worker)
         runner = self.agent._runner
         self.agent._readers = runner._foresight = InPlace()
-        runner._lanes.pool = InTurn(KERNEL_S)
+        runner._kernel_threads.pool = InTurn(KERNEL_S)
         wires.listen(self.address, worker.handlers)
         hello = {"node": self.name, "tier": self.tier, "threads": 1, "code_sha256": ""}
         self.cluster.dask.register(self.address, hello)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from psengine.worker.kernel_threads import Lanes
+from psengine.worker.kernel_threads import KernelThreads
 from tests.support.timeouts import PATIENCE
 
 
-def on_lanes(body: Callable[[Lanes], Coroutine[Any, Any, None]], threads: int = 2) -> None:
+def on_lanes(body: Callable[[KernelThreads], Coroutine[Any, Any, None]], threads: int = 2) -> None:
     async def run() -> None:
-        lanes = Lanes(threads, "test")
+        lanes = KernelThreads(threads, "test")
         try:
             async with asyncio.timeout(10 * PATIENCE):
                 await body(lanes)
@@ -31,7 +31,7 @@ def test_a_group_begins_when_nothing_of_the_one_before_runs_any_more() -> None:
         assert gate.wait(10 * PATIENCE)
         seen.append(name)
 
-    async def body(lanes: Lanes) -> None:
+    async def body(lanes: KernelThreads) -> None:
         try:
             given_up = lanes.start({name: lambda name=name: first(name) for name in ("a", "b", "c")}, len)
             await asyncio.to_thread(began.wait, 10 * PATIENCE)
@@ -60,7 +60,7 @@ def test_a_job_of_a_later_group_waits_although_a_thread_is_free() -> None:
         second_ran.set()
         return first_ended.is_set()
 
-    async def body(lanes: Lanes) -> None:
+    async def body(lanes: KernelThreads) -> None:
         lanes.start({"a": first}, len)
         assert await lanes.start({"b": second}, len).results() == {"b": True}
 
@@ -68,7 +68,7 @@ def test_a_job_of_a_later_group_waits_although_a_thread_is_free() -> None:
 
 
 def test_what_a_job_raises_is_raised_if_the_job_is_wanted() -> None:
-    async def body(lanes: Lanes) -> None:
+    async def body(lanes: KernelThreads) -> None:
         def wrong() -> int:
             raise ZeroDivisionError("by the user")
 
@@ -91,7 +91,7 @@ def test_what_is_to_be_made_of_all_results_is_made_on_the_thread_that_ends_last(
         threads.add(threading.current_thread().name)
         return tuple(results.items())
 
-    async def body(lanes: Lanes) -> None:
+    async def body(lanes: KernelThreads) -> None:
         group = lanes.start({n: lambda n=n: n * n for n in (3, 1, 2)}, made)
         await group.results()
         assert group.made() == ((3, 9), (1, 1), (2, 4)), "in the order of the jobs, whoever ended first"
@@ -107,7 +107,7 @@ def test_nothing_is_made_of_all_results_where_one_is_not_wanted_or_was_raised() 
     def wrong() -> int:
         raise ZeroDivisionError("by the user")
 
-    async def body(lanes: Lanes) -> None:
+    async def body(lanes: KernelThreads) -> None:
         group = lanes.start({"a": lambda: gate.wait(10 * PATIENCE), "b": lambda: True}, made.append)
         group.want(("b",))
         gate.set()
@@ -131,7 +131,7 @@ def test_what_is_raised_by_what_is_made_of_all_results_is_raised_and_the_next_gr
     def wrong(_: object) -> int:
         raise OverflowError("too many")
 
-    async def body(lanes: Lanes) -> None:
+    async def body(lanes: KernelThreads) -> None:
         group = lanes.start({"a": lambda: 1}, wrong)
         with pytest.raises(OverflowError):
             await group.results()
