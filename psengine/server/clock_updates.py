@@ -14,7 +14,7 @@ from psengine.tables.tree_sum import Block, Delta, tree_sum
 Answer = Literal["accepted", "repeated", "superseded"]
 
 
-class Effects:
+class ClockUpdates:
     """Which attempt of each partition has come, and the sum of the updates of each block."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Effects:
         attempts = set(self.attempts.values())
         return attempts.pop() if len(attempts) == 1 else 0
 
-    def same(self, other: Effects) -> bool:
+    def same(self, other: ClockUpdates) -> bool:
         """Return whether both have the very same updates, under the same attempts."""
         ours, theirs = (
             {block: {name: id(array) for name, array in update.items()} for block, update in of.by_block.items()}
@@ -59,9 +59,9 @@ class Effects:
         )
         return self.attempts == other.attempts and ours == theirs
 
-    def copy(self) -> Effects:
+    def copy(self) -> ClockUpdates:
         """Return the same effects; what comes to the one does not come to the other."""
-        made = Effects()
+        made = ClockUpdates()
         made.attempts, made.by_block = dict(self.attempts), dict(self.by_block)
         return made
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from psengine.server.clock_updates import Effects
+from psengine.server.clock_updates import ClockUpdates
 from psengine.tables.incremental_update import Growing
 from psengine.tables.row_sets import RowSet, Runs, Wanted, count, cut
 from psengine.tables.row_updates import added
@@ -30,7 +30,7 @@ class Coming:
 
     def __init__(self, committed: Arrays, n_partitions: int) -> None:
         self._committed, self._n_partitions = committed, n_partitions
-        self._effects = Effects()
+        self._effects = ClockUpdates()
         #: what was told of updates of which all else is in `_effects`: the rows that are still to come
         self._to_come: dict[Block, Runs] = {}
         #: tables of `committed` as they become with the effects as they are
@@ -43,12 +43,12 @@ class Coming:
         #: where the tables are to be written, those that change
         self._room: Arrays = {}
 
-    def go_on(self, committed: Arrays, effects: Effects | None) -> None:
+    def go_on(self, committed: Arrays, effects: ClockUpdates | None) -> None:
         """Begin with the clock after `committed`, of which `effects` have come."""
         self._committed = committed
-        self._begin(Effects() if effects is None else effects.copy())
+        self._begin(ClockUpdates() if effects is None else effects.copy())
 
-    def _begin(self, effects: Effects) -> None:
+    def _begin(self, effects: ClockUpdates) -> None:
         self._effects, self._to_come, self._next, self._growing = effects, {}, {}, {}
 
     def show(self, first: int, attempts: Sequence[int], update: Delta, to_come: Runs | None = None) -> None:
@@ -119,7 +119,7 @@ class Coming:
         """From now on write what comes to these tables as it comes."""
         self._early |= frozenset(tables) - self._summed
 
-    def commit(self, effects: Effects) -> Arrays:
+    def commit(self, effects: ClockUpdates) -> Arrays:
         """Return all tables with these effects, which are those that count."""
         if not self._effects.same(effects):
             self._begin(effects.copy())

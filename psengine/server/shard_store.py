@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.protocol.shard_state import ShardState
-from psengine.server.clock_updates import Answer, Effects
+from psengine.server.clock_updates import Answer, ClockUpdates
 from psengine.server.next_clock import Coming, with_update
 from psengine.tables.row_sets import Runs, Wanted
 from psengine.tables.sharding import Arrays
@@ -51,7 +51,7 @@ class ShardStore:
         self.committed: Arrays = arrays
         self.committed_clock = clock
         #: effects of clocks above `committed_clock` only
-        self.pending: dict[int, Effects] = {}
+        self.pending: dict[int, ClockUpdates] = {}
         #: distinct effects (clock, partition) in `committed`
         self.folded = folded
         self._n_partitions = n_partitions
@@ -112,7 +112,7 @@ class ShardStore:
         """
         if clock <= self.committed_clock:
             return "repeated"
-        effects = self.pending.setdefault(clock, Effects())
+        effects = self.pending.setdefault(clock, ClockUpdates())
         new = not any(partition in effects.attempts for partition in range(first, first + len(attempts)))
         answer = effects.take(first, attempts, update)
         if answer == "accepted":
