@@ -11,7 +11,7 @@ from psengine.apps.registry import initial_arrays
 from psengine.tables.row_sets import RowBlock, read_only
 from psengine.tables.row_updates import added
 from psengine.tables.sharding import Arrays, Sharding
-from psengine.tables.tree_sum import Block, Delta, tree_sum
+from psengine.tables.tree_sum import Delta, Subtree, tree_sum
 from psengine.worker.batch_io import as_delta, wants
 
 
@@ -59,5 +59,5 @@ def train_alone(
     return tables
 
 
-def _leaf(updates: Sequence[Delta], part: Block) -> Delta | None:
+def _leaf(updates: Sequence[Delta], part: Subtree) -> Delta | None:
     return updates[part[0]] if part[1] - part[0] == 1 else None

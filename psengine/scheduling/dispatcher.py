@@ -14,7 +14,7 @@ from psengine.protocol.events import BatchFailed
 from psengine.protocol.instructions import Dispatch
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.scheduling.ssp_driver import SspDriver
-from psengine.tables.tree_sum import blocks
+from psengine.tables.tree_sum import largest_subtrees
 
 #: Sums up to which a batch is sent without the rest of its node's partitions, which others are about to be done with.
 _SUMS = 2
@@ -100,8 +100,8 @@ class Dispatcher:
         coming = [p for p, of in running if owner[p] == name != of.node and of.clock == clock - 1]
         if not coming:
             return False
-        sums = len(blocks(partitions, n_partitions))
-        in_pieces = sums > _SUMS and len(blocks([*partitions, *coming], n_partitions)) < sums
+        sums = len(largest_subtrees(partitions, n_partitions))
+        in_pieces = sums > _SUMS and len(largest_subtrees([*partitions, *coming], n_partitions)) < sums
         return in_pieces or len(partitions) + len(coming) >= _TIMES * max(self._tasks.get(name, (0, 0)))
 
     def failed(self, event: BatchFailed) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.tables.incremental_update import Growing, apart
-from psengine.tables.tree_sum import Block, Delta, tree_sum
+from psengine.tables.tree_sum import Delta, Subtree, tree_sum
 
 Answer = Literal["accepted", "repeated", "superseded"]
 
@@ -19,7 +19,7 @@ class ClockUpdates:
 
     def __init__(self) -> None:
         self.attempts: dict[int, int] = {}
-        self.by_block: dict[Block, Delta] = {}
+        self.by_block: dict[Subtree, Delta] = {}
 
     def take(self, first: int, attempts: Sequence[int], update: Delta) -> Answer:
         """Take the sum of a block's updates, unless these attempts, or one above them, have come before."""

@@ -20,7 +20,7 @@ from psengine.tables.incremental_update import Growing
 from psengine.tables.row_sets import RowSet, Runs, Wanted, count, cut
 from psengine.tables.row_updates import added
 from psengine.tables.sharding import Arrays
-from psengine.tables.tree_sum import Block, Delta
+from psengine.tables.tree_sum import Delta, Subtree
 
 _NOWHERE: Mapping[str, NDArray[np.generic]] = MappingProxyType({})
 
@@ -32,7 +32,7 @@ class Coming:
         self._committed, self._n_partitions = committed, n_partitions
         self._effects = ClockUpdates()
         #: what was told of updates of which all else is in `_effects`: the rows that are still to come
-        self._to_come: dict[Block, Runs] = {}
+        self._to_come: dict[Subtree, Runs] = {}
         #: tables of `committed` as they become with the effects as they are
         self._next: dict[str, NDArray[np.generic]] = {}
         #: the tables that those who read ahead name: they are written as the effects come

@@ -23,13 +23,13 @@ Delta = Mapping[str, NDArray[np.generic] | RowDelta]
 #: An addition on the way: to all rows, or disjoint ones to some, in rising order.
 _Part = NDArray[np.generic] | tuple[RowDelta, ...]
 #: Half-open range of partitions that is a subtree.
-Block = tuple[int, int]
+Subtree = tuple[int, int]
 
 
-def blocks(partitions: Collection[int], n_partitions: int) -> list[Block]:
+def largest_subtrees(partitions: Collection[int], n_partitions: int) -> list[Subtree]:
     """Return the largest subtrees that `partitions` fill, in order; they are disjoint and hold every one of them."""
     there = frozenset(partitions)
-    found: list[Block] = []
+    found: list[Subtree] = []
 
     def walk(low: int, high: int) -> int:
         """Return how many of [low, high) are there; note the full parts of one that is not full."""
@@ -49,7 +49,7 @@ def blocks(partitions: Collection[int], n_partitions: int) -> list[Block]:
     return sorted(found)
 
 
-def tree_sum(block: Block, part: Callable[[Block], Delta | None]) -> Delta | None:
+def tree_sum(block: Subtree, part: Callable[[Subtree], Delta | None]) -> Delta | None:
     """Return the sum over a block, None where nothing of it is there.
 
     Parameters
@@ -64,7 +64,7 @@ def tree_sum(block: Block, part: Callable[[Block], Delta | None]) -> Delta | Non
     return {name: _one(of)[0] if isinstance(of, tuple) else of for name, of in total.items()}
 
 
-def _sum(block: Block, part: Callable[[Block], Delta | None]) -> tuple[dict[str, _Part] | None, bool]:
+def _sum(block: Subtree, part: Callable[[Subtree], Delta | None]) -> tuple[dict[str, _Part] | None, bool]:
     """Return the sum over a block, and whether its whole arrays are ours to write to."""
     there = part(block)
     if there is not None:
@@ -109,21 +109,21 @@ def _plus(left: _Part | None, right: _Part | None, ours: bool) -> _Part:
     return total
 
 
-class _Ours(RowDelta):
+class _OwnedDelta(RowDelta):
     """Rows of a sum whose values only this sum has."""
 
 
 def _one(pieces: tuple[RowDelta, ...]) -> tuple[RowDelta, bool]:
     """Return disjoint pieces as one, and whether its values are ours to write to."""
     whole = joined(pieces)
-    return RowDelta(whole.rows, whole.values), len(pieces) > 1 or isinstance(whole, _Ours)
+    return RowDelta(whole.rows, whole.values), len(pieces) > 1 or isinstance(whole, _OwnedDelta)
 
 
 def _overlapping(left: tuple[RowDelta, bool], right: tuple[RowDelta, bool]) -> RowDelta:
     """Return the sum of two; it goes into what is ours, for a + b is b + a."""
     (into, ours), (other, _) = (left, right) if left[1] else (right, left)
     total = plus(into, other, ours)
-    return _Ours(total.rows, total.values)
+    return _OwnedDelta(total.rows, total.values)
 
 
 def _with_rows(whole: NDArray[np.generic], pieces: tuple[RowDelta, ...], ours: bool) -> NDArray[np.generic]:

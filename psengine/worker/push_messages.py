@@ -8,7 +8,7 @@ from psengine.config import TableSpec
 from psengine.tables.row_sets import Array, Runs, Wanted, count, span
 from psengine.tables.row_updates import RowDelta, cut_delta, smaller
 from psengine.tables.sharding import Sharding
-from psengine.tables.tree_sum import Block, Delta, blocks, tree_sum
+from psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
 
 #: (first partition, attempts, sum of the updates) of a block
 BlockSum = tuple[int, tuple[int, ...], Delta]
@@ -21,18 +21,18 @@ ToCome = Mapping[int, Sequence[Runs]]
 _LONG_BYTES = 1 << 20
 
 
-def sum_up(updates: Mapping[int, Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[tuple[Block, Delta]]:
+def sum_up(updates: Mapping[int, Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[tuple[Subtree, Delta]]:
     """Return the updates of a batch, by partition, added up in blocks as far as they may be, in the smaller form."""
     sizes = {table.name: table.n_rows for table in tables}
-    return [(block, _sum(block, updates, sizes)) for block in blocks(updates.keys(), n_partitions)]
+    return [(block, _sum(block, updates, sizes)) for block in largest_subtrees(updates.keys(), n_partitions)]
 
 
-def under(sums: Sequence[tuple[Block, Delta]], attempts: Mapping[int, int]) -> list[BlockSum]:
+def under(sums: Sequence[tuple[Subtree, Delta]], attempts: Mapping[int, int]) -> list[BlockSum]:
     """Return the sums of blocks as they are pushed, with the attempt of each partition."""
     return [(low, tuple(attempts[part] for part in range(low, high)), total) for (low, high), total in sums]
 
 
-def _sum(block: Block, updates: Mapping[int, Delta], sizes: Mapping[str, int]) -> Delta:
+def _sum(block: Subtree, updates: Mapping[int, Delta], sizes: Mapping[str, int]) -> Delta:
     total = tree_sum(block, lambda part: updates[part[0]] if part[1] - part[0] == 1 else None) or {}
     return {name: smaller(of, sizes[name]) for name, of in total.items()}
 

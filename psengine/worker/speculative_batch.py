@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from psengine.apps.base import Work
 from psengine.protocol.instructions import Dispatch
 from psengine.tables.row_sets import RowSet
-from psengine.tables.tree_sum import Block, Delta
+from psengine.tables.tree_sum import Delta, Subtree
 from psengine.worker.executor_cache import Left
 from psengine.worker.kernel_threads import KernelBatch
 
@@ -46,7 +46,7 @@ class Done:
 
 
 #: Of blocks of partitions.
-Sums = list[tuple[Block, Delta]]
+Sums = list[tuple[Subtree, Delta]]
 #: The micro-tasks of a batch, by partition, and the sums of their updates.
 Kernels = KernelBatch[int, Done, Sums]
 #: The attempt of which the effects are that were read, and the micro-tasks under way.

@@ -40,7 +40,7 @@ from psengine.protocol.instructions import (
 )
 from psengine.protocol.shard_state import ShardState
 from psengine.server.shard_store import ShardStore, StaleReadError
-from psengine.tables.tree_sum import blocks
+from psengine.tables.tree_sum import largest_subtrees
 
 SHARDS = 2
 
@@ -225,7 +225,7 @@ class World:
         for shard in shards:
             if shard not in self.stores or shard in self.frozen:
                 continue  # nobody answers, or sends on to somebody who has it not
-            for low, high in blocks(attempts, self.config.n_partitions):
+            for low, high in largest_subtrees(attempts, self.config.n_partitions):
                 total = sum(1.0 + partition + 100 * order.clock for partition in range(low, high))
                 tries = [attempts[partition] for partition in range(low, high)]
                 self.stores[shard].push(order.clock, low, tries, {"w": np.full((1, 1), total)})

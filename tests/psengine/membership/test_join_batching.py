@@ -8,7 +8,7 @@ from psengine.config import JobConfig
 from psengine.membership.join_batching import Arrivals
 from psengine.protocol.events import NodeJoined, NodeReady, NoticeReceived, ShardsNotTaken, ShardsTaken, TickDue
 from psengine.protocol.instructions import BackUp, Instruction, LoadPartitions, TakeShards
-from psengine.tables.tree_sum import blocks
+from psengine.tables.tree_sum import largest_subtrees
 from tests.support.controller import done, started
 
 
@@ -51,7 +51,7 @@ def test_many_who_join_one_after_the_other_are_one_plan(many: int) -> None:
     assert not [o for o in orders if isinstance(o, LoadPartitions)]
     loads = {o.node: o for o in controller.handle(TickDue(2.3)) if isinstance(o, LoadPartitions)}
     assert set(loads) == set(names)
-    assert [len(blocks(load.partitions, n)) for load in loads.values()] == [1] * len(names)
+    assert [len(largest_subtrees(load.partitions, n)) for load in loads.values()] == [1] * len(names)
     changes = len(controller.tiers.changes)
     for load in loads.values():
         orders += controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 2.5))

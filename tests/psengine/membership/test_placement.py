@@ -12,7 +12,7 @@ from psengine.membership.placement import Capacity, Placement, balance, quotas, 
 from psengine.protocol.instructions import LoadPartitions
 from psengine.scheduling.micro_tasks import MicroTaskBook, lost_effects
 from psengine.scheduling.ssp_driver import SspDriver
-from psengine.tables.tree_sum import blocks
+from psengine.tables.tree_sum import largest_subtrees
 from psengine.tiers.stages import StageThresholds, stage_for
 
 seats_of = st.lists(st.integers(1, 4), min_size=1, max_size=6).map(
@@ -176,7 +176,7 @@ def test_who_stays_has_whole_runs_again_when_others_came_and_went_one_by_one() -
         members.drain([name], 1.0)
         replan()
     members.settle(lambda name: False)
-    assert any(len(blocks(members.placement.owned_by(name), 64)) > 4 for name in ("r0", "r1", "r2", "r3"))
+    assert any(len(largest_subtrees(members.placement.owned_by(name), 64)) > 4 for name in ("r0", "r1", "r2", "r3"))
     for name in transient:
         members.lose(members.nodes[name])
     replan()

@@ -8,7 +8,7 @@ from psengine.config import TableSpec
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import ShardStore, StaleReadError
 from psengine.tables.sharding import Sharding
-from psengine.tables.tree_sum import blocks, tree_sum
+from psengine.tables.tree_sum import largest_subtrees, tree_sum
 
 N = 20
 
@@ -31,7 +31,7 @@ def test_updates_are_summed_as_a_tree_whatever_order_and_blocks_they_came_in() -
         nodes = np.random.default_rng(seed).integers(0, seed + 1, N)
         shard, parts = store(50), [np.flatnonzero(nodes == node).tolist() for node in range(seed + 1)]
         for mine in np.random.default_rng(seed).permutation(np.array(parts, dtype=object)) if seed else parts:
-            for low, high in blocks(mine, N):
+            for low, high in largest_subtrees(mine, N):
                 total = tree_sum((low, high), lambda b: {"w": updates[b[0]]} if b[1] - b[0] == 1 else None)
                 assert total is not None
                 assert shard.push(1, low, [1] * (high - low), total) == "accepted"

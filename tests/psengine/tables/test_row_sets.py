@@ -15,7 +15,7 @@ from psengine.server.shard_store import ShardStore
 from psengine.tables import row_sets as rows
 from psengine.tables.row_sets import RowBlock, RowSet
 from psengine.tables.row_updates import RowDelta
-from psengine.tables.tree_sum import Delta, blocks, tree_sum
+from psengine.tables.tree_sum import Delta, largest_subtrees, tree_sum
 
 N_ROWS = 12
 runs = st.tuples(st.integers(0, N_ROWS), st.integers(0, N_ROWS)).map(lambda ends: slice(min(ends), max(ends)))
@@ -212,7 +212,7 @@ def test_sums_have_the_bits_of_whole_arrays_however_partitions_are_grouped(
     owners = [chance.randint(0, nodes) for _ in range(n)]
     for node in chance.sample(range(nodes + 1), nodes + 1):
         mine = [p for p in range(n) if owners[p] == node]
-        for low, high in blocks(mine, n):
+        for low, high in largest_subtrees(mine, n):
             total = tree_sum((low, high), lambda b: parts[b[0]] if b[1] - b[0] == 1 else None) or {}
             if change_form:
                 total = {name: rows.smaller(of, N_ROWS) for name, of in total.items()}

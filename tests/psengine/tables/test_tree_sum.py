@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.tables.tree_sum import Block, Delta, blocks, tree_sum
+from psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
 
 
-def subtrees(low: int, high: int) -> set[Block]:
+def subtrees(low: int, high: int) -> set[Subtree]:
     middle = (low + high) // 2
     return {(low, high)} | (subtrees(low, middle) | subtrees(middle, high) if high - low > 1 else set())
 
@@ -15,7 +15,7 @@ def subtrees(low: int, high: int) -> set[Block]:
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
 def test_blocks_are_the_largest_subtrees_that_are_full(case: tuple[int, set[int]]) -> None:
     n, partitions = case
-    found = blocks(partitions, n)
+    found = largest_subtrees(partitions, n)
     assert [p for low, high in found for p in range(low, high)] == sorted(partitions)
     every = subtrees(0, n)
     assert set(found) <= every
@@ -26,10 +26,10 @@ def test_blocks_are_the_largest_subtrees_that_are_full(case: tuple[int, set[int]
 
 
 def test_half_of_the_partitions_are_one_block() -> None:
-    assert blocks(range(8), 16) == [(0, 8)]
-    assert blocks(range(8, 16), 16) == [(8, 16)]
-    assert blocks(range(1, 8), 8) == [(1, 2), (2, 4), (4, 8)]
-    assert blocks([], 8) == []
+    assert largest_subtrees(range(8), 16) == [(0, 8)]
+    assert largest_subtrees(range(8, 16), 16) == [(8, 16)]
+    assert largest_subtrees(range(1, 8), 8) == [(1, 2), (2, 4), (4, 8)]
+    assert largest_subtrees([], 8) == []
 
 
 def part(updates: dict[int, Delta]) -> Delta | None:
