@@ -36,7 +36,7 @@ def may_narrow(array: Array) -> bool:
     return kind in "iu" and large and array.dtype.isnative and array.flags.c_contiguous
 
 
-def type_on_the_way(array: Array) -> np.dtype[Any]:
+def wire_dtype(array: Array) -> np.dtype[Any]:
     """Return the type as which an array travels: its own, or a narrower one of its kind that holds all of its numbers."""
     if not may_narrow(array):
         return array.dtype
@@ -64,24 +64,24 @@ def _narrowest(dtype: np.dtype[Any], low: int, high: int) -> np.dtype[Any]:
     return dtype
 
 
-def travelled(array: Array, travelled_as: np.dtype[Any]) -> None:
+def remember_wire_dtype(array: Array, travelled_as: np.dtype[Any]) -> None:
     """Note as which type an array was sent, or came, for as long as it is there: who counts need not look at it again."""
     if may_narrow(array):
         key = id(array)
         _TRAVELLED[key] = weakref.ref(array, lambda _: _TRAVELLED.pop(key, None)), travelled_as
 
 
-def bytes_on_the_way(of: Array | RowDelta | RowSet | None) -> int:
+def wire_bytes(of: Array | RowDelta | RowSet | None) -> int:
     """Return what an array, an update or the names of rows take on the way, in bytes; nothing worth counting for a run.
 
-    Of an array that has travelled it is what it took (see `travelled`).
+    Of an array that has travelled it is what it took (see `remember_wire_dtype`).
     """
     return sum(array.size * _type_of(array).itemsize for array in arrays_of(of))
 
 
 def _type_of(array: Array) -> np.dtype[Any]:
     there, travelled_as = _TRAVELLED.get(id(array), (None, array.dtype))
-    return travelled_as if there is not None and there() is array else type_on_the_way(array)
+    return travelled_as if there is not None and there() is array else wire_dtype(array)
 
 
 def arrays_of(of: Array | RowDelta | RowSet | None) -> tuple[Array, ...]:

@@ -22,7 +22,7 @@ from distributed.protocol.serialize import (
     pickle_loads,
 )
 
-from psengine.rpc.integer_narrowing import travelled, type_on_the_way
+from psengine.rpc.integer_narrowing import remember_wire_dtype, wire_dtype
 from psengine.rpc.transport import Unreachable
 
 #: Option and value: bytes that the system takes before it has sent those before.
@@ -79,8 +79,8 @@ def _to_frames(apart: _Apart) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _as_sent(array: np.ndarray[Any, Any]) -> np.dtype[Any]:
-    narrow = type_on_the_way(array)
-    travelled(array, narrow)
+    narrow = wire_dtype(array)
+    remember_wire_dtype(array, narrow)
     return narrow
 
 
@@ -105,7 +105,7 @@ class _Narrowing(pickle.Pickler):
 def _widened(values: np.ndarray[Any, Any], dtype: str, writeable: bool) -> np.ndarray[Any, Any]:
     wide = values.astype(dtype)
     wide.flags.writeable = writeable
-    travelled(wide, values.dtype)
+    remember_wire_dtype(wide, values.dtype)
     return wide
 
 
@@ -114,7 +114,7 @@ def _from_frames(header: dict[str, Any], frames: list[Any]) -> Any:
     if header["pickled"]:
         return pickle_loads(header, frames[1:])
     array = dask_deserialize.dispatch(np.ndarray)(header, frames[1:])  # type: ignore[no-untyped-call]
-    travelled(array, array.dtype)
+    remember_wire_dtype(array, array.dtype)
     return array
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psengine.protocol.shard_state import ShardState
-from psengine.rpc.integer_narrowing import bytes_on_the_way
+from psengine.rpc.integer_narrowing import wire_bytes
 
 KINDS = ("read", "push", "hand_over", "copy", "restore", "input", "checkpoint", "evaluate", "model")
 #: What had not to be read, because the node kept it; it is told apart, for nothing of it moved.
@@ -61,14 +61,14 @@ class Traffic:
 def state_bytes(states: Iterable[ShardState]) -> int:
     """Return what the arrays of states take on the way, in bytes."""
     return sum(
-        sent_bytes([state.arrays]) + sum(bytes_on_the_way(of) for *_, update in state.later for of in update.values())
+        sent_bytes([state.arrays]) + sum(wire_bytes(of) for *_, update in state.later for of in update.values())
         for state in states
     )
 
 
 def sent_bytes(shards: Iterable[Mapping[str, NDArray[np.generic]]]) -> int:
     """Return what the arrays of shards take on the way, in bytes."""
-    return sum(bytes_on_the_way(array) for arrays in shards for array in arrays.values())
+    return sum(wire_bytes(array) for arrays in shards for array in arrays.values())
 
 
 def arrays_bytes(shards: Iterable[Mapping[str, NDArray[np.generic]]]) -> int:

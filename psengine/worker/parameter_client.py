@@ -21,7 +21,7 @@ import numpy as np
 from psengine.config import TableSpec
 from psengine.protocol.instructions import ShardOwner, TaskKey
 from psengine.rpc.cancellation import all_or_none, cancel_all
-from psengine.rpc.integer_narrowing import bytes_on_the_way
+from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transport import Transport, Unreachable, deadline_s
 from psengine.server.shard_server import ShardServer
 from psengine.tables.contiguous import joined, unpacked
@@ -275,9 +275,9 @@ class ParameterClient:
         """Count what was read of `shards`, as they were sent (see `adjacent.packed`), and what naming the rows took."""
         if address != self._address:
             sent = [shards["tables"]] if "tables" in shards else shards.values()
-            self.moved["read"] += sum(bytes_on_the_way(array) for tables in sent for array in tables.values())
+            self.moved["read"] += sum(wire_bytes(array) for tables in sent for array in tables.values())
             named = [rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values()]
-            self.moved["read"] += sum(bytes_on_the_way(rows) for rows in named)
+            self.moved["read"] += sum(wire_bytes(rows) for rows in named)
 
     async def _push(
         self,
@@ -346,7 +346,7 @@ class ParameterClient:
             return await self._ask(address, op, size(updates), updates=updates, **message)
         finally:
             if address != self._address:
-                self.moved["push"] += sum(bytes_on_the_way(of) for of in arrays(updates))
+                self.moved["push"] += sum(wire_bytes(of) for of in arrays(updates))
 
     async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
         """Return a server's answer; `n_bytes` of parameters may travel, at the most."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psengine.rpc import integer_narrowing as narrow
-from psengine.rpc.integer_narrowing import LEAST, arrays_of, bytes_on_the_way, may_narrow, travelled, type_on_the_way
+from psengine.rpc.integer_narrowing import LEAST, arrays_of, may_narrow, remember_wire_dtype, wire_bytes, wire_dtype
 from psengine.tables.row_updates import RowDelta
 
 N = LEAST
@@ -34,8 +34,8 @@ N = LEAST
 def test_the_narrowest_type_that_holds_all(dtype: str, low: int, high: int, travels_as: str) -> None:
     array = np.zeros((N, 2), dtype)
     array[1], array[-1] = low, high
-    assert type_on_the_way(array) == np.dtype(travels_as)
-    assert bytes_on_the_way(array) == 2 * N * np.dtype(travels_as).itemsize
+    assert wire_dtype(array) == np.dtype(travels_as)
+    assert wire_bytes(array) == 2 * N * np.dtype(travels_as).itemsize
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_the_narrowest_type_that_holds_all(dtype: str, low: int, high: int, trav
     ids=["small", "empty", "apart", "foreign"],
 )
 def test_what_is_left_as_it_is(array: np.ndarray) -> None:
-    assert type_on_the_way(array) == array.dtype
-    assert bytes_on_the_way(array) == array.nbytes
+    assert wire_dtype(array) == array.dtype
+    assert wire_bytes(array) == array.nbytes
 
 
 @given(st.sampled_from(["int16", "int32", "int64", "uint16", "uint64"]), st.data())
@@ -58,7 +58,7 @@ def test_nothing_is_lost(dtype: str, data: st.DataObject) -> None:
     limits = np.iinfo(dtype)
     array = np.full(LEAST, data.draw(st.integers(limits.min, limits.max)), dtype)
     array[0] = data.draw(st.integers(limits.min, limits.max))
-    there = array.astype(type_on_the_way(array))
+    there = array.astype(wire_dtype(array))
     assert np.array_equal(there.astype(dtype), array)
 
 
@@ -67,7 +67,7 @@ def test_a_single_number_tells_wherever_it_is(dtype: str, at: int, data: st.Data
     limits = np.iinfo(dtype)
     array = np.full((2 * LEAST, 1), 3, dtype)
     array[at] = data.draw(st.integers(limits.min, limits.max))
-    way = type_on_the_way(array)
+    way = wire_dtype(array)
     assert np.iinfo(way).min <= array[at] <= np.iinfo(way).max
     smaller = [f"{way.kind}{size}" for size in (1, 2, 4) if size < way.itemsize]
     assert not any(np.iinfo(size).min <= array[at] <= np.iinfo(size).max for size in smaller)
@@ -75,21 +75,21 @@ def test_a_single_number_tells_wherever_it_is(dtype: str, at: int, data: st.Data
 
 def test_what_has_travelled_is_counted_as_it_did() -> None:
     counts, others = np.full(LEAST, 300, np.int64), np.full(LEAST, 300, np.int64)
-    travelled(counts, np.dtype(np.int8))
-    assert bytes_on_the_way(counts) == LEAST
-    assert bytes_on_the_way(others) == 2 * LEAST
+    remember_wire_dtype(counts, np.dtype(np.int8))
+    assert wire_bytes(counts) == LEAST
+    assert wire_bytes(others) == 2 * LEAST
     there = len(narrow._TRAVELLED)
     del counts
     assert len(narrow._TRAVELLED) == there - 1, "what is gone is forgotten"
-    travelled(small := np.ones(3, np.int64), small.dtype)
+    remember_wire_dtype(small := np.ones(3, np.int64), small.dtype)
     assert len(narrow._TRAVELLED) == there - 1, "what need not be looked at is not noted"
 
 
 def test_an_update_takes_its_values_and_the_names_of_its_rows() -> None:
     rows, values = np.arange(0, 3 * N, 3), np.ones((N, 4), np.int32)
-    assert bytes_on_the_way(RowDelta(rows, values)) == N * 2 + N * 4
-    assert bytes_on_the_way(RowDelta(slice(0, N), values)) == N * 4
-    assert bytes_on_the_way(None) == bytes_on_the_way(slice(0, 3)) == 0
+    assert wire_bytes(RowDelta(rows, values)) == N * 2 + N * 4
+    assert wire_bytes(RowDelta(slice(0, N), values)) == N * 4
+    assert wire_bytes(None) == wire_bytes(slice(0, 3)) == 0
 
 
 def test_what_has_to_be_looked_at_to_be_counted() -> None:
@@ -101,4 +101,4 @@ def test_what_has_to_be_looked_at_to_be_counted() -> None:
     update = RowDelta(counts, np.ones((LEAST, 1), np.float32))
     assert [array is of for array, of in zip(arrays_of(update), (update.values, counts), strict=True)] == [True, True]
     assert arrays_of(slice(0, 5)) == arrays_of(None) == ()
-    assert bytes_on_the_way(update) == LEAST * (4 + 2)
+    assert wire_bytes(update) == LEAST * (4 + 2)

@@ -12,7 +12,7 @@ from distributed.core import Server
 from tornado.iostream import IOStream
 
 from psengine.protocol.shard_state import ShardState
-from psengine.rpc.integer_narrowing import bytes_on_the_way
+from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transport import Unreachable
 from psengine.shell.dask_transport import DaskTransport, pack, taken
 from psengine.tables.row_updates import RowDelta
@@ -94,9 +94,9 @@ def test_whole_numbers_travel_narrow_and_arrive_as_they_were(monkeypatch: pytest
     sent = {"array": counts, "update": update, "state": state}
     for what, of in sent.items():
         frames = asyncio.run(to_frames(pack({what: of}), serializers=None))  # type: ignore[no-untyped-call]
-        arrays = state_bytes([state]) if of is state else bytes_on_the_way(of)
+        arrays = state_bytes([state]) if of is state else wire_bytes(of)
         assert 0 <= sum(memoryview(frame).nbytes for frame in frames) - arrays < 2_000, what
-    assert bytes_on_the_way(counts) == counts.size
+    assert wire_bytes(counts) == counts.size
 
     got = there_and_back(sent)
     ((*_, later),) = got["state"].later
@@ -105,10 +105,10 @@ def test_whole_numbers_travel_narrow_and_arrive_as_they_were(monkeypatch: pytest
         assert np.array_equal(there, counts)
         assert (there.flags.aligned, there.flags.writeable, there.flags.c_contiguous) == (True, True, True)
     monkeypatch.setattr(
-        "psengine.rpc.integer_narrowing.type_on_the_way", None
+        "psengine.rpc.integer_narrowing.wire_dtype", None
     )  # what came, or was sent, is not looked at again
-    assert bytes_on_the_way(got["array"]) == bytes_on_the_way(got["update"].values) == counts.size
-    assert bytes_on_the_way(update.values) == counts.size
+    assert wire_bytes(got["array"]) == wire_bytes(got["update"].values) == counts.size
+    assert wire_bytes(update.values) == counts.size
     assert got["update"].rows.dtype == update.rows.dtype
     assert np.array_equal(got["update"].rows, update.rows)
 
