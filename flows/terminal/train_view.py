@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.terminal.run_view import Display, clock_time
-from psengine.telemetry.formatting import runs, size
+from psengine.telemetry.formatting import format_bytes, format_ranges
 from tasks.local.event_log import Line
 
 #: Without a terminal, one line this often (real seconds).
@@ -76,7 +76,7 @@ def screen(moment: Moment) -> Group:
         f"[bold]{moment.job_id}[/]", clock_time(status["elapsed_s"] or 0.0), status["state"], f"stage {status['stage']}"
     )
     head.add_row(f"clock {moment.clock}", f"loss {moment.loss}", f"{moment.pace} s a clock", "")
-    moved = size(sum(status["bytes_moved"].values()))
+    moved = format_bytes(sum(status["bytes_moved"].values()))
     head.add_row("held out", moment.held_out or "-", f"moved {moved}", "")
     pace = Text.assemble(("time of the last clocks  ", "dim"), bars(status["recent_seconds"]))
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -115,7 +115,7 @@ def _shards_by(shards: Sequence[Mapping[str, Any]], role: str) -> dict[str, str]
     of: dict[str, list[int]] = {}
     for shard in shards:
         of.setdefault(shard[role], []).append(shard["shard"])
-    return {name: runs(numbers) for name, numbers in of.items() if name is not None}
+    return {name: format_ranges(numbers) for name, numbers in of.items() if name is not None}
 
 
 def display(quiet: bool) -> Display[Moment]:
@@ -147,8 +147,8 @@ def closing_table(figures: Mapping[str, Any]) -> Table:
 def _moved(by_kind: Mapping[str, int]) -> str:
     """Return all that moved, and the kinds that make the most of it."""
     most = sorted(((count, kind) for kind, count in by_kind.items() if count), reverse=True)[:3]
-    told = ", ".join(f"{kind.replace('_', ' ')} {size(count)}" for count, kind in most)
-    return size(sum(by_kind.values())) + (f": {told}" if told else "")
+    told = ", ".join(f"{kind.replace('_', ' ')} {format_bytes(count)}" for count, kind in most)
+    return format_bytes(sum(by_kind.values())) + (f": {told}" if told else "")
 
 
 def _worst(stalls: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -60,7 +60,7 @@ from psengine.shell.shard_gathering import GoneOn, from_keepers, from_servers
 from psengine.tables.sharding import Arrays
 from psengine.telemetry.byte_counts import CONTROLLER, sent_bytes
 from psengine.telemetry.event_log import Entry
-from psengine.telemetry.formatting import runs
+from psengine.telemetry.formatting import format_ranges
 from psengine.telemetry.training_progress import losses_of
 
 logger = logging.getLogger(__name__)
@@ -327,7 +327,9 @@ class ControllerShell:
         # Before anything of it is carried out.
         said = [f"layout: {'; '.join(change)}" for change in self.controller.tiers.changes[changes:]]
         if loads := [order for order in instructions if isinstance(order, LoadPartitions)]:
-            said.append(f"partitions: {'; '.join(f'{load.node} loads {runs(load.partitions)}' for load in loads)}")
+            said.append(
+                f"partitions: {'; '.join(f'{load.node} loads {format_ranges(load.partitions)}' for load in loads)}"
+            )
         after = self.controller.state, self.controller.reason
         if after != before:
             said.append(f"job is {after[0]}{after[1] and f': {after[1]}'}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from psengine.protocol import events, instructions
-from psengine.telemetry.formatting import runs
+from psengine.telemetry.formatting import format_ranges
 
 Entry = dict[str, Any]
 #: In place of a node's name: all nodes and all shards.
@@ -102,7 +102,7 @@ class Teller:
         for node in [node for node, c in self._copied.items() if of is None or not of.isdisjoint([node, *c.keepers])]:
             c = self._copied.pop(node)
             where = ", ".join(c.keepers)
-            text = f"{node} copied shards {runs(c.shards)} to {where}: {c.rounds} round(s), of {_clocks(c.low, c.high)}"
+            text = f"{node} copied shards {format_ranges(c.shards)} to {where}: {c.rounds} round(s), of {_clocks(c.low, c.high)}"
             out.append(_entry((list(dict.fromkeys([node, *c.keepers])), list(c.shards), text), at, clock))
         return out
 
@@ -132,7 +132,7 @@ class Teller:
             case events.NodeJoined(node=node, tier=tier, threads=threads):
                 return [node], [], f"{node} ({tier}, {threads} thread(s)) joined"
             case events.NodeReady(node=node, partitions=held):
-                return [node], [], f"{node} is ready: it has loaded partitions {runs(held)}"
+                return [node], [], f"{node} is ready: it has loaded partitions {format_ranges(held)}"
             case events.NodeUnfit(node=node, error=error) | events.NodeFailed(node=node, error=error):
                 return [node], self._served(node), f"{node} cannot go on: {error}"
             case events.NoticeReceived(node=node, seconds_left=left):
@@ -140,17 +140,17 @@ class Teller:
             case events.DrainRequested(nodes=nodes, deadline_s=left):
                 return list(nodes), self._served(*nodes), f"{', '.join(nodes)} to be let go, within {left:.3g} s"
             case events.ShardsOpened(node=node, shards=shards, epoch=epoch):
-                return [node], list(shards), f"{node} serves shards {runs(shards)}, epoch {epoch}"
+                return [node], list(shards), f"{node} serves shards {format_ranges(shards)}, epoch {epoch}"
             case events.ShardsNotOpened(node=node, shards=shards, error=error):
-                return [node], list(shards), f"{node} could not open shards {runs(shards)}: {error}"
+                return [node], list(shards), f"{node} could not open shards {format_ranges(shards)}: {error}"
             case events.ShardsTaken(node=node, shards=shards, epoch=epoch):
-                return [node], list(shards), f"{node} has taken over shards {runs(shards)}, epoch {epoch}"
+                return [node], list(shards), f"{node} has taken over shards {format_ranges(shards)}, epoch {epoch}"
             case events.ShardsNotTaken(node=node, shards=shards, error=error):
-                return [node], list(shards), f"{node} could not take over shards {runs(shards)}: {error}"
+                return [node], list(shards), f"{node} could not take over shards {format_ranges(shards)}: {error}"
             case events.NotBackedUp(node=node, number=number, error=error):
                 return [node], self._served(node), f"{node} could not have its shards copied, round {number}: {error}"
             case events.BatchFailed(node=node, clock=clock, tasks=tasks, error=error):
-                which = runs(partition for partition, _ in tasks)
+                which = format_ranges(partition for partition, _ in tasks)
                 return [node], [], f"{node} could not do clock {clock} of partitions {which}: {error}"
             case _:
                 return None
@@ -163,15 +163,15 @@ class Teller:
                     state = f"as they were kept at clock {kept.clock}, round {kept.number}"
                 elif checkpoint is not None:
                     state = f"as the checkpoint of clock {checkpoint.clock} has them"
-                return [node], list(shards), f"{node} is to serve shards {runs(shards)} {state}, epoch {epoch}"
+                return [node], list(shards), f"{node} is to serve shards {format_ranges(shards)} {state}, epoch {epoch}"
             case instructions.TakeShards(node=node, from_address=address, shards=shards, epoch=epoch):
                 giver = self._name_of(address)
-                text = f"{node} is to take shards {runs(shards)} over from {giver}, epoch {epoch}"
+                text = f"{node} is to take shards {format_ranges(shards)} over from {giver}, epoch {epoch}"
                 return list(dict.fromkeys([node, giver])), list(shards), text
             case instructions.UpdateShardMap(node=node, version=version):
                 return [node], [], f"{node} is told map {version}"
             case instructions.LoadPartitions(node=node, partitions=partitions):
-                return [node], [], f"{node} is to load partitions {runs(partitions)}"
+                return [node], [], f"{node} is to load partitions {format_ranges(partitions)}"
             case instructions.GatherModel(committed=clock, owners=owners):
                 return _of(owners, f"the model of clock {clock} is to be gathered")
             case instructions.SaveCheckpoint(committed=clock, owners=owners, from_keepers=kept_ones):

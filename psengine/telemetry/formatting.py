@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def runs(numbers: Iterable[int]) -> str:
+def format_ranges(numbers: Iterable[int]) -> str:
     """Return numbers as runs, rising: ``0-3, 7``; ``none`` where there are none."""
     found: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
@@ -16,7 +16,7 @@ def runs(numbers: Iterable[int]) -> str:
     return ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in found) or "none"
 
 
-def size(n_bytes: float) -> str:
+def format_bytes(n_bytes: float) -> str:
     """Return a number of bytes with three digits: ``1.25 MB``; powers of ten."""
     unit = 0
     while n_bytes >= 999.5 and unit < 4:

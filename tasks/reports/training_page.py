@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from psengine.telemetry.formatting import runs, size
+from psengine.telemetry.formatting import format_bytes, format_ranges
 from reports.pages.figures_page import BacktestPage, Picture, write
 from reports.pages.job_page import Figure, Table
 from reports.pictures.training import training_svg
@@ -24,7 +24,9 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
         Figure("seconds", f"{seconds:.2f}", f"{seconds / clocks:.4f} a clock" if clocks else ""),
         Figure("loss", _number(losses[-1][1]) if losses else "-", "training, last clock"),
         *(Figure(f"held-out {name}", _number(value)) for name, value in (figures["metrics"] or {}).items()),
-        Figure("moved", size(sum((figures["bytes_moved"] or {}).values())), "over the network and from the store"),
+        Figure(
+            "moved", format_bytes(sum((figures["bytes_moved"] or {}).values())), "over the network and from the store"
+        ),
         Figure("micro-tasks lost", str(figures["lost_micro_tasks"]), f"repeated: {figures['repeated_micro_tasks']}"),
     ]
     picture = Picture(
@@ -61,7 +63,7 @@ def stall_table(figures: Mapping[str, Any]) -> Table:
             stall["event"],
             ", ".join(stall["nodes"]),
             f"{stall['second']:.3f}",
-            "-" if stall["clocks"] is None else runs(range(stall["clocks"][0], stall["clocks"][1] + 1)),
+            "-" if stall["clocks"] is None else format_ranges(range(stall["clocks"][0], stall["clocks"][1] + 1)),
             _number(stall["usual_ms"], 2),
             _number(stall["stall_ms"], 2),
         )
@@ -73,7 +75,7 @@ def stall_table(figures: Mapping[str, Any]) -> Table:
 
 def _bytes(figures: Mapping[str, Any]) -> Table:
     moved = {**(figures["bytes_moved"] or {}), "kept, so not read": figures["bytes_not_read"] or 0}
-    rows = tuple((kind.replace("_", " "), f"{count:,}", size(count)) for kind, count in moved.items())
+    rows = tuple((kind.replace("_", " "), f"{count:,}", format_bytes(count)) for kind, count in moved.items())
     return Table("bytes", "Bytes moved by kind", ("kind", "bytes", ""), rows, frozenset({1, 2}))
 
 

@@ -26,7 +26,7 @@ from psengine.protocol.instructions import BackUp, Dispatch, ShardOwner, TakeSha
 from psengine.shell import event_log_writer as storybook
 from psengine.shell.event_log_writer import Storybook
 from psengine.telemetry.event_log import EVERYBODY, Entry, Teller, touching
-from psengine.telemetry.formatting import runs, size
+from psengine.telemetry.formatting import format_bytes, format_ranges
 from tests.support.controller import done
 
 NAMES = {"tcp://a": "a", "tcp://b": "b", "tcp://k": "k"}
@@ -216,11 +216,11 @@ def test_a_store_that_is_away_is_written_to_again(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(("numbers", "told"), [((), "none"), ((3,), "3"), ((2, 0, 1, 7, 1), "0-2, 7")])
 def test_runs(numbers: tuple[int, ...], told: str) -> None:
-    assert runs(numbers) == told
+    assert format_ranges(numbers) == told
 
 
 @pytest.mark.parametrize(
     ("n_bytes", "told"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1_254_000, "1.25 MB"), (999_600, "1 MB")]
 )
 def test_sizes(n_bytes: int, told: str) -> None:
-    assert size(n_bytes) == told
+    assert format_bytes(n_bytes) == told
