@@ -91,7 +91,7 @@ class Recovery:
     def to_copies(self, reason: str) -> list[Instruction] | None:
         """Return the orders by which all go back to the last whole round; None, and nothing done, where one is missing."""
         config, _ = self._of_job
-        rescue = self._tiers.rescue(config, self._members)
+        rescue = self._tiers.restore_from_replicas(config, self._members)
         if rescue is None:
             return None
         clock, orders = rescue

@@ -24,7 +24,7 @@ class TaskKey:
 
 
 @dataclass(frozen=True)
-class Kept:
+class ReplicaSet:
     """The copies of a whole round of backups: its number, the common clock that they are of, and (shard, address of its keeper)."""
 
     number: int
@@ -45,7 +45,7 @@ class OpenShards:
     shards: tuple[int, ...]
     epoch: int
     checkpoint: Checkpoint | None = None
-    kept: Kept | None = None
+    kept: ReplicaSet | None = None
 
 
 @dataclass(frozen=True)

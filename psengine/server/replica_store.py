@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from psengine.protocol.shard_state import ShardState
 
 
-class Copies:
+class ReplicaStore:
     """Copies of one process."""
 
     def __init__(self) -> None:

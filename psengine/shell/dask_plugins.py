@@ -112,11 +112,11 @@ class AgentPlugin(WorkerPlugin):
             return pack(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed))
 
         async def keep(number: int, whole: int, states: dict[int, Any]) -> str:
-            agent.copies.put(number, whole, _by_shard(states), keeper=True)
+            agent.replicas.put(number, whole, _by_shard(states), keeper=True)
             return "ok"
 
         async def kept(shards: list[int], number: int) -> Any:
-            return pack({"states": agent.copies.get(shards, number)})
+            return pack({"states": agent.replicas.get(shards, number)})
 
         async def close() -> str:
             self.told_to_close = True

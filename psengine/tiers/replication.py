@@ -17,14 +17,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from psengine.membership.node_record import NodeRecord
-from psengine.protocol.instructions import BackUp, Kept, ShardOwner
+from psengine.protocol.instructions import BackUp, ReplicaSet, ShardOwner
 
 #: Rounds that come to nothing in a row, from which on nobody counts on the next.
 _FAILING = 2
 
 
 @dataclass(frozen=True)
-class Keeper:
+class BackupOwner:
     """A process that keeps a shard."""
 
     node: str
@@ -36,12 +36,12 @@ class _Round:
     number: int
     clock: int
     since_s: float
-    keepers: dict[int, Keeper]
+    keepers: dict[int, BackupOwner]
     #: {shard: address of its server} of those that have not said so yet
     awaited: dict[int, str]
 
 
-class Backups:
+class ReplicationRounds:
     """Rounds of one job."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Backups:
         self.clock: int | None = None
         self._number = 0
         self._whole = 0
-        self._at: dict[int, Keeper] = {}
+        self._at: dict[int, BackupOwner] = {}
         #: shards of which the last whole round has made copies, whether they are left or not
         self._n_kept = 0
         self._round: _Round | None = None
@@ -69,11 +69,11 @@ class Backups:
         """Whether rounds come to nothing, one after the other."""
         return self._failed >= _FAILING
 
-    def keeper(self, shard: int) -> Keeper | None:
+    def keeper(self, shard: int) -> BackupOwner | None:
         """Return who has the shard's copy of the last whole round."""
         return self._at.get(shard)
 
-    def keeps(self, node: str) -> bool:
+    def has_replica(self, node: str) -> bool:
         """Return whether a node has copies of the last whole round."""
         return any(keeper.node == node for keeper in self._at.values())
 
@@ -90,7 +90,7 @@ class Backups:
     ) -> list[BackUp]:
         """Return the orders of a round, one a server."""
         self._number += 1
-        at = {shard: Keeper(node.name, node.address) for shard, node in keepers.items()}
+        at = {shard: BackupOwner(node.name, node.address) for shard, node in keepers.items()}
         self._round = _Round(self._number, clock, now_s, at, {owner.shard: owner.address for owner in owners})
         by_server: dict[tuple[str, str], list[ShardOwner]] = {}
         for owner in owners:
@@ -149,11 +149,11 @@ class Backups:
         """Rely on nothing that was kept: it is too old, or not whole."""
         self.clock, self._at, self._round = None, {}, None
 
-    def restore(self, shards: Collection[int]) -> Kept | None:
+    def restore(self, shards: Collection[int]) -> ReplicaSet | None:
         """Return where the state of the last whole round is; None where a copy of one of `shards` is missing."""
         if self.clock is None or any(shard not in self._at for shard in shards):
             return None
-        return Kept(self._whole, self.clock, tuple((shard, keeper.address) for shard, keeper in self._at.items()))
+        return ReplicaSet(self._whole, self.clock, tuple((shard, keeper.address) for shard, keeper in self._at.items()))
 
     def places(self) -> tuple[ShardOwner, ...] | None:
         """Return who has each shard's copy of the last whole round, the round in place of the epoch.

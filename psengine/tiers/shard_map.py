@@ -17,7 +17,7 @@ from psengine.config import JobConfig
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Owners
 from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.instructions import Kept, OpenShards, ShardOwner, TakeShards, UpdateShardMap
+from psengine.protocol.instructions import OpenShards, ReplicaSet, ShardOwner, TakeShards, UpdateShardMap
 
 
 class ShardMap:
@@ -68,7 +68,7 @@ class ShardMap:
         names: Owners,
         nodes: Mapping[str, NodeRecord],
         checkpoint: Checkpoint | None = None,
-        kept: Kept | None = None,
+        kept: ReplicaSet | None = None,
     ) -> list[OpenShards]:
         """Return the orders that open every shard, on the nodes that `names` gives, one a shard.
 

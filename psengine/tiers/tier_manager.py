@@ -26,7 +26,7 @@ from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction
 from psengine.tiers.layout import Layout, layout_for
 from psengine.tiers.loss_burst import Wave
-from psengine.tiers.replication import Backups
+from psengine.tiers.replication import ReplicationRounds
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.stages import StageThresholds, stage_for
 
@@ -37,7 +37,7 @@ class Tiers:
     def __init__(self) -> None:
         self.stage: Stage = 1
         self.shards = ShardMap()
-        self.backups = Backups()
+        self.backups = ReplicationRounds()
         #: losses of the transient tier
         self.wave = Wave()
         #: who is to serve and keep what; None before the shards were opened
@@ -49,7 +49,7 @@ class Tiers:
 
     def holds(self, node: str) -> bool:
         """Return whether a node serves shards, or has copies that nobody else has."""
-        return self.shards.serves(node) or self.backups.keeps(node)
+        return self.shards.serves(node) or self.backups.has_replica(node)
 
     @property
     def settled(self) -> bool:
@@ -123,7 +123,7 @@ class Tiers:
         self.backups.lose(node.address)
         return self.shards.serves(node.name)
 
-    def rescue(self, config: JobConfig, members: Membership) -> tuple[int, list[Instruction]] | None:
+    def restore_from_replicas(self, config: JobConfig, members: Membership) -> tuple[int, list[Instruction]] | None:
         """Return the clock that all can go back to, and the orders that open every shard there.
 
         None where a copy is missing, or nobody is left to serve: then there is only a checkpoint.

@@ -35,10 +35,10 @@ from psengine.protocol.events import (
 from psengine.protocol.instructions import (
     BackUp,
     Dispatch,
-    Kept,
     LoadPartitions,
     NodeInstruction,
     OpenShards,
+    ReplicaSet,
     TakeShards,
     UpdateShardMap,
 )
@@ -46,7 +46,7 @@ from psengine.protocol.shard_state import ShardState
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Transport, Unreachable, call_again, deadline_s
 from psengine.server.read_admission import ReadAdmission, max_concurrent_readers
-from psengine.server.replica_store import Copies
+from psengine.server.replica_store import ReplicaStore
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Sharding
@@ -110,7 +110,7 @@ class NodeAgent:
         self.transport, self._loader, self._shard_loader = transport, loader, shard_loader
         self._read_again_s = tuple(read_again_s)
         self.server = ShardServer()
-        self.copies = Copies()
+        self.replicas = ReplicaStore()
         #: of those who read from our server
         self.admission = ReadAdmission()
         self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
@@ -201,9 +201,9 @@ class NodeAgent:
                 self.server.restore(shard, order.epoch, rows, config.n_partitions, saved.clock)
         await self._report(ShardsOpened(self.node, self.address, order.shards, order.epoch, 0.0))
 
-    async def _kept(self, sharding: Sharding, shards: Sequence[int], kept: Kept) -> dict[int, ShardState]:
+    async def _kept(self, sharding: Sharding, shards: Sequence[int], kept: ReplicaSet) -> dict[int, ShardState]:
         """Return copies of shards: our own, and where there is none, those of their keepers."""
-        states = self.copies.get(shards, kept.number)
+        states = self.replicas.get(shards, kept.number)
         places = dict(kept.at)
         wanted: dict[str, list[int]] = {}
         for shard in shards:
@@ -223,7 +223,7 @@ class NodeAgent:
         """Copy what we serve to its keepers; the arrays are never written again, so nobody waits for it."""
         try:
             states = self.server.copy(dict(zip(order.shards, order.epochs, strict=True)), order.clock)
-            self.copies.put(order.number, order.whole, states, keeper=False)
+            self.replicas.put(order.number, order.whole, states, keeper=False)
             by_keeper: dict[str, dict[int, ShardState]] = {}
             for shard, keeper in zip(order.shards, order.keepers, strict=True):
                 if keeper:
@@ -237,7 +237,7 @@ class NodeAgent:
 
     async def _give(self, order: BackUp, keeper: str, states: dict[int, ShardState]) -> None:
         if keeper == self.address:
-            self.copies.put(order.number, order.whole, states, keeper=True)
+            self.replicas.put(order.number, order.whole, states, keeper=True)
         else:
             n_bytes = state_bytes(states.values())
             within_s = deadline_s(_COPY_DEADLINE_S, n_bytes)
@@ -252,7 +252,7 @@ class NodeAgent:
         self.admission.most = max_concurrent_readers(len({owner.address for owner in order.owners}))
         elsewhere = [owner for owner in order.owners if owner.address != self.address]
         self.server.forget(elsewhere, order.generation)
-        self.copies.forget([owner.shard for owner in elsewhere])
+        self.replicas.forget([owner.shard for owner in elsewhere])
         if self.client.routes.generation != before:
             if self._running is not None:
                 self._running.cancel()  # it waits, maybe, for a server that is gone

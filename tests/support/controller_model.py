@@ -85,7 +85,7 @@ class World:
         self.doubtful: set[int] = set()  # shards of which a move came to nothing
         self.served_at: dict[int, str] = {}  # {shard: address of the process that has its store}
         self.frozen: dict[int, int] = {}  # {shard: epoch of the move for which its server gave it away, to no avail}
-        self.copies: dict[tuple[str, int, int], ShardState] = {}  # {(address, shard, round): what is kept there}
+        self.replicas: dict[tuple[str, int, int], ShardState] = {}  # {(address, shard, round): what is kept there}
         self.generation = 0
         self.dispatches: Counter[tuple[int, int]] = Counter()
         self.attempts: dict[tuple[int, int], int] = {}  # {(clock, partition): highest attempt dispatched}
@@ -162,7 +162,7 @@ class World:
             node.alive = False
         for shard in [shard for shard, address in self.served_at.items() if address in gone]:
             del self.stores[shard], self.served_at[shard]
-        self.copies = {key: state for key, state in self.copies.items() if key[0] not in gone}
+        self.replicas = {key: state for key, state in self.replicas.items() if key[0] not in gone}
         self.feed(NodesLost(gone, self.now_s))
         back = len(self.controller.rollbacks) - before[0]
         assert back <= 1, "all go back once, however many are lost"
@@ -192,7 +192,7 @@ class World:
         assert self.keeping is None, "two checkpoints at a time"
         assert order.committed > (0 if self.kept is None else self.kept[0].clock)
         if order.from_keepers:
-            states = [self.copies[owner.address, owner.shard, owner.epoch] for owner in order.owners]
+            states = [self.replicas[owner.address, owner.shard, owner.epoch] for owner in order.owners]
         else:
             assert order.committed == self.common()
             states = [self.stores[shard].copy(order.committed) for shard in range(SHARDS)]
@@ -278,7 +278,7 @@ class World:
         for shard in order.shards:
             if order.kept is not None:
                 at, number = dict(order.kept.at), order.kept.number
-                state = self.copies.get((node.address, shard, number)) or self.copies.get(
+                state = self.replicas.get((node.address, shard, number)) or self.replicas.get(
                     (at.get(shard, ""), shard, number)
                 )
                 if state is None:
@@ -333,9 +333,9 @@ class World:
                     raise StaleReadError("keeper away")
                 state = self.stores[shard].copy(order.clock)
                 for address in places:
-                    for key in [k for k in self.copies if k[:2] == (address, shard) and k[2] < order.whole]:
-                        del self.copies[key]
-                    self.copies[address, shard, order.number] = state
+                    for key in [k for k in self.replicas if k[:2] == (address, shard) and k[2] < order.whole]:
+                        del self.replicas[key]
+                    self.replicas[address, shard, order.number] = state
         except StaleReadError as error:
             self.feed(NotBackedUp(node.name, node.address, order.number, str(error), self.now_s))
         else:

@@ -2,8 +2,8 @@
 
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.instructions import ShardOwner
-from psengine.server.replica_store import Copies
-from psengine.tiers.replication import Backups
+from psengine.server.replica_store import ReplicaStore
+from psengine.tiers.replication import ReplicationRounds
 
 R, S = (NodeRecord(name, f"tcp://{name}", "reliable", 1) for name in "rs")
 OWNERS = (
@@ -14,14 +14,14 @@ OWNERS = (
 KEEPERS = {0: R, 1: R, 2: S}
 
 
-def whole(backups: Backups, clock: int, since_s: float = 0.0, until_s: float = 1.0) -> None:
+def whole(backups: ReplicationRounds, clock: int, since_s: float = 0.0, until_s: float = 1.0) -> None:
     for order in backups.begin(clock, OWNERS, KEEPERS, since_s):
         last = backups.backed_up(order.address, order.number, order.shards, until_s)
     assert last
 
 
 def test_a_round_is_one_order_a_server_and_whole_when_all_have_answered() -> None:
-    backups = Backups()
+    backups = ReplicationRounds()
     first, second = backups.begin(7, OWNERS, KEEPERS, 0.0)
     assert (first.node, first.clock, first.shards, first.epochs) == ("a", 7, (0, 2), (3, 5))
     assert first.keepers == (R.address, S.address)
@@ -40,7 +40,7 @@ def test_a_round_is_one_order_a_server_and_whole_when_all_have_answered() -> Non
 
 
 def test_until_the_next_round_is_whole_the_last_one_counts() -> None:
-    backups = Backups()
+    backups = ReplicationRounds()
     whole(backups, 7)
     first, _ = backups.begin(9, OWNERS, KEEPERS, 2.0)
     assert first.whole == 1, "what was copied before it may be dropped"
@@ -53,7 +53,7 @@ def test_until_the_next_round_is_whole_the_last_one_counts() -> None:
 
 
 def test_a_round_rests_for_as_long_as_the_last_one_took() -> None:
-    backups = Backups()
+    backups = ReplicationRounds()
     assert backups.due(0.0)
     whole(backups, 1, 0.0, 4.0)
     assert not backups.due(7.9)
@@ -63,9 +63,9 @@ def test_a_round_rests_for_as_long_as_the_last_one_took() -> None:
 
 
 def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_it() -> None:
-    backups = Backups()
+    backups = ReplicationRounds()
     whole(backups, 7)
-    assert backups.keeps("s")
+    assert backups.has_replica("s")
     backups.lose(S.address)
     assert backups.restore([0, 1]) is not None, "the lost shards' copies are there"
     assert backups.restore([2]) is None
@@ -81,7 +81,7 @@ def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_
 
 
 def test_rounds_that_come_to_nothing_in_a_row_are_told_until_one_is_whole() -> None:
-    backups = Backups()
+    backups = ReplicationRounds()
     for failing in (False, True):
         (order, _) = backups.begin(9, OWNERS, KEEPERS, 0.0)
         backups.not_backed_up(order.number, 1.0)
@@ -91,7 +91,7 @@ def test_rounds_that_come_to_nothing_in_a_row_are_told_until_one_is_whole() -> N
 
 
 def test_of_rounds_that_come_to_nothing_the_last_alone_is_held_beside_the_whole_one() -> None:
-    copies, state = Copies(), object()
+    copies, state = ReplicaStore(), object()
     copies.put(1, 0, {0: state}, keeper=True)  # type: ignore[dict-item]
     for number in range(2, 9):
         copies.put(number, 1, {0: state}, keeper=True)  # type: ignore[dict-item]

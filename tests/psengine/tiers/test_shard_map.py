@@ -2,7 +2,7 @@
 
 from psengine.config import JobConfig
 from psengine.membership.node_record import NodeRecord
-from psengine.protocol.instructions import Kept, ShardOwner
+from psengine.protocol.instructions import ReplicaSet, ShardOwner
 from psengine.tiers.shard_map import ShardMap
 
 JOB = JobConfig("job", n_shards=5, clocks=1)
@@ -69,7 +69,7 @@ def test_shards_that_are_opened_anew_begin_a_generation_and_move_no_more() -> No
     (move,) = made.move(JOB, ("a",) * 5, NODES, ALL, 7)
     assert made.not_at({A.address}) == [3, 4], "their server is not there"
     assert made.not_at({B.address, C.address}) == [0, 1, 2, 3, 4], "nor is he to whom 3 and 4 are on their way"
-    kept = Kept(1, 7, tuple((shard, C.address) for shard in ALL))
+    kept = ReplicaSet(1, 7, tuple((shard, C.address) for shard in ALL))
     orders = made.open(JOB, ("b", "b", "c", "b", "b"), NODES, None, kept)
     assert [(o.node, o.shards, o.kept) for o in orders] == [("b", (0, 1, 3, 4), kept), ("c", (2,), kept)]
     assert made.opening
