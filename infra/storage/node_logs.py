@@ -101,7 +101,7 @@ def log_names(blobs: Blobs, job_id: str) -> dict[str, list[Incarnation]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredLog:
     """What an object holds of a log: its `head`, and where `left_out` bytes are missing after that, its `tail`."""
 
     head: bytes
@@ -248,7 +248,7 @@ class _Keeper:
         if not self._adopted:
             self._adopt(self._store)
             self._adopted = True
-        kept = Kept.of(self._file)
+        kept = StoredLog.of(self._file)
         if kept.size > self._written:
             self._store.write_bytes(self._blob, kept.after(0))
             self._written = kept.size
@@ -263,5 +263,5 @@ class _Keeper:
                     fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     continue  # it lives
-                store.write_bytes(f"{self._blob.rpartition('/')[0]}/{path.name}", Kept.of(left).after(0))
+                store.write_bytes(f"{self._blob.rpartition('/')[0]}/{path.name}", StoredLog.of(left).after(0))
                 path.unlink()

@@ -11,7 +11,7 @@ from infra.state.records import UnknownRecord
 from infra.state.store import Store
 from infra.storage.blobs import Blobs, open_blobs
 from infra.storage.job_paths import JobPaths
-from infra.storage.node_logs import EVERY_S, Incarnation, Kept, log_name, log_names
+from infra.storage.node_logs import EVERY_S, Incarnation, StoredLog, log_name, log_names
 from tasks.reports.job_page import check_there
 
 _LAST_LINE_BYTES = 4096
@@ -121,8 +121,8 @@ class JobLogs:
             last_line=end[-1] if end else "",
         )
 
-    def _kept(self, node: str, incarnation: Incarnation) -> Kept:
-        return Kept.parse(self._blobs.read_bytes(log_name(self._job_id, node, incarnation)))
+    def _kept(self, node: str, incarnation: Incarnation) -> StoredLog:
+        return StoredLog.parse(self._blobs.read_bytes(log_name(self._job_id, node, incarnation)))
 
     def _incarnations(self, node: str, only: str | None) -> list[Incarnation]:
         names = log_names(self._blobs, self._job_id)

@@ -17,7 +17,7 @@ from infra.state.records import JobState
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
-from infra.storage.node_logs import HEAD, TAIL, Incarnation, Kept, log_name
+from infra.storage.node_logs import HEAD, TAIL, Incarnation, StoredLog, log_name
 from tests.support.cli_process import PROTEUS, proteus
 from tests.support.timeouts import PATIENCE
 
@@ -150,7 +150,7 @@ def test_follow_tells_what_comes_until_the_job_has_ended(directory: Path, monkey
         told.clear()
         log.write_bytes(text)
         with log.open("rb") as file:
-            blobs.write_bytes(log_name("job-1", "i-2", FIRST), Kept.of(file).after(0))
+            blobs.write_bytes(log_name("job-1", "i-2", FIRST), StoredLog.of(file).after(0))
 
     thread = threading.Thread(target=follow)
     thread.start()

@@ -12,7 +12,7 @@ import pytest
 from infra.storage import node_logs
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
-from infra.storage.node_logs import HEAD, TAIL, Incarnation, Kept, log_name, log_names
+from infra.storage.node_logs import HEAD, TAIL, Incarnation, StoredLog, log_name, log_names
 from tests.support.local_cluster import LocalCluster
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
@@ -136,11 +136,11 @@ def test_a_scratch_that_takes_nothing_disturbs_nothing(tmp_path: Path) -> None:
     assert console.count("no log of this process is kept") == 1
 
 
-def _kept(tmp_path: Path, text: bytes) -> Kept:
+def _kept(tmp_path: Path, text: bytes) -> StoredLog:
     path = tmp_path / "text"
     path.write_bytes(text)
     with path.open("rb") as file:
-        return Kept.of(file)
+        return StoredLog.of(file)
 
 
 LINES = b"".join(b"line %07d\n" % number for number in range(500_000))
@@ -150,7 +150,7 @@ LINES = b"".join(b"line %07d\n" % number for number in range(500_000))
 def test_of_a_long_log_its_ends_are_kept(tmp_path: Path, text: bytes) -> None:
     kept = _kept(tmp_path, text)
     data = kept.after(0)
-    assert Kept.parse(data) == kept
+    assert StoredLog.parse(data) == kept
     assert kept.size == len(text)
     assert len(data) <= HEAD + TAIL + 64
     assert text.startswith(kept.head)
