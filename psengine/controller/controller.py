@@ -47,7 +47,7 @@ from psengine.controller.model_saving import Saving
 from psengine.controller.recovery import loss_of
 from psengine.controller.state import ENDED, ControllerState
 from psengine.controller.status import summary
-from psengine.membership.failure_detector import patience_s
+from psengine.membership.failure_detector import silence_timeout_s
 from psengine.protocol import events
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import GatherModel, Instruction
@@ -139,14 +139,14 @@ class Controller(ControllerState):
             case events.BytesMoved() | events.Evaluated():
                 return []  # told in the history
 
-    def patience_s(self, address: str) -> float:
+    def silence_timeout_s(self, address: str) -> float:
         """Return how long the process at `address` may be silent before it is taken for lost."""
         node = self.members.at(address)
         at_work = node is not None and self.book is not None and self.book.running_on(node.name) > 0
         loads = node is not None and node.loads  # nobody knows how long an application takes to prepare its data
         serves = node is not None and self.shards.serves(node.name)
         served_clock_s = self.progress.longest_recent_s if serves else 0.0
-        return max(patience_s(at_work, self.progress.longest_s, served_clock_s), patience_s(loads, None))
+        return max(silence_timeout_s(at_work, self.progress.longest_s, served_clock_s), silence_timeout_s(loads, None))
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant of the module docstring does not hold."""

@@ -27,7 +27,7 @@ _LINK_S = 60.0
 _LOOK_AT_MOST_S = 1.0
 
 
-def patience_s(at_work: bool, longest_micro_task_s: float | None, served_clock_s: float = 0.0) -> float:
+def silence_timeout_s(at_work: bool, longest_micro_task_s: float | None, served_clock_s: float = 0.0) -> float:
     """Return the seconds that a node may be silent.
 
     Parameters
@@ -42,7 +42,7 @@ def patience_s(at_work: bool, longest_micro_task_s: float | None, served_clock_s
     return max(least_s, _TIMES * (SILENCE_S if longest_micro_task_s is None else longest_micro_task_s))
 
 
-class Heartbeats:
+class FailureDetector:
     """Silence of every process, by its address."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from psengine.config import JobConfig, JobError, Tier
 from psengine.controller.controller import Controller
 from psengine.controller.state import ENDED
 from psengine.controller.status import describe
-from psengine.membership.failure_detector import Heartbeats
+from psengine.membership.failure_detector import FailureDetector
 from psengine.membership.reachability import End, Links
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.events import (
@@ -119,7 +119,7 @@ class ControllerShell:
         self._scheduler = scheduler
         self._transport: Transport = transport or DaskTransport(scheduler)
         self._world = world
-        self._heartbeats = Heartbeats()
+        self._failure_detector = FailureDetector()
         self._links = Links()
         self._outboxes = Outboxes(self._transport, self._spawn, self._refused)
         #: why, by address, of those who are gone and not told of yet
@@ -308,7 +308,7 @@ class ControllerShell:
         """Do without those whose heartbeats have stopped, whatever their connections say, and who is cut off from others."""
         known = {node.address: node for node in self.controller.members.nodes.values() if not node.gone}
         beats = {address: worker.last_seen for address, worker in self._scheduler.workers.items() if address in known}
-        for address, silent_s in self._heartbeats.look(beats, _now(), self.controller.patience_s).items():
+        for address, silent_s in self._failure_detector.look(beats, _now(), self.controller.silence_timeout_s).items():
             logger.warning("%s is silent for %.1f s", address, silent_s)
             await self._give_up(address, f"it was silent for {silent_s:.1f} s")
         holds = self.controller.tiers.holds

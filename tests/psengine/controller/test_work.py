@@ -55,12 +55,12 @@ def test_who_loads_may_be_silent_for_longer() -> None:
     controller, dispatch = started(JobConfig("slow", n_partitions=2, n_shards=1, clocks=9))
     controller.handle(done(dispatch, 0.1))
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 1.0))
-    assert controller.patience_s("tcp://t") == SILENCE_S
+    assert controller.silence_timeout_s("tcp://t") == SILENCE_S
     (load,) = [o for o in controller.handle(TickDue(5.0)) if isinstance(o, LoadPartitions)]
-    assert controller.patience_s("tcp://t") == 3 * SILENCE_S
+    assert controller.silence_timeout_s("tcp://t") == 3 * SILENCE_S
     controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 6.0))
-    assert controller.patience_s("tcp://t") == SILENCE_S
-    assert controller.patience_s("tcp://nobody") == SILENCE_S
+    assert controller.silence_timeout_s("tcp://t") == SILENCE_S
+    assert controller.silence_timeout_s("tcp://nobody") == SILENCE_S
 
 
 @pytest.mark.parametrize(("clock_s", "patience_s"), [(1.0, SILENCE_S), (33.0, 33.0), (600.0, 60.0)])
@@ -69,5 +69,5 @@ def test_who_serves_may_be_silent_for_a_clock_as_its_link_may_be_full(clock_s: f
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 0.0))
     (dispatch,) = (order for order in controller.handle(done(dispatch, clock_s)) if isinstance(order, Dispatch))
     controller.handle(done(dispatch, 2 * clock_s))
-    assert controller.patience_s("tcp://r") == patience_s
-    assert controller.patience_s("tcp://t") >= SILENCE_S
+    assert controller.silence_timeout_s("tcp://r") == patience_s
+    assert controller.silence_timeout_s("tcp://t") >= SILENCE_S

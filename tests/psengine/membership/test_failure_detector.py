@@ -5,12 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psengine.membership.failure_detector import SILENCE_S, Heartbeats, patience_s
+from psengine.membership.failure_detector import SILENCE_S, FailureDetector, silence_timeout_s
 
 TICK_S = 0.25
 
 
-def looks(heartbeats: Heartbeats, beats: dict[str, float], from_s: float, to_s: float, patience: float) -> set[str]:
+def looks(
+    heartbeats: FailureDetector, beats: dict[str, float], from_s: float, to_s: float, patience: float
+) -> set[str]:
     """Look every tick; return who is taken for lost at the last look."""
     found: dict[str, float] = {}
     for tick in range(round((to_s - from_s) / TICK_S) + 1):
@@ -19,7 +21,7 @@ def looks(heartbeats: Heartbeats, beats: dict[str, float], from_s: float, to_s: 
 
 
 def test_who_is_silent_for_longer_than_the_bound_is_lost_and_who_beats_is_not() -> None:
-    heartbeats = Heartbeats()
+    heartbeats = FailureDetector()
     assert looks(heartbeats, {"a": 1.0, "b": 1.0}, 0.0, 9.0, 10.0) == set()
     assert looks(heartbeats, {"a": 1.0, "b": 2.0}, 9.0, 10.5, 10.0) == {"a"}
     assert looks(heartbeats, {"b": 2.0}, 10.5, 18.0, 10.0) == set()
@@ -28,7 +30,7 @@ def test_who_is_silent_for_longer_than_the_bound_is_lost_and_who_beats_is_not() 
 
 @given(st.lists(st.floats(0.25, 100.0), max_size=5))
 def test_a_controller_that_stood_still_takes_nobody_for_lost(stops: list[float]) -> None:
-    heartbeats, now_s = Heartbeats(), 0.0
+    heartbeats, now_s = FailureDetector(), 0.0
     heartbeats.look({"a": 1.0}, now_s, lambda address: SILENCE_S)
     for stop_s in stops:
         now_s += stop_s
@@ -36,7 +38,7 @@ def test_a_controller_that_stood_still_takes_nobody_for_lost(stops: list[float])
 
 
 def test_a_node_at_work_is_given_as_long_as_its_kernels_may_take() -> None:
-    assert patience_s(False, 100.0) == SILENCE_S
-    assert patience_s(True, 0.1) == SILENCE_S
-    assert patience_s(True, 20.0) == 60.0
-    assert patience_s(True, None) == 3 * SILENCE_S
+    assert silence_timeout_s(False, 100.0) == SILENCE_S
+    assert silence_timeout_s(True, 0.1) == SILENCE_S
+    assert silence_timeout_s(True, 20.0) == 60.0
+    assert silence_timeout_s(True, None) == 3 * SILENCE_S

@@ -444,7 +444,7 @@ def test_a_node_that_says_nothing_is_done_without_and_one_that_beats_is_not() ->
             shell._on_joined(name, address, "reliable", 1)
             scheduler.workers[address] = SimpleNamespace(last_seen=0.0)
         shell._heartbeats.look({NODE: 0.0, OTHER: 0.0}, asyncio.get_running_loop().time() - 5.0, lambda address: 1.0)
-        shell.controller.patience_s = lambda address: 0.5  # type: ignore[method-assign]
+        shell.controller.silence_timeout_s = lambda address: 0.5  # type: ignore[method-assign]
         scheduler.workers[NODE].last_seen = 1.0
         await shell._listen()
         assert scheduler.removed == [OTHER]
