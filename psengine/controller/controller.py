@@ -447,7 +447,7 @@ class Controller(ControllerState):
             self.tiers.abandon(self.members)
             return self._go_on(now_s)
         self.tiers.choose_stage(self.config, self.members)
-        orders = self._recovery.to_copies(reason) if self._begun else None
+        orders = self._recovery.roll_back_to_replicas(reason) if self._begun else None
         if orders is None:
             return self._start_over(reason, now_s)
         self._gone_back()
@@ -455,7 +455,7 @@ class Controller(ControllerState):
 
     def _start_over(self, reason: str, now_s: float) -> list[Instruction]:
         """Have all go back to the last checkpoint, or to the beginning, as soon as somebody can serve."""
-        self._recovery.to_checkpoint(reason)
+        self._recovery.roll_back_to_checkpoint(reason)
         self._begun, self.asked_s = False, now_s
         self._gone_back()
         self.state = "waiting"

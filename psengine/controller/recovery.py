@@ -86,32 +86,32 @@ class Recovery:
         if nowhere and self.rollbacks and checkpoint.clock > (0 if self.restored is None else self.restored.clock):
             self.restored = checkpoint
             _, reason = self.rollbacks.pop()
-            self._go_back(checkpoint.clock, f"{reason}; the checkpoint of clock {checkpoint.clock} was whole by then")
+            self._roll_back(checkpoint.clock, f"{reason}; the checkpoint of clock {checkpoint.clock} was whole by then")
 
-    def to_copies(self, reason: str) -> list[Instruction] | None:
+    def roll_back_to_replicas(self, reason: str) -> list[Instruction] | None:
         """Return the orders by which all go back to the last whole round; None, and nothing done, where one is missing."""
         config, _ = self._of_job
         rescue = self._tiers.restore_from_replicas(config, self._members)
         if rescue is None:
             return None
         clock, orders = rescue
-        self._go_back(clock, f"{reason}; all go back to clock {clock}")
+        self._roll_back(clock, f"{reason}; all go back to clock {clock}")
         return orders
 
-    def to_checkpoint(self, reason: str) -> None:
+    def roll_back_to_checkpoint(self, reason: str) -> None:
         """Have all go back to the newest checkpoint, or to the beginning; the shards are nowhere until they are opened anew."""
         self.restored = self.checkpoints.newest
         clock = self.checkpoints.clock
         where = f"the checkpoint of clock {clock}" if clock else "the beginning, for there is no checkpoint"
         self._tiers.abandon(self._members)
-        self._go_back(clock, f"{reason}; all go back to {where}, once a reliable node can serve")
+        self._roll_back(clock, f"{reason}; all go back to {where}, once a reliable node can serve")
 
     @property
     def _of_job(self) -> tuple[JobConfig, MicroTaskBook]:
         assert self._job is not None, "a loss before there is a job"
         return self._job
 
-    def _go_back(self, clock: int, reason: str) -> None:
+    def _roll_back(self, clock: int, reason: str) -> None:
         _, book = self._of_job
         if clock > book.common and self.restored is not None:  # what was kept was older than the checkpoint
             self._progress.go_on(self.restored.summary)
