@@ -116,7 +116,7 @@ class Controller(ControllerState):
             case events.StopRequested():
                 return self._on_stop(event.reason, event.now_s)
             case events.HoldRequested():
-                self.limits.hold_at(event.clock)
+                self.stopping.pause_at(event.clock)
                 return self._dispatch(event.now_s)
             case events.ModelSaved():
                 self._end(event.result)
@@ -181,7 +181,7 @@ class Controller(ControllerState):
         if checkpoint is not None:
             self.history.go_on(checkpoint.summary, clock)
         self.members.adopt(config)
-        self.limits.target = config.clocks
+        self.stopping.target = config.clocks
         self._dispatcher = Dispatcher(self.book, SspDriver(config.staleness))
 
     def _begin(self, now_s: float) -> list[Instruction]:
@@ -192,7 +192,7 @@ class Controller(ControllerState):
         if self.config is None or self.asked_s is None or self._begun or self.shards.opening:
             return []
         again = self.progress.started_s is not None
-        if self.limits.ending and self._recovery.restored is None and self.checkpoints.under_way is not None:
+        if self.stopping.ending and self._recovery.restored is None and self.checkpoints.under_way is not None:
             return []  # it is about to be what there is to save
         if self.members.cannot_serve and not again:
             return self._fail(f"too few nodes can serve: {self.members.set_aside}")
@@ -245,19 +245,19 @@ class Controller(ControllerState):
         if self._saving is not None:
             self._late_stop = reason
             return []
-        self.limits.stop_reason = reason
+        self.stopping.stop_reason = reason
         if self.book is not None:
             self._end_at(self.book.last_begun)
         return [] if self._end_without_model(now_s) else self._dispatch(now_s)
 
     def _end_at(self, clock: int) -> None:
         """Begin no clock after this one; the first one is done, for a model of none is no model."""
-        self.limits.end_at(max(1, clock))
+        self.stopping.end_at(max(1, clock))
 
     def _end_without_model(self, now_s: float) -> bool:
         """End a job that was told to stop if there is nothing to save; return whether that is so."""
         left = self._begun or self._recovery.restored is not None or self.checkpoints.under_way is not None
-        if left or self.limits.stop_reason is None:
+        if left or self.stopping.stop_reason is None:
             return False
         self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
         return True
@@ -382,7 +382,7 @@ class Controller(ControllerState):
         """Bring shards and copies to where they should be; not while the model is gathered."""
         if not self._begun or self._saving is not None or self.config is None or self.book is None:
             return []
-        last = self.limits.last_clock
+        last = self.stopping.last_clock
         over = last is not None and self.book.common >= last  # gathered from nodes that go, the model might be lost
         stay = self.leaving.notices.under_way and not over  # what is told next may be where shards would go
         if not self.members.in_state("leaving", "draining"):
@@ -463,9 +463,9 @@ class Controller(ControllerState):
 
     def _gone_back(self) -> None:
         if self._late_stop is not None and self.book is not None:
-            self.limits.stop_reason = self._late_stop
+            self.stopping.stop_reason = self._late_stop
             self._end_at(self.book.common)
-        if self.limits.ending and self.book is not None:
+        if self.stopping.ending and self.book is not None:
             self._end_at(self.book.common)  # who wants it to end does not want all of it done once more
         self._saving, self.reason = None, self.rollbacks[-1][1]
         self.members.settle(self._busy)
@@ -474,7 +474,7 @@ class Controller(ControllerState):
 
     def _dispatch(self, now_s: float) -> list[Instruction]:
         """Dispatch whatever may run. At the end: gather the model."""
-        book, dispatcher, limits = self.book, self._dispatcher, self.limits
+        book, dispatcher, limits = self.book, self._dispatcher, self.stopping
         if not self._begun or book is None or dispatcher is None or self._saving is not None or self.shards.opening:
             return []
         ready = {node.name: node for node in self.leaving.may_begin(now_s)}
@@ -545,7 +545,7 @@ class Controller(ControllerState):
         if self._saving is not None:
             return [*ended, *self._saving.due(event.now_s)]
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
-        if over and not self.limits.ending:
+        if over and not self.stopping.ending:
             self._end_at(book.last_begun)
         if self.tiers.wave.passes(event.now_s):
             return ended + self._go_on(event.now_s)

@@ -16,7 +16,7 @@ from psengine.membership.node_record import NodeRecord
 from psengine.protocol.events import BatchDone, BytesMoved, Evaluated, Event
 from psengine.protocol.instructions import Instruction
 from psengine.scheduling.micro_tasks import MicroTaskBook
-from psengine.scheduling.stopping import Limits
+from psengine.scheduling.stopping import StoppingRule
 from psengine.telemetry.byte_counts import Traffic
 from psengine.telemetry.timeline import Timeline, View
 from psengine.telemetry.training_progress import Progress
@@ -34,7 +34,7 @@ class Observed(Protocol):
     book: MicroTaskBook | None
     members: Membership
     tiers: Tiers
-    limits: Limits
+    stopping: StoppingRule
     progress: Progress
     result: dict[str, object] | None
 
@@ -100,7 +100,7 @@ class History:
             *self.evaluating.orders(
                 config,
                 range(before + 1, book.common + 1),
-                controller.limits.last_clock,
+                controller.stopping.last_clock,
                 controller.shards.owners,
                 controller.shards.generation,
             )
@@ -131,7 +131,7 @@ class History:
 
     def _note_hold(self, controller: Observed, second: float) -> None:
         """Note whether the job is held: all is done that may be, and it is not the end."""
-        limits, book = controller.limits, controller.book
+        limits, book = controller.stopping, controller.book
         assert book is not None
         held = (
             controller.training

@@ -15,7 +15,7 @@ def check(controller: ControllerState) -> None:
     assert all(owner in ready for owner in owners if owner is not None)
     assert not ready or all(owner is not None for owner in owners)
     alive = {node.name for node in members.in_state("ready", "leaving", "unfit", "draining")}
-    last_clock = controller.limits.last_clock
+    last_clock = controller.stopping.last_clock
     for partition, running in book.running.items():
         assert running.node in alive, f"partition {partition} runs on {running.node}, which is gone"
         assert running.clock <= book.common + 1 + config.staleness

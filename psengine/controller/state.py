@@ -14,7 +14,7 @@ from psengine.membership.join_batching import Arrivals
 from psengine.membership.membership import Membership
 from psengine.scheduling.dispatcher import Dispatcher
 from psengine.scheduling.micro_tasks import MicroTaskBook
-from psengine.scheduling.stopping import Limits
+from psengine.scheduling.stopping import StoppingRule
 from psengine.telemetry.training_progress import Progress
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.tier_manager import Tiers
@@ -40,7 +40,7 @@ class ControllerState:
         self.members = Membership()
         self.tiers = Tiers()
         self.book: MicroTaskBook | None = None
-        self.limits = Limits()
+        self.stopping = StoppingRule()
         self.asked_s: float | None = None
         self.progress = Progress()
         #: what is told of the job, and decides nothing

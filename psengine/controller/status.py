@@ -98,7 +98,7 @@ def summary(controller: ControllerState, now_s: float, clock: int | None = None)
         "clocks": at,
         "repeated_micro_tasks": book.repeated if book else 0,
         "went_back": _went_back(controller),
-        "stopped": controller.limits.stop_reason,
+        "stopped": controller.stopping.stop_reason,
         **figures,
         **controller.history.figures(at, figures["seconds"]),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Limits:
+class StoppingRule:
     """Limits of one job, in clocks; a hold may be asked for before there is a job."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Limits:
         """Begin no clock after this one."""
         self._ends_at = clock
 
-    def hold_at(self, clock: int | None) -> None:
+    def pause_at(self, clock: int | None) -> None:
         """Begin no clock after this one for the time being; None lets the job go on."""
         self._held_at = clock
 

@@ -272,7 +272,7 @@ def test_who_has_little_left_is_not_kept_from_handing_over_by_who_is_told_next()
 def test_the_model_is_not_gathered_from_those_who_are_to_go(answered: bool) -> None:
     """A save that fails is tried again, and then they may be gone."""
     controller, dispatches = two_at_work()
-    controller.limits.target = 1
+    controller.stopping.target = 1
     controller.handle(NoticeReceived("s", 120.0, 1.0))
     controller.handle(TickDue(6.1 if answered else 1.1))
     orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, 7.0 if answered else 1.2))]
@@ -401,7 +401,7 @@ def test_what_waits_for_the_common_clock_moves_when_time_presses() -> None:
 
 def test_what_is_served_moves_where_nothing_runs_and_there_is_no_time_for_more() -> None:
     controller, dispatches = two_at_work()
-    controller.limits.hold_at(1)
+    controller.stopping.pause_at(1)
     for dispatch in dispatches:
         controller.handle(done(dispatch, 1.0))
     controller.handle(NoticeReceived("s", 60.0, 1.5))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from psengine.config import JobConfig
 from psengine.protocol.events import BatchFailed, HoldRequested, StopRequested, TickDue
 from psengine.protocol.instructions import Dispatch
-from psengine.scheduling.stopping import Limits
+from psengine.scheduling.stopping import StoppingRule
 from tests.support.controller import done, started
 
 CLOCKS = st.none() | st.integers(0, 9)
@@ -15,8 +15,8 @@ CLOCKS = st.none() | st.integers(0, 9)
 
 @given(CLOCKS, CLOCKS, CLOCKS)
 def test_the_nearest_one_counts(target: int | None, end: int | None, held: int | None) -> None:
-    limits = Limits()
-    limits.hold_at(held)
+    limits = StoppingRule()
+    limits.pause_at(held)
     limits.target = target
     if end is not None:
         limits.end_at(end)
@@ -28,10 +28,10 @@ def test_the_nearest_one_counts(target: int | None, end: int | None, held: int |
 
 
 def test_a_hold_is_lifted() -> None:
-    limits = Limits()
-    limits.hold_at(3)
+    limits = StoppingRule()
+    limits.pause_at(3)
     assert limits.limit == 3
-    limits.hold_at(None)
+    limits.pause_at(None)
     assert limits.limit is None
 
 
