@@ -55,7 +55,7 @@ from psengine.shell.dask_plugins import MembershipPlugin
 from psengine.shell.dask_transport import DaskTransport, unpack
 from psengine.shell.evaluator import ApplicationRaised, Evaluator, sharding_of, whole_tables
 from psengine.shell.event_log_writer import KeepPage, Storybook
-from psengine.shell.instruction_queues import Outboxes
+from psengine.shell.instruction_queues import InstructionQueues
 from psengine.shell.shard_gathering import GoneOn, from_keepers, from_servers
 from psengine.tables.sharding import Arrays
 from psengine.telemetry.byte_counts import CONTROLLER, sent_bytes
@@ -121,7 +121,7 @@ class ControllerShell:
         self._world = world
         self._failure_detector = FailureDetector()
         self._links = Links()
-        self._outboxes = Outboxes(self._transport, self._spawn, self._refused)
+        self._queues = InstructionQueues(self._transport, self._spawn, self._refused)
         #: why, by address, of those who are gone and not told of yet
         self._lost: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -157,7 +157,7 @@ class ControllerShell:
     async def close(self) -> None:
         """End background work, and the story."""
         await self._book.write(last=True)
-        self._outboxes.clear()
+        self._queues.clear()
         await cancel_all(self._tasks)
 
     # -- handlers: what tasks, flows and nodes call -----------------------------------------------------------------
@@ -284,7 +284,7 @@ class ControllerShell:
 
     def _on_lost(self, address: str, reason: str) -> None:
         """Take a loss; those that come with it are told along with it, so that all go back once and not with each."""
-        self._outboxes.drop(address)
+        self._queues.drop(address)
         if not self._lost:
             self._spawn(self._tell_lost())
         self._lost.setdefault(address, reason)
@@ -354,7 +354,7 @@ class ControllerShell:
             task.add_done_callback(self._evaluations.pop)
             return
         if instruction.address not in self._lost:
-            self._outboxes.put(instruction)
+            self._queues.enqueue(instruction)
 
     def _refused(self, address: str, error: Exception) -> None:
         # It would cancel the delivery that tells us.

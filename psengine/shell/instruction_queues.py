@@ -17,7 +17,7 @@ _DEADLINE_S = 5.0
 _RETRY_S = 0.2
 
 
-class Outboxes:
+class InstructionQueues:
     """One queue a node's process, delivered until the process is lost, or refuses an order.
 
     Parameters
@@ -37,7 +37,7 @@ class Outboxes:
         self._transport, self._spawn, self._refused = transport, spawn, refused
         self._queues: dict[str, tuple[asyncio.Queue[NodeInstruction], asyncio.Task[None]]] = {}
 
-    def put(self, order: NodeInstruction) -> None:
+    def enqueue(self, order: NodeInstruction) -> None:
         """Send an order to the node's process, after those that were put before."""
         if order.address not in self._queues:
             queue: asyncio.Queue[NodeInstruction] = asyncio.Queue()
