@@ -111,7 +111,7 @@ class Controller(ControllerState):
                 return self._drain(event.nodes, event.deadline_s, event.now_s)
             case events.NodesLost():
                 return self._on_lost(event)
-            case events.TickDue():
+            case events.TimerFired():
                 return self._on_tick(event)
             case events.StopRequested():
                 return self._on_stop(event.reason, event.now_s)
@@ -533,7 +533,7 @@ class Controller(ControllerState):
             return []
         return self._fail(f"node {event.node}: {event.error}")
 
-    def _on_tick(self, event: events.TickDue) -> list[Instruction]:
+    def _on_tick(self, event: events.TimerFired) -> list[Instruction]:
         book, config = self.book, self.config
         if book is None or config is None or self._dispatcher is None:
             return []

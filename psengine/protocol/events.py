@@ -227,7 +227,7 @@ class NodesLost:
 
 
 @dataclass(frozen=True)
-class TickDue:
+class TimerFired:
     """Some time has passed; deadlines are looked at."""
 
     now_s: float
@@ -327,7 +327,7 @@ Event = (
     | NoticeReceived
     | DrainRequested
     | NodesLost
-    | TickDue
+    | TimerFired
     | StopRequested
     | HoldRequested
     | ModelSaved

@@ -45,7 +45,7 @@ from psengine.protocol.events import (
     NoticeReceived,
     SaveFailed,
     StopRequested,
-    TickDue,
+    TimerFired,
 )
 from psengine.protocol.instructions import Evaluate, GatherModel, Instruction, LoadPartitions, SaveCheckpoint
 from psengine.rpc.cancellation import cancel_all
@@ -302,7 +302,7 @@ class ControllerShell:
             await asyncio.sleep(_TICK_S)
             # First who is not to be given anything: a tick sends what has failed again.
             await self._listen()
-            self._feed(TickDue(_now()))
+            self._feed(TimerFired(_now()))
 
     async def _listen(self) -> None:
         """Do without those whose heartbeats have stopped, whatever their connections say, and who is cut off from others."""

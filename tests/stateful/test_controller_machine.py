@@ -25,7 +25,7 @@ from psengine.protocol.events import (
     NoticeReceived,
     SaveFailed,
     StopRequested,
-    TickDue,
+    TimerFired,
 )
 from psengine.protocol.instructions import Dispatch
 from psengine.scheduling.micro_tasks import lost_effects
@@ -247,7 +247,7 @@ class ControllerMachine(World, RuleBasedStateMachine):
         for node in self.alive():
             if node.until_s <= self.now_s:
                 self.give_up(node.batches)
-        self.feed(TickDue(self.now_s))
+        self.feed(TimerFired(self.now_s))
 
     @precondition(lambda self: self.names > 4)
     @rule()

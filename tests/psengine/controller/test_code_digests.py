@@ -6,7 +6,7 @@ import pytest
 
 from psengine.config import JobConfig, JobError, Tier
 from psengine.controller.controller import Controller
-from psengine.protocol.events import JobStarted, NodeJoined, NodeReady, ShardsOpened, TickDue
+from psengine.protocol.events import JobStarted, NodeJoined, NodeReady, ShardsOpened, TimerFired
 from psengine.protocol.instructions import Instruction, LoadPartitions, OpenShards
 
 RIGHT, WRONG = "a" * 64, "b" * 64
@@ -59,7 +59,7 @@ def test_a_node_that_joins_a_running_job_is_judged_at_once_and_its_new_process_a
     assert states(controller) == {"r": "ready", "t": "unfit"}
     assert not [order for order in orders if isinstance(order, LoadPartitions)]
     controller.handle(replace(joined("t", "transient", RIGHT), address="tcp://t-again"))
-    orders = controller.handle(TickDue(0.5))
+    orders = controller.handle(TimerFired(0.5))
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["t"]
     assert states(controller) == {"r": "ready", "t": "joining"}
     controller.validate()
@@ -90,7 +90,7 @@ def test_a_reliable_node_that_is_awaited_is_waited_for() -> None:
     controller.handle(JobStarted(replace(CONFIG, n_reliable=2), 0.0))
     assert controller.state == "starting"
     controller.handle(joined("s", "reliable", RIGHT))
-    controller.handle(TickDue(0.5))
+    controller.handle(TimerFired(0.5))
     assert controller.state == "failed"  # two were wanted to serve, two are there, and one of them cannot
     assert controller.reason.startswith("too few nodes can serve: r is unfit")
 
@@ -100,7 +100,7 @@ def test_shards_are_never_opened_where_the_code_is_another() -> None:
     controller.handle(joined("r", "reliable", RIGHT))
     controller.handle(joined("s", "reliable", WRONG))
     opened = answer(controller, controller.handle(JobStarted(CONFIG, 0.0)))
-    opened += controller.handle(TickDue(100.0))
+    opened += controller.handle(TimerFired(100.0))
     assert [order.node for order in opened if isinstance(order, OpenShards)] == ["r"]
 
 

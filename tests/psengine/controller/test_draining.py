@@ -19,7 +19,7 @@ from psengine.protocol.events import (
     ShardsOpened,
     ShardsTaken,
     StopRequested,
-    TickDue,
+    TimerFired,
 )
 from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions, OpenShards, TakeShards
 from tests.support.controller import done, started
@@ -37,7 +37,7 @@ def test_a_notice_is_told_once_and_that_of_the_next_process_anew() -> None:
 
     controller.handle(NodesLost({"tcp://t": "taken"}, 8.0))
     controller.handle(NodeJoined("t", "tcp://t-again", "transient", 1, 9.0))
-    orders = controller.handle(TickDue(9.5))
+    orders = controller.handle(TimerFired(9.5))
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["t"]
     controller.handle(NoticeReceived("t", 60.0, 10.0))
     assert [notice["seq"] for notice in describe(controller, 0, 11.0)["notices"]] == [1, 2]
@@ -65,7 +65,7 @@ def test_a_node_with_time_works_on_and_ends_before_its_time_is_over() -> None:
     """Its partitions are loaded elsewhere meanwhile; nothing is done twice."""
     controller, dispatch = started(JobConfig("noticed", n_partitions=2, n_shards=1, clocks=99))
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, -0.5))
-    (load,) = (order for order in controller.handle(TickDue(0.0)) if isinstance(order, LoadPartitions))
+    (load,) = (order for order in controller.handle(TimerFired(0.0)) if isinstance(order, LoadPartitions))
     controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 0.0))
     orders = controller.handle(done(dispatch, 1.0))
     assert {order.node for order in orders if isinstance(order, Dispatch)} == {"r", "t"}
@@ -131,7 +131,7 @@ def test_in_the_middle_of_its_last_clock_nothing_moves() -> None:
     """All that has come of it would move block by block."""
     controller, (first, last) = two_at_work()
     assert takes(controller.handle(DrainRequested(("s",), 100.0, 1.0))) == []
-    assert takes(controller.handle(TickDue(7.1))) == []
+    assert takes(controller.handle(TimerFired(7.1))) == []
     assert takes(controller.handle(done(last, 7.2))) == []
     assert takes(controller.handle(done(first, 7.3))) == [("r", 1)]
     controller.validate()
@@ -142,13 +142,13 @@ def test_who_waits_for_a_last_clock_that_does_not_end_hands_over_while_there_is_
     controller.handle(done(last, 5.0))
     again = [order for order in controller.handle(done(first, 5.0)) if isinstance(order, Dispatch)]
     controller.handle(NoticeReceived("s", 20.0, 5.5))
-    controller.handle(TickDue(7.0))
+    controller.handle(TimerFired(7.0))
     for order in again:
         if order.node == "s":
             assert takes(controller.handle(done(order, 7.5))) == []
     by_s = 25.5 - FLOOR_S - 5.0
-    assert takes(controller.handle(TickDue(by_s - 0.1))) == []
-    assert takes(controller.handle(TickDue(by_s))) == [("r", 1)]
+    assert takes(controller.handle(TimerFired(by_s - 0.1))) == []
+    assert takes(controller.handle(TimerFired(by_s))) == [("r", 1)]
 
 
 def test_what_a_node_without_time_serves_moves_at_once() -> None:
@@ -160,7 +160,7 @@ def test_what_a_node_without_time_serves_moves_at_once() -> None:
 def test_what_a_node_with_little_time_serves_moves_at_the_next_tick(seconds_left: float) -> None:
     controller, _ = two_at_work()
     assert takes(controller.handle(NoticeReceived("s", seconds_left, 1.0))) == []
-    assert takes(controller.handle(TickDue(1.0 + seconds_left / 10))) == [("r", 0)]
+    assert takes(controller.handle(TimerFired(1.0 + seconds_left / 10))) == [("r", 0)]
 
 
 @pytest.mark.parametrize("seconds_left", [1.0, 120.0])
@@ -172,7 +172,7 @@ def test_notices_that_come_one_after_the_other_are_one_plan(seconds_left: float)
         orders += controller.handle(NoticeReceived(name, seconds_left, now_s))
     assert orders == []
     assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {"leaving"}
-    orders = controller.handle(TickDue(1.0 + seconds_left / 10))
+    orders = controller.handle(TimerFired(1.0 + seconds_left / 10))
     state = "draining" if seconds_left < FLOOR_S else "leaving"
     assert {controller.members.nodes[name].state for name in ("s", "t", "u")} == {state}
     for dispatch in dispatches:
@@ -194,7 +194,7 @@ def test_what_those_own_who_leave_at_once_goes_to_those_who_stay_in_runs(stalene
     for number, name in enumerate(go):
         controller.handle(NoticeReceived(name, 120.0, 61.0 + number / 10))
         assert controller.members.nodes[name].state == "leaving", "the others are told next"
-    orders = controller.handle(TickDue(67.0))
+    orders = controller.handle(TimerFired(67.0))
     assert {controller.members.nodes[name].state for name in go} == {"draining"}, "a clock of a minute"
     loads = {order.node: order.partitions for order in orders if isinstance(order, LoadPartitions)}
     assert set(loads) == set(stay)
@@ -213,7 +213,7 @@ def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> Non
     controller, dispatches = some_at_work(*stay, *go, n_partitions=64)
     for name in go:
         controller.handle(NoticeReceived(name, 120.0, 1.0))
-    for load in controller.handle(TickDue(6.0)):
+    for load in controller.handle(TimerFired(6.0)):
         if isinstance(load, LoadPartitions):
             controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, 6.5))
 
@@ -224,7 +224,7 @@ def test_who_stays_works_on_no_more_than_its_share_while_others_work_on() -> Non
     orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, 7.0))]
     last = [order for order in orders if isinstance(order, Dispatch)]
     assert sorted(order.node for order in last) == sorted((*stay, *go))
-    controller.handle(TickDue(121.0 - FLOOR_S - 3 * 7.0))
+    controller.handle(TimerFired(121.0 - FLOOR_S - 3 * 7.0))
     for order in last:
         controller.handle(done(order, 100.0))
     assert [owned(name) for name in stay] == [tuple(range(low, low + 16)) for low in range(0, 64, 16)]
@@ -241,7 +241,7 @@ def test_many_with_no_time_for_a_clock_are_one_plan_too() -> None:
     for number, name in enumerate(go):
         orders += controller.handle(NoticeReceived(name, 30.0, 61.0 + number / 100))
     assert orders == []
-    controller.handle(TickDue(62.5))
+    controller.handle(TimerFired(62.5))
     assert {controller.members.nodes[name].state for name in go} == {"draining"}
     assert [controller.members.placement.owned_by(name)[4:] for name in stay] == [
         tuple(part for part in range(low, low + 16) if part >= 16) for low in range(0, 64, 16)
@@ -252,7 +252,7 @@ def test_many_with_no_time_for_a_clock_are_one_plan_too() -> None:
 def test_who_has_little_left_is_not_kept_from_handing_over_by_who_is_told_next() -> None:
     controller, dispatches = some_at_work("r", "s", "t", n_partitions=3)
     controller.handle(NoticeReceived("s", 120.0, 0.0))
-    controller.handle(TickDue(6.0))
+    controller.handle(TimerFired(6.0))
     orders, now_s = list[Instruction](), 6.0
     under_way = list(dispatches)
     while now_s < 117.5:
@@ -260,7 +260,7 @@ def test_who_has_little_left_is_not_kept_from_handing_over_by_who_is_told_next()
         orders = [order for dispatch in under_way for order in controller.handle(done(dispatch, now_s))]
         if now_s == 115.5:
             controller.handle(NoticeReceived("t", 120.0, now_s))
-        controller.handle(TickDue(now_s + 0.3))
+        controller.handle(TimerFired(now_s + 0.3))
         if takes(orders):
             break
         under_way = [order for order in orders if isinstance(order, Dispatch)]
@@ -274,7 +274,7 @@ def test_the_model_is_not_gathered_from_those_who_are_to_go(answered: bool) -> N
     controller, dispatches = two_at_work()
     controller.stopping.target = 1
     controller.handle(NoticeReceived("s", 120.0, 1.0))
-    controller.handle(TickDue(6.1 if answered else 1.1))
+    controller.handle(TimerFired(6.1 if answered else 1.1))
     orders = [order for dispatch in dispatches for order in controller.handle(done(dispatch, 7.0 if answered else 1.2))]
     (take,) = (order for order in orders if isinstance(order, TakeShards))
     assert not controller.gathering
@@ -288,7 +288,7 @@ def test_the_model_of_a_job_that_is_stopped_while_nobody_works_is_not_gathered_f
     for dispatch in dispatches:
         controller.handle(done(dispatch, 1.0))
     controller.handle(NoticeReceived("s", 120.0, 2.0))
-    assert takes(controller.handle(TickDue(8.0))) == [], "it serves on as long as there is time for another clock"
+    assert takes(controller.handle(TimerFired(8.0))) == [], "it serves on as long as there is time for another clock"
     assert takes(controller.handle(StopRequested("enough", 9.0))) == [("r", 1)]
     assert not controller.gathering
 
@@ -297,18 +297,18 @@ def test_who_has_less_time_than_those_who_were_told_before_hands_over_in_time() 
     controller, _ = some_at_work("r", "s", "t")
     controller.handle(NoticeReceived("s", 120.0, 1.0))
     assert takes(controller.handle(DrainRequested(("t",), FLOOR_S, 1.5))) == [], "others may be told next"
-    assert takes(controller.handle(TickDue(1.7))) == [("r", 0)]
+    assert takes(controller.handle(TimerFired(1.7))) == [("r", 0)]
 
 
 def test_nobody_is_told_to_load_what_is_about_to_be_planned_anew() -> None:
     controller, _ = some_at_work("r", "s", "t")
     controller.handle(NodeJoined("x", "tcp://x", "transient", 1, 0.1))
-    (load,) = (order for order in controller.handle(TickDue(0.9)) if isinstance(order, LoadPartitions))
+    (load,) = (order for order in controller.handle(TimerFired(0.9)) if isinstance(order, LoadPartitions))
     controller.handle(NoticeReceived("s", 120.0, 1.0))
     orders = controller.handle(NodeReady("x", "tcp://x", load.request, load.partitions, 2.0))
     assert not any(isinstance(order, LoadPartitions) for order in orders)
     assert controller.members.placement.owned_by("x") == (2,), "what it was to load already; 5 its owner works on"
-    orders = controller.handle(TickDue(6.1))
+    orders = controller.handle(TimerFired(6.1))
     assert any(isinstance(order, LoadPartitions) for order in orders)
     controller.validate()
 
@@ -316,9 +316,9 @@ def test_nobody_is_told_to_load_what_is_about_to_be_planned_anew() -> None:
 def test_who_has_no_time_left_ends_while_further_notices_are_waited_for() -> None:
     controller, _ = some_at_work("r", "s", "t")
     controller.handle(NoticeReceived("s", 10.0, 1.0))
-    controller.handle(TickDue(2.0))
+    controller.handle(TimerFired(2.0))
     controller.handle(NoticeReceived("t", 100.0, 10.9 - FLOOR_S))
-    controller.handle(TickDue(11.1 - FLOOR_S))
+    controller.handle(TimerFired(11.1 - FLOOR_S))
     states = controller.members.nodes
     assert (states["s"].state, states["t"].state) == ("draining", "leaving")
 
@@ -351,7 +351,7 @@ def test_those_who_leave_together_end_with_the_same_clock() -> None:
         report(node, 3.0)
     assert {node: order.clock for node, order in under_way.items()} == {"r": 2, "s": 3, "t": 2}
     states = controller.members.nodes
-    controller.handle(TickDue(15.0 - FLOOR_S - 3 * 3.0))
+    controller.handle(TimerFired(15.0 - FLOOR_S - 3 * 3.0))
     assert (states["s"].state, states["t"].state) == ("draining", "leaving")
     report("t", 4.5)
     report("r", 4.5)
@@ -376,9 +376,9 @@ def test_who_is_a_clock_behind_and_has_no_time_for_it_ends_at_once() -> None:
     (ahead,) = (order for order in orders if isinstance(order, Dispatch) and order.node == "s")
     controller.handle(done(ahead, 4.0))
     states = controller.members.nodes
-    controller.handle(TickDue(31.0 - FLOOR_S - 3 * 2.0))
+    controller.handle(TimerFired(31.0 - FLOOR_S - 3 * 2.0))
     assert (states["s"].state, states["t"].state) == ("draining", "leaving")
-    controller.handle(TickDue(31.0 - FLOOR_S - 2.0))
+    controller.handle(TimerFired(31.0 - FLOOR_S - 2.0))
     assert states["t"].state == "draining"
 
 
@@ -396,7 +396,7 @@ def test_a_notice_with_less_time_is_not_kept_waiting_by_those_before() -> None:
 def test_what_waits_for_the_common_clock_moves_when_time_presses() -> None:
     controller, _ = two_at_work()
     controller.handle(NoticeReceived("s", 60.0, 1.0))
-    assert takes(controller.handle(TickDue(61.0 - FLOOR_S))) == [("r", 0)]
+    assert takes(controller.handle(TimerFired(61.0 - FLOOR_S))) == [("r", 0)]
 
 
 def test_what_is_served_moves_where_nothing_runs_and_there_is_no_time_for_more() -> None:
@@ -405,8 +405,8 @@ def test_what_is_served_moves_where_nothing_runs_and_there_is_no_time_for_more()
     for dispatch in dispatches:
         controller.handle(done(dispatch, 1.0))
     controller.handle(NoticeReceived("s", 60.0, 1.5))
-    assert takes(controller.handle(TickDue(61.5 - FLOOR_S - 3 * 1.0 - 0.1))) == []
-    assert takes(controller.handle(TickDue(61.5 - FLOOR_S - 3 * 1.0))) == [("r", 1)]
+    assert takes(controller.handle(TimerFired(61.5 - FLOOR_S - 3 * 1.0 - 0.1))) == []
+    assert takes(controller.handle(TimerFired(61.5 - FLOOR_S - 3 * 1.0))) == [("r", 1)]
 
 
 @given(st.floats(0.0, 300.0), st.floats(0.0, 30.0), st.floats(0.0, 30.0))

@@ -21,7 +21,7 @@ from psengine.protocol.events import (
     NodesLost,
     NoticeReceived,
     ShardsOpened,
-    TickDue,
+    TimerFired,
 )
 from psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, LoadPartitions
 from psengine.telemetry.byte_counts import KINDS, Traffic
@@ -47,7 +47,7 @@ def feed(controller: Controller, *given: Event) -> list[Any]:
 
 def join(controller: Controller, name: str, now_s: float) -> list[Any]:
     """Have a transient node join and load what it is told to."""
-    orders = feed(controller, NodeJoined(name, f"tcp://{name}", "transient", 1, now_s), TickDue(now_s + 0.5))
+    orders = feed(controller, NodeJoined(name, f"tcp://{name}", "transient", 1, now_s), TimerFired(now_s + 0.5))
     (load,) = [o for o in orders if isinstance(o, LoadPartitions)]
     return feed(controller, NodeReady(name, f"tcp://{name}", load.request, load.partitions, now_s + 0.5))
 

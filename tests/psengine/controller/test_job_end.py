@@ -16,7 +16,7 @@ from psengine.protocol.events import (
     SaveFailed,
     ShardsNotOpened,
     StopRequested,
-    TickDue,
+    TimerFired,
 )
 from psengine.protocol.instructions import GatherModel, OpenShards
 from tests.support.controller import done, gathering, started
@@ -68,7 +68,7 @@ def test_a_model_that_is_there_says_how_the_job_ended(stopped: str | None, lost:
     assert (controller.state, controller.reason) == (state, reason)
     assert controller.result == (None if lost else result)
     assert controller.lost_micro_tasks == lost
-    assert controller.handle(TickDue(1.0)) == []
+    assert controller.handle(TimerFired(1.0)) == []
 
 
 def test_a_model_that_was_not_saved_is_saved_again_ever_more_seldom() -> None:
@@ -77,20 +77,20 @@ def test_a_model_that_was_not_saved_is_saved_again_ever_more_seldom() -> None:
     for pause_s in (1.0, 4.0, 16.0, 64.0):
         assert controller.handle(SaveFailed("OSError: away", False, now_s)) == []
         assert (controller.state, "OSError: away" in controller.reason) == ("running", True)
-        assert controller.handle(TickDue(now_s + pause_s - 0.1)) == []
+        assert controller.handle(TimerFired(now_s + pause_s - 0.1)) == []
         now_s += pause_s
-        assert controller.handle(TickDue(now_s)) == [gather]
-        assert controller.handle(TickDue(now_s + 100)) == []  # one try at a time
+        assert controller.handle(TimerFired(now_s)) == [gather]
+        assert controller.handle(TimerFired(now_s + 100)) == []  # one try at a time
     controller.handle(SaveFailed("OSError: away", False, now_s))
     assert controller.state == "failed"
     assert controller.reason == "the model could not be saved: OSError: away (try 5)"
-    assert controller.handle(TickDue(1000.0)) == []
+    assert controller.handle(TimerFired(1000.0)) == []
 
 
 def test_a_second_try_that_saves_ends_the_job() -> None:
     controller, gather = gathering()
     controller.handle(SaveFailed("OSError: away", False, 2.0))
-    assert controller.handle(TickDue(3.0)) == [gather]
+    assert controller.handle(TimerFired(3.0)) == [gather]
     controller.handle(ModelSaved({**gather.summary, "lost_micro_tasks": 0}, 4.0))
     assert (controller.state, controller.lost_micro_tasks) == ("finished", 0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller
-from psengine.protocol.events import CheckpointRequested, JobStarted, NodeJoined, StopRequested, TickDue
+from psengine.protocol.events import CheckpointRequested, JobStarted, NodeJoined, StopRequested, TimerFired
 from tests.support.controller_model import SHARDS, ModelNode, World
 
 
@@ -63,7 +63,7 @@ def test_a_checkpoint_that_is_newer_than_the_copies_is_gone_on_from() -> None:
     controller: Controller = world.controller
     settle(world)
     world.now_s += 5.0
-    world.feed(TickDue(world.now_s))
+    world.feed(TimerFired(world.now_s))
     settle(world)
     assert controller.book is not None
     assert controller.book.common == world.common() == newest
@@ -120,7 +120,7 @@ def stop(world: World) -> None:
 
 def time_is_over(world: World) -> None:
     world.now_s += 2 * TIME
-    world.feed(TickDue(world.now_s))
+    world.feed(TimerFired(world.now_s))
 
 
 def end(world: World) -> int:
@@ -195,7 +195,7 @@ def test_a_checkpoint_that_is_being_written_is_waited_for(
     settle(world)
     assert not world.controller.training
     world.written(whole)
-    world.feed(TickDue(world.now_s))
+    world.feed(TimerFired(world.now_s))
     if ends is stop and not whole:
         assert (world.controller.state, world.gathered) == ("stopped", None)
     else:

@@ -13,7 +13,7 @@ from psengine.protocol.events import (
     NodesLost,
     NodeUnfit,
     ShardsOpened,
-    TickDue,
+    TimerFired,
 )
 from psengine.protocol.instructions import Dispatch, LoadPartitions, OpenShards
 from tests.support.controller import done, started
@@ -22,7 +22,7 @@ from tests.support.controller import done, started
 def test_a_node_that_cannot_load_is_set_aside() -> None:
     controller, dispatch = started(JobConfig("unfit", n_partitions=2, n_shards=1, clocks=9))
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, -0.5))
-    (load,) = [o for o in controller.handle(TickDue(0.0)) if isinstance(o, LoadPartitions)]
+    (load,) = [o for o in controller.handle(TimerFired(0.0)) if isinstance(o, LoadPartitions)]
     controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 0.1))
     orders = controller.handle(done(dispatch, 0.2))
     (theirs,) = [o for o in orders if isinstance(o, Dispatch) and o.node == "t"]
@@ -31,7 +31,7 @@ def test_a_node_that_cannot_load_is_set_aside() -> None:
     controller.handle(NodeUnfit("t", "tcp://t", "BlobError: disk full", 0.3))
     tasks = tuple((task.partition, task.attempt) for task in theirs.tasks)
     controller.handle(BatchFailed("t", "tcp://t", theirs.clock, tasks, "BlobError: disk full", False, 0.3))
-    (again,) = [o for o in controller.handle(TickDue(0.5)) if isinstance(o, Dispatch)]
+    (again,) = [o for o in controller.handle(TimerFired(0.5)) if isinstance(o, Dispatch)]
     assert (again.node, [(t.partition, t.attempt) for t in again.tasks]) == ("r", [(p, a + 1) for p, a in tasks])
     node = next(n for n in describe(controller, 0, 0.5)["nodes"] if n["name"] == "t")
     assert (node["state"], node["error"], node["partitions"]) == ("unfit", "BlobError: disk full", [])

@@ -6,7 +6,15 @@ from infra.nodes.controller_client import NO_LOSSES
 from psengine.config import JobConfig
 from psengine.controller.status import describe
 from psengine.membership.failure_detector import SILENCE_S
-from psengine.protocol.events import BatchDone, BatchFailed, NodeJoined, NodeReady, NoticeReceived, TaskStats, TickDue
+from psengine.protocol.events import (
+    BatchDone,
+    BatchFailed,
+    NodeJoined,
+    NodeReady,
+    NoticeReceived,
+    TaskStats,
+    TimerFired,
+)
 from psengine.protocol.instructions import Dispatch, LoadPartitions
 from tests.support.controller import done, started
 
@@ -27,7 +35,7 @@ def test_work_that_failed_waits_for_the_next_tick() -> None:
     assert controller.handle(NoticeReceived("nobody", 1.0, 0.1)) == []
     stats = TaskStats(0, 1, 1.0, 1, 0.0)
     assert controller.handle(BatchDone("r", "tcp://r", 1, (stats,), 0.2)) == []
-    (again,) = controller.handle(TickDue(0.25))
+    (again,) = controller.handle(TimerFired(0.25))
     assert isinstance(again, Dispatch)
     assert [(t.partition, t.attempt) for t in again.tasks] == [(1, 2)]
     controller.handle(BatchFailed("r", "tcp://r", 1, ((1, 2),), "ValueError: labels", True, 0.3))
@@ -41,7 +49,7 @@ def test_a_clock_that_does_not_end_says_why() -> None:
         assert controller.reason == "", "what passes is not spoken of"
         tasks = tuple((task.partition, task.attempt) for task in dispatch.tasks)
         controller.handle(BatchFailed("r", "tcp://r", 2, tasks, "tcp://s did not answer", False, 0.1 + tries))
-        (dispatch,) = controller.handle(TickDue(0.4 + tries))
+        (dispatch,) = controller.handle(TimerFired(0.4 + tries))
     assert controller.state == "running"
     assert describe(controller, 0, 4.0)["reason"] == (
         "clock 2 does not end: 3 batches have failed on r: tcp://s did not answer"
@@ -56,7 +64,7 @@ def test_who_loads_may_be_silent_for_longer() -> None:
     controller.handle(done(dispatch, 0.1))
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 1.0))
     assert controller.silence_timeout_s("tcp://t") == SILENCE_S
-    (load,) = [o for o in controller.handle(TickDue(5.0)) if isinstance(o, LoadPartitions)]
+    (load,) = [o for o in controller.handle(TimerFired(5.0)) if isinstance(o, LoadPartitions)]
     assert controller.silence_timeout_s("tcp://t") == 3 * SILENCE_S
     controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 6.0))
     assert controller.silence_timeout_s("tcp://t") == SILENCE_S

@@ -6,7 +6,7 @@ import pytest
 
 from psengine.config import JobConfig
 from psengine.membership.join_batching import Arrivals
-from psengine.protocol.events import NodeJoined, NodeReady, NoticeReceived, ShardsNotTaken, ShardsTaken, TickDue
+from psengine.protocol.events import NodeJoined, NodeReady, NoticeReceived, ShardsNotTaken, ShardsTaken, TimerFired
 from psengine.protocol.instructions import BackUp, Instruction, LoadPartitions, TakeShards
 from psengine.tables.tree_sum import largest_subtrees
 from tests.support.controller import done, started
@@ -49,7 +49,7 @@ def test_many_who_join_one_after_the_other_are_one_plan(many: int) -> None:
     for i, name in enumerate(names):
         orders += controller.handle(NodeJoined(name, f"tcp://{name}", "transient", 1, 1.0 + i / 20 * 15 / many))
     assert not [o for o in orders if isinstance(o, LoadPartitions)]
-    loads = {o.node: o for o in controller.handle(TickDue(2.3)) if isinstance(o, LoadPartitions)}
+    loads = {o.node: o for o in controller.handle(TimerFired(2.3)) if isinstance(o, LoadPartitions)}
     assert set(loads) == set(names)
     assert [len(largest_subtrees(load.partitions, n)) for load in loads.values()] == [1] * len(names)
     changes = len(controller.tiers.changes)
@@ -68,13 +68,13 @@ def test_those_who_load_for_long_serve_together_as_far_as_they_come_together(apa
     controller, _ = started(JobConfig("slow", n_partitions=64, n_shards=12, clocks=99))
     for name in names:
         controller.handle(NodeJoined(name, f"tcp://{name}", "transient", 1, 1.0))
-    loads = [o for o in controller.handle(TickDue(2.2)) if isinstance(o, LoadPartitions)]
+    loads = [o for o in controller.handle(TimerFired(2.2)) if isinstance(o, LoadPartitions)]
     changes, now_s = len(controller.tiers.changes), 30.0
     for load in loads:
         controller.handle(NodeReady(load.node, load.address, load.request, load.partitions, now_s))
         for _ in range(round(apart_s / 0.25)):
             now_s += 0.25
-            controller.handle(TickDue(now_s))
+            controller.handle(TimerFired(now_s))
     assert 1 <= len(controller.tiers.changes) - changes <= most
     assert {owner for owner in controller.tiers.layout.owners} <= set(names) if controller.tiers.layout else False
     controller.validate()
@@ -83,12 +83,12 @@ def test_those_who_load_for_long_serve_together_as_far_as_they_come_together(apa
 def test_a_notice_does_not_wait_for_those_who_load() -> None:
     controller, _ = started(JobConfig("told", n_partitions=8, n_shards=2, clocks=99, n_reliable=1))
     controller.handle(NodeJoined("s", "tcp://s", "reliable", 1, 1.0))
-    (load,) = (o for o in controller.handle(TickDue(1.5)) if isinstance(o, LoadPartitions))
+    (load,) = (o for o in controller.handle(TimerFired(1.5)) if isinstance(o, LoadPartitions))
     orders = controller.handle(NodeReady("s", "tcp://s", load.request, load.partitions, 2.0))
     for take in (o for o in orders if isinstance(o, TakeShards)):
         controller.handle(ShardsTaken(take.node, take.address, take.shards, take.epoch, 2.1))
     controller.handle(NodeJoined("t", "tcp://t", "transient", 1, 3.0))
-    controller.handle(TickDue(3.5))
+    controller.handle(TimerFired(3.5))
     orders = controller.handle(NoticeReceived("s", 0.0, 4.0))
     assert [o.node for o in orders if isinstance(o, TakeShards)] == ["r"]
 
@@ -97,9 +97,9 @@ def test_a_shard_whose_move_failed_is_taken_back_while_others_load() -> None:
     """Nobody but its old owner knows whether it has handed the shard over: until it is told, nobody may serve it."""
     controller, _ = started(JobConfig("failed", n_partitions=8, n_shards=2, clocks=99, n_reliable=1))
     controller.handle(NodeJoined("s", "tcp://s", "reliable", 1, 1.0))
-    (load,) = (o for o in controller.handle(TickDue(1.5)) if isinstance(o, LoadPartitions))
+    (load,) = (o for o in controller.handle(TimerFired(1.5)) if isinstance(o, LoadPartitions))
     orders = controller.handle(NodeReady("s", "tcp://s", load.request, load.partitions, 2.0))
     (take,) = (o for o in orders if isinstance(o, TakeShards))
     controller.handle(NodeJoined("t", "tcp://t", "reliable", 1, 3.0))
     controller.handle(ShardsNotTaken(take.node, take.address, take.shards, take.epoch, "no answer", 3.1))
-    assert [o for o in controller.handle(TickDue(3.2)) if isinstance(o, TakeShards)]
+    assert [o for o in controller.handle(TimerFired(3.2)) if isinstance(o, TakeShards)]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psengine.config import JobConfig
-from psengine.protocol.events import BatchFailed, HoldRequested, StopRequested, TickDue
+from psengine.protocol.events import BatchFailed, HoldRequested, StopRequested, TimerFired
 from psengine.protocol.instructions import Dispatch
 from psengine.scheduling.stopping import StoppingRule
 from tests.support.controller import done, started
@@ -45,5 +45,5 @@ def test_a_stop_finishes_the_clock_under_way_also_beyond_where_the_job_is_held(s
         controller.handle(StopRequested("enough", 1.2))
     tasks = tuple((task.partition, task.attempt) for task in second.tasks)
     controller.handle(BatchFailed("r", "tcp://r", 2, tasks, "server away", False, 1.3))
-    again = [order for order in controller.handle(TickDue(1.5)) if isinstance(order, Dispatch)]
+    again = [order for order in controller.handle(TimerFired(1.5)) if isinstance(order, Dispatch)]
     assert [order.clock for order in again] == ([2] if stopped else [])

@@ -21,7 +21,7 @@ from infra.storage.checkpoints import find_checkpoint, save_checkpoint
 from psengine.apps.registry import resolve
 from psengine.config import JobConfig, JobError
 from psengine.protocol.checkpoint import Checkpoint
-from psengine.protocol.events import BatchDone, Event, NodeReady, NodesLost, ShardsOpened, TaskStats, TickDue
+from psengine.protocol.events import BatchDone, Event, NodeReady, NodesLost, ShardsOpened, TaskStats, TimerFired
 from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions, OpenShards
 from psengine.rpc.transport import Unreachable
 from psengine.server.shard_server import ShardServer
@@ -192,7 +192,7 @@ async def until(shell: ControllerShell, *states: str) -> dict[str, Any]:
             status = await shell.status()
             if status["state"] in states:
                 return status
-            shell._feed(TickDue(asyncio.get_running_loop().time() + 3600.0))
+            shell._feed(TimerFired(asyncio.get_running_loop().time() + 3600.0))
             await asyncio.sleep(0.001)
 
 

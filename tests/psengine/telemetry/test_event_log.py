@@ -20,7 +20,7 @@ from psengine.protocol.events import (
     ShardsOpened,
     ShardsTaken,
     TaskStats,
-    TickDue,
+    TimerFired,
 )
 from psengine.protocol.instructions import BackUp, Dispatch, ShardOwner, TakeShards, TaskKey, UpdateShardMap
 from psengine.shell import event_log_writer as storybook
@@ -123,7 +123,7 @@ def test_what_touches_everybody_is_part_of_every_story() -> None:
 
 
 def test_a_tick_is_no_story() -> None:
-    assert teller().hear(TickDue(0.0), 0.0, 0) == []
+    assert teller().hear(TimerFired(0.0), 0.0, 0) == []
 
 
 def test_every_event_and_order_of_a_job_can_be_told() -> None:
@@ -173,7 +173,7 @@ class Shelf:
 
 def maps(book: Storybook, versions: range) -> None:
     for version in versions:
-        book.tell(TickDue(0.0), [UpdateShardMap("a", "tcp://a", version, (ShardOwner(0, "a", "tcp://a", 1),), 1)], 0)
+        book.tell(TimerFired(0.0), [UpdateShardMap("a", "tcp://a", version, (ShardOwner(0, "a", "tcp://a", 1),), 1)], 0)
 
 
 def test_pages_are_written_when_there_is_something_new_and_a_full_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_pages_are_written_when_there_is_something_new_and_a_full_one_once(monke
         await book.write()
         assert shelf.pages == {}, "nothing new"
         maps(book, range(3, 6))
-        book.tell(TickDue(0.0), [given(1)], 0)
+        book.tell(TimerFired(0.0), [given(1)], 0)
         await book.write(last=True)
 
     asyncio.run(run())

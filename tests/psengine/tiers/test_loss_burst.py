@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from psengine.config import JobConfig
-from psengine.protocol.events import JobStarted, NoticeReceived, TickDue
+from psengine.protocol.events import JobStarted, NoticeReceived, TimerFired
 from psengine.tiers.loss_burst import WAVE_S, Wave
 from tests.psengine.controller.test_recovery import clocks, join, settle
 from tests.psengine.whole_engine.test_wires import LIMIT_S, check, ended, job
@@ -77,7 +77,7 @@ def test_a_wave_takes_all_back_once_and_those_who_are_left_serve_when_it_has_pas
     clocks(world, 1, copies=True)
     assert world.serving() == [r]
     world.now_s += WAVE_S
-    world.feed(TickDue(world.now_s))
+    world.feed(TimerFired(world.now_s))
     settle(world)
     clocks(world, 3, copies=True)
     assert world.serving() == [go[-1]]
@@ -92,7 +92,7 @@ def test_nodes_that_were_told_to_go_are_no_wave() -> None:
     while world.now_s < told + 9.0:
         clocks(world, 1, copies=True)
         world.now_s += 0.5
-        world.feed(TickDue(world.now_s))
+        world.feed(TimerFired(world.now_s))
         settle(world)
     world.lose(*go[:7])
     assert not world.controller.tiers.wave.on
