@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from infra.ec2.notice_poller import NoticePoller
     from infra.storage.blobs import Blobs
     from psengine.rpc.transport import Transport
-    from psengine.shell.controller_shell import ControllerShell, World
+    from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
     from psengine.shell.dask_plugins import AgentPlugin
 
 logger = logging.getLogger("infra.nodes.main")
@@ -216,13 +216,13 @@ def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
         blobs.remove(rendezvous)
 
 
-def _world(blobs: Blobs, code: JobCode, job_id: str) -> World:
+def _world(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
     from infra.applications.trained_models import find_result, save_model
     from infra.clock import SystemClock
     from infra.storage.checkpoints import find_checkpoint, save_checkpoint
     from infra.storage.event_logs import keep_page
     from infra.storage.job_paths import HELD_OUT
-    from psengine.shell.controller_shell import World
+    from psengine.shell.controller_shell import ControllerCallbacks
 
     def read_heldout(data_url: str) -> Mapping[str, NDArray[np.generic]]:
         return _open(data_url).read_npz(HELD_OUT)
@@ -235,7 +235,7 @@ def _world(blobs: Blobs, code: JobCode, job_id: str) -> World:
         if events_url is not None:
             report_notice(events_url, about)
 
-    return World(
+    return ControllerCallbacks(
         read_heldout,
         partial(save_model, blobs),
         partial(find_result, blobs),

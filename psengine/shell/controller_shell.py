@@ -84,7 +84,7 @@ def _tell_nobody(number: int, entries: Sequence[Entry]) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class World:
+class ControllerCallbacks:
     """What the shell needs of the world, handed in by infra.
 
     `read_heldout(data_url)` returns arrays, `save(config, arrays, result)` writes the model and then its manifest,
@@ -110,7 +110,7 @@ class World:
 class ControllerShell:
     """The controller's process, apart from Dask's scheduler itself."""
 
-    def __init__(self, scheduler: Scheduler, world: World, transport: Transport | None = None) -> None:
+    def __init__(self, scheduler: Scheduler, world: ControllerCallbacks, transport: Transport | None = None) -> None:
         self.controller = Controller()
         self.closing = asyncio.Event()
         #: how often somebody has asked after the job; the machine's dead-man timer looks whether it rises

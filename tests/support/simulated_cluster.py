@@ -17,7 +17,7 @@ import numpy as np
 from psengine.config import JobConfig, Tier
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.rpc.transport import Unreachable
-from psengine.shell.controller_shell import ControllerShell, World
+from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
 from psengine.shell.dask_plugins import HELLO, AgentPlugin
 from psengine.worker.agent import NodeAgent
 from tests.support.lossy_network import Trouble, Wires
@@ -180,7 +180,7 @@ class WiredCluster:
         #: what was raised in the background
         self.faults: list[BaseException] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._world = World(
+        self._world = ControllerCallbacks(
             read_heldout=lambda url: heldout,
             save=self.store.save,
             find_finished=lambda config: None,

@@ -25,7 +25,7 @@ from psengine.protocol.events import BatchDone, Event, NodeReady, NodesLost, Sha
 from psengine.protocol.instructions import Dispatch, Instruction, LoadPartitions, OpenShards
 from psengine.rpc.transport import Unreachable
 from psengine.server.shard_server import ShardServer
-from psengine.shell.controller_shell import ControllerShell, World
+from psengine.shell.controller_shell import ControllerCallbacks, ControllerShell
 from psengine.tables.sharding import Sharding
 from psengine.telemetry.training_progress import losses_of
 from tests.psengine.worker.test_agent import Counting
@@ -167,7 +167,7 @@ def story(
 ) -> None:
     async def run() -> None:
         scheduler, nodes = Scheduler(), Nodes()
-        world = World(
+        world = ControllerCallbacks(
             lambda url: {},
             store.save,
             lambda config: found,
