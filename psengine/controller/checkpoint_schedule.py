@@ -14,7 +14,7 @@ from psengine.protocol.checkpoint import Checkpoint
 AGAIN_S = 5.0
 
 
-class Checkpointing:
+class CheckpointSchedule:
     """State of a job's checkpoints.
 
     Parameters

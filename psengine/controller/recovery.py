@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from psengine.config import JobConfig
-from psengine.controller.checkpoint_schedule import Checkpointing
+from psengine.controller.checkpoint_schedule import CheckpointSchedule
 from psengine.membership.membership import Membership
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction, SaveCheckpoint
@@ -44,14 +44,14 @@ class Recovery:
     def __init__(self, members: Membership, tiers: Tiers, progress: Progress) -> None:
         self._members, self._tiers, self._progress = members, tiers, progress
         self._job: tuple[JobConfig, MicroTaskBook] | None = None
-        self.checkpoints = Checkpointing(None, None)
+        self.checkpoints = CheckpointSchedule(None, None)
         self.restored: Checkpoint | None = None
         self.rollbacks: list[tuple[int, str]] = []
 
     def adopt(self, config: JobConfig, book: MicroTaskBook, checkpoint: Checkpoint | None) -> None:
         """Begin with a job, or go on with it from `checkpoint`, whose figures are taken over."""
         self._job = config, book
-        self.checkpoints = Checkpointing(config.checkpoint_s, checkpoint)
+        self.checkpoints = CheckpointSchedule(config.checkpoint_s, checkpoint)
         self.restored = checkpoint
         if checkpoint is not None:
             self._progress.go_on(checkpoint.summary)

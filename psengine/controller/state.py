@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from psengine.config import JobConfig, Stage
-from psengine.controller.checkpoint_schedule import Checkpointing
+from psengine.controller.checkpoint_schedule import CheckpointSchedule
 from psengine.controller.draining import Leaving
 from psengine.controller.history import History
 from psengine.controller.model_saving import Saving
@@ -65,7 +65,7 @@ class ControllerState:
         return self.tiers.shards
 
     @property
-    def checkpoints(self) -> Checkpointing:
+    def checkpoints(self) -> CheckpointSchedule:
         """What is kept of the job, and when it is kept anew."""
         return self._recovery.checkpoints
 
