@@ -12,7 +12,7 @@ from psengine.membership.membership import Membership
 from psengine.membership.node_record import NodeRecord
 from psengine.protocol.events import NoticeReceived
 from psengine.scheduling.micro_tasks import MicroTaskBook
-from psengine.telemetry.training_progress import Progress
+from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.tier_manager import Tiers
 
 #: seconds that are always left: for the way of the orders and the reports, and a clock that is not ours
@@ -33,7 +33,7 @@ class Leaving:
         Those that were not answered yet.
     """
 
-    def __init__(self, members: Membership, tiers: Tiers, progress: Progress) -> None:
+    def __init__(self, members: Membership, tiers: Tiers, progress: TrainingProgress) -> None:
         self._members, self._tiers, self._progress = members, tiers, progress
         self.notices = Gathering()
 

@@ -19,7 +19,7 @@ from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.scheduling.stopping import StoppingRule
 from psengine.telemetry.byte_counts import Traffic
 from psengine.telemetry.timeline import Timeline, View
-from psengine.telemetry.training_progress import Progress
+from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.tier_manager import Tiers
 
@@ -35,7 +35,7 @@ class Observed(Protocol):
     members: Membership
     tiers: Tiers
     stopping: StoppingRule
-    progress: Progress
+    progress: TrainingProgress
     result: dict[str, object] | None
 
     @property

@@ -19,7 +19,7 @@ from psengine.membership.membership import Membership
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import Instruction, SaveCheckpoint
 from psengine.scheduling.micro_tasks import MicroTaskBook
-from psengine.telemetry.training_progress import Progress
+from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.tier_manager import Tiers
 
 
@@ -41,7 +41,7 @@ class Recovery:
         The clock that all went back to, and why, of every time.
     """
 
-    def __init__(self, members: Membership, tiers: Tiers, progress: Progress) -> None:
+    def __init__(self, members: Membership, tiers: Tiers, progress: TrainingProgress) -> None:
         self._members, self._tiers, self._progress = members, tiers, progress
         self._job: tuple[JobConfig, MicroTaskBook] | None = None
         self.checkpoints = CheckpointSchedule(None, None)

@@ -15,7 +15,7 @@ from psengine.membership.membership import Membership
 from psengine.scheduling.dispatcher import Dispatcher
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.scheduling.stopping import StoppingRule
-from psengine.telemetry.training_progress import Progress
+from psengine.telemetry.training_progress import TrainingProgress
 from psengine.tiers.shard_map import ShardMap
 from psengine.tiers.tier_manager import Tiers
 
@@ -42,7 +42,7 @@ class ControllerState:
         self.book: MicroTaskBook | None = None
         self.stopping = StoppingRule()
         self.asked_s: float | None = None
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         #: what is told of the job, and decides nothing
         self.history = History()
         self.lost_micro_tasks: int | None = None

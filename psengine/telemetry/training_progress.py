@@ -20,7 +20,7 @@ def losses_of(summary: Mapping[str, Any]) -> list[tuple[int, float]]:
     return [(int(clock), math.nan if loss is None else float(loss)) for clock, loss in summary["losses"]]
 
 
-class Progress:
+class TrainingProgress:
     """Figures of one job. Only completions that count are to be added, each once."""
 
     def __init__(self) -> None:

@@ -21,14 +21,14 @@ from psengine.protocol.events import (
     TaskStats,
 )
 from psengine.protocol.instructions import Dispatch, GatherModel, SaveCheckpoint
-from psengine.telemetry.training_progress import Progress
+from psengine.telemetry.training_progress import TrainingProgress
 from tests.support.controller import done, started
 
 R, T = NodeRecord("r", "tcp://r", "reliable", 2), NodeRecord("t", "tcp://t", "transient", 1)
 PARTITIONS = 4
 
 
-def summary(progress: Progress) -> dict[str, object]:
+def summary(progress: TrainingProgress) -> dict[str, object]:
     """What a checkpoint takes of it."""
     return {
         "seconds": 5.0,
@@ -40,14 +40,14 @@ def summary(progress: Progress) -> dict[str, object]:
     }
 
 
-def complete(progress: Progress, clock: int, partitions: Iterable[int]) -> None:
+def complete(progress: TrainingProgress, clock: int, partitions: Iterable[int]) -> None:
     """Have the even partitions done on the reliable node, the others on the transient one."""
     for p in partitions:
         progress.add((R, T)[p % 2], clock, [TaskStats(p, 1, 2.0 * (p + 1), 2, 0.5)])
 
 
 def test_a_clock_that_became_common_is_in_all_the_figures() -> None:
-    progress = Progress()
+    progress = TrainingProgress()
     progress.begin(10.0)
     complete(progress, 1, range(PARTITIONS))
     assert progress.done_by_tier == {"reliable": 0, "transient": 0}
@@ -64,7 +64,7 @@ def test_what_is_done_again_after_a_checkpoint_in_mid_clock_counts_once(
     clocks: int, ahead: set[int], further: set[int]
 ) -> None:
     """Some partitions are one clock ahead of the common one when the checkpoint is taken, and some of those two."""
-    before = Progress()
+    before = TrainingProgress()
     before.begin(0.0)
     for clock in range(1, clocks + 1):
         complete(before, clock, range(PARTITIONS))
@@ -73,7 +73,7 @@ def test_what_is_done_again_after_a_checkpoint_in_mid_clock_counts_once(
         complete(before, clocks + 1, ahead)
         complete(before, clocks + 2, ahead & further)
 
-    after = Progress()
+    after = TrainingProgress()
     after.go_on(summary(before))
     after.begin(100.0)
     for clock in (clocks + 1, clocks + 2):
