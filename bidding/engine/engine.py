@@ -28,7 +28,7 @@ from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
 from bidding.market.money import Micros
 from bidding.policies import policy
-from bidding.policies.base import Decision, MarketView, Policy, Verdict
+from bidding.policies.base import Choice, Decision, MarketView, Policy
 
 
 class Standing(StrEnum):
@@ -180,7 +180,7 @@ class BidEngine:
         elif self._open.market in event.left_out:
             # It was decided on a price that held once. If it was bought, its machines are found by their tags.
             waits = f"{self._open.order_id} stays unanswered until its market has a price again"
-            yield Wait(_with_left_out(Decision(Verdict.WAIT, waits, float("inf")), event))
+            yield Wait(_with_left_out(Decision(Choice.WAIT, waits, float("inf")), event))
         else:
             # The caller repeats it by its token: if it was bought, it is found; if not, it is bought or refused now.
             yield self._open
@@ -202,7 +202,7 @@ class BidEngine:
                 position.decided.add(hour)
                 if not self.closed:  # after the close nothing is renewed: the hour is paid for, undecided
                     late = "no tick came before the hour began, so it is paid for"
-                    yield Renew(allocation.allocation_id, hour, Decision(Verdict.RENEW, late, float("inf")))
+                    yield Renew(allocation.allocation_id, hour, Decision(Choice.RENEW, late, float("inf")))
             before_s = allocation.hour_ends_at_s(now_s)
             if self.closed and not self.opened.job.pays_whole_hours:
                 before_s = now_s  # every further second would cost
@@ -218,10 +218,10 @@ class BidEngine:
             reason = "the job is done, and its last hour gave no refund"
             if not self.opened.job.pays_whole_hours:
                 reason = "the job is done, and every further second would cost"
-            decision = Decision(Verdict.LAPSE, reason, float("inf"))
+            decision = Decision(Choice.LAPSE, reason, float("inf"))
         else:
             decision = self._policy_of_job().renewal(self._view(event), allocation)
-        if decision.verdict is Verdict.RENEW:
+        if decision.verdict is Choice.RENEW:
             return Renew(allocation.allocation_id, hour, decision)
         position.standing = Standing.LAPSING
         position.lapse = Lapse(allocation.allocation_id, hour, before_s, decision)

@@ -26,7 +26,7 @@ from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.evictions.table import EvictionTable
 from bidding.forecast import Foresight, Signal
 from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
-from bidding.policies.base import Candidate, Decision, Verdict
+from bidding.policies.base import Candidate, Choice, Decision
 
 SCHEMA = 1
 
@@ -107,7 +107,7 @@ def _plain(value: Any) -> Any:
             return asdict(value)
         case Decision() | Candidate():
             return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        case EndCause() | Verdict():
+        case EndCause() | Choice():
             return str(value)
         case float() if not math.isfinite(value):
             return None
@@ -137,7 +137,7 @@ def _candidate(value: Mapping[str, Any]) -> Candidate:
 
 def _decision(value: Mapping[str, Any]) -> Decision:
     return Decision(
-        verdict=Verdict(value["verdict"]),
+        verdict=Choice(value["verdict"]),
         reason=value["reason"],
         cost_per_work=_figure(value["cost_per_work"]),
         candidates=tuple(map(_candidate, value["candidates"])),

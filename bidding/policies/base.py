@@ -54,7 +54,7 @@ class MarketView:
         return allocation.count * self.types[allocation.market.instance_type].vcpu
 
 
-class Verdict(StrEnum):
+class Choice(StrEnum):
     """What was decided."""
 
     ACQUIRE = "acquire"
@@ -96,7 +96,7 @@ class Decision:
     candidates : what was weighed, best first; the chosen one, if any, is the first.
     """
 
-    verdict: Verdict
+    verdict: Choice
     reason: str
     cost_per_work: float
     candidates: tuple[Candidate, ...] = ()
@@ -104,7 +104,7 @@ class Decision:
     @property
     def chosen(self) -> Candidate | None:
         """The candidate that is bought."""
-        return self.candidates[0] if self.verdict is Verdict.ACQUIRE else None
+        return self.candidates[0] if self.verdict is Choice.ACQUIRE else None
 
 
 class Policy(Protocol):

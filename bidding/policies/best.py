@@ -13,7 +13,7 @@ from bidding.economics.equations import useful_time_s
 from bidding.forecast.hour_value import cost_and_work, cost_per_work
 from bidding.market.model import HOUR_S, Allocation, Market, Tier
 from bidding.market.money import MICROS_PER_DOLLAR
-from bidding.policies.base import Candidate, Decision, MarketView, Verdict
+from bidding.policies.base import Candidate, Choice, Decision, MarketView
 from bidding.policies.footprint import price_text, usd_per_vcpu_h
 from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
 
@@ -56,13 +56,13 @@ class BestPolicy:
         best = candidates[0]
         if not np.isfinite(best.cost_per_work):
             reason = f"no work is to be expected of any of {len(offers)} markets, {best.market} among them"
-            return Decision(Verdict.WAIT, reason, float("inf"), explained(candidates, float("inf"), bought=False))
+            return Decision(Choice.WAIT, reason, float("inf"), explained(candidates, float("inf"), bought=False))
         reason = (
             f"{best.count} x {best.market} at {price_text(best.price_micros)}, bid {price_text(best.bid_micros)} "
             f"(eviction within the hour {best.eviction_prob:.0%}): {best.work:.2f} vCPU-h of work are expected for "
             f"{usd_per_vcpu_h(best.cost_per_work)}, the least of {len(offers)} markets"
         )
-        return Decision(Verdict.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
+        return Decision(Choice.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return whether the allocation is kept: where its work costs no more than the best fresh one's.
@@ -78,27 +78,27 @@ class BestPolicy:
             unknown = (
                 f"{market}: its price or its recent past is not known, so it is kept; nothing could take its place"
             )
-            return Decision(Verdict.RENEW, unknown, float("inf"))
+            return Decision(Choice.RENEW, unknown, float("inf"))
         here = f"{market} at {price_text(price)}"
         if price > bid:
             taken = f"{here} has passed the bid of {price_text(bid)}: the market takes it, and refunds the hour to who stays"
-            return Decision(Verdict.RENEW, taken, float("inf"))
+            return Decision(Choice.RENEW, taken, float("inf"))
         refunded = view.job.is_refunded(first_hour=False)
         if price < bid and refunded and view.evictions.bids_decide:
             fallen = (
                 f"{here} has fallen below the bid of {price_text(bid)}, so a refund is unlikely: a fresh bid is better"
             )
-            return Decision(Verdict.LAPSE, fallen, float("inf"))
+            return Decision(Choice.LAPSE, fallen, float("inf"))
         kind = view.types[market.instance_type]
         if view.job.ceiling_on_demand and price > kind.on_demand_micros:
-            return Decision(Verdict.LAPSE, f"{here} stands above its on-demand price", float("inf"))
+            return Decision(Choice.LAPSE, f"{here} stands above its on-demand price", float("inf"))
         others = _alive_vcpus(view) - view.vcpus_of(allocation)
         beta, useful_s = _chances_of(view, market, bid)
         micros = float(view.job.hour_micros(price) * allocation.count)
         hour = (micros, float(view.vcpus_of(allocation)), beta, useful_s, 0.0)
         stays = float(cost_per_work(*hour, *_surroundings(view, others), refunded))
         fresh = min((offer.each for offer in _offers(view, others)[0]), default=float("inf"))
-        verdict = Verdict.RENEW if stays <= fresh and np.isfinite(stays) else Verdict.LAPSE
+        verdict = Choice.RENEW if stays <= fresh and np.isfinite(stays) else Choice.LAPSE
         let_go = fresh * _TO_USD_PER_VCPU_H
         bid_here = "its very bid" if price == bid else f"bid {price_text(bid)}"
         if not view.evictions.bids_decide:
@@ -215,4 +215,4 @@ def _idle_until_s(view: MarketView) -> float:
 
 
 def _wait(reason: str) -> Decision:
-    return Decision(Verdict.WAIT, reason, float("inf"))
+    return Decision(Choice.WAIT, reason, float("inf"))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from bidding.market.model import Allocation, Market
 from bidding.market.money import MICROS_PER_DOLLAR, Micros
-from bidding.policies.base import Candidate, Decision, MarketView, Verdict
+from bidding.policies.base import Candidate, Choice, Decision, MarketView
 from bidding.policies.footprint import price_text, usd_per_vcpu_h
 from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
 
@@ -44,7 +44,7 @@ def cheapest(view: MarketView, left_vcpus: int, bid_of: BidOf) -> Decision:
         reason = f"{cheap}, would not be sold under a bid of {price_text(best.bid_micros)}"
         return _wait(reason, (replace(refused, why_not="stands above the bid"), *others))
     reason = f"{cheap}; bid {price_text(best.bid_micros)} (eviction within the hour {best.eviction_prob:.0%})"
-    return Decision(Verdict.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
+    return Decision(Choice.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
 
 
 def kept(view: MarketView, allocation: Allocation) -> Decision:
@@ -52,7 +52,7 @@ def kept(view: MarketView, allocation: Allocation) -> Decision:
     price, bid = view.prices.get(allocation.market), allocation.bid_micros or 0
     known = "an unknown price" if price is None else price_text(price)
     reason = f"{allocation.market} at {known}: kept until the price passes the bid of {price_text(bid)}"
-    return Decision(Verdict.RENEW, reason, float("inf"))
+    return Decision(Choice.RENEW, reason, float("inf"))
 
 
 def _per_vcpu(view: MarketView, market: Market) -> Fraction:
@@ -76,4 +76,4 @@ def _candidate(view: MarketView, market: Market, count: int, bid_micros: Micros)
 
 
 def _wait(reason: str, candidates: tuple[Candidate, ...] = ()) -> Decision:
-    return Decision(Verdict.WAIT, reason, float("inf"), candidates)
+    return Decision(Choice.WAIT, reason, float("inf"), candidates)

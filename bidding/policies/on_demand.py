@@ -1,7 +1,7 @@
 """Never bids: the reliable tier does all the work. The policy that others are measured against."""
 
 from bidding.market.model import Allocation
-from bidding.policies.base import Decision, MarketView, Verdict
+from bidding.policies.base import Choice, Decision, MarketView
 
 
 class OnDemandPolicy:
@@ -9,8 +9,8 @@ class OnDemandPolicy:
 
     def acquisition(self, view: MarketView) -> Decision:
         """Return WAIT."""
-        return Decision(Verdict.WAIT, "the policy buys no spot machines", float("inf"))
+        return Decision(Choice.WAIT, "the policy buys no spot machines", float("inf"))
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return LAPSE."""
-        return Decision(Verdict.LAPSE, "the policy holds no spot machines", float("inf"))
+        return Decision(Choice.LAPSE, "the policy holds no spot machines", float("inf"))

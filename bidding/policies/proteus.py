@@ -3,7 +3,7 @@
 import numpy as np
 
 from bidding.market.model import HOUR_S, Allocation
-from bidding.policies.base import Candidate, Decision, MarketView, Verdict
+from bidding.policies.base import Candidate, Choice, Decision, MarketView
 from bidding.policies.footprint import held_part, part, per_work, price_text, usd_per_vcpu_h
 from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
 
@@ -22,7 +22,7 @@ class ProteusPolicy:
         counts, refusals = counts_of(view, view.job.max_spot_vcpus - view.spot_vcpus)
         markets = [market for market, count in counts.items() if count]
         if not markets:
-            return Decision(Verdict.WAIT, nothing_on_sale(refusals), now)
+            return Decision(Choice.WAIT, nothing_on_sale(refusals), now)
         beta, median = view.evictions.grid(markets)  # each (markets, deltas)
         kinds = [view.types[market.instance_type] for market in markets]
         offers = part(
@@ -57,13 +57,13 @@ class ProteusPolicy:
                 f"the best of {len(markets)} markets, {best.market}, would make work cost "
                 f"{usd_per_vcpu_h(best.cost_per_work)}; what is held costs {usd_per_vcpu_h(now)}"
             )
-            return Decision(Verdict.WAIT, reason, now, explained(candidates, now, bought=False))
+            return Decision(Choice.WAIT, reason, now, explained(candidates, now, bought=False))
         reason = (
             f"{best.count} x {best.market} at {price_text(best.price_micros)}, bid {price_text(best.bid_micros)} "
             f"(eviction within the hour {best.eviction_prob:.0%}), brings work from {usd_per_vcpu_h(now)} to "
             f"{usd_per_vcpu_h(best.cost_per_work)}"
         )
-        return Decision(Verdict.ACQUIRE, reason, now, explained(candidates, now, bought=True))
+        return Decision(Choice.ACQUIRE, reason, now, explained(candidates, now, bought=True))
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return whether the footprint's work costs less with `allocation` in its next hour than without it.
@@ -84,8 +84,8 @@ class ProteusPolicy:
                 f"{allocation.market} at {price_text(price)} has passed the bid of {price_text(allocation.bid_micros)}: "
                 "the market takes it, and refunds the hour to who stays"
             )
-            return Decision(Verdict.RENEW, taken, let_go)
-        verdict = Verdict.RENEW if renewed <= let_go and np.isfinite(renewed) else Verdict.LAPSE
+            return Decision(Choice.RENEW, taken, let_go)
+        verdict = Choice.RENEW if renewed <= let_go and np.isfinite(renewed) else Choice.LAPSE
         reason = (
             f"{allocation.market} at {price_text(price) if price is not None else 'an unknown price'}: "
             f"with it work costs {usd_per_vcpu_h(renewed)}, without it {usd_per_vcpu_h(let_go)}"

@@ -2,7 +2,7 @@
 
 from bidding.market.model import Allocation, Market
 from bidding.market.money import Micros
-from bidding.policies.base import Decision, MarketView, Verdict
+from bidding.policies.base import Choice, Decision, MarketView
 from bidding.policies.cheapest_market import cheapest, kept
 
 
@@ -18,7 +18,7 @@ class StandardPolicy:
         """Return the purchase of the cheapest market where nothing is held, else WAIT."""
         if view.spot_vcpus:
             reason = f"{view.spot_vcpus} spot vCPUs are held: nothing is bought until the market takes them"
-            return Decision(Verdict.WAIT, reason, float("inf"))
+            return Decision(Choice.WAIT, reason, float("inf"))
         return cheapest(view, view.job.max_spot_vcpus, _on_demand)
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:

@@ -39,7 +39,7 @@ from bidding.engine.events import (
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.market.model import HOUR_S, EndCause, InstanceType, Market, Tier
 from bidding.market.money import usd
-from bidding.policies.base import Verdict
+from bidding.policies.base import Choice
 from infra.state.records import AllocationRecord, Job, LedgerKind, LedgerLine, Observation
 
 #: Most points of a series that a page holds; candidates of all decisions together.
@@ -343,7 +343,7 @@ class _Texts:
 
 def _decisions(said: Sequence[Said], place: Mapping[Market, int], texts: _Texts, t0: int) -> list[list[Any]]:
     counts = [len(one.order.decision.candidates) for one in said]
-    waits = [one.order.decision.verdict is Verdict.WAIT for one in said]
+    waits = [one.order.decision.verdict is Choice.WAIT for one in said]
     shown = max(counts, default=0)  # of those that bought nothing; a purchase shows them all
     while (
         shown > 1 and sum(min(n, shown) if wait else n for n, wait in zip(counts, waits, strict=True)) > MOST_CANDIDATES

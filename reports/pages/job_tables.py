@@ -10,7 +10,7 @@ from bidding.engine.events import TickDue
 from bidding.engine.orders import Acquire, Lapse, Order, Renew
 from bidding.market.model import EndCause, Market, Tier
 from bidding.market.money import Micros, usd
-from bidding.policies.base import Verdict
+from bidding.policies.base import Choice
 from infra.state.records import LedgerKind, LedgerLine
 from reports.pages.job_page import DecisionRow, Figure, Table
 from reports.pages.job_series import JobFacts, Said, decisions, marks, on_demand_reference
@@ -82,7 +82,7 @@ def decision_rows(facts: JobFacts) -> tuple[DecisionRow, ...]:
 
 def _same_wait(one: Said, other: Said) -> bool:
     a, b = one.order.decision, other.order.decision
-    same = a.verdict is b.verdict is Verdict.WAIT and a.reason == b.reason
+    same = a.verdict is b.verdict is Choice.WAIT and a.reason == b.reason
     return same and not a.candidates and not b.candidates
 
 

@@ -19,7 +19,7 @@ from bidding.engine.journal import to_record
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
-from bidding.policies.base import Candidate, Decision, Verdict
+from bidding.policies.base import Candidate, Choice, Decision
 from infra.state.records import Entry, JobState, LedgerKind, LedgerLine
 from infra.state.store import Store
 
@@ -81,12 +81,12 @@ class _Writer:
                 return self._buy(tick)
             case 10:
                 name = f"job-1-refused-{number}"
-                order = Acquire(name, MARKETS[1], 2, 30_000, self._decision(tick, Verdict.ACQUIRE))
+                order = Acquire(name, MARKETS[1], 2, 30_000, self._decision(tick, Choice.ACQUIRE))
                 for _ in range(2):  # given again, since nobody had answered
                     self._order(tick.at_s, order)
                 self._say(AllocationRefused(tick.at_s + 3, name, "capacity-not-available", HOSTILE))
             case 20 if held is not None:
-                reason = Decision(Verdict.RENEW, "it is worth its price", 0.02)
+                reason = Decision(Choice.RENEW, "it is worth its price", 0.02)
                 self._order(tick.at_s, Renew(held, 1, reason))
                 self._pay(held, 1, tick.at_s + 60, 20_000)
             case 25 if held is not None and tick.at_s < self._end_s - 3600:
@@ -95,24 +95,24 @@ class _Writer:
                 self._line(held, 1, LedgerKind.REFUND, tick.at_s + 100, 20_000, -20_000)
                 return None
             case 28 | 29:
-                self._order(tick.at_s, Wait(Decision(Verdict.WAIT, "nothing can be bought", float("inf"))))
+                self._order(tick.at_s, Wait(Decision(Choice.WAIT, "nothing can be bought", float("inf"))))
             case _:
-                self._order(tick.at_s, Wait(self._decision(tick, Verdict.WAIT)))
+                self._order(tick.at_s, Wait(self._decision(tick, Choice.WAIT)))
         return held
 
     def _buy(self, tick: TickDue) -> str:
         name, market = f"job-1-buy-{self._bought}", MARKETS[2 + self._bought % 3]
         self._bought += 1
-        self._order(tick.at_s, Acquire(name, market, 1, 40_000, self._decision(tick, Verdict.ACQUIRE)))
+        self._order(tick.at_s, Acquire(name, market, 1, 40_000, self._decision(tick, Choice.ACQUIRE)))
         self._grant(tick.at_s + 4, name, market, 40_000)
         self._pay(name, 0, tick.at_s + 4, 20_000)
         return name
 
-    def _decision(self, tick: TickDue, verdict: Verdict) -> Decision:
+    def _decision(self, tick: TickDue, verdict: Choice) -> Decision:
         found = []
         for market in sorted(tick.prices):
             beta, each = (float(v) for v in self._rng.random(2))
-            why = "" if verdict is Verdict.ACQUIRE and not found else f"{each:.1%} dearer than the best"
+            why = "" if verdict is Choice.ACQUIRE and not found else f"{each:.1%} dearer than the best"
             found.append(Candidate(market, 2, tick.prices[market], 563, beta, 0.1, 4.0, each, why))
         reason = (
             f"the best of {len(found)} markets, {found[0].market}, would make work cost "
@@ -123,7 +123,7 @@ class _Writer:
     def _close(self, held: str) -> None:
         before_s = self._end_s + 600
         for at_s in (self._end_s - 60, self._end_s):  # repeated until it is gone
-            self._order(at_s, Lapse(held, 2, before_s, Decision(Verdict.LAPSE, "the job is done", float("inf"))))
+            self._order(at_s, Lapse(held, 2, before_s, Decision(Choice.LAPSE, "the job is done", float("inf"))))
         self._gone(held, before_s, EndCause.USER)
 
     def _progress(self) -> None:

@@ -15,7 +15,7 @@ from bidding.evictions.table import EvictionTable
 from bidding.forecast import Foresight, Signal, signals_of
 from bidding.market.model import Allocation, InstanceType, Market, Tier
 from bidding.market.traces import Trace, TraceSet
-from bidding.policies.base import MarketView, Policy, Verdict
+from bidding.policies.base import Choice, MarketView, Policy
 from bidding.policies.best import BestPolicy
 from bidding.policies.proteus import ProteusPolicy
 
@@ -225,7 +225,7 @@ class Naive:
             return False
         if self.standard_vcpus is not None or self.delta_micros is not None:
             return True
-        return self.policy.renewal(look(), allocation).verdict is Verdict.RENEW
+        return self.policy.renewal(look(), allocation).verdict is Choice.RENEW
 
     def _choice(self, look: Callable[[], MarketView], held: Sequence[Life]) -> tuple[Market, int, int] | None:
         view = look()

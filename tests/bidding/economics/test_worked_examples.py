@@ -10,7 +10,7 @@ import pytest
 from bidding.economics.equations import cost_per_work, effective_time_s, expected_cost_usd
 from bidding.economics.job_model import JobModel
 from bidding.market.model import HOUR_S, Allocation
-from bidding.policies.base import Verdict
+from bidding.policies.base import Choice
 from bidding.policies.footprint import held_part, per_work
 from bidding.policies.proteus import ProteusPolicy
 from tests.support.markets import LARGE, XLARGE, XLARGE_B, reliable, spot, table, view
@@ -84,7 +84,7 @@ def test_the_second_allocation_costs_more_at_once_and_less_for_the_work() -> Non
     decision = PROTEUS.acquisition(
         view(RED, YELLOW, prices=PRICES, job=JOB, evictions=TABLE, cooling=frozenset({XLARGE}))
     )
-    assert decision.verdict is Verdict.ACQUIRE
+    assert decision.verdict is Choice.ACQUIRE
     assert decision.chosen is not None
     assert (decision.chosen.market, decision.chosen.count) == (XLARGE_B, 8)
     with_sigma = (C_RED + C_YELLOW + C_GREEN) / (16 * (OMEGA_YELLOW - ANY - SIGMA) + 32 * (OMEGA_GREEN - ANY - SIGMA))
@@ -95,7 +95,7 @@ def test_the_second_allocation_costs_more_at_once_and_less_for_the_work() -> Non
 def test_after_the_eviction_the_place_is_filled_again_where_that_pays() -> None:
     """Without yellow work costs more, so the next allocation of 16 vCPUs is bought; what would cost too much is not."""
     assert PHASE_2 < PHASE_3 < PHASE_1
-    for price, verdict in (("0.05", Verdict.ACQUIRE), ("0.19", Verdict.WAIT)):
+    for price, verdict in (("0.05", Choice.ACQUIRE), ("0.19", Choice.WAIT)):
         here = view(
             RED,
             GREEN,
@@ -110,10 +110,10 @@ def test_after_the_eviction_the_place_is_filled_again_where_that_pays() -> None:
             16 * (OMEGA_YELLOW - ANY - SIGMA) + 32 * (OMEGA_GREEN - ANY - SIGMA)
         )
         assert decision.candidates[0].cost_per_work == pytest.approx(float(each))
-        assert (each < PHASE_3) == (verdict is Verdict.ACQUIRE)
+        assert (each < PHASE_3) == (verdict is Choice.ACQUIRE)
 
 
 def test_required_machines_stay_even_if_work_would_cost_less_without_them() -> None:
     assert e_of(YELLOW) < e_of(RED, YELLOW)
     decision = PROTEUS.acquisition(view(RED, prices={LARGE: "0.05"}, job=JOB, evictions=table()))
-    assert decision.verdict is Verdict.ACQUIRE, "what they cost is shared by what is bought"
+    assert decision.verdict is Choice.ACQUIRE, "what they cost is shared by what is bought"

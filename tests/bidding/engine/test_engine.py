@@ -11,7 +11,7 @@ from bidding.engine.events import AllocationRefused, JobClosed, NoticeSeen
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
 from bidding.market.money import to_micros
-from bidding.policies.base import Verdict
+from bidding.policies.base import Choice
 from tests.support.markets import (
     LARGE,
     MARKETS,
@@ -196,7 +196,7 @@ def test_a_dear_allocation_lapses_and_no_longer_counts():
     orders = engine.handle(tick(ENDS_S - 240, {XLARGE: "0.29"}))
     lapse = orders[0]
     assert (lapse.allocation_id, lapse.hour, lapse.before_s) == ("a", 1, ENDS_S)
-    assert lapse.decision.verdict is Verdict.LAPSE
+    assert lapse.decision.verdict is Choice.LAPSE
     assert engine.positions["a"].standing is Standing.LAPSING
     assert "a" not in [allocation.allocation_id for allocation in engine.footprint]
 

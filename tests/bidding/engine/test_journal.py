@@ -32,7 +32,7 @@ from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.forecast import Signal
 from bidding.market.model import EndCause
 from bidding.policies import POLICIES
-from bidding.policies.base import Candidate, Decision, Verdict
+from bidding.policies.base import Candidate, Choice, Decision
 from tests.support.forecasts import foresight_of, foresights, signals
 from tests.support.markets import (
     MARKETS,
@@ -70,7 +70,7 @@ CANDIDATES = st.builds(
 )
 DECISIONS = st.builds(
     Decision,
-    verdict=st.sampled_from(Verdict),
+    verdict=st.sampled_from(Choice),
     reason=NAMES,
     cost_per_work=FIGURES | st.just(math.inf),
     candidates=st.lists(CANDIDATES, max_size=3).map(tuple),
@@ -141,7 +141,7 @@ def test_a_record_does_not_depend_on_the_order_of_a_mapping():
 
 @pytest.mark.parametrize("cost", [math.inf, -math.inf, math.nan])
 def test_figures_that_json_cannot_say_are_written_as_null(cost):
-    record = to_record(Wait(Decision(Verdict.WAIT, "", cost)))
+    record = to_record(Wait(Decision(Choice.WAIT, "", cost)))
     assert record["decision"]["cost_per_work"] is None
     assert from_record(strict(record)).decision.cost_per_work == math.inf
 

@@ -12,7 +12,7 @@ from bidding.evictions.table import EvictionTable
 from bidding.forecast import Foresight, Signal
 from bidding.market.model import Allocation
 from bidding.policies import policy
-from bidding.policies.base import MarketView, Verdict
+from bidding.policies.base import Choice, MarketView
 from bidding.policies.best import BestPolicy
 from tests.support.forecasts import foresight_of, foresights, signals
 from tests.support.markets import BIG, LARGE, MARKETS, PROPERTY, START_S, XLARGE, XLARGE_B, reliable, spot, view, views
@@ -82,7 +82,7 @@ def test_an_allocation_is_as_large_as_the_job_wants_it():
 @pytest.mark.parametrize(("since_s", "waits"), [(0, True), (39, True), (40, False), (41, False)])
 def test_after_an_eviction_nothing_is_bought_that_would_only_stand_still(since_s: int, waits: bool):
     decision = BEST.acquisition(shown(last_eviction_s=START_S - since_s))
-    assert (decision.verdict is Verdict.WAIT) is waits
+    assert (decision.verdict is Choice.WAIT) is waits
     if waits:
         assert decision.reason.startswith(f"what is bought now would only stand still for {40 - since_s} s")
 
@@ -109,7 +109,7 @@ def test_what_the_published_policy_refuses_is_refused_here_too():
 
 def test_where_no_work_is_to_be_expected_it_waits():
     decision = BEST.acquisition(shown(job=replace(JOB, resize_overhead_s=3600)))
-    assert decision.verdict is Verdict.WAIT
+    assert decision.verdict is Choice.WAIT
     assert decision.reason == f"no work is to be expected of any of 2 markets, {XLARGE} among them"
     assert {c.why_not for c in decision.candidates} == {"no work is to be expected of it"}
 
@@ -129,13 +129,13 @@ HELD = spot("held", XLARGE, 16, "0.05")
 @pytest.mark.parametrize(
     ("price", "verdict", "said"),
     [
-        ("0.0501", Verdict.RENEW, "has passed the bid of $0.0500"),
-        ("0.05", Verdict.RENEW, "its very bid"),
-        ("0.0499", Verdict.LAPSE, "has fallen below the bid of $0.0500"),
+        ("0.0501", Choice.RENEW, "has passed the bid of $0.0500"),
+        ("0.05", Choice.RENEW, "its very bid"),
+        ("0.0499", Choice.LAPSE, "has fallen below the bid of $0.0500"),
     ],
 )
 def test_only_the_very_price_is_renewed_and_what_is_being_taken_is_left_to_the_market(
-    price: str, verdict: Verdict, said: str
+    price: str, verdict: Choice, said: str
 ):
     decision = BEST.renewal(shown(HELD, prices={XLARGE: price, XLARGE_B: "0.06"}), HELD)
     assert decision.verdict is verdict
@@ -147,7 +147,7 @@ def test_staying_needs_no_pause_and_is_worth_no_more_than_the_best_fresh_purchas
     stays = 0.5 * 0.05 * 16 / (64 * (USEFUL_S - 30) / 3600)
     turn = stays * (64 * (USEFUL_S - 50) / 3600) / (0.5 * 16)  # the twin's price at which both cost the same
     assert turn < 0.05
-    for twin, verdict in ((turn + 0.00001, Verdict.RENEW), (turn - 0.00001, Verdict.LAPSE)):
+    for twin, verdict in ((turn + 0.00001, Choice.RENEW), (turn - 0.00001, Choice.LAPSE)):
         decision = BEST.renewal(shown(HELD, prices={XLARGE: "0.05", XLARGE_B: f"{twin:.6f}"}), HELD)
         assert decision.verdict is verdict
         assert f"its next hour of work costs ${stays:.5f}/vCPU-h" in decision.reason
@@ -158,23 +158,23 @@ def test_staying_needs_no_pause_and_is_worth_no_more_than_the_best_fresh_purchas
 def test_a_tie_renews():
     free_of_pauses = replace(JOB, resize_overhead_s=0)
     alike = shown(HELD, prices={XLARGE: "0.05", XLARGE_B: "0.05"}, job=free_of_pauses)
-    assert BEST.renewal(alike, HELD).verdict is Verdict.RENEW
+    assert BEST.renewal(alike, HELD).verdict is Choice.RENEW
 
 
 def test_what_does_no_work_or_has_become_dearer_than_on_demand_lapses():
     idle = shown(HELD, job=replace(JOB, eviction_overhead_s=36_000))
-    assert BEST.renewal(idle, HELD).verdict is Verdict.LAPSE
+    assert BEST.renewal(idle, HELD).verdict is Choice.LAPSE
     dear = spot("held", XLARGE, 16, "0.21")
     decision = BEST.renewal(shown(dear, prices={XLARGE: "0.21"}), dear)
-    assert (decision.verdict, "on-demand" in decision.reason) == (Verdict.LAPSE, True)
+    assert (decision.verdict, "on-demand" in decision.reason) == (Choice.LAPSE, True)
     decision = BEST.renewal(shown(dear, prices={XLARGE: "0.21"}, job=replace(JOB, ceiling_on_demand=False)), dear)
-    assert decision.verdict is Verdict.RENEW
+    assert decision.verdict is Choice.RENEW
 
 
 @pytest.mark.parametrize("unknown", [{"prices": {}}, {"signals": {}}, {"foresight": None}])
 def test_what_nothing_can_be_compared_with_is_kept(unknown: dict[str, Any]):
     decision = BEST.renewal(shown(HELD, **unknown), HELD)
-    assert decision.verdict is Verdict.RENEW
+    assert decision.verdict is Choice.RENEW
     assert "not known" in decision.reason
 
 
@@ -221,12 +221,12 @@ def test_by_capacity_a_price_below_the_bid_is_no_reason_to_leave():
     held = spot("held", XLARGE, 16, "0.2")
     stays = 0.8 * 0.05 * 16 / (64 * (OFTEN_S - 0.2 * 60) / 3600)
     turn = stays * (64 * (SELDOM_S - 20 - 0.05 * 60) / 3600) / (0.95 * 16)
-    for twin, verdict in ((turn + 0.00001, Verdict.RENEW), (turn - 0.00001, Verdict.LAPSE)):
+    for twin, verdict in ((turn + 0.00001, Choice.RENEW), (turn - 0.00001, Choice.LAPSE)):
         decision = BEST.renewal(today(held, prices={XLARGE: "0.05", XLARGE_B: f"{twin:.6f}"}), held)
         assert decision.verdict is verdict
         assert f"where bids decide nothing: its next hour of work costs ${stays:.5f}/vCPU-h" in decision.reason
     taken = BEST.renewal(today(held, prices={XLARGE: "0.2001"}), held)
-    assert (taken.verdict, "passed the bid" in taken.reason) == (Verdict.RENEW, True)
+    assert (taken.verdict, "passed the bid" in taken.reason) == (Choice.RENEW, True)
 
 
 # -- properties -------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_the_cap_the_ceiling_and_the_cooldown_hold_and_losers_are_told_why(here:
         assert c.cost_per_work == pytest.approx(c.cost_usd / c.work if c.work else float("inf"))
     each = [c.cost_per_work for c in decision.candidates]
     assert each == sorted(each)
-    assert all(c.why_not for c in decision.candidates[decision.verdict is Verdict.ACQUIRE :])
+    assert all(c.why_not for c in decision.candidates[decision.verdict is Choice.ACQUIRE :])
     assert "\n" not in decision.reason
     assert "nan" not in decision.reason
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bidding.backtest.schemes.registry import SCHEMES, scheme
 from bidding.economics.job_model import JobModel
 from bidding.policies import AT_ONCE, FORESEEING, NAMES, policy
-from bidding.policies.base import MarketView, Policy, Verdict
+from bidding.policies.base import Choice, MarketView, Policy
 from bidding.policies.fixed_delta import delta_of, name_of
 from bidding.policies.just_above import AbovePolicy
 from bidding.policies.standard import StandardPolicy
@@ -54,7 +54,7 @@ def test_the_standard_strategy_buys_once_as_much_as_the_cap_and_an_allocation_ma
         assert best is not None
         assert best.count == count
     held = STANDARD.acquisition(view(spot(), prices=PRICES, job=JOB))
-    assert held.verdict is Verdict.WAIT
+    assert held.verdict is Choice.WAIT
     assert held.reason == "16 spot vCPUs are held: nothing is bought until the market takes them"
     taken = STANDARD.acquisition(view(prices=PRICES, job=JOB, cooling=frozenset({XLARGE}))).chosen
     assert taken is not None
@@ -65,7 +65,7 @@ def test_above_its_on_demand_price_the_standard_strategy_bids_nowhere() -> None:
     prices = {LARGE: "0.1001", XLARGE: "0.25"}
     assert "on-demand price" in STANDARD.acquisition(view(prices=prices, job=JOB)).reason
     decision = STANDARD.acquisition(view(prices=prices, job=replace(JOB, ceiling_on_demand=False)))
-    assert decision.verdict is Verdict.WAIT
+    assert decision.verdict is Choice.WAIT
     assert decision.reason == (
         f"32 x {LARGE} at $0.1001, $0.05005/vCPU-h, the least of 2 markets, would not be sold under a bid of $0.1000"
     )
@@ -98,7 +98,7 @@ def test_ties_go_to_the_earlier_market_and_what_is_too_large_is_left_out(of: Pol
 def test_what_is_held_is_kept_until_the_market_takes_it(of: Policy, price: str | None, said: str) -> None:
     held = spot()
     decision = of.renewal(view(held, prices={} if price is None else {XLARGE: price}), held)
-    assert decision.verdict is Verdict.RENEW
+    assert decision.verdict is Choice.RENEW
     assert decision.reason == f"{XLARGE} at {said}: kept until the price passes the bid of $0.3000"
 
 
@@ -110,7 +110,7 @@ def test_nothing_on_sale_is_cheaper_and_the_cap_the_ceiling_and_the_cooldown_hol
     assert "\n" not in decision.reason
     each = [c.cost_per_work for c in decision.candidates]
     assert each == sorted(each)
-    assert all(c.why_not for c in decision.candidates[decision.verdict is Verdict.ACQUIRE :])
+    assert all(c.why_not for c in decision.candidates[decision.verdict is Choice.ACQUIRE :])
     for c in decision.candidates:
         kind = here.types[c.market.instance_type]
         assert 1 <= c.count <= here.job.allocation_vcpus // kind.vcpu

@@ -12,7 +12,7 @@ from bidding.economics.job_model import JobModel
 from bidding.market.model import HOUR_S, Allocation, Market, Tier
 from bidding.market.money import to_micros
 from bidding.policies import POLICIES, policy
-from bidding.policies.base import MarketView, Verdict
+from bidding.policies.base import Choice, MarketView
 from bidding.policies.footprint import held_part, per_work
 from bidding.policies.proteus import ProteusPolicy
 from tests.support.markets import (
@@ -66,7 +66,7 @@ def test_phase_1_an_on_demand_allocation_without_work_and_a_spot_one():
 def test_phase_2_a_cheap_second_spot_allocation_amortises_the_on_demand_one():
     decision = PROTEUS.acquisition(fig6(RED, YELLOW))
     green = decision.chosen
-    assert decision.verdict is Verdict.ACQUIRE
+    assert decision.verdict is Choice.ACQUIRE
     assert (green.market, green.count, green.price_micros) == (XLARGE_B, 8, 40_000)
     assert green.delta_micros == DELTAS[0]  # all deltas are alike: the lowest
     assert green.bid_micros == 40_100
@@ -78,7 +78,7 @@ def test_phase_2_a_cheap_second_spot_allocation_amortises_the_on_demand_one():
 def test_an_on_demand_allocation_without_work_alone_makes_any_work_welcome():
     decision = PROTEUS.acquisition(fig6(RED, green="0.19"))
     assert decision.cost_per_work == math.inf
-    assert decision.verdict is Verdict.ACQUIRE
+    assert decision.verdict is Choice.ACQUIRE
     assert "no work at all" in decision.reason
 
 
@@ -90,7 +90,7 @@ def test_an_on_demand_allocation_that_works_is_what_a_candidate_has_to_beat():
 def test_what_would_not_lower_the_cost_of_work_is_not_bought():
     # Green at 0.20: C = 0.5 + 0.8 x 0.2 x 8 = 1.78 over 37.92 vCPU-h is 0.0469, above phase 1's 0.0421.
     decision = PROTEUS.acquisition(fig6(RED, YELLOW, green="0.20"))
-    assert decision.verdict is Verdict.WAIT
+    assert decision.verdict is Choice.WAIT
     assert decision.chosen is None
     assert decision.candidates
     assert all(c.why_not.startswith("would not lower") for c in decision.candidates)
@@ -101,7 +101,7 @@ def test_what_would_not_lower_the_cost_of_work_is_not_bought():
 
 def test_the_second_purchase_may_not_be_worth_its_overhead():
     # What would lower E without sigma does not with one of half the hour.
-    assert PROTEUS.acquisition(fig6(RED, YELLOW, resize_overhead_s=1800)).verdict is Verdict.WAIT
+    assert PROTEUS.acquisition(fig6(RED, YELLOW, resize_overhead_s=1800)).verdict is Choice.WAIT
 
 
 GREEN = spot("green", XLARGE_B, 8, "0.10", launched_at_s=START_S - HOUR_S + 200)
@@ -109,7 +109,7 @@ GREEN = spot("green", XLARGE_B, 8, "0.10", launched_at_s=START_S - HOUR_S + 200)
 
 def test_the_hours_end_renews_what_amortises_the_rest():
     decision = PROTEUS.renewal(fig6(RED, YELLOW, GREEN), GREEN)
-    assert decision.verdict is Verdict.RENEW
+    assert decision.verdict is Choice.RENEW
     # With green for an hour and no sigma: dt = 2700 - 36 and 3000 - 36.
     assert f"${0.756 / ((16 * 2664 + 32 * 2964) / 3600):.5f}/vCPU-h" in decision.reason
     # Without it, sigma is paid: dt = 2670 - 20.
@@ -122,7 +122,7 @@ def test_the_hours_end_lets_go_what_has_become_dear():
     # At 0.5 under a bid of 1: C = 0.5 + 0.8 x 0.5 x 8 = 3.7 for 38.2 vCPU-h; without it 0.0424.
     dear = replace(GREEN, bid_micros=to_micros("1"))
     decision = PROTEUS.renewal(fig6(RED, YELLOW, dear, green="0.50"), dear)
-    assert decision.verdict is Verdict.LAPSE
+    assert decision.verdict is Choice.LAPSE
     assert decision.cost_per_work == pytest.approx(0.0424528)
 
 
@@ -131,7 +131,7 @@ def test_the_price_at_which_renewal_turns_into_lapse_is_where_both_cost_the_same
     work = (16 * 2664 + 32 * 2964) / 3600
     turn = (without * work - 0.50) / (0.8 * 8)
     bid = replace(GREEN, bid_micros=to_micros("1"))
-    for price, verdict in ((turn - 0.001, Verdict.RENEW), (turn + 0.001, Verdict.LAPSE)):
+    for price, verdict in ((turn - 0.001, Choice.RENEW), (turn + 0.001, Choice.LAPSE)):
         assert PROTEUS.renewal(fig6(RED, YELLOW, bid, green=f"{price:.6f}"), bid).verdict is verdict
 
 
@@ -139,19 +139,19 @@ def test_a_tie_renews():
     # Two allocations alike, no overheads: with or without the second, work costs the same.
     twin = replace(YELLOW, allocation_id="twin")
     here = fig6(YELLOW, twin, resize_overhead_s=0, eviction_overhead_s=0)
-    assert PROTEUS.renewal(here, twin).verdict is Verdict.RENEW
+    assert PROTEUS.renewal(here, twin).verdict is Choice.RENEW
 
 
 def test_an_hour_without_any_useful_work_is_not_paid_for():
     here = fig6(YELLOW, eviction_overhead_s=36_000)  # every second is lost to evictions
-    assert PROTEUS.renewal(here, YELLOW).verdict is Verdict.LAPSE
+    assert PROTEUS.renewal(here, YELLOW).verdict is Choice.LAPSE
 
 
 def test_what_the_market_is_taking_is_left_to_it():
     outbid = replace(YELLOW, bid_micros=to_micros("0.01"))
     for footprint in ((outbid,), (RED, outbid), (RED, GREEN, outbid)):
         decision = PROTEUS.renewal(fig6(*footprint), outbid)
-        assert decision.verdict is Verdict.RENEW
+        assert decision.verdict is Choice.RENEW
         assert "$0.0500" in decision.reason
         assert "$0.0100" in decision.reason
 
@@ -185,7 +185,7 @@ def test_the_cost_of_an_unpriced_holding_is_named_unknown():
 
 def test_a_type_larger_than_an_allocation_is_not_bought():
     decision = PROTEUS.acquisition(view(RED, prices={BIG: "0.10"}, job=JobModel(allocation_vcpus=16)))
-    assert decision.verdict is Verdict.WAIT
+    assert decision.verdict is Choice.WAIT
     assert "larger than an allocation of 16 vCPUs" in decision.reason
 
 
@@ -205,14 +205,14 @@ def test_at_the_cap_nothing_is_bought_and_the_reliable_tier_does_not_count():
     assert PROTEUS.acquisition(here).reason == "nothing can be bought: all of 16 spot vCPUs are held"
 
 
-@pytest.mark.parametrize(("ceiling", "verdict"), [(True, Verdict.WAIT), (False, Verdict.ACQUIRE)])
+@pytest.mark.parametrize(("ceiling", "verdict"), [(True, Choice.WAIT), (False, Choice.ACQUIRE)])
 def test_the_ceiling_keeps_out_of_markets_above_their_on_demand_price(ceiling, verdict):
     here = view(prices={XLARGE: "0.2001"}, job=JobModel(ceiling_on_demand=ceiling))
     decision = PROTEUS.acquisition(here)
     assert decision.verdict is verdict
     assert ("on-demand price" in decision.reason) is ceiling
     at_par = view(prices={XLARGE: "0.20"}, job=JobModel(ceiling_on_demand=ceiling))
-    assert PROTEUS.acquisition(at_par).verdict is Verdict.ACQUIRE
+    assert PROTEUS.acquisition(at_par).verdict is Choice.ACQUIRE
 
 
 def test_a_market_that_refused_is_left_alone_and_the_next_best_is_bought():
@@ -302,7 +302,7 @@ def test_a_decision_is_what_the_equations_say_number_by_number(here):
     assert each == sorted(each)
     best = min((e for e, _, _ in offers.values()), default=math.inf)
     assume(abs(best - now) > 1e-9 * abs(now) if math.isfinite(best) and math.isfinite(now) else True)
-    assert (decision.verdict is Verdict.ACQUIRE) == (best < now)
+    assert (decision.verdict is Choice.ACQUIRE) == (best < now)
 
 
 @PROPERTY
@@ -338,7 +338,7 @@ def test_a_reason_carries_its_numbers_and_every_loser_why_it_lost(here):
     decision = PROTEUS.acquisition(here)
     assert "\n" not in decision.reason
     assert "nan" not in decision.reason
-    losers = decision.candidates[decision.verdict is Verdict.ACQUIRE :]
+    losers = decision.candidates[decision.verdict is Choice.ACQUIRE :]
     assert all(c.why_not for c in losers)
     if decision.chosen is not None:
         c = decision.chosen
@@ -366,13 +366,13 @@ def test_a_renewal_is_what_the_equations_say(here):
         assert decision.cost_per_work == pytest.approx(without, rel=1e-9)
         if here.prices.get(allocation.market, 0) > allocation.bid_micros:
             event("outbid")
-            assert decision.verdict is Verdict.RENEW
+            assert decision.verdict is Choice.RENEW
         elif math.isinf(renewed):
             event("no work")
-            assert decision.verdict is Verdict.LAPSE
+            assert decision.verdict is Choice.LAPSE
         elif math.isinf(without) or abs(renewed - without) > 1e-9 * without:
             event(decision.verdict)
-            assert (decision.verdict is Verdict.RENEW) == (renewed < without)
+            assert (decision.verdict is Choice.RENEW) == (renewed < without)
 
 
 def test_ties_go_to_the_first_market_and_the_lowest_delta():
@@ -405,8 +405,8 @@ def test_at_most_eight_candidates_are_shown_and_the_best_is_among_them():
 @given(views())
 def test_on_demand_never_holds_spot_machines(here):
     never = policy("on-demand")
-    assert never.acquisition(here).verdict is Verdict.WAIT
-    assert all(never.renewal(here, a).verdict is Verdict.LAPSE for a in here.footprint)
+    assert never.acquisition(here).verdict is Choice.WAIT
+    assert all(never.renewal(here, a).verdict is Choice.LAPSE for a in here.footprint)
 
 
 def test_an_unknown_policy_is_refused_with_those_there_are():

@@ -9,7 +9,7 @@ import pytest
 
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.schemes.registry import SCHEMES
-from bidding.policies.base import Verdict
+from bidding.policies.base import Choice
 from infra.errors import InputError
 from tasks.backtest.explain import explainer
 from tasks.backtest.inputs import Field, open_field
@@ -120,8 +120,8 @@ def test_every_decision_of_every_scheme_has_the_reason_of_its_live_policy(
     field: Field, spec: BacktestSpec, scheme: str
 ) -> None:
     told = [each for story in explained(field, spec, scheme, hours=4, jobs=4) for each in story.happenings]
-    verdicts = {Kind.BOUGHT: Verdict.ACQUIRE, Kind.WAITED: Verdict.WAIT, Kind.RENEWED: Verdict.RENEW}
-    verdicts |= {Kind.LAPSED: Verdict.LAPSE}
+    verdicts = {Kind.BOUGHT: Choice.ACQUIRE, Kind.WAITED: Choice.WAIT, Kind.RENEWED: Choice.RENEW}
+    verdicts |= {Kind.LAPSED: Choice.LAPSE}
     seen = Counter(each.kind for each in told)
     assert seen[Kind.WAITED]
     assert scheme == "on-demand" or (seen[Kind.BOUGHT] and seen[Kind.RENEWED] + seen[Kind.LAPSED])
