@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bidding.evictions.base import EvictionModel, Window
 from bidding.evictions.curves import Float64s
 from bidding.evictions.fit_survival import Report, quiet
-from bidding.evictions.lifetimes import Int32s, grants_s, lives_s
+from bidding.evictions.lifetimes import Int32s, grants_s, lifetimes_s
 from bidding.evictions.table import DELTAS_MICROS
 from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.money import Micros
@@ -158,7 +158,7 @@ def calibrate(
         known.append(market)
         at_s = np.asarray(at_s, dtype=np.int64)
         states = model.states(market, trace, at_s, deltas)
-        lives = lives_s(trace, deltas, at_s, window.until_s, HOUR_S)
+        lives = lifetimes_s(trace, deltas, at_s, window.until_s, HOUR_S)
         day = (at_s - window.from_s) // DAY_S
         for found, horizon in zip(parts, horizons_s, strict=True):
             foretold = 1 - model.survival(market, deltas, horizon, np.arange(model.n_states)[:, None])

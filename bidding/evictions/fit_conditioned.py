@@ -10,7 +10,7 @@ from bidding.evictions.base import Window
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import BID_DELTAS_MICROS, HORIZONS_S, Float64s, falling
 from bidding.evictions.fit_survival import Report, fit_survival, quiet
-from bidding.evictions.lifetimes import grants_s, lives_s, shares, tally
+from bidding.evictions.lifetimes import grants_s, lifetimes_s, shares, survivors
 from bidding.evictions.states import LATELY_S, Bins, changes, states_at
 from bidding.market.model import Market
 from bidding.market.money import Micros
@@ -88,9 +88,9 @@ def fit_conditioned(
         report(row, len(plain.markets), str(market))
         trace = changes(traces[market]).between(window.from_s - LATELY_S, window.until_s)
         at_s = grants_s(trace, window.from_s, window.until_s)
-        lives = lives_s(trace, plain.curves.deltas_micros, at_s, window.until_s, HORIZONS_S[-1])
+        lives = lifetimes_s(trace, plain.curves.deltas_micros, at_s, window.until_s, HORIZONS_S[-1])
         states = states_at(trace, bins, row, plain.curves.deltas_micros, at_s)
-        cells.append(tally(lives, states, window.until_s - at_s, horizons, bins.n_states))
+        cells.append(survivors(lives, states, window.until_s - at_s, horizons, bins.n_states))
     theta = _pooled(plain, cells, bins.n_states, conditions.pool_grants)
     lived = np.empty((len(cells), *theta.shape))
     grants = np.empty(lived.shape[:3], dtype=np.int64)

@@ -15,7 +15,7 @@ from bidding.evictions.curves import (
     falling,
     never_falling_with_delta,
 )
-from bidding.evictions.lifetimes import grants_s, lives_s, shares, tally
+from bidding.evictions.lifetimes import grants_s, lifetimes_s, shares, survivors
 from bidding.evictions.states import one_state
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import HOUR_S, Market
@@ -102,8 +102,8 @@ def fit_survival(
         at_s = grants_s(trace, window.from_s, window.until_s, highest_micros)
         if not len(at_s):
             continue
-        lives = lives_s(trace, deltas, at_s, window.until_s, HORIZONS_S[-1])
-        seen, taken = tally(lives, np.zeros(lives.shape, np.int16), window.until_s - at_s, horizons, 1)
+        lives = lifetimes_s(trace, deltas, at_s, window.until_s, HORIZONS_S[-1])
+        seen, taken = survivors(lives, np.zeros(lives.shape, np.int16), window.until_s - at_s, horizons, 1)
         known.append(market)
         rows.append(shares(seen, taken, horizons))
         counts.append(seen[..., 0])

@@ -35,7 +35,7 @@ def grants_s(trace: Trace, from_s: int, until_s: int, highest_micros: int | None
     return moments[prices <= highest_micros]
 
 
-def lives_s(trace: Trace, deltas_micros: Int64s, at_s: Int64s, until_s: int, longest_s: int) -> Int32s:
+def lifetimes_s(trace: Trace, deltas_micros: Int64s, at_s: Int64s, until_s: int, longest_s: int) -> Int32s:
     """Return how long each bid lived that was placed at `at_s`, shape (moments, deltas).
 
     Looked at for less than `longest_s`, and until `until_s` at most; `NEVER_S` where it was not taken until then.
@@ -45,11 +45,11 @@ def lives_s(trace: Trace, deltas_micros: Int64s, at_s: Int64s, until_s: int, lon
     deltas_micros : shape (deltas,), rising, not negative.
     at_s : shape (moments,), rising; a price is known at each.
     """
-    return _lives(trace.times_s, trace.prices_micros, deltas_micros, at_s, until_s, longest_s)
+    return _lifetimes(trace.times_s, trace.prices_micros, deltas_micros, at_s, until_s, longest_s)
 
 
 @njit(cache=True, nogil=True)
-def _lives(
+def _lifetimes(
     times_s: Int64s, prices: Int64s, deltas_micros: Int64s, at_s: Int64s, until_s: int, longest_s: int
 ) -> Int32s:
     # The first event above a bid is one that is higher than all since: it lies on the chain of ever higher events.
@@ -76,14 +76,14 @@ def _lives(
 
 
 @njit(cache=True, nogil=True)
-def tally(
+def survivors(
     lives: Int32s, states: NDArray[Any], left_s: Int64s, horizons_s: Int64s, n_states: int
 ) -> tuple[Int64s, Int64s]:
     """Return how many grants were looked at for each horizon, and how many of these were taken before it.
 
     Parameters
     ----------
-    lives : shape (grants, deltas), from `lives_s`.
+    lives : shape (grants, deltas), from `lifetimes_s`.
     states : shape (grants, deltas), the state of each.
     left_s : shape (grants,), from each to the end of the window, not less than `horizons_s[0]`.
 

@@ -10,7 +10,7 @@ from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import BID_DELTAS_MICROS, HOUR
 from bidding.evictions.fit_conditioned import Conditions, fit_conditioned
 from bidding.evictions.fit_survival import fit_survival
-from bidding.evictions.lifetimes import NEVER_S, grants_s, lives_s
+from bidding.evictions.lifetimes import NEVER_S, grants_s, lifetimes_s
 from bidding.evictions.states import Bins, states_at
 from bidding.evictions.table import fit
 from bidding.market.model import HOUR_S
@@ -40,7 +40,7 @@ def test_bids_live_as_long_as_a_walk_finds(found: Trace, from_s: int, span_s: in
     until_s = from_s + span_s
     at_s = grants_s(found, from_s, until_s)
     assert at_s.tolist() == grants(found, from_s, until_s)
-    lives = lives_s(found, np.array(DELTAS), at_s, until_s, 5000)
+    lives = lifetimes_s(found, np.array(DELTAS), at_s, until_s, 5000)
     for row, moment in zip(lives.tolist(), at_s.tolist(), strict=True):
         for lived, delta in zip(row, DELTAS, strict=True):
             walked = life(found, delta, moment)
@@ -83,7 +83,7 @@ def test_within_the_hour_survival_says_what_the_papers_table_does(found: Trace, 
 )
 def test_a_life_that_ends_with_what_is_looked_at_is_not_seen_to_end(until_s: int, longest_s: int, lived: int) -> None:
     found = trace((0, 20_000), (5000, 90_000))
-    assert lives_s(found, np.array([100]), np.array([0]), until_s, longest_s).tolist() == [[lived]]
+    assert lifetimes_s(found, np.array([100]), np.array([0]), until_s, longest_s).tolist() == [[lived]]
 
 
 def test_only_minutes_at_or_below_the_highest_price_are_grants() -> None:
