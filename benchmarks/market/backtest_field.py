@@ -15,7 +15,7 @@ from bidding.backtest.runner import Outcomes
 from bidding.backtest.runner import run as run_jobs
 from bidding.backtest.schemes.registry import scheme as named
 from bidding.evictions.table import EvictionTable, fit
-from bidding.forecast import Foresight, fit_foresight
+from bidding.forecast import Forecast, fit_forecast
 from bidding.market.model import InstanceType, Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import TYPICAL, generate
@@ -80,7 +80,7 @@ class Field:
     traces: TraceSet
     types: dict[str, InstanceType]
     evictions: EvictionTable
-    foresight: Foresight | None
+    foresight: Forecast | None
     markets: tuple[Market, ...]
     reference: Reference
     from_s: int
@@ -102,7 +102,7 @@ def real(folder: Path, months: Months) -> Field:
         market for market in traces if market.instance_type in types and market.instance_type not in months.left_out
     )
     learnt = TraceSet({market: traces[market] for market in markets})
-    foresight = fit_foresight(learnt, types, midnight_s(months.fit_from), midnight_s(months.fit_until))
+    foresight = fit_forecast(learnt, types, midnight_s(months.fit_from), midnight_s(months.fit_until))
     reference = cheapest(traces, types)
     return Field(
         traces, types, evictions, foresight, markets, reference, midnight_s(months.fit_until), midnight_s(months.until)
@@ -118,7 +118,7 @@ def generated() -> Field:
     vcpus = {name: one.vcpu for name, one in types.items()}
     traces = generate(on_demand, from_s, until_s, np.random.default_rng(SEED), climate=TYPICAL, vcpus=vcpus)
     evictions = fit(traces, from_s, between_s)
-    foresight = fit_foresight(traces, types, from_s, between_s)
+    foresight = fit_forecast(traces, types, from_s, between_s)
     return Field(traces, types, evictions, foresight, markets, cheapest(traces, types), between_s, until_s)
 
 

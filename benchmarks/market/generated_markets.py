@@ -13,7 +13,7 @@ from benchmarks.market.backtest_field import FILES, Field, Months, midnight_s, r
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.schemes.registry import ORACLE
 from bidding.evictions.table import fit
-from bidding.forecast import fit_foresight
+from bidding.forecast import fit_forecast
 from bidding.market.trace_statistics import TraceStatistics, statistics
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import TYPICAL, generate
@@ -36,7 +36,7 @@ def alike(on: Field, months: Months, seed: int) -> Field:
     on_demand = {market: on.types[market.instance_type].on_demand_micros for market in on.markets}
     vcpus = {name: one.vcpu for name, one in on.types.items()}
     traces = generate(on_demand, from_s, until_s, np.random.default_rng(seed), climate=TYPICAL, vcpus=vcpus)
-    foresight = fit_foresight(traces, on.types, from_s, between_s)
+    foresight = fit_forecast(traces, on.types, from_s, between_s)
     return replace(on, traces=traces, evictions=fit(traces, from_s, between_s), foresight=foresight)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from bidding.backtest.jit import part
 from bidding.economics.equations import useful_time_s
 from bidding.evictions.table import EvictionTable
-from bidding.forecast.model import BLIND, Foresight, Weights
+from bidding.forecast.model import BLIND, Forecast, Weights
 from bidding.market.model import HOUR_S, Market
 from bidding.market.traces import Int64s
 
@@ -36,7 +36,7 @@ class Table(NamedTuple):
     bids_decide: int
 
 
-def pack_table(table: EvictionTable, markets: Sequence[Market], foresight: Foresight | None = None) -> Table:
+def pack_table(table: EvictionTable, markets: Sequence[Market], foresight: Forecast | None = None) -> Table:
     """Return the rows of `markets` as arrays, in their order."""
     cells = np.zeros((3, len(markets), len(table.deltas_micros)))
     cells[MEDIAN_S] = HOUR_S

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bidding.backtest.jit import part
-from bidding.forecast.features import past_of
+from bidding.forecast.features import price_history_of
 from bidding.market.model import InstanceType, Market
 from bidding.market.traces import Int64s, TraceSet
 
@@ -34,7 +34,7 @@ class Markets(NamedTuple):
     highest : shape (blocks,)
         The highest price of each 64 events, so that a search can step over them.
     areas, rises : shape (events,)
-        Running sums within each market; see `bidding.forecast.features.Past`.
+        Running sums within each market; see `bidding.forecast.features.PriceHistory`.
     facts : records of FACTS, shape (markets,)
         A market's events are first to end; vCPUs and on-demand price are those of one instance.
     """
@@ -58,7 +58,7 @@ def pack(traces: TraceSet, markets: Sequence[Market], types: Mapping[str, Instan
     areas, rises = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for row, market in enumerate(markets):
         trace, kind = traces[market], types[market.instance_type]
-        past = past_of(trace)
+        past = price_history_of(trace)
         run = np.empty(len(past.times_s), dtype=EVENT)
         run["at_s"], run["micros"] = past.times_s, past.micros
         runs.append(run)

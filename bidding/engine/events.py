@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from bidding.economics.job_model import JobModel
 from bidding.evictions.table import EvictionTable
-from bidding.forecast import Foresight, Signal
+from bidding.forecast import Forecast, MarketFeatures
 from bidding.market.model import Allocation, EndCause, InstanceType, Market
 from bidding.market.money import Micros
 
@@ -24,7 +24,7 @@ class JobOpened:
     types: Mapping[str, InstanceType]
     markets: tuple[Market, ...]
     evictions: EvictionTable
-    foresight: Foresight | None = None
+    foresight: Forecast | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TickDue:
     prices: Mapping[Market, Micros]
     buy: bool = True
     left_out: Mapping[Market, str] = field(default_factory=dict)
-    signals: Mapping[Market, Signal] = field(default_factory=dict)
+    signals: Mapping[Market, MarketFeatures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

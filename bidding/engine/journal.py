@@ -24,7 +24,7 @@ from bidding.engine.events import (
 )
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.evictions.table import EvictionTable
-from bidding.forecast import Foresight, Signal
+from bidding.forecast import Forecast, MarketFeatures
 from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
 from bidding.policies.base import Candidate, Choice, Decision
 
@@ -97,9 +97,9 @@ def _plain(value: Any) -> Any:
     match value:
         case Market():
             return str(value)
-        case EvictionTable() | Foresight():
+        case EvictionTable() | Forecast():
             return value.to_json()
-        case Signal():
+        case MarketFeatures():
             return value.to_record()
         case Allocation():
             return asdict(value) | {"market": str(value.market), "tier": str(value.tier)}
@@ -151,13 +151,15 @@ _READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "cause": EndCause,
         "decision": _decision,
         "evictions": EvictionTable.from_json,
-        "foresight": lambda value: None if value is None else Foresight.from_json(value),
+        "foresight": lambda value: None if value is None else Forecast.from_json(value),
         "job": JobModel.from_record,
         "left_out": lambda value: {Market.parse(name): str(why) for name, why in value.items()},
         "market": Market.parse,
         "markets": lambda value: tuple(map(Market.parse, value)),
         "prices": lambda value: {Market.parse(name): price for name, price in value.items()},
-        "signals": lambda value: {Market.parse(name): Signal.from_record(signal) for name, signal in value.items()},
+        "signals": lambda value: {
+            Market.parse(name): MarketFeatures.from_record(signal) for name, signal in value.items()
+        },
         "types": lambda value: {name: InstanceType(**kind) for name, kind in value.items()},
     }
 )

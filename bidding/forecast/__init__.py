@@ -9,8 +9,8 @@
                 delta and horizon
 """
 
-from bidding.forecast.features import Signal, signals_of
-from bidding.forecast.fit import fit_foresight
-from bidding.forecast.model import Foresight
+from bidding.forecast.features import MarketFeatures, features_of
+from bidding.forecast.fit import fit_forecast
+from bidding.forecast.model import Forecast
 
-__all__ = ["Foresight", "Signal", "fit_foresight", "signals_of"]
+__all__ = ["Forecast", "MarketFeatures", "features_of", "fit_forecast"]

@@ -18,7 +18,7 @@ FEATURES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class MarketFeatures:
     """What is known of a market at one moment, beside its on-demand price.
 
     Attributes
@@ -40,7 +40,7 @@ class Signal:
     mean_7d_micros: float
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> "Signal":
+    def from_record(cls, record: Mapping[str, Any]) -> "MarketFeatures":
         """Return the signal that `asdict` wrote."""
         return cls(**record)
 
@@ -55,7 +55,7 @@ class Signal:
         return out
 
 
-class Past(NamedTuple):
+class PriceHistory(NamedTuple):
     """The changes of one market's price, with running sums, so that any window is two look-ups.
 
     Attributes
@@ -72,30 +72,30 @@ class Past(NamedTuple):
     rises: Int64s
 
 
-def past_of(trace: Trace) -> Past:
+def price_history_of(trace: Trace) -> PriceHistory:
     """Return the changes of a trace, which is not empty."""
     changes = np.append(True, np.diff(trace.prices_micros) != 0)
     times, micros = trace.times_s[changes], trace.prices_micros[changes]
     areas = np.append(0, np.cumsum(micros[:-1] * np.diff(times)))
     rises = np.append(0, np.cumsum(np.diff(micros) > 0))
-    return Past(times, micros, areas, rises)
+    return PriceHistory(times, micros, areas, rises)
 
 
-def signals_of(traces: TraceSet, at_s: int) -> dict[Market, Signal]:
+def features_of(traces: TraceSet, at_s: int) -> dict[Market, MarketFeatures]:
     """Return the signal of every market that has a price at `at_s`; what comes after it is not looked at."""
-    found = {market: signal_at(past_of(trace), at_s) for market, trace in traces.items()}
+    found = {market: features_at(price_history_of(trace), at_s) for market, trace in traces.items()}
     return {market: here for market, here in found.items() if here is not None}
 
 
-def signal_at(past: Past, at_s: int) -> Signal | None:
+def features_at(past: PriceHistory, at_s: int) -> MarketFeatures | None:
     """Return the signal of one market; None before its first price."""
     index = int(np.searchsorted(past.times_s, at_s, side="right")) - 1
     if index < 0:
         return None
-    row = np.empty(len(fields(Signal)))
+    row = np.empty(len(fields(MarketFeatures)))
     _signal(*past, 0, index, at_s, row)
     counts = (int(value) for value in row[:5])
-    return Signal(*counts, *(float(value) for value in row[5:]))
+    return MarketFeatures(*counts, *(float(value) for value in row[5:]))
 
 
 @njit(cache=True)  # type: ignore[misc,unused-ignore]  # numba has no types
@@ -135,7 +135,7 @@ def _signal(
     at_s: int,
     out: NDArray[np.float64],
 ) -> None:
-    """Write the fields of the `Signal` at `at_s` to `out`; `index` is the last change at or before it.
+    """Write the fields of the `MarketFeatures` at `at_s` to `out`; `index` is the last change at or before it.
 
     Nothing before the lookback tells: a live job reads no more than that, and sees what the whole history shows.
     """

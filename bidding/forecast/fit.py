@@ -6,8 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bidding.forecast.features import FEATURES, features, past_of, signal
-from bidding.forecast.model import HORIZONS_S, SHARES, Foresight, Weights
+from bidding.forecast.features import FEATURES, features, price_history_of, signal
+from bidding.forecast.model import HORIZONS_S, SHARES, Forecast, Weights
 from bidding.market.model import HOUR_S, InstanceType
 from bidding.market.traces import Int64s, TraceSet
 
@@ -23,7 +23,7 @@ _ROUNDS = 25
 _TOLERANCE = 1e-6
 
 
-def fit_foresight(traces: TraceSet, types: Mapping[str, InstanceType], from_s: int, until_s: int) -> Foresight | None:
+def fit_forecast(traces: TraceSet, types: Mapping[str, InstanceType], from_s: int, until_s: int) -> Forecast | None:
     """Return what the prices of [from_s, until_s] teach; None where no bid can be imagined in it.
 
     Every ten minutes of the window that have an hour of it before them are a bid, in each market that has a known type and
@@ -35,7 +35,7 @@ def fit_foresight(traces: TraceSet, types: Mapping[str, InstanceType], from_s: i
     ridge on all but the intercept.
     """
     examples = [
-        _bids(*past_of(trace), types[market.instance_type].on_demand_micros, from_s, until_s)
+        _bids(*price_history_of(trace), types[market.instance_type].on_demand_micros, from_s, until_s)
         for market, trace in traces.items()
         if market.instance_type in types
     ]
@@ -56,7 +56,7 @@ def fit_foresight(traces: TraceSet, types: Mapping[str, InstanceType], from_s: i
         for horizon, within_s in enumerate(HORIZONS_S):
             found = _regress(bins, after_s[:, delta] < within_s)
             intercepts[delta, horizon], weights[delta, horizon] = found[0], found[1:].reshape(FEATURES, _BINS)
-    return Foresight(Weights(np.array(SHARES), np.array(HORIZONS_S, dtype=np.float64), edges, intercepts, weights))
+    return Forecast(Weights(np.array(SHARES), np.array(HORIZONS_S, dtype=np.float64), edges, intercepts, weights))
 
 
 def _regress(bins: Int64s, taken: NDArray[np.bool_]) -> Floats:

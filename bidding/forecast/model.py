@@ -44,7 +44,7 @@ BLIND = Weights(np.empty(0), np.empty(0), np.empty((0, 0)), np.empty((0, 0)), np
 
 
 @dataclass(frozen=True, eq=False)
-class Foresight:
+class Forecast:
     """The chances of bids, given the signals of their markets. A value: it is stored with the job that uses it."""
 
     arrays: Weights
@@ -63,7 +63,7 @@ class Foresight:
             raise ValueError("the weights of a foresight must be finite")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Foresight) and all(map(np.array_equal, self.arrays, other.arrays))
+        return isinstance(other, Forecast) and all(map(np.array_equal, self.arrays, other.arrays))
 
     def __hash__(self) -> int:
         return hash(self.arrays.weights.tobytes())
@@ -85,7 +85,7 @@ class Foresight:
         return record
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> "Foresight":
+    def from_json(cls, record: Mapping[str, Any]) -> "Forecast":
         """Return the model that `to_json` wrote; `ValueError` for what it cannot have written."""
         try:
             parts = {name: np.array(record[name], dtype=np.float64) for name in Weights._fields if name != "edges"}

@@ -62,7 +62,7 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
 #: All of them, as users type them.
 NAMES: tuple[str, ...] = tuple(sorted((*POLICIES, PATTERN)))
 #: Those that weigh the markets' signals by a foresight.
-FORESEEING: frozenset[str] = frozenset({"best"})
+FORECAST_POLICIES: frozenset[str] = frozenset({"best"})
 #: Those that buy all of the cap in one allocation where they are not told how large one is.
 AT_ONCE: frozenset[str] = frozenset({"best", "standard"})
 

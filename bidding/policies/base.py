@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bidding.economics.job_model import JobModel
 from bidding.evictions.table import EvictionTable
-from bidding.forecast import Foresight, Signal
+from bidding.forecast import Forecast, MarketFeatures
 from bidding.market.model import Allocation, InstanceType, Market, Tier
 from bidding.market.money import Micros
 
@@ -39,8 +39,8 @@ class MarketView:
     cooling: frozenset[Market] = frozenset()
     paid_until_s: Mapping[str, int] = field(default_factory=dict)
     last_prices: Mapping[Market, Micros] = field(default_factory=dict)
-    signals: Mapping[Market, Signal] = field(default_factory=dict)
-    foresight: Foresight | None = None
+    signals: Mapping[Market, MarketFeatures] = field(default_factory=dict)
+    foresight: Forecast | None = None
     lapsing: tuple[Allocation, ...] = ()
     last_eviction_s: int | None = None
 

@@ -11,7 +11,7 @@ from bidding.backtest.price_arrays import Markets, pack
 from bidding.backtest.reference_cluster import Reference, by_zone, cheapest
 from bidding.backtest.schemes import Rule
 from bidding.evictions.table import EvictionTable, fit
-from bidding.forecast import Foresight, fit_foresight
+from bidding.forecast import Forecast, fit_forecast
 from bidding.market.catalog import Catalog
 from bidding.market.model import DAY_S, InstanceType, Market
 from bidding.market.traces import TraceSet
@@ -49,7 +49,7 @@ class Field:
     types: Mapping[str, InstanceType]
     markets: tuple[Market, ...]
     evictions: EvictionTable
-    foresight: Foresight | None
+    foresight: Forecast | None
     reference: Reference
     windows: Windows
     notes: tuple[str, ...]
@@ -154,12 +154,12 @@ def _evictions(
 
 def _foresight(
     traces: TraceSet, types: Mapping[str, InstanceType], windows: Windows, spec: BacktestSpec, report: Report
-) -> Foresight | None:
+) -> Forecast | None:
     """Return what the signals of the fit window teach, where a scheme reads them: it takes seconds."""
     if not any(spec.bids(name) and spec.scheme(name).rule in _READ_SIGNALS for name in spec.compared):
         return None
     report(0, 1, f"learning from the signals of {windows.fit}")
-    return fit_foresight(traces, types, windows.fit.from_s, windows.fit.until_s)
+    return fit_forecast(traces, types, windows.fit.from_s, windows.fit.until_s)
 
 
 def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]:

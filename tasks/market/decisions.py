@@ -9,7 +9,7 @@ from bidding.engine.engine import BidEngine, Standing
 from bidding.engine.events import Event, NoticeSeen, TickDue
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.engine.reconcile import by_token, reconcile
-from bidding.forecast import Signal
+from bidding.forecast import MarketFeatures
 from bidding.market.model import InstanceFact, Market, Tier
 from bidding.market.money import Micros, to_dollars
 from tasks.job_records import training_begun
@@ -25,7 +25,7 @@ def decide(
     prices: Mapping[Market, Micros],
     notices: Mapping[str, int],
     left_out: Mapping[Market, str] | None = None,
-    signals: Mapping[Market, Signal] | None = None,
+    signals: Mapping[Market, MarketFeatures] | None = None,
 ) -> list[Order]:
     """Reconcile what is believed with `facts`, take note of `notices`, and have the engine decide.
 

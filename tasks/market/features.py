@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bidding.forecast import Signal, signals_of
+from bidding.forecast import MarketFeatures, features_of
 from bidding.forecast.features import LOOKBACK_S
 from bidding.market.model import Market
 from bidding.market.spot_market import MarketError
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 @touch("observe signals", market=True)
-def observe_signals(markets: Sequence[Market]) -> dict[Market, Signal]:
+def observe_signals(markets: Sequence[Market]) -> dict[Market, MarketFeatures]:
     """Return the signal of each market that has a price.
 
     Notes
@@ -37,10 +37,10 @@ def observe_signals(markets: Sequence[Market]) -> dict[Market, Signal]:
     segments = store.segments()
     ends_s = (max(each.until_s for each in segments if str(market) in each.markets) for market in stored)
     told = history(markets, max(from_s, min([now_s, *ends_s])), now_s)
-    return signals_of(_joined(stored, told).between(from_s, now_s), now_s)
+    return features_of(_joined(stored, told).between(from_s, now_s), now_s)
 
 
-def signals_to_decide_on(job_id: str, prices: Prices) -> dict[Market, Signal]:
+def signals_to_decide_on(job_id: str, prices: Prices) -> dict[Market, MarketFeatures]:
     """Return the signals of the markets that have a price to decide on; none where the job's policy has no use for them.
 
     Where the market does not answer there are none either, and nothing is bought.

@@ -8,10 +8,10 @@ from bidding.billing import Flat
 from bidding.economics.job_model import JobModel
 from bidding.engine.events import JobClosed, JobOpened
 from bidding.evictions.table import fit
-from bidding.forecast import Foresight, fit_foresight
+from bidding.forecast import Forecast, fit_forecast
 from bidding.market.model import DAY_S, InstanceType, Market
 from bidding.market.traces import TraceSet
-from bidding.policies import FORESEEING
+from bidding.policies import FORECAST_POLICIES
 from infra.errors import InputError
 from infra.state.records import JobState
 from infra.storage.price_store import PriceStore
@@ -89,11 +89,11 @@ def open_job(spec: JobSpec) -> int:
 
 def _foresight(
     spec: JobSpec, traces: TraceSet, types: Mapping[str, InstanceType], from_s: int, now_s: int
-) -> Foresight | None:
+) -> Forecast | None:
     """Return what the policy learns of the stored history; None for one that has no use for it."""
-    if spec.transient.policy not in FORESEEING:
+    if spec.transient.policy not in FORECAST_POLICIES:
         return None
-    learnt = fit_foresight(traces, types, from_s, now_s)
+    learnt = fit_forecast(traces, types, from_s, now_s)
     if learnt is None:
         raise InputError(
             f"policy {spec.transient.policy}: the {days(now_s - from_s)} of stored prices hold no hour that began at or "

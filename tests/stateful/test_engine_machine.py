@@ -14,7 +14,7 @@ from bidding.engine.events import AllocationGranted, AllocationRefused, Event, J
 from bidding.engine.journal import from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.evictions.table import EvictionTable
-from bidding.forecast import Signal
+from bidding.forecast import MarketFeatures
 from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
 from tests.support.forecasts import foresight_of
 from tests.support.markets import (
@@ -43,7 +43,7 @@ JOBS = st.builds(
 )
 PRICES = price_maps(600_000)
 #: What `best` is told, of most markets: signals that tell nothing, and that half of the bids are taken.
-FLAT = Signal(50_000, 40_000, 600, 1, 2, 50_000.0, 45_000.0, 40_000.5)
+FLAT = MarketFeatures(50_000, 40_000, 600, 1, 2, 50_000.0, 45_000.0, 40_000.5)
 TOLD = dict.fromkeys(MARKETS[:-2], FLAT)
 FORESIGHT = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
 

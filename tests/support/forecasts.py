@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from bidding.forecast import Foresight, Signal
+from bidding.forecast import Forecast, MarketFeatures
 from bidding.forecast.features import FEATURES, LOOKBACK_S
 from bidding.forecast.model import Weights
 from bidding.market.model import HOUR_S
@@ -34,29 +34,29 @@ def foresight_of(
     chances: Sequence[Sequence[float]],
     shares: Sequence[float] = (0.0, 0.1, 1.0),
     horizons_s: Sequence[int] = (900, HOUR_S),
-) -> Foresight:
+) -> Forecast:
     """Return a foresight in which no signal tells anything: `chances` by bid delta, then by horizon, each in (0, 1)."""
     intercepts = np.array([[log_odds(chance) for chance in row] for row in chances])
     weights = np.zeros((len(shares), len(horizons_s), FEATURES, EDGES.shape[1] + 1))
-    return Foresight(Weights(np.array(shares), np.array(horizons_s, dtype=np.float64), EDGES, intercepts, weights))
+    return Forecast(Weights(np.array(shares), np.array(horizons_s, dtype=np.float64), EDGES, intercepts, weights))
 
 
 @st.composite
-def foresights(draw: st.DrawFn) -> Foresight:
+def foresights(draw: st.DrawFn) -> Forecast:
     """Return foresights of three bid deltas and two horizons; in some every bid of a delta has the same chances."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     scale = draw(st.sampled_from([0.0, 0.5, 2.0]))
     shares = draw(st.sampled_from([(0.0, 0.1, 1.0), (0.0, 0.03, 0.3)]))
     intercepts = rng.normal(draw(st.sampled_from([-3.0, 0.0, 1.0])), scale, (3, 2))
     weights = rng.normal(0.0, scale, (3, 2, FEATURES, EDGES.shape[1] + 1))
-    return Foresight(Weights(np.array(shares), np.array([900.0, HOUR_S]), EDGES, intercepts, weights))
+    return Forecast(Weights(np.array(shares), np.array([900.0, HOUR_S]), EDGES, intercepts, weights))
 
 
-def signals() -> st.SearchStrategy[Signal]:
+def signals() -> st.SearchStrategy[MarketFeatures]:
     """Return signals, not all of which a market could give."""
     micros, means = st.integers(1, 3_000_000), st.floats(1, 3e6)
     return st.builds(
-        Signal,
+        MarketFeatures,
         price_micros=micros,
         before_micros=micros,
         age_s=st.integers(0, LOOKBACK_S),

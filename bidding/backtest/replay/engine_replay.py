@@ -23,12 +23,12 @@ from bidding.economics.job_model import JobModel
 from bidding.engine.events import AllocationGranted, Event, JobOpened
 from bidding.engine.orders import Order
 from bidding.evictions.table import EvictionTable
-from bidding.forecast import Foresight
-from bidding.forecast.features import past_of
+from bidding.forecast import Forecast
+from bidding.forecast.features import price_history_of
 from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
 from bidding.market.money import prorate
 from bidding.market.traces import Int64s, TraceSet
-from bidding.policies import FORESEEING
+from bidding.policies import FORECAST_POLICIES
 
 #: Stands for the reliable tier among the markets.
 RELIABLE = Market("reliable", "reliable")
@@ -56,7 +56,7 @@ def run_by_engine(
     markets: Sequence[Market],
     types: Mapping[str, InstanceType],
     evictions: EvictionTable,
-    foresight: Foresight | None,
+    foresight: Forecast | None,
     scheme: Scheme,
     start_s: int,
     reference: Reference,
@@ -74,8 +74,8 @@ def run_by_engine(
     tier = InstanceType(RELIABLE.instance_type, setting.reliable_vcpus, 0.0, setting.reliable_micros)
     window_ends_s, max_life_s = start_s + setting.window_s, model_of(setting).max_life_s
     world = RecordedMarket(traces, markets, {**types, tier.name: tier}, window_ends_s, max_life_s)
-    if name in FORESEEING:
-        world.pasts = {market: past_of(traces[market]) for market in markets}
+    if name in FORECAST_POLICIES:
+        world.pasts = {market: price_history_of(traces[market]) for market in markets}
     job = job_model(setting, scheme.vcpus_at_once(reference))
     world.tell(JobOpened(start_s, _JOB, job, name, world.types, tuple(markets), evictions, foresight))
     if setting.reliable_count:

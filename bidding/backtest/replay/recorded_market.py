@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from bidding.engine.engine import BidEngine
 from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, Event, NoticeSeen, TickDue
 from bidding.engine.orders import Acquire, Lapse, Order
-from bidding.forecast.features import Past, signal_at
+from bidding.forecast.features import PriceHistory, features_at
 from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
 from bidding.market.traces import TraceSet
 
@@ -48,7 +48,7 @@ class RecordedMarket:
     types: Mapping[str, InstanceType]
     window_ends_s: int
     max_life_s: int | None = None
-    pasts: Mapping[Market, Past] = field(default_factory=dict)
+    pasts: Mapping[Market, PriceHistory] = field(default_factory=dict)
     engine: BidEngine = field(default_factory=BidEngine)
     journal: list[Event | Order] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
@@ -79,7 +79,7 @@ class RecordedMarket:
         """Tell the engine the time and the prices, and do what it orders; return whether something was bought."""
         known = {market: self.traces[market].price_at(now_s) for market in self.markets}
         prices = {market: price for market, price in known.items() if price is not None}
-        signals = {market: signal for market in self.pasts if (signal := signal_at(self.pasts[market], now_s))}
+        signals = {market: signal for market in self.pasts if (signal := features_at(self.pasts[market], now_s))}
         bought = False
         for order in self.tell(TickDue(now_s, prices, signals=signals)):
             match order:

@@ -17,7 +17,7 @@ from bidding.backtest.schemes import Rule
 from bidding.backtest.schemes.registry import Scheme
 from bidding.economics.job_model import JobModel
 from bidding.evictions.table import EvictionTable
-from bidding.forecast import Foresight
+from bidding.forecast import Forecast
 from bidding.market.model import InstanceType, Market
 from bidding.market.traces import Trace, TraceSet
 from tests.bidding.backtest.naive import MICRO, RELIABLE, Events, Life, Naive, Told
@@ -49,7 +49,7 @@ class Case:
         default_factory=lambda: Setting(work_vcpu_s=WANTED_VCPUS * 3600, window_s=4 * 3600, reliable_count=0)
     )
 
-    foresight: Foresight | None = None  # of BEST
+    foresight: Forecast | None = None  # of BEST
     parameter: int = 100  # of ABOVE the bid delta, of ORACLE the least free seconds
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 
 from bidding.economics.job_model import JobModel
 from bidding.evictions.table import EvictionTable
-from bidding.forecast import Foresight, Signal, signals_of
+from bidding.forecast import Forecast, MarketFeatures, features_of
 from bidding.market.model import Allocation, InstanceType, Market, Tier
 from bidding.market.traces import Trace, TraceSet
 from bidding.policies.base import Choice, MarketView, Policy
@@ -72,7 +72,7 @@ class Naive:
     efficiency: Fraction = Fraction(1)
     checkpoint_s: int | None = None
     restart_s: int = 0
-    foresight: Foresight | None = None  # who has one decides as `best`, else as `proteus`
+    foresight: Forecast | None = None  # who has one decides as `best`, else as `proteus`
     patient: bool = False
 
     @property
@@ -184,12 +184,12 @@ class Naive:
         told.cost_micros = int(dollars / MICRO)
         return told
 
-    def _signals(self, t: int) -> Mapping[Market, Signal]:
+    def _signals(self, t: int) -> Mapping[Market, MarketFeatures]:
         if self.foresight is None:
             return {}
         past = {market: [each for each in events if each[0] <= t] for market, events in self.prices.items()}
         rows = {market: np.array(events, dtype=np.int64).reshape(-1, 2) for market, events in past.items()}
-        return signals_of(TraceSet({market: Trace(row[:, 0], row[:, 1]) for market, row in rows.items()}), t)
+        return features_of(TraceSet({market: Trace(row[:, 0], row[:, 1]) for market, row in rows.items()}), t)
 
     def _by_second(self, market: Market, start_s: int) -> list[int | None]:
         prices: list[int | None] = [self.price(market, start_s)]

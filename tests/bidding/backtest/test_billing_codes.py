@@ -29,7 +29,7 @@ from bidding.billing import (
 )
 from bidding.billing.expected import KINDS
 from bidding.evictions.table import EvictionTable
-from bidding.forecast import Foresight
+from bidding.forecast import Forecast
 from bidding.market.model import EndCause, Market
 from bidding.market.traces import Int64s, Trace, TraceSet
 from tests.bidding.backtest.cases import DELTAS, TYPES, A, Case
@@ -67,7 +67,7 @@ MODELS: Mapping[str, Billed] = {
 RULES = (Rule.STANDARD, Rule.PROTEUS, Rule.ABOVE, Rule.BEST)
 
 
-def run_compiled(case: Case, setting: Setting, foresight: Foresight) -> tuple[Int64s, Int64s, TraceSet]:
+def run_compiled(case: Case, setting: Setting, foresight: Forecast) -> tuple[Int64s, Int64s, TraceSet]:
     """Return the job's row, its purchases, and the markets that it bid in."""
     known = {market: np.array(events, dtype=np.int64).T for market, events in case.prices.items() if events}
     traces = TraceSet({market: Trace(*columns) for market, columns in known.items()})
@@ -84,7 +84,7 @@ def test_every_driver_and_accounting_charges_the_same(name: str, rule: Rule) -> 
 
     @settings(PROPERTY, max_examples=12)  # long jobs, many models
     @given(case=cases(rules=(rule,)), foresight=foresights())
-    def check(case: Case, foresight: Foresight) -> None:
+    def check(case: Case, foresight: Forecast) -> None:
         setting = replace(
             case.setting,
             checkpoint_s=0,

@@ -17,7 +17,7 @@ from bidding.backtest.reference_cluster import Reference, by_zone, cheapest, dra
 from bidding.backtest.runner import Outcomes, run, run_one
 from bidding.backtest.schemes.registry import SCHEMES
 from bidding.evictions.table import fit
-from bidding.forecast import fit_foresight
+from bidding.forecast import fit_forecast
 from bidding.market.model import InstanceType, Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import TYPICAL, generate
@@ -36,7 +36,7 @@ def traces() -> TraceSet:
 
 def outcomes(traces: TraceSet, scheme: str, hours: int = 2, jobs: int = 120, **more: int) -> Outcomes:
     markets = by_zone(MARKETS)["all"]
-    table = pack_table(fit(traces, 0, 4 * DAY), markets, fit_foresight(traces, TYPES, 0, 4 * DAY))
+    table = pack_table(fit(traces, 0, 4 * DAY), markets, fit_forecast(traces, TYPES, 0, 4 * DAY))
     starts_s = draw_starts(np.random.default_rng(0), 4 * DAY, 8 * DAY, hours, jobs)
     return run(pack(traces, markets, TYPES), table, SCHEMES[scheme], starts_s, hours, REFERENCE, **more)
 

@@ -8,12 +8,12 @@ from bidding.economics.job_model import JobModel
 from bidding.engine.engine import BidEngine
 from bidding.engine.events import NoticeSeen, TickDue
 from bidding.engine.orders import Acquire, Lapse, Wait
-from bidding.forecast import Signal
+from bidding.forecast import MarketFeatures
 from bidding.market.model import HOUR_S, EndCause, Market
 from tests.support.forecasts import foresight_of
 from tests.support.markets import MARKETS, START_S, XLARGE, XLARGE_B, gone, granted, opened, reliable, spot, tick
 
-FLAT = Signal(50_000, 50_000, 600, 0, 0, 50_000.0, 50_000.0, 50_000.0)
+FLAT = MarketFeatures(50_000, 50_000, 600, 0, 0, 50_000.0, 50_000.0, 50_000.0)
 CALM = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
 JOB = JobModel(allocation_vcpus=32, max_spot_vcpus=32, eviction_overhead_s=300)
 PRICES = {XLARGE: "0.05", XLARGE_B: "0.06"}

@@ -29,7 +29,7 @@ from bidding.engine.events import (
 )
 from bidding.engine.journal import SCHEMA, JournalError, from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
-from bidding.forecast import Signal
+from bidding.forecast import MarketFeatures
 from bidding.market.model import EndCause
 from bidding.policies import POLICIES
 from bidding.policies.base import Candidate, Choice, Decision
@@ -198,7 +198,9 @@ def test_a_record_of_before_there_were_foresights_is_read(item, later):
 def foreseen() -> list[dict[str, Any]]:
     """Return the journal of a job under `best`, as JSON: bought, taken, waited, bought again and let go."""
     calm = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
-    told = {market: Signal(50_000, 40_000, 60, 1, 2, 50_000.1, 45_000.2, 1e5 / 3) for market in (XLARGE, XLARGE_B)}
+    told = {
+        market: MarketFeatures(50_000, 40_000, 60, 1, 2, 50_000.1, 45_000.2, 1e5 / 3) for market in (XLARGE, XLARGE_B)
+    }
     prices, at_s = {XLARGE: "0.05", XLARGE_B: "0.06"}, START_S
     job = JobModel(allocation_vcpus=32, max_spot_vcpus=32, eviction_overhead_s=300)
     return written(

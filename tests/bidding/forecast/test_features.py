@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bidding.forecast import Signal, signals_of
+from bidding.forecast import MarketFeatures, features_of
 from bidding.forecast.features import LOOKBACK_S
 from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import Trace, TraceSet
@@ -40,8 +40,8 @@ def trace(rows: list[tuple[int, int]]) -> Trace:
     return Trace(np.array(times), np.array(prices))
 
 
-def plainly(rows: list[tuple[int, int]], now_s: int) -> Signal:
-    """Return the signal of (second, price), some of them before `now_s`, by what the words of `Signal` say."""
+def plainly(rows: list[tuple[int, int]], now_s: int) -> MarketFeatures:
+    """Return the signal of (second, price), some of them before `now_s`, by what the words of `MarketFeatures` say."""
     begin_s = now_s - LOOKBACK_S
     rows = [row for row in rows if row[0] <= now_s]
     ends = [at_s for at_s, _ in rows[1:]] + [now_s]
@@ -67,7 +67,7 @@ def plainly(rows: list[tuple[int, int]], now_s: int) -> Signal:
         total_s = sum(seconds for seconds, _ in known)
         return sum(seconds * paid for seconds, paid in known) / total_s if total_s else float(price)
 
-    return Signal(
+    return MarketFeatures(
         price, before, now_s - since_s, rises(6 * HOUR_S), rises(DAY_S), mean(HOUR_S), mean(DAY_S), mean(LOOKBACK_S)
     )
 
@@ -77,7 +77,7 @@ def plainly(rows: list[tuple[int, int]], now_s: int) -> Signal:
 def test_a_signal_is_what_its_words_say(rows: list[tuple[int, int]]) -> None:
     expected = plainly(rows, NOW_S)
     event(f"stood for all of the lookback: {expected.age_s == LOOKBACK_S}, rises {min(expected.rises_24h, 2)}")
-    found = signals_of(TraceSet({A: trace(rows)}), NOW_S)[A]
+    found = features_of(TraceSet({A: trace(rows)}), NOW_S)[A]
     assert astuple(found) == pytest.approx(astuple(expected), rel=1e-12)
     assert astuple(found)[:5] == astuple(expected)[:5]
 
@@ -91,27 +91,27 @@ def test_neither_what_comes_nor_what_lies_before_the_lookback_tells(
     later = [(at_s + 1 + 2 * (NOW_S - at_s), price) for at_s, price in reversed(others)]
     known = TraceSet({A: trace(rows), B: trace(others)})
     everything = TraceSet({A: trace([*rows, *later]), B: trace(others)})
-    whole = signals_of(everything, NOW_S)
-    assert whole == signals_of(known, NOW_S)
-    assert whole == signals_of(known.between(NOW_S - LOOKBACK_S, NOW_S), NOW_S)
+    whole = features_of(everything, NOW_S)
+    assert whole == features_of(known, NOW_S)
+    assert whole == features_of(known.between(NOW_S - LOOKBACK_S, NOW_S), NOW_S)
 
 
 def test_a_market_without_a_price_yet_has_no_signal() -> None:
-    assert set(signals_of(TraceSet({A: trace([(10, 5)]), B: trace([(11, 5)])}), 10)) == {A}
+    assert set(features_of(TraceSet({A: trace([(10, 5)]), B: trace([(11, 5)])}), 10)) == {A}
 
 
 def test_a_signal_of_an_hour_by_hand() -> None:
     """20 cents for half an hour, 30 for a quarter, 10 since."""
     rows = [(NOW_S - 3600, 200_000), (NOW_S - 1800, 300_000), (NOW_S - 900, 100_000)]
     mean = (1800 * 200_000 + 900 * 300_000 + 900 * 100_000) / 3600
-    signal = signals_of(TraceSet({A: trace(rows)}), NOW_S)[A]
-    assert signal == Signal(100_000, 300_000, 900, 1, 1, mean, mean, mean)
+    signal = features_of(TraceSet({A: trace(rows)}), NOW_S)[A]
+    assert signal == MarketFeatures(100_000, 300_000, 900, 1, 1, mean, mean, mean)
     expected = [900, 0.25, math.log(1 / 3), 1, 1, *[math.log(100_000 / mean)] * 3]
     assert signal.features(400_000).tolist() == pytest.approx(expected)
 
 
 @PROPERTY
 @given(signals())
-def test_a_record_gives_the_signal_again(signal: Signal) -> None:
-    assert Signal.from_record(signal.to_record()) == signal
+def test_a_record_gives_the_signal_again(signal: MarketFeatures) -> None:
+    assert MarketFeatures.from_record(signal.to_record()) == signal
     assert np.isfinite(signal.features(1)).all()

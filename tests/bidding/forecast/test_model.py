@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.forecast import Foresight, Signal
+from bidding.forecast import Forecast, MarketFeatures
 from bidding.forecast.features import FEATURES
 from bidding.forecast.model import Weights
 from bidding.market.model import HOUR_S
@@ -21,13 +21,13 @@ NOTHING = np.zeros(FEATURES)
 
 @PROPERTY
 @given(foresights(), st.integers(0, FEATURES - 1))
-def test_what_is_stored_is_read_again_to_the_last_bit(foresight: Foresight, feature: int) -> None:
+def test_what_is_stored_is_read_again_to_the_last_bit(foresight: Forecast, feature: int) -> None:
     edges = foresight.arrays.edges.copy()
     edges[feature, -1:] = np.inf  # a feature with fewer bins
-    foresight = Foresight(foresight.arrays._replace(edges=edges))
+    foresight = Forecast(foresight.arrays._replace(edges=edges))
     record = json.loads(json.dumps(foresight.to_json(), allow_nan=False))
-    assert Foresight.from_json(record) == foresight
-    assert hash(Foresight.from_json(record)) == hash(foresight)
+    assert Forecast.from_json(record) == foresight
+    assert hash(Forecast.from_json(record)) == hash(foresight)
 
 
 def test_foresights_of_other_weights_are_others() -> None:
@@ -58,7 +58,7 @@ GOOD = foresight_of(CALM).arrays
 )
 def test_parts_that_make_no_foresight_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Foresight(GOOD._replace(**changes))
+        Forecast(GOOD._replace(**changes))
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_parts_that_make_no_foresight_are_refused(changes: dict[str, Any], said:
 def test_what_is_no_foresight_is_said_in_one_line(change: dict[str, Any]) -> None:
     record = foresight_of(CALM).to_json() | change
     with pytest.raises(ValueError, match=r"^not a foresight: [^\n]*$"):
-        Foresight.from_json(record)
+        Forecast.from_json(record)
     missing = {name: value for name, value in record.items() if name not in change}
     with pytest.raises(ValueError, match="not a foresight: "):
-        Foresight.from_json(missing)
+        Forecast.from_json(missing)
 
 
 def test_the_outlook_of_a_bid_is_the_chance_within_the_hour_and_the_area_under_the_survivors() -> None:
@@ -99,7 +99,7 @@ def test_a_feature_counts_by_its_bin_and_an_edge_begins_the_bin() -> None:
     weights = np.zeros((1, 1, FEATURES, 3))
     weights[0, 0, 3] = [0.0, 1.0, 2.0]
     arrays = Weights(np.zeros(1), np.array([float(HOUR_S)]), EDGES, np.array([[log_odds(0.5)]]), weights)
-    foresight = Foresight(arrays)
+    foresight = Forecast(arrays)
     chances = []
     for rises in (0.0, 0.5, 2.9, 3.0, 50.0):
         features = NOTHING.copy()
@@ -110,7 +110,7 @@ def test_a_feature_counts_by_its_bin_and_an_edge_begins_the_bin() -> None:
 
 @PROPERTY
 @given(foresights(), signals(), st.integers(0, 2))
-def test_an_outlook_is_a_chance_and_a_part_of_the_hour(foresight: Foresight, signal: Signal, delta: int) -> None:
+def test_an_outlook_is_a_chance_and_a_part_of_the_hour(foresight: Forecast, signal: MarketFeatures, delta: int) -> None:
     beta, useful_s = foresight.outlook(signal.features(100_000), delta)
     assert 0 <= beta <= 1
     assert (1 - beta) * HOUR_S - 1e-6 <= useful_s <= HOUR_S

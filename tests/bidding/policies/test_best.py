@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bidding.economics.job_model import JobModel
 from bidding.evictions.table import EvictionTable
-from bidding.forecast import Foresight, Signal
+from bidding.forecast import Forecast, MarketFeatures
 from bidding.market.model import Allocation
 from bidding.policies import policy
 from bidding.policies.base import Choice, MarketView
@@ -23,10 +23,10 @@ CALM = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
 JOB = JobModel(resize_overhead_s=20, eviction_overhead_s=60, allocation_vcpus=64, max_spot_vcpus=64)
 #: ω of the very price: a fifth are gone after 15 minutes, half after the hour.
 USEFUL_S = 900 * 0.9 + 2700 * 0.65
-FLAT = Signal(50_000, 50_000, 600, 0, 0, 50_000.0, 50_000.0, 50_000.0)
+FLAT = MarketFeatures(50_000, 50_000, 600, 0, 0, 50_000.0, 50_000.0, 50_000.0)
 
 
-def shown(*footprint: Allocation, foresight: Foresight | None = CALM, **more: Any) -> MarketView:
+def shown(*footprint: Allocation, foresight: Forecast | None = CALM, **more: Any) -> MarketView:
     """Return a view of two markets, c4.xlarge at 5 cents and its twin at 6, with signals that tell nothing."""
     prices = more.pop("prices", {XLARGE: "0.05", XLARGE_B: "0.06"})
     here = view(*footprint, prices=prices, job=more.pop("job", JOB), cooling=more.pop("cooling", frozenset()))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bidding.backtest.schemes.registry import SCHEMES, scheme
 from bidding.economics.job_model import JobModel
-from bidding.policies import AT_ONCE, FORESEEING, NAMES, policy
+from bidding.policies import AT_ONCE, FORECAST_POLICIES, NAMES, policy
 from bidding.policies.base import Choice, MarketView, Policy
 from bidding.policies.fixed_delta import delta_of, name_of
 from bidding.policies.just_above import AbovePolicy
@@ -167,4 +167,4 @@ def test_every_rule_that_a_real_market_allows_has_a_live_policy() -> None:
 
 def test_the_lists_of_names_are_of_policies_that_there_are() -> None:
     assert NAMES == ("best", "fixed-delta:USD", "just-above", "on-demand", "proteus", "standard")
-    assert set(NAMES) >= AT_ONCE | FORESEEING
+    assert set(NAMES) >= AT_ONCE | FORECAST_POLICIES

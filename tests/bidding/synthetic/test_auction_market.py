@@ -13,7 +13,7 @@ from bidding.backtest.reference_cluster import cheapest, draw_starts
 from bidding.backtest.runner import run
 from bidding.backtest.schemes.registry import SCHEMES
 from bidding.evictions.table import fit
-from bidding.forecast import fit_foresight
+from bidding.forecast import fit_forecast
 from bidding.market.model import HOUR_S, InstanceType, Market
 from bidding.market.trace_statistics import TraceStatistics, statistics
 from bidding.market.traces import TraceSet
@@ -114,7 +114,7 @@ def statistics_of(climate: AuctionClimate) -> TraceStatistics:
 def test_schemes_rank_as_on_the_real_markets(traces: TraceSet) -> None:
     """Standard on checkpoints, on AgileML, BidBrain, what is learnt from signals; by far more than chance."""
     packed = pack(traces, MARKETS, TYPES)
-    seen = fit_foresight(traces, TYPES, 0, 40 * DAY_S)
+    seen = fit_forecast(traces, TYPES, 0, 40 * DAY_S)
     table = pack_table(fit(traces, 0, 40 * DAY_S), MARKETS, seen)
     reference = cheapest(MARKETS, TYPES)
     starts_s = draw_starts(np.random.default_rng(0), 40 * DAY_S, 60 * DAY_S, 20, 60)

@@ -12,7 +12,7 @@ import tasks.market.opening
 from bidding.engine.events import JobOpened, TickDue
 from bidding.engine.journal import from_record, replay
 from bidding.engine.orders import Acquire, Wait
-from bidding.forecast import signals_of
+from bidding.forecast import features_of
 from bidding.forecast.features import LOOKBACK_S
 from bidding.market.model import HOUR_S, Market, PricePoint
 from bidding.market.traces import Trace, TraceSet
@@ -38,7 +38,7 @@ CALM = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
 def asked(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Market], int, int]]:
     """What the world's market is asked for; its prices move, and a job has learnt what it learns."""
     monkeypatch.setattr(tasks.market.features, "observe_signals", plain(observe_signals))
-    monkeypatch.setattr(tasks.market.opening, "fit_foresight", lambda *window: CALM)
+    monkeypatch.setattr(tasks.market.opening, "fit_forecast", lambda *window: CALM)
     here.market.traces = MOVING
     asked: list[tuple[Sequence[Market], int, int]] = []
     real = here.market.price_history
@@ -66,7 +66,7 @@ def test_a_job_learns_of_the_history_that_its_eviction_table_is_fitted_on(here: 
     here.begin(best())
     (event,) = journal(here, JobOpened)
     assert event.foresight is not None
-    low = signals_of(MOVING, int(STEPS_S[-1]) - HOUR_S)[OTHER].features(ON_DEMAND)
+    low = features_of(MOVING, int(STEPS_S[-1]) - HOUR_S)[OTHER].features(ON_DEMAND)
     assert event.foresight.outlook(low, 0)[0] > event.foresight.outlook(low, 4)[0], "the higher bid is the safer one"
 
 
@@ -92,14 +92,14 @@ def test_a_tick_asks_the_market_only_for_what_is_not_stored(here: TaskWorld, ask
     asked.clear()
     signals = signals_to_decide_on("job", Prices({MARKET: 1, OTHER: 1}))
     assert asked == [((MARKET, OTHER), BEGIN_S, BEGIN_S + 5 * HOUR_S)]
-    assert signals == signals_of(here.market.traces, BEGIN_S + 5 * HOUR_S), "as if all had been asked for"
+    assert signals == features_of(here.market.traces, BEGIN_S + 5 * HOUR_S), "as if all had been asked for"
 
 
 def test_a_store_that_nobody_kept_up_is_older_than_what_is_asked_for(here: TaskWorld, asked: list[Any]) -> None:
     here.begin(best())
     here.clock.at_s = BEGIN_S + 10 * 86_400
     asked.clear()
-    assert signals_to_decide_on("job", Prices({MARKET: 1})) == signals_of(
+    assert signals_to_decide_on("job", Prices({MARKET: 1})) == features_of(
         TraceSet({MARKET: here.market.traces[MARKET]}), BEGIN_S + 10 * 86_400
     )
     assert asked == [((MARKET,), BEGIN_S + 10 * 86_400 - LOOKBACK_S, BEGIN_S + 10 * 86_400)]
@@ -111,7 +111,7 @@ def test_a_market_that_is_not_stored_has_the_signal_of_what_is_told(here: TaskWo
     here.clock.at_s = now_s
     signals = signals_to_decide_on("job", Prices({MARKET: 1, OTHER: 1, NOWHERE: 1}))
     told = here.market.traces.between(BEGIN_S, now_s)
-    assert signals == {MARKET: signals_of(here.market.traces, now_s)[MARKET], OTHER: signals_of(told, now_s)[OTHER]}
+    assert signals == {MARKET: features_of(here.market.traces, now_s)[MARKET], OTHER: features_of(told, now_s)[OTHER]}
 
 
 def test_a_market_that_does_not_answer_gives_no_signals(

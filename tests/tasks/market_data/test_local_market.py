@@ -11,7 +11,7 @@ from bidding.backtest.schemes.registry import SCHEMES
 from bidding.engine.events import NoticeSeen
 from bidding.engine.orders import Lapse, Renew
 from bidding.evictions.table import fit
-from bidding.forecast import fit_foresight
+from bidding.forecast import fit_forecast
 from bidding.market.model import HOUR_S
 from infra.market_data.catalogs import read_catalog
 from infra.market_data.price_files import read_prices
@@ -32,7 +32,7 @@ def test_two_hours_have_an_hours_end_that_is_decided_and_an_eviction(seed: int, 
 
     reference = cheapest(market.markets, types, _VCPUS)
     evictions = fit(traces, traces.first_s, start_s)
-    foresight = fit_foresight(traces, types, traces.first_s, start_s)
+    foresight = fit_forecast(traces, types, traces.first_s, start_s)
     for name in ("best", "proteus"):
         scheme = SCHEMES[name]
         changes = {"max_spot_vcpus": _VCPUS, "reliable_count": 1, "reliable_vcpus": 2, "reliable_works": 1}

@@ -20,7 +20,7 @@ from bidding.backtest.runner import run
 from bidding.backtest.schemes import Rule
 from bidding.backtest.schemes.registry import SCHEMES, scheme
 from bidding.evictions.table import fit
-from bidding.forecast import fit_foresight
+from bidding.forecast import fit_forecast
 from bidding.market.model import Market
 from bidding.market.traces import Int64s, TraceSet
 from bidding.synthetic.renewal_market import TYPICAL, generate
@@ -259,7 +259,7 @@ STARTS_S = draw_starts(np.random.default_rng(0), 4 * DAY, 8 * DAY, 2, 120)
 
 @pytest.mark.parametrize("name", [*SCHEMES, "fixed-delta:0.01", "oracle"])
 def test_it_stands_below_each_scheme_start_by_start(traces: TraceSet, generated: Markets, name: str) -> None:
-    table = pack_table(fit(traces, 0, 4 * DAY), MARKETS, fit_foresight(traces, TYPES, 0, 4 * DAY))
+    table = pack_table(fit(traces, 0, 4 * DAY), MARKETS, fit_forecast(traces, TYPES, 0, 4 * DAY))
     told = run(generated, table, scheme(name), STARTS_S, 2, REFERENCE)
     least = clairvoyant.run(generated, STARTS_S, 2, REFERENCE, scheme=scheme(name))
     assert least.finished.all()
