@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.figure import Figure, figure, seconds
 from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine, Standing
+from bidding.engine.engine import AllocationState, BidEngine
 from bidding.engine.events import AllocationGone, AllocationGranted, Event, JobOpened, TickDue
 from bidding.engine.journal import replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order
@@ -58,7 +58,7 @@ def story(ticks: int) -> tuple[list[Entry], TraceSet, int]:
             held = position.allocation
             assert held.bid_micros is not None
             taken_s = traces[held.market].first_above(held.bid_micros, held.launched_at_s)
-            if position.standing is not Standing.GONE and taken_s is not None and taken_s <= now_s:
+            if position.standing is not AllocationState.GONE and taken_s is not None and taken_s <= now_s:
                 enter(AllocationGone(taken_s, name, EndCause.EVICTED))
         for order in enter(TickDue(now_s, traces.prices_at(now_s))):
             match order:

@@ -31,7 +31,7 @@ from bidding.policies import policy
 from bidding.policies.base import Choice, Decision, MarketView, Policy
 
 
-class Standing(StrEnum):
+class AllocationState(StrEnum):
     """How an allocation stands."""
 
     HELD = "held"
@@ -41,11 +41,11 @@ class Standing(StrEnum):
 
 
 @dataclass(slots=True)
-class Position:
+class HeldAllocation:
     """An allocation and how it stands."""
 
     allocation: Allocation
-    standing: Standing = Standing.HELD
+    standing: AllocationState = AllocationState.HELD
     #: hours whose renewal was decided; hour 0 was decided by buying it
     decided: set[int] = field(default_factory=lambda: {0})
     #: the order to let it go; repeated at every tick while it is lapsing, since the first may have died with its tick
@@ -66,7 +66,7 @@ class BidEngine:
         self._policy: Policy | None = None
         self._closed_at_s: int | None = None
         #: allocation id -> position, in the order of the grants; gone ones stay, for the record
-        self._positions: dict[str, Position] = {}
+        self._positions: dict[str, HeldAllocation] = {}
         self._open: Acquire | None = None
         self._purchases = 0
         self._answered: set[str] = set()
@@ -100,14 +100,14 @@ class BidEngine:
         return self._open
 
     @property
-    def positions(self) -> dict[str, Position]:
+    def positions(self) -> dict[str, HeldAllocation]:
         """Every allocation that was ever granted, by id."""
         return dict(self._positions)
 
     @property
     def footprint(self) -> tuple[Allocation, ...]:
         """What is held and goes on working."""
-        return tuple(p.allocation for p in self._positions.values() if p.standing is Standing.HELD)
+        return tuple(p.allocation for p in self._positions.values() if p.standing is AllocationState.HELD)
 
     # -- the door ---------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class BidEngine:
         if event.allocation.market.instance_type not in self.opened.types:
             raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
         self._answer(event.order_id)
-        self._positions.setdefault(event.allocation.allocation_id, Position(event.allocation))
+        self._positions.setdefault(event.allocation.allocation_id, HeldAllocation(event.allocation))
 
     def _handle_refused(self, event: AllocationRefused) -> None:
         if self._open is not None and self._open.order_id == event.order_id:
@@ -156,16 +156,16 @@ class BidEngine:
 
     def _handle_notice(self, event: NoticeSeen) -> None:
         position = self._position(event.allocation_id)
-        if position.standing in (Standing.HELD, Standing.LAPSING):
-            position.standing = Standing.NOTICED
+        if position.standing in (AllocationState.HELD, AllocationState.LAPSING):
+            position.standing = AllocationState.NOTICED
             # A market that is about to take machines would sell one and take it, too.
             market = position.allocation.market
             self._cooling[market] = max(self._cooling.get(market, event.at_s), event.takes_at_s + 1)
 
     def _handle_gone(self, event: AllocationGone) -> None:
         position = self._position(event.allocation_id)
-        if position.standing is not Standing.GONE:
-            position.standing = Standing.GONE
+        if position.standing is not AllocationState.GONE:
+            position.standing = AllocationState.GONE
             position.ended_at_s, position.cause = event.at_s, event.cause
             if event.cause is EndCause.EVICTED:
                 self._last_eviction_s = max(event.at_s, self._last_eviction_s or event.at_s)
@@ -191,9 +191,9 @@ class BidEngine:
         """Decide every hour that ends soon, or that began undecided; in the order of the grants."""
         for position in self._positions.values():
             allocation = position.allocation
-            if position.lapse is not None and position.standing is Standing.LAPSING:
+            if position.lapse is not None and position.standing is AllocationState.LAPSING:
                 yield position.lapse  # not once it is noticed: the market refunds the hour to who stays
-            if position.standing is not Standing.HELD or allocation.tier is Tier.RELIABLE:
+            if position.standing is not AllocationState.HELD or allocation.tier is Tier.RELIABLE:
                 continue
             # The market's clock may be ahead of the caller's: an hour before the first there is not.
             now_s = max(event.at_s, allocation.launched_at_s)
@@ -212,7 +212,7 @@ class BidEngine:
                 position.decided.add(now_hour + 1)
                 yield self._hour_end(event, position, now_hour + 1, before_s)
 
-    def _hour_end(self, event: TickDue, position: Position, hour: int, before_s: int) -> Renew | Lapse:
+    def _hour_end(self, event: TickDue, position: HeldAllocation, hour: int, before_s: int) -> Renew | Lapse:
         allocation = position.allocation
         if self.closed:
             reason = "the job is done, and its last hour gave no refund"
@@ -223,7 +223,7 @@ class BidEngine:
             decision = self._policy_of_job().renewal(self._view(event), allocation)
         if decision.verdict is Choice.RENEW:
             return Renew(allocation.allocation_id, hour, decision)
-        position.standing = Standing.LAPSING
+        position.standing = AllocationState.LAPSING
         position.lapse = Lapse(allocation.allocation_id, hour, before_s, decision)
         return position.lapse
 
@@ -257,12 +257,12 @@ class BidEngine:
             paid_until_s={
                 name: p.allocation.launched_at_s + (max(p.decided) + 1) * HOUR_S
                 for name, p in self._positions.items()
-                if p.standing is Standing.HELD and p.allocation.tier is Tier.TRANSIENT
+                if p.standing is AllocationState.HELD and p.allocation.tier is Tier.TRANSIENT
             },
             last_prices=dict(self._last_prices),
             signals=event.signals,
             foresight=opened.foresight,
-            lapsing=tuple(p.allocation for p in self._positions.values() if p.standing is Standing.LAPSING),
+            lapsing=tuple(p.allocation for p in self._positions.values() if p.standing is AllocationState.LAPSING),
             last_eviction_s=self._last_eviction_s,
         )
 
@@ -271,7 +271,7 @@ class BidEngine:
         if self._open is not None and self._open.order_id == order_id:
             self._open = None
 
-    def _position(self, allocation_id: str) -> Position:
+    def _position(self, allocation_id: str) -> HeldAllocation:
         if allocation_id not in self._positions:
             raise EngineError(f"no allocation {allocation_id!r} was granted")
         return self._positions[allocation_id]
@@ -284,7 +284,7 @@ class BidEngine:
         if opened is None and self._positions:
             raise EngineError("allocations without a job")
         if opened is not None and self._open is not None:
-            held = [p.allocation for p in self._positions.values() if p.standing is Standing.HELD]
+            held = [p.allocation for p in self._positions.values() if p.standing is AllocationState.HELD]
             vcpus = sum(a.count * opened.types[a.market.instance_type].vcpu for a in held if a.tier is Tier.TRANSIENT)
             vcpus += self._open.count * opened.types[self._open.market.instance_type].vcpu
             if vcpus > opened.job.max_spot_vcpus:

@@ -7,7 +7,7 @@ purchase whose answer was lost is found again by looking.
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from bidding.engine.engine import BidEngine, Position, Standing
+from bidding.engine.engine import AllocationState, BidEngine, HeldAllocation
 from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, Event, NoticeSeen
 from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, Tier
 
@@ -68,11 +68,11 @@ def reconcile(
             bid_for = any(fact.bid_micros is not None for fact in group)
             allocation = allocation_of(group, tiers.get(token, Tier.TRANSIENT if bid_for else Tier.RELIABLE))
             events.append(AllocationGranted(now_s, token, allocation))
-        elif positions[token].standing is Standing.GONE:
+        elif positions[token].standing is AllocationState.GONE:
             continue
         if gone:
             events.append(_gone(token, group, now_s))
-        elif token not in positions or positions[token].standing in (Standing.HELD, Standing.LAPSING):
+        elif token not in positions or positions[token].standing in (AllocationState.HELD, AllocationState.LAPSING):
             notices = [fact.notice_at_s for fact in group if fact.alive and fact.notice_at_s is not None]
             if notices:
                 events.append(NoticeSeen(now_s, token, min(notices)))
@@ -82,11 +82,11 @@ def reconcile(
     return events
 
 
-def _forgotten(position: Position, now_s: int) -> bool:
-    return position.standing is not Standing.GONE and now_s - position.allocation.launched_at_s >= HOUR_S
+def _forgotten(position: HeldAllocation, now_s: int) -> bool:
+    return position.standing is not AllocationState.GONE and now_s - position.allocation.launched_at_s >= HOUR_S
 
 
-def _lost(position: Position, now_s: int) -> AllocationGone:
+def _lost(position: HeldAllocation, now_s: int) -> AllocationGone:
     """Return the end of an allocation that nobody saw end.
 
     It may have ended any time since it was last seen, and nobody knows how; so it is taken to have lived until now and

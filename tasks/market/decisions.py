@@ -5,7 +5,7 @@ from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
-from bidding.engine.engine import BidEngine, Standing
+from bidding.engine.engine import AllocationState, BidEngine
 from bidding.engine.events import Event, NoticeSeen, TickDue
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.engine.reconcile import by_token, reconcile
@@ -46,7 +46,7 @@ def decide(
         told = {event.allocation_id for event in events if isinstance(event, NoticeSeen)}
         for name, takes_at_s in sorted(notices.items()):
             position = engine.positions.get(name)
-            if position is not None and position.standing is Standing.HELD and name not in told:
+            if position is not None and position.standing is AllocationState.HELD and name not in told:
                 events.append(NoticeSeen(now_s, name, takes_at_s))
         if engine.job_id is not None:
             buy = training_begun(job_id) and _reliable_tier_stands(engine)
@@ -71,7 +71,9 @@ def publish(job_id: str, orders: Sequence[Order]) -> None:
 
 
 def _reliable_tier_stands(engine: BidEngine) -> bool:
-    return any(p.standing is Standing.HELD and p.allocation.tier is Tier.RELIABLE for p in engine.positions.values())
+    return any(
+        p.standing is AllocationState.HELD and p.allocation.tier is Tier.RELIABLE for p in engine.positions.values()
+    )
 
 
 def _rows(order: Order) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine, Standing
+from bidding.engine.engine import AllocationState, BidEngine
 from bidding.engine.events import AllocationGranted, AllocationRefused, Event, JobClosed, NoticeSeen, TickDue
 from bidding.engine.journal import from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
@@ -76,7 +76,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.purchases: list[Acquire] = []
         self.hours: dict[str, set[int]] = {}
         self.lapses: dict[str, Lapse] = {}
-        self.standing: dict[str, Standing] = {}
+        self.standing: dict[str, AllocationState] = {}
         self.allocations: dict[str, Allocation] = {}
         self.cooling: dict[Market, int] = {}
         self.foresees = policy == "best"
@@ -97,7 +97,7 @@ class EngineMachine(RuleBasedStateMachine):
     def take_in(self, allocation: Allocation) -> None:
         name = allocation.allocation_id
         if name not in self.standing:
-            self.standing[name], self.allocations[name] = Standing.HELD, allocation
+            self.standing[name], self.allocations[name] = AllocationState.HELD, allocation
             self.hours[name] = {0}
 
     # -- the clock --------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class EngineMachine(RuleBasedStateMachine):
         for order in orders:
             event(type(order).__name__)
             self.check(order, prices)
-        due = [lapse for name, lapse in self.lapses.items() if self.standing[name] is Standing.LAPSING]
+        due = [lapse for name, lapse in self.lapses.items() if self.standing[name] is AllocationState.LAPSING]
         assert [order for order in orders if isinstance(order, Lapse)] == sorted(due, key=self.granted_at)
         buying = [order for order in orders if isinstance(order, Acquire | Wait)]
         assert len(buying) == (0 if self.closed or not buy else 1)
@@ -155,7 +155,7 @@ class EngineMachine(RuleBasedStateMachine):
                 assert not self.closed
             case Lapse() if order.allocation_id in self.lapses:
                 assert order == self.lapses[order.allocation_id]
-                assert self.standing[order.allocation_id] is Standing.LAPSING
+                assert self.standing[order.allocation_id] is AllocationState.LAPSING
             case Lapse():
                 if self.closed:  # hours that began undecided are paid for; one that was renewed is taken back
                     self.hours[order.allocation_id].update(range(1, order.hour))
@@ -164,11 +164,11 @@ class EngineMachine(RuleBasedStateMachine):
                 assert 0 < order.before_s - self.now_s <= self.job.renewal_lead_s
                 assert order.before_s == self.allocations[order.allocation_id].launched_at_s + order.hour * HOUR_S
                 self.lapses[order.allocation_id] = order
-                self.standing[order.allocation_id] = Standing.LAPSING
+                self.standing[order.allocation_id] = AllocationState.LAPSING
 
     def decided(self, order: Renew | Lapse) -> None:
         name = order.allocation_id
-        assert self.standing[name] is Standing.HELD
+        assert self.standing[name] is AllocationState.HELD
         assert self.allocations[name].tier is Tier.TRANSIENT
         assert order.hour not in self.hours[name]
         self.hours[name].add(order.hour)
@@ -176,7 +176,7 @@ class EngineMachine(RuleBasedStateMachine):
     def check_hours(self) -> None:
         """Assert that after a tick no hour of a held allocation is undecided, up to the one that is due."""
         for name, allocation in self.allocations.items():
-            if self.standing[name] is Standing.HELD and allocation.tier is Tier.TRANSIENT:
+            if self.standing[name] is AllocationState.HELD and allocation.tier is Tier.TRANSIENT:
                 if self.closed:  # what ends soon is let go; hours that began after the end are nobody's decision
                     now_s = max(self.now_s, allocation.launched_at_s)
                     assert allocation.hour_ends_at_s(now_s) - now_s > self.job.renewal_lead_s
@@ -188,7 +188,7 @@ class EngineMachine(RuleBasedStateMachine):
         return sum(
             a.count * TYPES[a.market.instance_type].vcpu
             for name, a in self.allocations.items()
-            if self.standing[name] is Standing.HELD and a.tier is Tier.TRANSIENT
+            if self.standing[name] is AllocationState.HELD and a.tier is Tier.TRANSIENT
         )
 
     # -- the market -------------------------------------------------------------------------------------------
@@ -234,11 +234,11 @@ class EngineMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from([name for name in self.standing if name != "red"] or ["red"]))
         if end is not None:
             assert self.tell(gone(name, self.now_s, end)) == ()
-            self.standing[name] = Standing.GONE
+            self.standing[name] = AllocationState.GONE
         else:
             assert self.tell(NoticeSeen(self.now_s, name, self.now_s + in_s)) == ()
-            if self.standing[name] in (Standing.HELD, Standing.LAPSING):
-                self.standing[name] = Standing.NOTICED
+            if self.standing[name] in (AllocationState.HELD, AllocationState.LAPSING):
+                self.standing[name] = AllocationState.NOTICED
         self.tick(self.now_s + 5, prices)
 
     @precondition(lambda self: len(self.records) > 15)
@@ -258,7 +258,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert {name: p.standing for name, p in positions.items()} == self.standing
         assert list(positions) == list(self.standing)
         assert {name: p.decided for name, p in positions.items()} == self.hours
-        held = [name for name, standing in self.standing.items() if standing is Standing.HELD]
+        held = [name for name, standing in self.standing.items() if standing is AllocationState.HELD]
         assert [a.allocation_id for a in self.engine.footprint] == held
         assert self.bought == [f"j-buy-{number}" for number in range(len(self.bought))]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine, EngineError, Standing
+from bidding.engine.engine import AllocationState, BidEngine, EngineError
 from bidding.engine.events import AllocationRefused, JobClosed, NoticeSeen
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
@@ -89,7 +89,7 @@ def test_a_grant_twice_or_after_the_end_changes_nothing():
     engine.handle(gone(order.order_id, START_S + 60))
     engine.handle(grant)
     assert engine.footprint == (reliable(),)
-    assert engine.positions[order.order_id].standing is Standing.GONE
+    assert engine.positions[order.order_id].standing is AllocationState.GONE
 
 
 def test_a_grant_that_repeats_an_old_answer_leaves_the_open_purchase_open():
@@ -197,7 +197,7 @@ def test_a_dear_allocation_lapses_and_no_longer_counts():
     lapse = orders[0]
     assert (lapse.allocation_id, lapse.hour, lapse.before_s) == ("a", 1, ENDS_S)
     assert lapse.decision.verdict is Choice.LAPSE
-    assert engine.positions["a"].standing is Standing.LAPSING
+    assert engine.positions["a"].standing is AllocationState.LAPSING
     assert "a" not in [allocation.allocation_id for allocation in engine.footprint]
 
 
@@ -235,7 +235,7 @@ def test_a_noticed_allocation_neither_counts_nor_is_decided():
     assert isinstance(order, Acquire)
     engine.handle(gone("a", ENDS_S - 80))
     engine.handle(NoticeSeen(ENDS_S - 70, "a", ENDS_S - 80))  # too late: it stays gone
-    assert engine.positions["a"].standing is Standing.GONE
+    assert engine.positions["a"].standing is AllocationState.GONE
 
 
 def test_hours_that_began_undecided_are_recorded_as_renewed():

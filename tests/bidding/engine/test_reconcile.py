@@ -7,7 +7,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bidding.economics.job_model import JobModel
-from bidding.engine.engine import BidEngine, Standing
+from bidding.engine.engine import AllocationState, BidEngine
 from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, Event, JobClosed, NoticeSeen
 from bidding.engine.orders import Acquire
 from bidding.engine.reconcile import allocation_of, by_token, reconcile
@@ -26,10 +26,10 @@ from tests.support.markets import (
 )
 
 NOW_S = START_S + 1800
-STANDINGS = (None, *Standing)
+STANDINGS = (None, *AllocationState)
 
 
-def engine_with(standing: Standing | None, name: str = "a") -> BidEngine:
+def engine_with(standing: AllocationState | None, name: str = "a") -> BidEngine:
     """Return an engine in which allocation `name` stands so; None: it was never heard of."""
     engine = BidEngine()
     engine.handle(opened(JobModel(max_spot_vcpus=0)))
@@ -38,11 +38,11 @@ def engine_with(standing: Standing | None, name: str = "a") -> BidEngine:
         return engine
     engine.handle(granted(spot(name, count=1, bid="9")))
     match standing:
-        case Standing.NOTICED:
+        case AllocationState.NOTICED:
             engine.handle(NoticeSeen(START_S + 60, name, START_S + 180))
-        case Standing.LAPSING:
+        case AllocationState.LAPSING:
             engine.handle(tick(START_S + HOUR_S - 60, {XLARGE: "3"}))
-        case Standing.GONE:
+        case AllocationState.GONE:
             engine.handle(gone(name, START_S + 60))
     assert engine.positions[name].standing is standing
     return engine
@@ -58,24 +58,24 @@ NOTICE = NoticeSeen(NOW_S, "a", NOW_S + 120)
 TAKEN, ENDED = (gone("a", NOW_S - 5, cause) for cause in (EndCause.EVICTED, EndCause.USER))
 
 #: What a fact means for an allocation that stands so.
-TABLE: list[tuple[Standing | None, InstanceFact, list[Event]]] = [
+TABLE: list[tuple[AllocationState | None, InstanceFact, list[Event]]] = [
     (None, LIVES, [GRANT]),
     (None, NOTICED, [GRANT, NOTICE]),
     (None, EVICTED, [GRANT, TAKEN]),
     (None, LET_GO, [GRANT, ENDED]),
-    (Standing.HELD, LIVES, []),
-    (Standing.HELD, NOTICED, [NOTICE]),
-    (Standing.HELD, EVICTED, [TAKEN]),
-    (Standing.HELD, LET_GO, [ENDED]),
-    (Standing.NOTICED, LIVES, []),
-    (Standing.NOTICED, NOTICED, []),
-    (Standing.NOTICED, EVICTED, [TAKEN]),
-    (Standing.NOTICED, LET_GO, [ENDED]),
-    (Standing.LAPSING, LIVES, []),
-    (Standing.LAPSING, NOTICED, [NOTICE]),
-    (Standing.LAPSING, EVICTED, [TAKEN]),
-    (Standing.LAPSING, LET_GO, [ENDED]),
-    *[(Standing.GONE, what, []) for what in (LIVES, NOTICED, EVICTED, LET_GO)],
+    (AllocationState.HELD, LIVES, []),
+    (AllocationState.HELD, NOTICED, [NOTICE]),
+    (AllocationState.HELD, EVICTED, [TAKEN]),
+    (AllocationState.HELD, LET_GO, [ENDED]),
+    (AllocationState.NOTICED, LIVES, []),
+    (AllocationState.NOTICED, NOTICED, []),
+    (AllocationState.NOTICED, EVICTED, [TAKEN]),
+    (AllocationState.NOTICED, LET_GO, [ENDED]),
+    (AllocationState.LAPSING, LIVES, []),
+    (AllocationState.LAPSING, NOTICED, [NOTICE]),
+    (AllocationState.LAPSING, EVICTED, [TAKEN]),
+    (AllocationState.LAPSING, LET_GO, [ENDED]),
+    *[(AllocationState.GONE, what, []) for what in (LIVES, NOTICED, EVICTED, LET_GO)],
 ]
 
 
@@ -99,7 +99,7 @@ def test_what_a_fact_means(standing, what, events, closed):
 
 def test_an_allocation_lives_as_long_as_one_of_its_instances():
     taken = fact("a", 1, ended_at_s=NOW_S - 9, cause=EndCause.EVICTED)
-    engine = engine_with(Standing.HELD)
+    engine = engine_with(AllocationState.HELD)
     assert reconcile(engine, by_token([RED, LIVES, taken]), {}, NOW_S) == []
     both = by_token([RED, LET_GO, taken])
     assert reconcile(engine, both, {}, NOW_S) == [gone("a", NOW_S - 5, EndCause.USER)]
@@ -115,19 +115,23 @@ def test_an_allocation_lives_as_long_as_one_of_its_instances():
 )
 def test_an_allocation_was_taken_if_the_last_of_its_instances_were(ends, cause):
     facts = [fact("a", number, ended_at_s=NOW_S + at_s, cause=why) for number, (at_s, why) in enumerate(ends)]
-    assert reconcile(engine_with(Standing.HELD), by_token([RED, *facts]), {}, NOW_S) == [gone("a", NOW_S - 5, cause)]
+    assert reconcile(engine_with(AllocationState.HELD), by_token([RED, *facts]), {}, NOW_S) == [
+        gone("a", NOW_S - 5, cause)
+    ]
 
 
 def test_the_earliest_notice_of_those_that_live_counts():
     marked = [fact("a", n, notice_at_s=NOW_S + n) for n in (30, 20)]
     dead = fact("a", 5, notice_at_s=NOW_S - 50, ended_at_s=NOW_S - 50, cause=EndCause.EVICTED)
-    found = reconcile(engine_with(Standing.HELD), by_token([*marked, dead]), {}, NOW_S)
+    found = reconcile(engine_with(AllocationState.HELD), by_token([*marked, dead]), {}, NOW_S)
     assert found == [NoticeSeen(NOW_S, "a", NOW_S + 20)]
 
 
 def test_an_end_that_the_market_does_not_date_is_now():
     ending = replace(LIVES, state=InstanceState.SHUTTING_DOWN)
-    assert reconcile(engine_with(Standing.HELD), by_token([ending]), {}, NOW_S) == [gone("a", NOW_S, EndCause.USER)]
+    assert reconcile(engine_with(AllocationState.HELD), by_token([ending]), {}, NOW_S) == [
+        gone("a", NOW_S, EndCause.USER)
+    ]
 
 
 def test_an_allocation_is_what_its_instances_say():
@@ -162,10 +166,10 @@ def test_the_tier_is_what_we_know_else_what_was_bid_for():
 @pytest.mark.parametrize(
     ("standing", "cause"),
     [
-        (Standing.HELD, EndCause.USER),
-        (Standing.NOTICED, EndCause.USER),
-        (Standing.LAPSING, EndCause.USER),
-        (Standing.GONE, None),
+        (AllocationState.HELD, EndCause.USER),
+        (AllocationState.NOTICED, EndCause.USER),
+        (AllocationState.LAPSING, EndCause.USER),
+        (AllocationState.GONE, None),
     ],
 )
 def test_what_the_market_has_forgotten_is_gone_but_a_newborn_may_be_late(standing, cause):
@@ -255,12 +259,12 @@ def test_reconciling_again_finds_nothing_and_order_does_not_matter(cases, close,
         name = f"a{number}"
         if standing is not None:
             engine.handle(granted(spot(name, count=1, bid="9")))
-        if standing is Standing.NOTICED:
+        if standing is AllocationState.NOTICED:
             engine.handle(NoticeSeen(START_S + 60, name, START_S + 180))
-        elif standing is Standing.GONE:
+        elif standing is AllocationState.GONE:
             engine.handle(gone(name, START_S + 60))
-        elif standing is Standing.LAPSING:
-            engine.positions[name].standing = Standing.LAPSING
+        elif standing is AllocationState.LAPSING:
+            engine.positions[name].standing = AllocationState.LAPSING
         if what is not None:
             facts.append(replace(what, token=name, instance_id=f"i-{name}"))
     if close:
@@ -273,7 +277,7 @@ def test_reconciling_again_finds_nothing_and_order_does_not_matter(cases, close,
         assert engine.handle(one) == ()
     assert reconcile(engine, by_token(facts), {}, now_s) == []
     alive = {f.token for f in facts if f.alive}
-    standing_now = {name for name, p in engine.positions.items() if p.standing is not Standing.GONE}
+    standing_now = {name for name, p in engine.positions.items() if p.standing is not AllocationState.GONE}
     ended_before = {name for name, p in engine.positions.items() if p.ended_at_s == START_S + 60}
     assert standing_now == alive - ended_before
     assert all(isinstance(one, AllocationGone | AllocationGranted | AllocationRefused | NoticeSeen) for one in found)
