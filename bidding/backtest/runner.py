@@ -15,7 +15,7 @@ from bidding.backtest.outcomes import LOG_COLUMNS, Outcome
 from bidding.backtest.parameters import Setting
 from bidding.backtest.price_arrays import Markets
 from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import Scheme
 from bidding.backtest.simulate import room, simulate
 from bidding.market.model import HOUR_S
@@ -132,7 +132,7 @@ def _run(
     rows: Int64s,
     log: Int64s,
 ) -> None:
-    if scheme.rule is Rule.BEST and table.bids_decide and not len(table.foresight.shares):
+    if scheme.rule is SchemeId.BEST and table.bids_decide and not len(table.foresight.shares):
         raise ValueError("a scheme that weighs signals needs a foresight: see pack_table")
     space = room(markets, len(table.deltas_micros), setting)
     settings = setting.record()

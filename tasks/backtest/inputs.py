@@ -9,7 +9,7 @@ import numpy as np
 from bidding.backtest.eviction_arrays import Table, pack_table
 from bidding.backtest.price_arrays import Markets, pack
 from bidding.backtest.reference_cluster import Reference, by_zone, cheapest
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.evictions.table import EvictionTable, fit
 from bidding.forecast import Forecast, fit_forecast
 from bidding.market.catalog import Catalog
@@ -26,7 +26,7 @@ from tasks.market_data.local_market import BEGIN, TYPES, ZONES
 from tasks.market_data.traces import Report, open_traces
 
 #: The rules that look at the signals of the markets.
-_READ_SIGNALS = (Rule.BEST,)
+_READ_SIGNALS = (SchemeId.BEST,)
 #: How long the generated market lasts where no file is named.
 _GENERATED_DAYS = 90
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.outcomes import Outcome
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.market.model import DAY_S
 from reports.pages.figures_page import BacktestPage, Picture, write
 from reports.pages.job_page import Figure, Table
@@ -90,7 +90,7 @@ def typical_story(field: Field, spec: BacktestSpec, runs: Sequence[Ran]) -> Stor
     bidding = [ran for ran in bidding if ran.outcomes.rows[:, Outcome.PURCHASES].any()]
     if not bidding:
         return None
-    wanted = [ran for ran in bidding if spec.scheme(ran.cell.scheme).rule is Rule.PROTEUS] or bidding
+    wanted = [ran for ran in bidding if spec.scheme(ran.cell.scheme).rule is SchemeId.PROTEUS] or bidding
     ran = min(reversed(wanted), key=lambda each: (each.cell.zone != ALL, each.cell.hours))
     evicted = np.flatnonzero(ran.outcomes.evictions > 0)
     among = evicted if evicted.size else np.arange(len(ran.starts_s))

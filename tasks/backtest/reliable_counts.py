@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from bidding.backtest.outcomes import summary
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
 from infra.errors import InputError
 from infra.storage.backtest_cache import KeptCells
@@ -82,7 +82,7 @@ def _say(report: Report, count: int, done: int, of: int, what: str) -> None:
 
 
 def _weighed(field: Field, spec: BacktestSpec, cell: Cell, runs: dict[int, Ran]) -> Numbers:
-    standard = spec.scheme(cell.scheme).rule is Rule.STANDARD  # buys the reference's vCPUs, not the cap
+    standard = spec.scheme(cell.scheme).rule is SchemeId.STANDARD  # buys the reference's vCPUs, not the cap
     tier = load_tier(
         spec.reliable_tier,
         transient_vcpus=field.reference.vcpus if standard else spec.max_spot_vcpus,

@@ -16,7 +16,7 @@ from bidding.backtest.parameters import Setting
 from bidding.backtest.reference_cluster import Reference, draw_starts
 from bidding.backtest.runner import Outcomes
 from bidding.backtest.runner import run as run_jobs
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import Scheme
 from bidding.market.model import HOUR_S, Market
 from bidding.market.traces import Int64s
@@ -132,7 +132,7 @@ def _changes(scheme: Scheme, spec: BacktestSpec) -> dict[str, int]:
         "ceiling": int(spec.ceiling),
         **billing_settings(spec.billing_model),
     }
-    if scheme.rule is Rule.NONE:
+    if scheme.rule is SchemeId.NONE:
         return {}
     return {name: value for name, value in asked.items() if name not in scheme.settings}
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.reference_cluster import TOO_SMALL
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import SCHEMES, Scheme, scheme, schemes
 from bidding.billing import BillingModel
 from bidding.economics.elasticity import AgileML, Checkpointing, Elasticity, elasticity_record, load_elasticity
@@ -212,7 +212,7 @@ class BacktestSpec(BaseModel):
 
     def bids(self, name: str) -> bool:
         """Return whether a scheme buys on the spot market; the bound only reckons."""
-        return name != CLAIRVOYANT and self.scheme(name).rule is not Rule.NONE
+        return name != CLAIRVOYANT and self.scheme(name).rule is not SchemeId.NONE
 
 
 def read_elasticity(source: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bidding.backtest.parameters import PPM
 from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import Scheme, scheme, schemes
 from bidding.economics.elasticity import AgileML, Checkpointing
 from bidding.market.model import HOUR_S
@@ -156,14 +156,14 @@ def scheme_of(name: str, spec: PlanSpec, job: PlannedJob) -> tuple[Scheme, dict[
         reliable_vcpus=job.reliable_vcpus,
     )
     found = scheme(name, schemes(agileml, Checkpointing()))
-    if found.rule is Rule.STANDARD:
+    if found.rule is SchemeId.STANDARD:
         found = replace(found, parameters=(float(min(job.reference.vcpus, job.max_spot_vcpus)),))
     changes: dict[str, Any] = {
         "work_vcpu_s": job.work_vcpu_s,
         "window_s": job.window_s,
         "efficiency_ppm": max(round(found.settings.get("efficiency_ppm", PPM) * spec.scaling_efficiency), 1),
     }
-    if found.rule is not Rule.NONE:
+    if found.rule is not SchemeId.NONE:
         changes |= {
             "max_spot_vcpus": job.max_spot_vcpus,
             "reliable_micros": job.reliable_micros,

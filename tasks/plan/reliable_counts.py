@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
 from bidding.market.money import to_dollars, usd
 from tasks.plan.job import PlannedJob, scheme_of
@@ -68,13 +68,13 @@ def advise(
     """
     scheme, changes = scheme_of(name, spec, job)
     setting = scheme.setting(job.reference, 1, **changes)
-    if scheme.rule is Rule.NONE or not setting.reliable_count:
+    if scheme.rule is SchemeId.NONE or not setting.reliable_count:
         return None
     outlooks = {
         count: own if count == job.reliable_count else tried(replace(job, reliable_count=count))
         for count in counts_to_try(job)
     }
-    spot = min(job.reference.vcpus, job.max_spot_vcpus) if scheme.rule is Rule.STANDARD else job.max_spot_vcpus
+    spot = min(job.reference.vcpus, job.max_spot_vcpus) if scheme.rule is SchemeId.STANDARD else job.max_spot_vcpus
     tier = load_tier(spec.reliable_tier, transient_vcpus=spot, vcpus=job.reliable_vcpus)
     weighed = weigh(tier, {count: float(each.cost_usd.mean()) for count, each in outlooks.items()})
     return ReliableAdvice(name, job.reliable_count, tuple(Tried(each, outlooks[each.count]) for each in weighed))

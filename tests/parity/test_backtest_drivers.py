@@ -11,7 +11,7 @@ from bidding.backtest.outcomes import Outcome
 from bidding.backtest.parameters import Setting
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.replay.engine_replay import Told, run_by_engine
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import ORACLE, SCHEMES, Scheme, scheme
 from bidding.engine.engine import BidEngine
 from bidding.engine.journal import from_record, to_record
@@ -36,7 +36,7 @@ def jobs(draw: st.DrawFn, of: Scheme) -> Case:
         case.setting,
         checkpoint_s=draw(st.sampled_from([120, 600, 1800])) if saves else 0,
         restart_s=draw(st.sampled_from([0, 300])) if saves else 0,
-        reliable_works=int(of.rule is Rule.NONE) or draw(st.integers(0, 1)),
+        reliable_works=int(of.rule is SchemeId.NONE) or draw(st.integers(0, 1)),
         patient=of.settings.get("patient", 0),
     )
     delta_micros = int(of.parameters[0]) if of.parameters else 0
@@ -97,13 +97,13 @@ STEPS = replace(TWO_OF_EIGHT, checkpoint_s=600, restart_s=300)
         Case({A: ((0, 20_000), (1300, DEAR)), B: ((0, 90_000), (2150, 440_001)), C: ((0, 99_000),)}, setting=SAVING),
         Case(  # lost twice, and part of it once; C lapses, and A follows
             {A: ((0, 20_000), (600, 420_001), (3700, 20_000)), C: ((0, 99_000), (100, 15_000), (2900, DEAR))},
-            Rule.PROTEUS,
+            SchemeId.PROTEUS,
             evictions=ALL_OR_NOTHING,
             setting=replace(STEPS, resize_overhead_s=20),
         ),
         Case(  # the second eight vCPUs are bought after a checkpoint's work has begun
             {A: ((0, 20_000), (600, 20_101), (700, 20_000), (4000, 20_101), (4500, 20_000))},
-            Rule.ABOVE,
+            SchemeId.ABOVE,
             setting=STEPS,
         ),
         Case(  # one of two is lost, and later all that is left
@@ -111,12 +111,12 @@ STEPS = replace(TWO_OF_EIGHT, checkpoint_s=600, restart_s=300)
                 A: ((0, 20_000), (2500, 20_101), (2600, 20_000)),
                 C: ((0, 99_000), (100, 15_000), (700, 15_101), (5000, 15_000)),
             },
-            Rule.ABOVE,
+            SchemeId.ABOVE,
             setting=STEPS,
         ),
         Case(
             {A: ((0, 20_000), (700, 20_101), (710, 20_000), (4000, 20_101), (4500, 20_000))},
-            Rule.ABOVE,
+            SchemeId.ABOVE,
             setting=replace(STEPS, resize_overhead_s=20),
         ),
     ],
@@ -131,7 +131,7 @@ def test_checkpoints_and_restarts_are_alike_in_the_corners(case: Case) -> None:
 def test_a_hundred_small_allocations_are_held_at_a_time() -> None:
     """One a tick, of the smallest machine, till the cap is reached after three hours and twenty minutes."""
     small = replace(PLAIN, allocation_vcpus=2, max_spot_vcpus=200, work_vcpu_s=10**9)
-    case = Case({A: ((0, 20_000),), C: ((0, 21_000),)}, Rule.ABOVE, setting=small)
+    case = Case({A: ((0, 20_000),), C: ((0, 21_000),)}, SchemeId.ABOVE, setting=small)
     walked = as_walked(by_engine(case, case.scheme), case)
     assert len(walked.lives) == 100
     assert walked == case.compiled()

@@ -39,7 +39,7 @@ from bidding.backtest.parameters import PPM, Setting
 from bidding.backtest.price_arrays import Markets
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.runner import Outcomes
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import SCHEMES, Scheme
 from bidding.backtest.simulate import most_held
 from bidding.market.model import HOUR_S
@@ -115,7 +115,7 @@ def run(
     """
     setting = scheme.setting(reference, hours, **changes)
     cap = setting.max_spot_vcpus
-    if scheme.rule is Rule.STANDARD:  # buys its own number at once
+    if scheme.rule is SchemeId.STANDARD:  # buys its own number at once
         cap = max(cap, reference.vcpus if scheme.parameters is None else int(scheme.parameters[0]))
     rows = bounds(markets, starts_s, replace(setting, max_spot_vcpus=cap), threads=threads, grid_s=grid_s)
     return Outcomes(rows, hours, reference)

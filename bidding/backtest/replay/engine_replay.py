@@ -16,7 +16,7 @@ from bidding.backtest.parameters import PPM, Setting
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.replay.job_progress import Progress
 from bidding.backtest.replay.recorded_market import RecordedMarket
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import Scheme
 from bidding.billing import total_prorata_micros
 from bidding.economics.job_model import JobModel
@@ -90,7 +90,7 @@ def _policy_name(scheme: Scheme, setting: Setting) -> str:
     """Return the name of the live policy; `ValueError` where it would not decide as the scheme's rule does."""
     if scheme.policy is None:
         raise ValueError(f"no live policy decides as the rule {scheme.rule.name}")
-    best = scheme.rule is Rule.BEST
+    best = scheme.rule is SchemeId.BEST
     if bool(setting.patient) is not best:
         raise ValueError(f"patient is {setting.patient}: the live policy {scheme.policy} is otherwise")
     if best and setting.checkpoint_s:

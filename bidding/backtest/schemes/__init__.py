@@ -36,7 +36,7 @@ from bidding.backtest.schemes import just_above as above
 from bidding.backtest.view import NOTHING, View
 
 
-class Rule(IntEnum):
+class SchemeId(IntEnum):
     """What decides."""
 
     NONE = 0  # buys nothing
@@ -47,8 +47,13 @@ class Rule(IntEnum):
     ORACLE = 5  # knows the coming hour: no rule for a real market
 
 
-_STANDARD, _PROTEUS, _ABOVE, _BEST = int(Rule.STANDARD), int(Rule.PROTEUS), int(Rule.ABOVE), int(Rule.BEST)
-_ORACLE = int(Rule.ORACLE)
+_STANDARD, _PROTEUS, _ABOVE, _BEST = (
+    int(SchemeId.STANDARD),
+    int(SchemeId.PROTEUS),
+    int(SchemeId.ABOVE),
+    int(SchemeId.BEST),
+)
+_ORACLE = int(SchemeId.ORACLE)
 
 
 @part

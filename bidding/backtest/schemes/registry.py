@@ -6,15 +6,15 @@ from types import MappingProxyType
 
 from bidding.backtest.parameters import Setting, window_s
 from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.economics.elasticity import AgileML, Checkpointing
 from bidding.evictions.table import DELTAS_MICROS
 from bidding.market.model import HOUR_S
 from bidding.policies.fixed_delta import PATTERN, delta_of, name_of
 
 #: The live policies that decide as a rule does, but for those whose name has the bid delta in it.
-_POLICIES: Mapping[Rule, str] = MappingProxyType(
-    {Rule.NONE: "on-demand", Rule.STANDARD: "standard", Rule.PROTEUS: "proteus", Rule.BEST: "best"}
+_POLICIES: Mapping[SchemeId, str] = MappingProxyType(
+    {SchemeId.NONE: "on-demand", SchemeId.STANDARD: "standard", SchemeId.PROTEUS: "proteus", SchemeId.BEST: "best"}
 )
 
 
@@ -29,14 +29,14 @@ class Scheme:
     parameters : the rule's own; None: the reference cluster's vCPUs.
     """
 
-    rule: Rule
+    rule: SchemeId
     settings: Mapping[str, int] = field(default_factory=dict, hash=False)
     parameters: tuple[float, ...] | None = None
 
     def setting(self, reference: Reference, hours: int, **changes: int) -> Setting:
         """Return the setting of a job that takes the reference cluster `hours`, with fields changed as named."""
         given = {"work_vcpu_s": reference.vcpus * hours * HOUR_S, "window_s": window_s(hours)}
-        if self.rule is Rule.NONE:  # the reference cluster itself, as one machine
+        if self.rule is SchemeId.NONE:  # the reference cluster itself, as one machine
             given |= {"reliable_count": 1, "reliable_vcpus": reference.vcpus, "reliable_works": 1}
         setting = Setting(**{**given, **self.settings, **changes})
         if "reliable_micros" in changes:
@@ -46,7 +46,7 @@ class Scheme:
     @property
     def policy(self) -> str | None:
         """The name of the live policy that decides as the rule does; None where there is none."""
-        if self.rule is Rule.ABOVE and self.parameters:
+        if self.rule is SchemeId.ABOVE and self.parameters:
             return name_of(int(self.parameters[0]))
         return _POLICIES.get(self.rule)
 
@@ -56,7 +56,7 @@ class Scheme:
 
     def vcpus_at_once(self, reference: Reference) -> int | None:
         """Return how large the one allocation of a rule is that holds one, whatever the cap; None for other rules."""
-        return int(self.values(reference)[0]) if self.rule is Rule.STANDARD else None
+        return int(self.values(reference)[0]) if self.rule is SchemeId.STANDARD else None
 
 
 #: vCPUs of an allocation that takes all that the cap leaves.
@@ -75,13 +75,13 @@ def schemes(agileml: AgileML, checkpointing: Checkpointing) -> Mapping[str, Sche
     tiered, saving = _asked(agileml.settings()), checkpointing.settings()
     return MappingProxyType(
         {
-            "on-demand": Scheme(Rule.NONE),
-            "standard+checkpoint": Scheme(Rule.STANDARD, {**saving, "resize_overhead_s": 0}),
-            "standard+agileml": Scheme(Rule.STANDARD, tiered),
-            "bidbrain+checkpoint": Scheme(Rule.PROTEUS, {**saving, "allocation_vcpus": _AT_ONCE}),
-            "proteus": Scheme(Rule.PROTEUS, tiered),
-            "best": Scheme(Rule.BEST, {**tiered, "allocation_vcpus": _AT_ONCE, "patient": 1}),
-            "just-above": Scheme(Rule.ABOVE, tiered, (float(DELTAS_MICROS[0]),)),
+            "on-demand": Scheme(SchemeId.NONE),
+            "standard+checkpoint": Scheme(SchemeId.STANDARD, {**saving, "resize_overhead_s": 0}),
+            "standard+agileml": Scheme(SchemeId.STANDARD, tiered),
+            "bidbrain+checkpoint": Scheme(SchemeId.PROTEUS, {**saving, "allocation_vcpus": _AT_ONCE}),
+            "proteus": Scheme(SchemeId.PROTEUS, tiered),
+            "best": Scheme(SchemeId.BEST, {**tiered, "allocation_vcpus": _AT_ONCE, "patient": 1}),
+            "just-above": Scheme(SchemeId.ABOVE, tiered, (float(DELTAS_MICROS[0]),)),
         }
     )
 
@@ -117,7 +117,7 @@ def scheme(name: str, among: Mapping[str, Scheme] = SCHEMES) -> Scheme:
     if known is not None:
         return known
     if name == ORACLE:
-        return replace(among["proteus"], rule=Rule.ORACLE, parameters=(_FREE_AT_LEAST_S,))
+        return replace(among["proteus"], rule=SchemeId.ORACLE, parameters=(_FREE_AT_LEAST_S,))
     delta_micros = delta_of(name)
     if delta_micros is None:
         raise ValueError(f"there is no scheme {name!r}; there are {', '.join(among)}, {PATTERN}")

@@ -13,7 +13,7 @@ from bidding.backtest.parameters import PPM, Setting
 from bidding.backtest.price_arrays import Markets, pack
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.runner import run_one
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import Scheme
 from bidding.economics.job_model import JobModel
 from bidding.evictions.table import EvictionTable
@@ -42,7 +42,7 @@ class Case:
     """A job, its markets and its scheme, in the simulator's own settings."""
 
     prices: Mapping[Market, Events]
-    rule: Rule = Rule.STANDARD
+    rule: SchemeId = SchemeId.STANDARD
     start_s: int = 0
     evictions: EvictionTable = field(default_factory=flat_table)
     setting: Setting = field(
@@ -55,7 +55,7 @@ class Case:
     @property
     def scheme(self) -> Scheme:
         """The rule with its parameter."""
-        parameter = WANTED_VCPUS if self.rule is Rule.STANDARD else self.parameter
+        parameter = WANTED_VCPUS if self.rule is SchemeId.STANDARD else self.parameter
         return Scheme(self.rule, parameters=(float(parameter),))
 
     def compiled(self) -> Told:
@@ -96,16 +96,16 @@ class Case:
             reliable_works=bool(s.reliable_works),
         )
         told = Naive(
-            prices={} if self.rule is Rule.NONE else self.prices,
+            prices={} if self.rule is SchemeId.NONE else self.prices,
             types=TYPES | {RELIABLE.instance_type: InstanceType("reliable", s.reliable_vcpus, 1.0, s.reliable_micros)},
             evictions=self.evictions,
             job=job,
             work_vcpu_s=s.work_vcpu_s,
             window_s=s.window_s,
             tick_s=s.tick_s,
-            standard_vcpus=WANTED_VCPUS if self.rule is Rule.STANDARD else None,
-            delta_micros=self.parameter if self.rule is Rule.ABOVE else None,
-            free_at_least_s=self.parameter if self.rule is Rule.ORACLE else None,
+            standard_vcpus=WANTED_VCPUS if self.rule is SchemeId.STANDARD else None,
+            delta_micros=self.parameter if self.rule is SchemeId.ABOVE else None,
+            free_at_least_s=self.parameter if self.rule is SchemeId.ORACLE else None,
             eviction_stop_s=s.eviction_overhead_s,
             reliable_count=s.reliable_count,
             reliable_vcpus=s.reliable_vcpus,
@@ -113,7 +113,7 @@ class Case:
             efficiency=Fraction(s.efficiency_ppm, PPM),
             checkpoint_s=s.checkpoint_s or None,
             restart_s=s.restart_s,
-            foresight=self.foresight if self.rule is Rule.BEST else None,
+            foresight=self.foresight if self.rule is SchemeId.BEST else None,
             patient=bool(s.patient),
         ).run(self.start_s)
         told.lives = [_told(life) for life in told.lives]

@@ -16,7 +16,7 @@ from bidding.backtest.price_arrays import pack
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.replay.engine_replay import run_by_engine
 from bidding.backtest.runner import run_one
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.billing import (
     SPOT_BILLING,
     BillingModel,
@@ -34,7 +34,7 @@ from bidding.market.model import EndCause, Market
 from bidding.market.traces import Int64s, Trace, TraceSet
 from tests.bidding.backtest.cases import DELTAS, TYPES, A, Case
 from tests.bidding.backtest.test_simulate import HOUR, PLAIN, cases
-from tests.bidding.billing.naive_bill import Rule as NaiveRule
+from tests.bidding.billing.naive_bill import SchemeId as NaiveRule
 from tests.bidding.billing.naive_bill import fixed, naive_bill, seconds, whole_hours
 from tests.support.forecasts import foresight_of, foresights
 from tests.support.markets import PROPERTY
@@ -64,7 +64,7 @@ MODELS: Mapping[str, Billed] = {
     "flat, half an hour": Billed(Flat(14_003, max_life_s=HOUR // 2), fixed(FLAT), HOUR // 2),
     "flat, two hours": Billed(Flat(14_003, max_life_s=2 * HOUR), fixed(FLAT), 2 * HOUR),
 }
-RULES = (Rule.STANDARD, Rule.PROTEUS, Rule.ABOVE, Rule.BEST)
+RULES = (SchemeId.STANDARD, SchemeId.PROTEUS, SchemeId.ABOVE, SchemeId.BEST)
 
 
 def run_compiled(case: Case, setting: Setting, foresight: Forecast) -> tuple[Int64s, Int64s, TraceSet]:
@@ -79,7 +79,7 @@ def run_compiled(case: Case, setting: Setting, foresight: Forecast) -> tuple[Int
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name.lower())
-def test_every_driver_and_accounting_charges_the_same(name: str, rule: Rule) -> None:
+def test_every_driver_and_accounting_charges_the_same(name: str, rule: SchemeId) -> None:
     billed = MODELS[name]
 
     @settings(PROPERTY, max_examples=12)  # long jobs, many models
@@ -89,7 +89,7 @@ def test_every_driver_and_accounting_charges_the_same(name: str, rule: Rule) -> 
             case.setting,
             checkpoint_s=0,
             restart_s=0,
-            patient=int(rule is Rule.BEST),
+            patient=int(rule is SchemeId.BEST),
             **billing_settings(billed.model),
         )
         row, purchases, traces = run_compiled(case, setting, foresight)
@@ -179,7 +179,7 @@ def lives_of_best(model: BillingModel, *prices: tuple[int, int]) -> list[tuple[i
     setting = replace(setting, eviction_overhead_s=300)
     case = Case(
         {A: prices},
-        Rule.BEST,
+        SchemeId.BEST,
         setting=replace(setting, **billing_settings(model)),
         foresight=foresight_of(chances, (0.0, 0.1, 1.0)),
     )
@@ -200,7 +200,9 @@ def test_proteus_renews_what_is_dear_only_where_its_next_hour_may_come_back() ->
 
     def first_ends_s(model: BillingModel) -> int:
         asked = replace(setting, **billing_settings(model))
-        return int(Case({A: ((0, 30_000),)}, Rule.PROTEUS, evictions=evictions, setting=asked).compiled().lives[0][4])
+        return int(
+            Case({A: ((0, 30_000),)}, SchemeId.PROTEUS, evictions=evictions, setting=asked).compiled().lives[0][4]
+        )
 
     assert first_ends_s(HourlyRefund()) == 2 * HOUR
     assert first_ends_s(PerSecondFirstHourFree()) == HOUR

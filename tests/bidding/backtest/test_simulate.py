@@ -7,7 +7,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bidding.backtest.parameters import PPM, Setting
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import Market
 from tests.bidding.backtest.cases import DELTAS, A, B, C, Case
@@ -42,7 +42,7 @@ STEEP = ((0.9, 300.0), (0.3, 1800.5), (0.0, 3600.0))
 
 
 @st.composite
-def cases(draw: st.DrawFn, rules: tuple[Rule, ...] = (Rule.STANDARD, Rule.PROTEUS)) -> Case:
+def cases(draw: st.DrawFn, rules: tuple[SchemeId, ...] = (SchemeId.STANDARD, SchemeId.PROTEUS)) -> Case:
     markets = draw(st.sampled_from([(A,), (A, B), (A, B, C), (A, C)]))
     steep = draw(st.booleans())
     rows: dict[Market, tuple[tuple[float, float], ...]] = {
@@ -84,25 +84,25 @@ def check(case: Case) -> None:
 
 
 @settings(PROPERTY, max_examples=25)  # long walks
-@given(case=cases(rules=(Rule.STANDARD,)))
+@given(case=cases(rules=(SchemeId.STANDARD,)))
 def test_a_standard_job_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
     check(case)
 
 
 @settings(PROPERTY, max_examples=25)  # long walks
-@given(case=cases(rules=(Rule.PROTEUS,)))
+@given(case=cases(rules=(SchemeId.PROTEUS,)))
 def test_a_proteus_job_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
     check(case)
 
 
 @settings(PROPERTY, max_examples=25)  # long walks
-@given(case=cases(rules=(Rule.ABOVE,)))
+@given(case=cases(rules=(SchemeId.ABOVE,)))
 def test_a_job_that_bids_just_above_is_what_a_walk_over_its_seconds_makes_of_it(case: Case) -> None:
     check(case)
 
 
 @settings(PROPERTY, max_examples=25)  # long walks
-@given(case=cases(rules=(Rule.ORACLE,)), least_s=st.sampled_from([1, 100, 600]))
+@given(case=cases(rules=(SchemeId.ORACLE,)), least_s=st.sampled_from([1, 100, 600]))
 def test_a_job_of_who_knows_the_hour_is_what_a_walk_over_its_seconds_makes_of_it(case: Case, least_s: int) -> None:
     check(replace(case, parameter=least_s))
 
@@ -221,7 +221,7 @@ TWO_OF_EIGHT = replace(PLAIN, work_vcpu_s=16 * 5000, allocation_vcpus=8, max_spo
 def test_what_lapses_works_to_the_end_of_its_hour_and_frees_its_place_before() -> None:
     """Two of eight vCPUs fill the cap. At 3360 s that of A lapses, and C, cheaper still, takes its place."""
     prices = {A: ((0, 20_000),), C: ((0, 99_000), (100, 15_000), (3300, 14_000))}
-    told = Case(prices, Rule.PROTEUS, evictions=ALL_OR_NOTHING, setting=TWO_OF_EIGHT).compiled()
+    told = Case(prices, SchemeId.PROTEUS, evictions=ALL_OR_NOTHING, setting=TWO_OF_EIGHT).compiled()
     # 120 s of 8 vCPUs, 3240 of 16, 240 of 24, and the rest of 16
     end_s = 3600 + (16 * 5000 - 8 * 120 - 16 * 3240 - 24 * 240) // 16
     assert told.runtime_s == end_s
@@ -235,7 +235,7 @@ def test_what_lapses_works_to_the_end_of_its_hour_and_frees_its_place_before() -
 def test_a_tie_renews() -> None:
     """At 3360 s A stands so close to its bid that it costs nothing and does nothing: E is the same without it."""
     prices = {A: ((0, 20_000), (130, 90_000)), C: ((0, 99_000), (100, 15_000))}
-    told = Case(prices, Rule.PROTEUS, evictions=ALL_OR_NOTHING, setting=TWO_OF_EIGHT).compiled()
+    told = Case(prices, SchemeId.PROTEUS, evictions=ALL_OR_NOTHING, setting=TWO_OF_EIGHT).compiled()
     assert told.lives == [(A, 0, 4, 420_000, 5060, 0), (C, 120, 4, 415_000, 5060, 0)]
 
 
@@ -247,14 +247,14 @@ def test_who_has_restarted_does_not_restart_again() -> None:
     prices = {A: ((0, 20_000), (600, 420_001), (3700, 20_000)), C: ((0, 99_000), (100, 15_000), (2900, DEAR))}
     done = 8 * 100 + 8 * (3720 - 900)
     setting = replace(TWO_OF_EIGHT, work_vcpu_s=done + 8 * 1000, checkpoint_s=600, restart_s=300, resize_overhead_s=20)
-    told = Case(prices, Rule.PROTEUS, evictions=ALL_OR_NOTHING, setting=setting).compiled()
+    told = Case(prices, SchemeId.PROTEUS, evictions=ALL_OR_NOTHING, setting=setting).compiled()
     assert [(life[0], life[1], life[4]) for life in told.lives] == [(A, 0, 600), (C, 120, 3720), (A, 3720, 4740)]
     assert told.runtime_s == 4740
 
 
 def test_who_stops_for_a_change_saves_its_state_where_there_are_checkpoints() -> None:
     """The second eight vCPUs come at 120 s, all are taken at 600 s, and again eight come at 720 and at 840 s."""
-    case = Case({A: ((0, 20_000), (600, 20_101), (700, 20_000))}, Rule.ABOVE)
+    case = Case({A: ((0, 20_000), (600, 20_101), (700, 20_000))}, SchemeId.ABOVE)
     setting = replace(TWO_OF_EIGHT, work_vcpu_s=16_000, checkpoint_s=1800)
     told = replace(case, setting=setting).compiled()
     assert told.runtime_s == 840 + (16_000 - 8 * 120) // 16
@@ -265,7 +265,7 @@ def test_who_stops_for_a_change_saves_its_state_where_there_are_checkpoints() ->
 def test_just_above_buys_the_cheapest_to_the_cap_and_renews() -> None:
     """Two allocations of eight vCPUs, the second a tick later; C is cheaper from 100 s on. C is taken in its first hour."""
     prices = {A: ((0, 20_000),), C: ((0, 99_000), (100, 15_000), (3000, 15_101), (3100, 15_000))}
-    told = Case(prices, Rule.ABOVE, setting=TWO_OF_EIGHT).compiled()
+    told = Case(prices, SchemeId.ABOVE, setting=TWO_OF_EIGHT).compiled()
     assert told.lives == [
         (A, 0, 4, 20_100, told.runtime_s, 0),
         (C, 120, 4, 15_100, 3000, 1),
@@ -279,7 +279,7 @@ def test_the_oracle_bids_what_the_last_rise_of_the_hour_passes() -> None:
         A: ((0, 20_000), (500, 30_000), (900, 25_000), (3100, 30_001), (3600, 90_000)),
         C: ((0, 20_000), (3000, 90_000), (3700, 80_000)),
     }
-    told = Case(prices, Rule.ORACLE, parameter=600, setting=replace(PLAIN, max_spot_vcpus=16)).compiled()
+    told = Case(prices, SchemeId.ORACLE, parameter=600, setting=replace(PLAIN, max_spot_vcpus=16)).compiled()
     assert told.lives[0] == (A, 0, 8, 30_000, 3100, 1)
     assert (told.evictions, told.free_vcpu_s, told.lives[1:]) == (1, 16 * 3100, [])
 
@@ -289,7 +289,7 @@ def test_bidbrain_counts_restart_and_lost_work_of_checkpoints() -> None:
     rows = {A: ((0.0, 3600.0),) * 3, C: ((0.1, 3500.0),) * 3}
     case = Case(
         {A: ((0, 20_000),), C: ((0, 22_000),)},
-        Rule.PROTEUS,
+        SchemeId.PROTEUS,
         evictions=EvictionTable(DELTAS, rows),
         setting=TWO_OF_EIGHT,
     )
@@ -298,7 +298,7 @@ def test_bidbrain_counts_restart_and_lost_work_of_checkpoints() -> None:
     assert replace(case, setting=checkpoints).compiled().lives[0][0] == A
 
 
-@pytest.mark.parametrize("rule", [Rule.STANDARD, Rule.PROTEUS, Rule.ABOVE, Rule.ORACLE])
-def test_without_any_price_the_job_is_given_up(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [SchemeId.STANDARD, SchemeId.PROTEUS, SchemeId.ABOVE, SchemeId.ORACLE])
+def test_without_any_price_the_job_is_given_up(rule: SchemeId) -> None:
     told = Case({A: ((10**6, 20_000),)}, rule, setting=PLAIN).compiled()
     assert (told.cost_micros, told.runtime_s, told.finished, told.lives) == (0, 4 * HOUR, False, [])

@@ -17,7 +17,7 @@ from bidding.backtest.parameters import Setting
 from bidding.backtest.price_arrays import Markets, pack
 from bidding.backtest.reference_cluster import by_zone, cheapest, draw_starts
 from bidding.backtest.runner import run
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import SCHEMES, scheme
 from bidding.evictions.table import fit
 from bidding.forecast import fit_forecast
@@ -42,14 +42,14 @@ def nearly(micros: float) -> object:
 
 def bound(case: Case, **more: int) -> Int64s:
     setting = case.setting
-    if case.rule is Rule.STANDARD:
+    if case.rule is SchemeId.STANDARD:
         setting = replace(setting, max_spot_vcpus=max(setting.max_spot_vcpus, WANTED_VCPUS))
     return clairvoyant.bounds(packed(case.prices), np.array([case.start_s]), setting, **more)[0]
 
 
 @settings(PROPERTY, max_examples=30)
 @given(
-    case=cases(rules=(Rule.STANDARD, Rule.PROTEUS, Rule.ABOVE, Rule.ORACLE, Rule.ORACLE)),
+    case=cases(rules=(SchemeId.STANDARD, SchemeId.PROTEUS, SchemeId.ABOVE, SchemeId.ORACLE, SchemeId.ORACLE)),
     grid_s=st.sampled_from([60, 120, 300]),
 )
 def test_no_scheme_does_a_job_for_less(case: Case, grid_s: int) -> None:
@@ -110,7 +110,7 @@ PLAIN = Setting(
 
 def plain(prices: Mapping[Market, Events], start_s: int = 0, grid_s: int = 120, **changes: int) -> tuple[int, ...]:
     """Return (cost, run time, paid vCPU-seconds, free ones, finished)."""
-    row = bound(Case(prices, Rule.PROTEUS, start_s, setting=replace(PLAIN, **changes)), grid_s=grid_s)
+    row = bound(Case(prices, SchemeId.PROTEUS, start_s, setting=replace(PLAIN, **changes)), grid_s=grid_s)
     columns = (Outcome.COST_MICROS, Outcome.RUNTIME_S, Outcome.PAID_VCPU_S, Outcome.FREE_VCPU_S, Outcome.FINISHED)
     return tuple(int(row[column]) for column in columns)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from tests.bidding.backtest.cases import TYPES, Case
 from tests.bidding.backtest.test_simulate import cases, check, events
 from tests.support.forecasts import foresights
@@ -15,7 +15,7 @@ from tests.support.markets import PROPERTY
 @st.composite
 def foreseeing(draw: st.DrawFn) -> Case:
     """Cases of a rule for jobs that lose nothing, which bids the very price: long ones, with much that happens."""
-    case = draw(cases(rules=(Rule.BEST,)))
+    case = draw(cases(rules=(SchemeId.BEST,)))
     resize_s, eviction_s = draw(st.sampled_from([(20, 60), (20, 300), (20, 300), (0, 60), (130, 60), (0, 0)]))
     setting = replace(
         case.setting,

@@ -4,7 +4,7 @@ import pytest
 
 from bidding.backtest.parameters import Setting
 from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.schemes import Rule
+from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import SCHEMES, scheme, schemes
 from bidding.economics.elasticity import AgileML, Checkpointing
 from tests.bidding.backtest.cases import TYPES
@@ -21,7 +21,7 @@ def test_a_fixed_delta_is_dollars_above_the_price() -> None:
     assert scheme("fixed-delta:0.01").parameters == (10_000.0,)
     assert scheme("fixed-delta:0").parameters == (0.0,)
     assert scheme("fixed-delta:0.0001") == scheme("just-above")
-    assert scheme("fixed-delta:0.01").rule is Rule.ABOVE
+    assert scheme("fixed-delta:0.01").rule is SchemeId.ABOVE
 
 
 @pytest.mark.parametrize(
