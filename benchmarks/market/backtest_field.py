@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bidding.backtest.clairvoyant import bound as clairvoyant
-from bidding.backtest.eviction_arrays import Table, pack_table
+from bidding.backtest.eviction_arrays import EvictionArrays, pack_table
 from bidding.backtest.price_arrays import Markets, pack
 from bidding.backtest.reference_cluster import TOO_SMALL, Reference, cheapest, draw_starts
 from bidding.backtest.runner import Outcomes
@@ -86,7 +86,7 @@ class Field:
     from_s: int
     until_s: int
 
-    def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, Table]:
+    def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, EvictionArrays]:
         return pack(self.traces, markets, self.types), pack_table(self.evictions, markets, self.foresight)
 
 

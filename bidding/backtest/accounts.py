@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bidding.backtest.jit import part
+from bidding.backtest.jit import inline_jit
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.price_arrays import Markets, Records, price_seconds
 from bidding.billing.expected import BillingKind, compiled_is_refunded
@@ -17,7 +17,7 @@ _HOURLY_REFUND, _PER_SECOND = int(BillingKind.HOURLY_REFUND), int(BillingKind.PE
 ACCOUNT = np.dtype([(name, np.int64) for name in ("takes_s", "hour_s", "charge_micros", "row")], align=True)
 
 
-@part
+@inline_jit
 def prorated(amount: int, part_s: int, whole_s: int) -> int:
     """Return the share of an `amount` of 0 or more, rounded half to even; as `bidding.market.money.prorate`."""
     quotient = amount * part_s // whole_s
@@ -25,7 +25,7 @@ def prorated(amount: int, part_s: int, whole_s: int) -> int:
     return quotient + 1 if twice > whole_s or (twice == whole_s and quotient % 2 == 1) else quotient
 
 
-@part
+@inline_jit
 def end_hour(
     setting: Records, markets: Markets, held: Records, account: Records, at_s: int, evicted: bool, out: Int64s
 ) -> None:
@@ -46,7 +46,7 @@ def end_hour(
         out[_COST] += _by_second(setting, markets, held, account, used_s, first_hour)
 
 
-@part
+@inline_jit
 def _by_second(
     setting: Records, markets: Markets, held: Records, account: Records, used_s: int, first_hour: bool
 ) -> int:

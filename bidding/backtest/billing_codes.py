@@ -1,12 +1,12 @@
-"""A billing model as fields of `Setting`, and back: the compiled loop counts by those, whoever else by the model."""
+"""A billing model as fields of `JobParameters`, and back: the compiled loop counts by those, whoever else by the model."""
 
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.billing import BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree, Repricing
 from bidding.billing.expected import KINDS, BillingKind
 
 
 def billing_settings(model: BillingModel) -> dict[str, int]:
-    """Return the fields of `Setting` that say how spot machines are charged.
+    """Return the fields of `JobParameters` that say how spot machines are charged.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def billing_settings(model: BillingModel) -> dict[str, int]:
     raise ValueError(f"no job is simulated under {model}")
 
 
-def model_of(setting: Setting) -> BillingModel:
+def model_of(setting: JobParameters) -> BillingModel:
     """Return the billing model of a setting."""
     match BillingKind(setting.billing):
         case BillingKind.PER_SECOND:
@@ -42,6 +42,6 @@ def model_of(setting: Setting) -> BillingModel:
             return HourlyRefund()
 
 
-def billing_name(setting: Setting) -> str:
+def billing_name(setting: JobParameters) -> str:
     """Return the name of the billing model, as in `bidding.billing.SPOT_BILLING`."""
     return next(name for name, kind in KINDS.items() if kind == setting.billing)

@@ -6,18 +6,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.jit import part
+from bidding.backtest.jit import inline_jit
 from bidding.economics.equations import useful_time_s
 from bidding.evictions.table import EvictionTable
 from bidding.forecast.model import BLIND, Forecast, Weights
 from bidding.market.model import HOUR_S, Market
 from bidding.market.traces import Int64s
 
-#: First index of `Table.cells`: β, the median time to an eviction, and ω of a whole hour.
+#: First index of `EvictionArrays.cells`: β, the median time to an eviction, and ω of a whole hour.
 BETA, MEDIAN_S, USEFUL_S = range(3)
 
 
-class Table(NamedTuple):
+class EvictionArrays(NamedTuple):
     """What history says of bids.
 
     Attributes
@@ -36,7 +36,7 @@ class Table(NamedTuple):
     bids_decide: int
 
 
-def pack_table(table: EvictionTable, markets: Sequence[Market], foresight: Forecast | None = None) -> Table:
+def pack_table(table: EvictionTable, markets: Sequence[Market], foresight: Forecast | None = None) -> EvictionArrays:
     """Return the rows of `markets` as arrays, in their order."""
     cells = np.zeros((3, len(markets), len(table.deltas_micros)))
     cells[MEDIAN_S] = HOUR_S
@@ -46,11 +46,11 @@ def pack_table(table: EvictionTable, markets: Sequence[Market], foresight: Forec
         cells[BETA, rows], cells[MEDIAN_S, rows] = table.grid([markets[int(row)] for row in rows])
     cells[USEFUL_S] = useful_time_s(cells[BETA], cells[MEDIAN_S], HOUR_S)
     weights = BLIND if foresight is None else foresight.arrays
-    return Table(np.array(table.deltas_micros, dtype=np.int64), cells, known, weights, int(table.bids_decide))
+    return EvictionArrays(np.array(table.deltas_micros, dtype=np.int64), cells, known, weights, int(table.bids_decide))
 
 
-@part
-def of_bid(table: Table, market: int, delta_micros: int) -> tuple[float, float]:
+@inline_jit
+def of_bid(table: EvictionArrays, market: int, delta_micros: int) -> tuple[float, float]:
     """Return (β, median seconds) of a bid that stands `delta_micros` above the price; as `EvictionTable.of_bid`."""
     if table.known[market] == 0:
         return 0.0, float(HOUR_S)

@@ -14,7 +14,7 @@ from numba import njit
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def part(function: Function) -> Function:
+def inline_jit(function: Function) -> Function:
     """Compile a function that only compiled functions call; without the wrappers for Python, in half of the time.
 
     Divisions are NumPy's, without Python's checks: a tick is too short for them.
@@ -27,7 +27,7 @@ def part(function: Function) -> Function:
 _HERE = Path(__file__).parent
 
 
-def version(*folders: Path) -> int:
+def source_digest(*folders: Path) -> int:
     """Return a number that is another one when a source file of the simulator has another name or content."""
     sha = hashlib.sha256()
     for folder in folders or (_HERE, _HERE.parent / "forecast", _HERE.parent / "billing"):

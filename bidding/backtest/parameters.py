@@ -13,7 +13,7 @@ PPM = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class JobParameters:
     """The settings of a job, all whole numbers; the defaults are the paper's, on AgileML.
 
     Attributes
@@ -76,7 +76,7 @@ class Setting:
         return np.array([astuple(self)], dtype=SETTING)
 
 
-SETTING = np.dtype([(field.name, np.int64) for field in fields(Setting)], align=True)
+SETTING = np.dtype([(field.name, np.int64) for field in fields(JobParameters)], align=True)
 
 
 def window_s(hours: int) -> int:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bidding.backtest.jit import part
+from bidding.backtest.jit import inline_jit
 from bidding.forecast.features import price_history_of
 from bidding.market.model import InstanceType, Market
 from bidding.market.traces import Int64s, TraceSet
@@ -73,7 +73,7 @@ def pack(traces: TraceSet, markets: Sequence[Market], types: Mapping[str, Instan
     return Markets(events, highest, np.concatenate(areas), np.concatenate(rises), facts)
 
 
-@part
+@inline_jit
 def event_at(markets: Markets, market: int, at_s: int) -> int:
     """Return the index of the market's last event at or before `at_s`; of the one before its first if there is none."""
     low = markets.facts[market].first
@@ -87,7 +87,7 @@ def event_at(markets: Markets, market: int, at_s: int) -> int:
     return int(low - 1)
 
 
-@part
+@inline_jit
 def passed_at(markets: Markets, market: int, event: int, bid_micros: int, before_s: int) -> int:
     """Return when the first event after `event` is above the bid; `NEVER_S` if that is not before `before_s`."""
     events = markets.events
@@ -106,13 +106,13 @@ def passed_at(markets: Markets, market: int, event: int, bid_micros: int, before
     return NEVER_S
 
 
-@part
+@inline_jit
 def price_seconds(markets: Markets, market: int, from_s: int, until_s: int) -> int:
     """Return the sum of the market's prices of each second in [from_s, until_s); one must be known at `from_s`."""
     return _area(markets, market, until_s) - _area(markets, market, from_s)
 
 
-@part
+@inline_jit
 def _area(markets: Markets, market: int, at_s: int) -> int:
     event = event_at(markets, market, at_s)
     last = markets.events[event]

@@ -9,10 +9,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bidding.backtest.eviction_arrays import Table
-from bidding.backtest.jit import version
+from bidding.backtest.eviction_arrays import EvictionArrays
+from bidding.backtest.jit import source_digest
 from bidding.backtest.outcomes import LOG_COLUMNS, Outcome
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.price_arrays import Markets
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.schemes import SchemeId
@@ -69,7 +69,7 @@ class Outcomes:
 
 def run(
     markets: Markets,
-    table: Table,
+    table: EvictionArrays,
     scheme: Scheme,
     starts_s: Int64s,
     hours: int,
@@ -85,7 +85,7 @@ def run(
     starts_s : seconds since the epoch, shape (jobs,).
     hours : what the job takes the reference cluster.
     threads : how many jobs are run at the same time; the outcome does not depend on it.
-    **changes : fields of `Setting` that differ from the scheme's.
+    **changes : fields of `JobParameters` that differ from the scheme's.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def run(
 
 
 def run_one(
-    markets: Markets, table: Table, scheme: Scheme, start_s: int, reference: Reference, setting: Setting
+    markets: Markets, table: EvictionArrays, scheme: Scheme, start_s: int, reference: Reference, setting: JobParameters
 ) -> tuple[Int64s, Int64s]:
     """Return (the row of the job, its purchases with the columns LOG_COLUMNS) of one job."""
     rows = np.empty((1, len(Outcome)), dtype=np.int64)
@@ -124,10 +124,10 @@ def run_one(
 
 def _run(
     markets: Markets,
-    table: Table,
+    table: EvictionArrays,
     scheme: Scheme,
     reference: Reference,
-    setting: Setting,
+    setting: JobParameters,
     starts_s: Int64s,
     rows: Int64s,
     log: Int64s,
@@ -147,7 +147,7 @@ def _compile(of_version: int) -> Callable[..., int]:
         parameters: Floats,
         settings: Any,
         markets: Markets,
-        table: Table,
+        table: EvictionArrays,
         starts_s: Int64s,
         space: Any,
         rows: Int64s,
@@ -161,4 +161,4 @@ def _compile(of_version: int) -> Callable[..., int]:
     return compiled
 
 
-_loop = _compile(version())
+_loop = _compile(source_digest())

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidding.backtest.accounts import ACCOUNT, end_hour, prorated
-from bidding.backtest.eviction_arrays import Table
-from bidding.backtest.jit import part
+from bidding.backtest.eviction_arrays import EvictionArrays
+from bidding.backtest.jit import inline_jit
 from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import PPM, Setting
+from bidding.backtest.parameters import PPM, JobParameters
 from bidding.backtest.price_arrays import NEVER_S, Markets, Records, event_at, passed_at
 from bidding.backtest.schemes import acquire, renews
-from bidding.backtest.view import FOLLOWED, HELD, MOMENT, View, price_at
+from bidding.backtest.view import FOLLOWED, HELD, MOMENT, SchemeView, price_at
 from bidding.billing.expected import compiled_hour_micros
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
@@ -39,7 +39,7 @@ class Room(NamedTuple):
     scratch: NDArray[np.float64]
 
 
-def room(markets: Markets, deltas: int, setting: Setting) -> Room:
+def room(markets: Markets, deltas: int, setting: JobParameters) -> Room:
     """Return room for a job on `markets`, with an eviction table of so many bid deltas."""
     most = most_held(markets, setting)
     return Room(
@@ -51,7 +51,7 @@ def room(markets: Markets, deltas: int, setting: Setting) -> Room:
     )
 
 
-def most_held(markets: Markets, setting: Setting) -> int:
+def most_held(markets: Markets, setting: JobParameters) -> int:
     """Return how many allocations can be alive at a time: single machines up to the cap, and as many that lapse.
 
     What takes the place of one that lapses cannot lapse itself before that is gone.
@@ -60,13 +60,13 @@ def most_held(markets: Markets, setting: Setting) -> int:
     return 2 * (setting.max_spot_vcpus // smallest) + 1
 
 
-@part
+@inline_jit
 def simulate(
     rule: int,
     parameters: NDArray[np.float64],
     settings: Records,
     markets: Markets,
-    table: Table,
+    table: EvictionArrays,
     start_s: int,
     room: Room,
     out: Int64s,
@@ -91,7 +91,7 @@ def simulate(
         followed[market].cool_s = start_s
     moment = room.moment
     moment[0].started_s = start_s
-    view = View(moment, held, settings, markets, table, followed, parameters, room.scratch)
+    view = SchemeView(moment, held, settings, markets, table, followed, parameters, room.scratch)
     out[:] = 0
     holds = 0
     now_s = start_s
@@ -220,7 +220,7 @@ def simulate(
     out[_COST] += hourly * (runtime_s // HOUR_S) + prorated(hourly, runtime_s % HOUR_S, HOUR_S)
 
 
-@part
+@inline_jit
 def _begin_hour(setting: Records, held: Records, account: Records, at_s: int, price_micros: int) -> None:
     account.hour_s = at_s
     account.charge_micros = compiled_hour_micros(setting.billing, setting.flat_micros, price_micros) * held.count
@@ -228,7 +228,7 @@ def _begin_hour(setting: Records, held: Records, account: Records, at_s: int, pr
         held.paid_until_s = at_s + HOUR_S
 
 
-@part
+@inline_jit
 def _end(
     setting: Records,
     markets: Markets,

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.eviction_arrays import Table
-from bidding.backtest.jit import part
+from bidding.backtest.eviction_arrays import EvictionArrays
+from bidding.backtest.jit import inline_jit
 from bidding.backtest.price_arrays import Markets, Records
 from bidding.billing.expected import compiled_hour_micros
 
@@ -27,7 +27,7 @@ FOLLOWED = np.dtype([("event", np.int64), ("cool_s", np.int64)], align=True)
 MOMENT = np.dtype([(name, np.int64) for name in ("now_s", "started_s", "holds")], align=True)
 
 
-class View(NamedTuple):
+class SchemeView(NamedTuple):
     """Everything that a decision may depend on.
 
     Attributes
@@ -48,13 +48,13 @@ class View(NamedTuple):
     held: Records
     setting: Records
     markets: Markets
-    table: Table
+    table: EvictionArrays
     followed: Records
     parameters: NDArray[np.float64]
     scratch: NDArray[np.float64]
 
 
-@part
+@inline_jit
 def price_at(markets: Markets, followed: Records, market: int, now_s: int) -> int:
     """Return the price that holds at `now_s`, or -1 where none is known; `now_s` must never fall."""
     facts = markets.facts[market]
@@ -66,14 +66,14 @@ def price_at(markets: Markets, followed: Records, market: int, now_s: int) -> in
     return markets.events[event].micros if event >= facts.first else -1
 
 
-@part
-def price(view: View, market: int) -> int:
+@inline_jit
+def price(view: SchemeView, market: int) -> int:
     """Return the market's price now, or -1 where none is known."""
     return price_at(view.markets, view.followed, market, view.moment[0].now_s)
 
 
-@part
-def on_sale(view: View, market: int) -> int:
+@inline_jit
+def on_sale(view: SchemeView, market: int) -> int:
     """Return the market's price if a bid may be made in it, else -1.
 
     None may be in a market without history, in one that is just taking what it sold, or (with the setting's `ceiling`)
@@ -85,15 +85,15 @@ def on_sale(view: View, market: int) -> int:
     return now if view.setting[0].ceiling == 0 or now <= view.markets.facts[market].on_demand_micros else -1
 
 
-@part
-def hour_micros(view: View, price_micros: int) -> int:
+@inline_jit
+def hour_micros(view: SchemeView, price_micros: int) -> int:
     """Return what an instance-hour costs that begins at this price of its market."""
     setting = view.setting[0]
     return int(compiled_hour_micros(setting.billing, setting.flat_micros, price_micros))
 
 
-@part
-def footprint_vcpus(view: View) -> int:
+@inline_jit
+def footprint_vcpus(view: SchemeView) -> int:
     """Return the vCPUs of what is held and goes on working."""
     total = 0
     for slot in range(view.moment[0].holds):

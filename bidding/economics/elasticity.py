@@ -47,7 +47,7 @@ class AgileML:
         _check(self, shares=("scaling_efficiency",))
 
     def settings(self) -> dict[str, int]:
-        """Return the fields of `bidding.backtest.parameters.Setting` that follow, overheads in whole seconds."""
+        """Return the fields of `bidding.backtest.parameters.JobParameters` that follow, overheads in whole seconds."""
         return {
             "eviction_overhead_s": round(self.eviction_overhead_s),
             "resize_overhead_s": round(self.resize_overhead_s),
@@ -136,7 +136,7 @@ class Checkpointing:
         return self.restart_s + self.interval_s / 2
 
     def settings(self) -> dict[str, int]:
-        """Return the fields of `bidding.backtest.parameters.Setting` that follow, in whole seconds."""
+        """Return the fields of `bidding.backtest.parameters.JobParameters` that follow, in whole seconds."""
         return {
             "eviction_overhead_s": 0,  # what is lost is simulated
             "resize_overhead_s": round(self.resize_overhead_s),

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.eviction_arrays import Table
-from bidding.backtest.jit import version
-from bidding.backtest.parameters import Setting
+from bidding.backtest.eviction_arrays import EvictionArrays
+from bidding.backtest.jit import source_digest
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.price_arrays import Markets
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.runner import Outcomes
@@ -21,15 +21,15 @@ from infra.files import write_whole
 
 _ENDING = ".npy"
 #: Of the sources as this process has loaded them; whoever edits them meanwhile does not change what is computed here.
-_VERSION = version()
+_VERSION = source_digest()
 
 
 def cell_key(
     what: str,
     markets: Markets,
-    table: Table,
+    table: EvictionArrays,
     scheme: Scheme,
-    setting: Setting,
+    setting: JobParameters,
     reference: Reference,
     starts_s: Int64s,
 ) -> str:

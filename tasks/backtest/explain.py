@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as a_field
 
-from bidding.backtest.replay.engine_replay import Told, run_by_engine
+from bidding.backtest.replay.engine_replay import ReplayResult, run_by_engine
 from bidding.engine.events import AllocationGranted, Event
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.market.model import HOUR_S, Market
@@ -45,7 +45,7 @@ def explainer(field: Field, spec: BacktestSpec, cell: Cell, start_s: int) -> Exp
     return _Reasons(_lives(told, markets)).read(told.journal)
 
 
-def _lives(told: Told, markets: Sequence[Market]) -> list[tuple[_Grant, int]]:
+def _lives(told: ReplayResult, markets: Sequence[Market]) -> list[tuple[_Grant, int]]:
     """Return each allocation that the engine held, with the second of its end."""
     return [
         ((markets[market], count, bid, granted_s), ended_s)

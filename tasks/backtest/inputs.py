@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from bidding.backtest.eviction_arrays import Table, pack_table
+from bidding.backtest.eviction_arrays import EvictionArrays, pack_table
 from bidding.backtest.price_arrays import Markets, pack
 from bidding.backtest.reference_cluster import Reference, by_zone, cheapest
 from bidding.backtest.schemes import SchemeId
@@ -54,7 +54,7 @@ class Field:
     windows: Windows
     notes: tuple[str, ...]
 
-    def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, Table]:
+    def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, EvictionArrays]:
         """Return `markets` and what is known of them, as the simulator wants them."""
         return pack(self.traces, markets, self.types), pack_table(self.evictions, markets, self.foresight)
 

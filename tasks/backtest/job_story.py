@@ -9,7 +9,7 @@ import numpy as np
 
 from bidding.backtest.billing_codes import model_of
 from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.runner import run_one
 from bidding.billing import total_prorata_micros
@@ -99,7 +99,7 @@ class Story:
 
     cell: Cell
     start_s: int
-    setting: Setting
+    setting: JobParameters
     reference: Reference
     lives: tuple[Life, ...]
     happenings: tuple[Happening, ...]
@@ -154,7 +154,7 @@ def tell(field: Field, spec: BacktestSpec, cell: Cell, start_s: int, explain: Ex
     )
 
 
-def _money(life: Life, traces: TraceSet, setting: Setting, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
+def _money(life: Life, traces: TraceSet, setting: JobParameters, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
     """Return (second, what it was, amount) of each booking of an allocation.
 
     Source: the rules of `bidding.backtest.accounts`; the job's end gives back the rest of an hour that is not used.
@@ -174,7 +174,7 @@ def _money(life: Life, traces: TraceSet, setting: Setting, end_s: int) -> Iterat
             yield life.ended_s, _end_of(life, end_s), 0
 
 
-def _by_second(life: Life, trace: Trace, setting: Setting, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
+def _by_second(life: Life, trace: Trace, setting: JobParameters, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
     """Return the same where seconds are paid: what an hour has cost is told when it is over."""
     cause = EndCause.EVICTED if life.evicted else EndCause.USER
     until_s = life.ended_s + 1  # so that an eviction at the very end is one
@@ -200,7 +200,7 @@ def _happenings(
     lives: tuple[Life, ...],
     traces: TraceSet,
     vcpus: Mapping[str, int],
-    setting: Setting,
+    setting: JobParameters,
     ticks: range,
     end_s: int,
     explain: Explainer | None,

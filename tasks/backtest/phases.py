@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.replay.engine_replay import job_model
 from bidding.market.model import HOUR_S
 from bidding.market.money import MICROS_PER_DOLLAR
@@ -66,7 +66,7 @@ def _blocks(field: Field, story: Story, at_s: int) -> Iterator[Block]:
             yield Block(name, float(of.cost_usd) / work, reliable=name == "reliable")
 
 
-def _held(field: Field, setting: Setting, life: Life, at_s: int) -> Part:
+def _held(field: Field, setting: JobParameters, life: Life, at_s: int) -> Part:
     price = field.traces[life.market].price_at(at_s) or 0
     beta, median_s = field.evictions.of_bid(life.market, life.bid_micros - price)
     left_s = HOUR_S - (at_s - life.granted_s) % HOUR_S

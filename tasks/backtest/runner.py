@@ -12,7 +12,7 @@ from bidding.backtest.billing_codes import billing_settings
 from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.clairvoyant.bound import run as run_bound
 from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.reference_cluster import Reference, draw_starts
 from bidding.backtest.runner import Outcomes
 from bidding.backtest.runner import run as run_jobs
@@ -113,7 +113,7 @@ def plan(field: Field, spec: BacktestSpec) -> Plan:
     return Plan(field, spec, zones, starts_s)
 
 
-def setting_of(scheme: Scheme, spec: BacktestSpec, reference: Reference, hours: int) -> Setting:
+def setting_of(scheme: Scheme, spec: BacktestSpec, reference: Reference, hours: int) -> JobParameters:
     """Return the setting of a scheme's jobs: what `spec` asks, but for what the scheme's elasticity fixes itself.
 
     Checkpointing has no reliable machines and overheads of its own; what buys nothing is the reference cluster itself.

@@ -8,9 +8,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.replay.engine_replay import Told, run_by_engine
+from bidding.backtest.replay.engine_replay import ReplayResult, run_by_engine
 from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import ORACLE, SCHEMES, Scheme, scheme
 from bidding.engine.engine import BidEngine
@@ -44,7 +44,7 @@ def jobs(draw: st.DrawFn, of: Scheme) -> Case:
     return replace(case, setting=setting, parameter=delta_micros, evictions=evictions, foresight=draw(foresights()))
 
 
-def by_engine(case: Case, of: Scheme) -> Told:
+def by_engine(case: Case, of: Scheme) -> ReplayResult:
     known = {market: np.array(events, dtype=np.int64).T for market, events in case.prices.items() if events}
     traces = TraceSet({market: Trace(*columns) for market, columns in known.items()})
     return run_by_engine(
@@ -52,7 +52,7 @@ def by_engine(case: Case, of: Scheme) -> Told:
     )
 
 
-def as_walked(told: Told, case: Case) -> naive.Told:
+def as_walked(told: ReplayResult, case: Case) -> naive.Told:
     """Return it in the naive walk's terms."""
     row, markets = told.row, sorted(case.prices)
     return naive.Told(
@@ -137,7 +137,7 @@ def test_a_hundred_small_allocations_are_held_at_a_time() -> None:
     assert walked == case.compiled()
 
 
-def replayed(told: Told) -> list[Acquire | Renew | Lapse | Wait]:
+def replayed(told: ReplayResult) -> list[Acquire | Renew | Lapse | Wait]:
     """Return what a fresh engine orders when it is told the journal's events."""
     again = BidEngine()
     events = [item for item in told.journal if not isinstance(item, Acquire | Renew | Lapse | Wait)]
@@ -168,6 +168,6 @@ def test_without_a_ceiling_both_drivers_decide_alike_too(name: str) -> None:
     ],
 )
 def test_what_no_live_policy_would_decide_alike_is_refused(of: Scheme, changes: dict[str, int], says: str) -> None:
-    setting = replace(Setting(work_vcpu_s=1, window_s=1), **changes)
+    setting = replace(JobParameters(work_vcpu_s=1, window_s=1), **changes)
     with pytest.raises(ValueError, match=says):
         run_by_engine(TraceSet({}), (), {}, Case({}).evictions, None, of, 0, REFERENCE, setting)

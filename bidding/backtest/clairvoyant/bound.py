@@ -33,9 +33,9 @@ from numba import njit
 
 from bidding.backtest.clairvoyant.hourly_offers import Offers, offers
 from bidding.backtest.clairvoyant.shortest_paths import FREE, TAKEN, VALUE, WORK, Floats, Room, shortest
-from bidding.backtest.jit import part, version
+from bidding.backtest.jit import inline_jit, source_digest
 from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import PPM, Setting
+from bidding.backtest.parameters import PPM, JobParameters
 from bidding.backtest.price_arrays import Markets
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.runner import Outcomes
@@ -66,7 +66,7 @@ _EVICTIONS = int(Outcome.EVICTIONS)
 
 
 class _Terms(NamedTuple):
-    """What a job needs and has; see `Setting`.
+    """What a job needs and has; see `JobParameters`.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ def run(
     ----------
     scheme : whose reliable machines, cap and share of time for checkpoints count; `proteus` and its cluster by default.
     grid_s : length of a bin; shorter ones bring the bound nearer, and take longer with their square.
-    **changes : fields of `Setting` that differ from the scheme's.
+    **changes : fields of `JobParameters` that differ from the scheme's.
 
     Raises
     ------
@@ -121,7 +121,9 @@ def run(
     return Outcomes(rows, hours, reference)
 
 
-def bounds(markets: Markets, starts_s: Int64s, setting: Setting, *, threads: int = 1, grid_s: int = GRID_S) -> Int64s:
+def bounds(
+    markets: Markets, starts_s: Int64s, setting: JobParameters, *, threads: int = 1, grid_s: int = GRID_S
+) -> Int64s:
     """Return the rows, shape (jobs, len(Outcome)), of the bounds of a job under `setting` at each start; see `run`."""
     starts_s = np.ascontiguousarray(starts_s, dtype=np.int64)
     rows = np.zeros((len(starts_s), len(Outcome)), dtype=np.int64)
@@ -149,7 +151,7 @@ def bounds(markets: Markets, starts_s: Int64s, setting: Setting, *, threads: int
     return rows
 
 
-@part
+@inline_jit
 def _bound(seen: Offers, terms: _Terms, start_s: int, room: Room, tried: Floats, out: Int64s) -> None:
     """Write the row of the job that starts at `start_s`.
 
@@ -233,13 +235,13 @@ def _bound(seen: Offers, terms: _Terms, start_s: int, room: Room, tried: Floats,
     out[_ON_DEMAND] = terms.reliable_vcpus * out[_RUNTIME]
 
 
-@part
+@inline_jit
 def _reliable(seen: Offers, terms: _Terms, end: int, late_s: int) -> float:
     """Return what the reliable machines cost until the bin before the boundary `end` begins."""
     return terms.reliable_micros * max((end - 1) * seen.grid_s - late_s, 0)
 
 
-@part
+@inline_jit
 def _needed(seen: Offers, terms: _Terms, end: int, late_s: int) -> float:
     """Return the vCPU-seconds that the reliable machines leave to do until the boundary `end`."""
     return terms.work_vcpu_s - terms.reliable_rate * (end * seen.grid_s - late_s)
@@ -260,4 +262,4 @@ def _compile(of_version: int) -> Callable[..., int]:
     return compiled
 
 
-_bounds = _compile(version())
+_bounds = _compile(source_digest())

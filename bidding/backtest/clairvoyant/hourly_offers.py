@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.price_arrays import Markets
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
@@ -47,7 +47,7 @@ class Offers(NamedTuple):
     owed_s: Int64s
 
 
-def offers(markets: Markets, setting: Setting, from_s: int, until_s: int, grid_s: int) -> Offers:
+def offers(markets: Markets, setting: JobParameters, from_s: int, until_s: int, grid_s: int) -> Offers:
     """Return the offers of [from_s, until_s], which begin with a whole number of bins since the epoch.
 
     Raises

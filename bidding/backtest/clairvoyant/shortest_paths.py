@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidding.backtest.clairvoyant.hourly_offers import Offers
-from bidding.backtest.jit import part
+from bidding.backtest.jit import inline_jit
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
 
@@ -31,7 +31,7 @@ class Room(NamedTuple):
     paid: Floats
 
 
-@part
+@inline_jit
 def shortest(seen: Offers, first: int, late_s: int, ends: int, mu: float, room: Room, best: Floats) -> None:
     """Write the path of the least c - μ w to each boundary: c in micro-dollars, w in seconds of one vCPU.
 
@@ -78,7 +78,7 @@ def shortest(seen: Offers, first: int, late_s: int, ends: int, mu: float, room: 
             _taken(paid, k, 0, seen.renewed_free_s[first + k, : last + 1], mu, ahead, grid_s, room)
 
 
-@part
+@inline_jit
 def _taken(path: Floats, k: int, since_s: int, free_s: Int64s, mu: float, ahead: int, grid_s: int, room: Room) -> None:
     """Go on from `path` with what is bought in bin k, `since_s` after its beginning, and taken within the hour."""
     for j in range(len(free_s)):
@@ -94,7 +94,7 @@ def _taken(path: Floats, k: int, since_s: int, free_s: Int64s, mu: float, ahead:
             _go(room.bin, k + j, path, -mu * work_s, work_s, work_s, 1)
 
 
-@part
+@inline_jit
 def _hours(
     path: Floats,
     k: int,
@@ -123,7 +123,7 @@ def _hours(
         _go(best, k + j, path, each * paid_s - mu * work_s, work_s, work_s - paid_s, 0)
 
 
-@part
+@inline_jit
 def _go(to: Floats, k: int, path: Floats, value: float, work_s: int, free_s: int, taken: int) -> None:
     """Take `path` and what follows it as the path to boundary k if that is better."""
     if path[VALUE] + value < to[k, VALUE]:

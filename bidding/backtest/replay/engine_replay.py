@@ -12,9 +12,9 @@ import numpy as np
 
 from bidding.backtest.billing_codes import billing_name, model_of
 from bidding.backtest.outcomes import LOG_COLUMNS, Outcome
-from bidding.backtest.parameters import PPM, Setting
+from bidding.backtest.parameters import PPM, JobParameters
 from bidding.backtest.reference_cluster import Reference
-from bidding.backtest.replay.job_progress import Progress
+from bidding.backtest.replay.job_progress import JobProgress
 from bidding.backtest.replay.recorded_market import RecordedMarket
 from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import Scheme
@@ -36,7 +36,7 @@ _JOB = "backtest"
 
 
 @dataclass
-class Told:
+class ReplayResult:
     """What became of the job.
 
     Attributes
@@ -60,8 +60,8 @@ def run_by_engine(
     scheme: Scheme,
     start_s: int,
     reference: Reference,
-    setting: Setting,
-) -> Told:
+    setting: JobParameters,
+) -> ReplayResult:
     """Return what becomes of the scheme's job that starts at `start_s`, under the live policy that decides as its rule.
 
     Raises
@@ -83,10 +83,10 @@ def run_by_engine(
         world.tell(AllocationGranted(start_s, "reliable", machines))
     ends_s, finished = _walk(world, setting, start_s)
     world.close(ends_s)
-    return Told(_row(world, setting, start_s, ends_s, finished), _purchases(world), tuple(world.journal))
+    return ReplayResult(_row(world, setting, start_s, ends_s, finished), _purchases(world), tuple(world.journal))
 
 
-def _policy_name(scheme: Scheme, setting: Setting) -> str:
+def _policy_name(scheme: Scheme, setting: JobParameters) -> str:
     """Return the name of the live policy; `ValueError` where it would not decide as the scheme's rule does."""
     if scheme.policy is None:
         raise ValueError(f"no live policy decides as the rule {scheme.rule.name}")
@@ -98,7 +98,7 @@ def _policy_name(scheme: Scheme, setting: Setting) -> str:
     return scheme.policy
 
 
-def job_model(setting: Setting, at_once_vcpus: int | None = None) -> JobModel:
+def job_model(setting: JobParameters, at_once_vcpus: int | None = None) -> JobModel:
     """Return what a live policy is told of a simulated job.
 
     Parameters
@@ -129,11 +129,11 @@ def job_model(setting: Setting, at_once_vcpus: int | None = None) -> JobModel:
     return replace(job, allocation_vcpus=at_once_vcpus, max_spot_vcpus=at_once_vcpus)
 
 
-def _walk(world: RecordedMarket, setting: Setting, start_s: int) -> tuple[int, bool]:
+def _walk(world: RecordedMarket, setting: JobParameters, start_s: int) -> tuple[int, bool]:
     """Go from one moment in which something happens to the next; return the job's end, and whether its work is done."""
     now_s = tick_s = start_s
     wake_s = start_s - 1  # after an eviction: when a purchase would no longer stand still
-    progress = Progress(setting, start_s)
+    progress = JobProgress(setting, start_s)
     tier = setting.reliable_count * setting.reliable_vcpus * setting.reliable_works
     while True:
         soon = [moment for moment in (wake_s, progress.checkpoint_s) if moment is not None and moment > now_s]
@@ -163,7 +163,7 @@ def _walk(world: RecordedMarket, setting: Setting, start_s: int) -> tuple[int, b
             progress.bought(now_s, first=nothing_held)
 
 
-def _row(world: RecordedMarket, setting: Setting, start_s: int, ends_s: int, finished: bool) -> Int64s:
+def _row(world: RecordedMarket, setting: JobParameters, start_s: int, ends_s: int, finished: bool) -> Int64s:
     row = np.zeros(len(Outcome), dtype=np.int64)
     runtime_s = ends_s - start_s
     hourly = setting.reliable_count * setting.reliable_micros

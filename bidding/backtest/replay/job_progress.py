@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from bidding.backtest.parameters import PPM, Setting
+from bidding.backtest.parameters import PPM, JobParameters
 
 
 @dataclass(slots=True)
-class Progress:
+class JobProgress:
     """The work of one job, which stands still after changes and losses, and falls back to its last checkpoint.
 
     Attributes
@@ -17,7 +17,7 @@ class Progress:
     restarts : whether the next machines begin from a checkpoint.
     """
 
-    setting: Setting
+    setting: JobParameters
     stalled_s: int
     work: int = 0
     saved: int = 0

@@ -12,7 +12,7 @@ from bidding.market.traces import TraceSet
 
 
 @dataclass
-class Life:
+class RecordedLife:
     """One allocation, from its grant to its end.
 
     Attributes
@@ -51,10 +51,10 @@ class RecordedMarket:
     pasts: Mapping[Market, PriceHistory] = field(default_factory=dict)
     engine: BidEngine = field(default_factory=BidEngine)
     journal: list[Event | Order] = field(default_factory=list)
-    lives: list[Life] = field(default_factory=list)
+    lives: list[RecordedLife] = field(default_factory=list)
 
     @property
-    def alive(self) -> list[Life]:
+    def alive(self) -> list[RecordedLife]:
         """What lives, in the order of the grants."""
         return [life for life in self.lives if life.ended_s is None]
 
@@ -112,18 +112,18 @@ class RecordedMarket:
             None if self.max_life_s is None else now_s + self.max_life_s,
         ]
         takes_s = min((moment for moment in ends if moment is not None and moment < self.window_ends_s), default=None)
-        self.lives.append(Life(bought, order.count * self.types[order.market.instance_type].vcpu, takes_s))
+        self.lives.append(RecordedLife(bought, order.count * self.types[order.market.instance_type].vcpu, takes_s))
         self.tell(AllocationGranted(now_s, order.order_id, bought))
 
-    def _life(self, allocation_id: str) -> Life:
+    def _life(self, allocation_id: str) -> RecordedLife:
         return next(life for life in self.lives if life.allocation.allocation_id == allocation_id)
 
-    def _end_all(self, lives: Sequence[Life], now_s: int, cause: EndCause) -> bool:
+    def _end_all(self, lives: Sequence[RecordedLife], now_s: int, cause: EndCause) -> bool:
         for life in lives:
             self._end(life, now_s, cause)
         return bool(lives)
 
-    def _end(self, life: Life, now_s: int, cause: EndCause) -> None:
+    def _end(self, life: RecordedLife, now_s: int, cause: EndCause) -> None:
         """End an allocation; one that the market takes was noticed in the same second."""
         life.ended_s, life.cause = now_s, cause
         name = life.allocation.allocation_id

@@ -30,10 +30,10 @@ standard         the standard strategy: the cheapest market now, bid the on-dema
 
 from enum import IntEnum
 
-from bidding.backtest.jit import part
+from bidding.backtest.jit import inline_jit
 from bidding.backtest.schemes import best, oracle, proteus, standard
 from bidding.backtest.schemes import just_above as above
-from bidding.backtest.view import NOTHING, View
+from bidding.backtest.view import NOTHING, SchemeView
 
 
 class SchemeId(IntEnum):
@@ -56,8 +56,8 @@ _STANDARD, _PROTEUS, _ABOVE, _BEST = (
 _ORACLE = int(SchemeId.ORACLE)
 
 
-@part
-def acquire(rule: int, view: View) -> tuple[int, int, int]:
+@inline_jit
+def acquire(rule: int, view: SchemeView) -> tuple[int, int, int]:
     """Return (market, instances, bid) of what to buy now; market -1: nothing."""
     if rule == _STANDARD:
         return standard.acquire(view)
@@ -72,8 +72,8 @@ def acquire(rule: int, view: View) -> tuple[int, int, int]:
     return NOTHING
 
 
-@part
-def renews(rule: int, view: View, slot: int) -> bool:
+@inline_jit
+def renews(rule: int, view: SchemeView, slot: int) -> bool:
     """Return whether the allocation in `slot` is kept for the hour after `paid_until_s`."""
     if rule == _STANDARD:
         return standard.renews(view, slot)

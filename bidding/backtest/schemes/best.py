@@ -15,24 +15,24 @@ the bid is the on-demand price.
 import numpy as np
 
 from bidding.backtest.eviction_arrays import BETA, USEFUL_S
-from bidding.backtest.jit import part
+from bidding.backtest.jit import inline_jit
 from bidding.backtest.parameters import PPM
-from bidding.backtest.view import NOTHING, View, hour_micros, on_sale, price
+from bidding.backtest.view import NOTHING, SchemeView, hour_micros, on_sale, price
 from bidding.billing.expected import compiled_is_refunded
 from bidding.forecast.features import FEATURES, features, signal
 from bidding.forecast.hour_value import cost_per_work
 from bidding.forecast.model import bins_of, outlook
 
 
-@part
-def acquire(view: View) -> tuple[int, int, int]:
+@inline_jit
+def acquire(view: SchemeView) -> tuple[int, int, int]:
     """Return (market, instances, bid) of the purchase with the cheapest work, as large as the cap allows."""
     market, count, bid, _ = _best(view, -1)
     return market, count, bid
 
 
-@part
-def renews(view: View, slot: int) -> bool:
+@inline_jit
+def renews(view: SchemeView, slot: int) -> bool:
     """Return whether the allocation is kept: if its work costs no more than the best fresh purchase's.
 
     Where its next hour may be refunded, a fresh bid is the better one under a price that has fallen since. What stands under its price is kept: the market
@@ -57,8 +57,8 @@ def renews(view: View, slot: int) -> bool:
     return bool(stays <= _best(view, slot)[3] and stays < np.inf)
 
 
-@part
-def _best(view: View, without: int) -> tuple[int, int, int, float]:
+@inline_jit
+def _best(view: SchemeView, without: int) -> tuple[int, int, int, float]:
     """Return (market, instances, bid, cost per work) of the best purchase, as if the slot `without` were empty."""
     setting = view.setting[0]
     others = _working(view, without)
@@ -88,8 +88,8 @@ def _best(view: View, without: int) -> tuple[int, int, int, float]:
     return best[0], best[1], best[2], best_each
 
 
-@part
-def _chances(view: View, market: int, delta: int, bins: np.ndarray) -> tuple[float, float]:
+@inline_jit
+def _chances(view: SchemeView, market: int, delta: int, bins: np.ndarray) -> tuple[float, float]:
     """Return (β, ω) of a bid; a market's signal is read with its first delta, and lies in `bins` for the others."""
     if view.table.bids_decide == 0:
         return view.table.cells[BETA, market, 0], view.table.cells[USEFUL_S, market, 0]
@@ -99,8 +99,8 @@ def _chances(view: View, market: int, delta: int, bins: np.ndarray) -> tuple[flo
     return beta, useful_s
 
 
-@part
-def _delta_of(view: View, price_micros: int, bid_micros: int) -> int:
+@inline_jit
+def _delta_of(view: SchemeView, price_micros: int, bid_micros: int) -> int:
     """Return the index of the largest bid delta that such a bid has at this price, which is not above it."""
     shares, index = view.table.foresight.shares, 0
     while index + 1 < len(shares) and price_micros + int(shares[index + 1] * price_micros) <= bid_micros:
@@ -108,9 +108,9 @@ def _delta_of(view: View, price_micros: int, bid_micros: int) -> int:
     return index
 
 
-@part
+@inline_jit
 def _cost_per_work(
-    view: View, micros: int, vcpus: int, beta: float, useful_s: float, resize_s: int, others: int, refunded: bool
+    view: SchemeView, micros: int, vcpus: int, beta: float, useful_s: float, resize_s: int, others: int, refunded: bool
 ) -> float:
     setting = view.setting[0]
     each: float = cost_per_work(
@@ -128,8 +128,8 @@ def _cost_per_work(
     return each
 
 
-@part
-def _working(view: View, without: int) -> int:
+@inline_jit
+def _working(view: SchemeView, without: int) -> int:
     """Return the vCPUs of what is alive: what lapses works to the end of its hour, and counts in the cap until then."""
     total = 0
     for slot in range(view.moment[0].holds):
@@ -138,8 +138,8 @@ def _working(view: View, without: int) -> int:
     return total
 
 
-@part
-def _read(view: View, market: int, bins: np.ndarray) -> None:
+@inline_jit
+def _read(view: SchemeView, market: int, bins: np.ndarray) -> None:
     """Write the bins of the market's signal; its price was looked up before."""
     fields, values = np.empty(FEATURES), np.empty(FEATURES)
     markets = view.markets

@@ -1,11 +1,11 @@
 """The cheapest market: what several rules buy."""
 
-from bidding.backtest.jit import part
-from bidding.backtest.view import View, on_sale
+from bidding.backtest.jit import inline_jit
+from bidding.backtest.view import SchemeView, on_sale
 
 
-@part
-def cheapest_market(view: View, vcpus: int) -> int:
+@inline_jit
+def cheapest_market(view: SchemeView, vcpus: int) -> int:
     """Return the market on sale that costs least per vCPU, of machines of at most `vcpus`; -1 where there is none.
 
     Ties go to the earlier market. Prices per vCPU are compared by cross-multiplication, hence exactly.

@@ -1,12 +1,12 @@
 """Always the cheapest market, and a bid a fixed distance above its price: many refunds, and many evictions."""
 
-from bidding.backtest.jit import part
+from bidding.backtest.jit import inline_jit
 from bidding.backtest.schemes.cheapest_market import cheapest_market
-from bidding.backtest.view import NOTHING, View, footprint_vcpus, price
+from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, price
 
 
-@part
-def acquire(view: View) -> tuple[int, int, int]:
+@inline_jit
+def acquire(view: SchemeView) -> tuple[int, int, int]:
     """Return (market, instances, bid) of the next allocation, until the cap is reached.
 
     The bid is `parameters[0]` micro-dollars above the price of the market that costs least per vCPU.
@@ -21,7 +21,7 @@ def acquire(view: View) -> tuple[int, int, int]:
     return market, left // view.markets.facts[market].vcpus, price(view, market) + int(view.parameters[0])
 
 
-@part
-def renews(view: View, slot: int) -> bool:
+@inline_jit
+def renews(view: SchemeView, slot: int) -> bool:
     """Return True: while the price allows it the allocation lives, and when it does not the market takes it."""
     return True

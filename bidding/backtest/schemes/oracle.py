@@ -4,13 +4,13 @@ It reads the prices to come, which no scheme may. With the clairvoyant bound it 
 a job for less than the bound, and this is a schedule that a simulated job really went through.
 """
 
-from bidding.backtest.jit import part
-from bidding.backtest.view import NOTHING, View, footprint_vcpus, on_sale
+from bidding.backtest.jit import inline_jit
+from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, on_sale
 from bidding.market.model import HOUR_S
 
 
-@part
-def acquire(view: View) -> tuple[int, int, int]:
+@inline_jit
+def acquire(view: SchemeView) -> tuple[int, int, int]:
     """Return (market, instances, bid) of all that the cap leaves where it will be free for longest; else it waits.
 
     A machine is free until the last event of its first hour whose price is above all since now; the bid is the highest
@@ -35,7 +35,7 @@ def acquire(view: View) -> tuple[int, int, int]:
     return best
 
 
-@part
-def renews(view: View, slot: int) -> bool:
+@inline_jit
+def renews(view: SchemeView, slot: int) -> bool:
     """Return False: a second hour may be bought afresh, under a new bid."""
     return False

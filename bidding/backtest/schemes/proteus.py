@@ -7,10 +7,10 @@ equal here, or a tie would be broken otherwise.
 import numpy as np
 
 from bidding.backtest.eviction_arrays import BETA, USEFUL_S, of_bid
-from bidding.backtest.jit import part
+from bidding.backtest.jit import inline_jit
 from bidding.backtest.parameters import PPM
 from bidding.backtest.price_arrays import Records
-from bidding.backtest.view import NOTHING, View, footprint_vcpus, hour_micros, on_sale, price
+from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, hour_micros, on_sale, price
 from bidding.billing.expected import compiled_is_refunded, compiled_paid_share
 from bidding.market.model import HOUR_S
 from bidding.market.money import MICROS_PER_DOLLAR
@@ -19,8 +19,8 @@ from bidding.market.money import MICROS_PER_DOLLAR
 _BETA, _COST, _USEFUL, _RATE, _OVERHEAD, _WORK = range(6)
 
 
-@part
-def acquire(view: View) -> tuple[int, int, int]:
+@inline_jit
+def acquire(view: SchemeView) -> tuple[int, int, int]:
     """Return (market, instances, bid) of the best market x bid delta if it lowers E of the footprint."""
     setting = view.setting[0]
     left = min(setting.allocation_vcpus, setting.max_spot_vcpus - footprint_vcpus(view))
@@ -63,8 +63,8 @@ def acquire(view: View) -> tuple[int, int, int]:
     return best
 
 
-@part
-def renews(view: View, slot: int) -> bool:
+@inline_jit
+def renews(view: SchemeView, slot: int) -> bool:
     """Return whether the footprint's work costs no more with the allocation's next hour than without it."""
     members = _members(view, slot)
     let_go = _cost_per_work(view, members, True)
@@ -73,7 +73,7 @@ def renews(view: View, slot: int) -> bool:
     return renewed <= let_go and renewed < np.inf
 
 
-@part
+@inline_jit
 def eviction_overhead_s(setting: Records) -> float:
     """Return λ as BidBrain knows it: the seconds that an eviction is expected to cost the whole footprint.
 
@@ -87,8 +87,8 @@ def eviction_overhead_s(setting: Records) -> float:
     return float(max(setting.eviction_overhead_s, setting.restart_s) + setting.checkpoint_s / 2.0)
 
 
-@part
-def _members(view: View, without: int) -> int:
+@inline_jit
+def _members(view: SchemeView, without: int) -> int:
     """Write what each held allocation is until its last decided hour ends, the reliable ones first; return how many."""
     setting = view.setting[0]
     members = 0
@@ -107,8 +107,8 @@ def _members(view: View, without: int) -> int:
     return members
 
 
-@part
-def _hold(view: View, member: int, slot: int, left_s: int) -> None:
+@inline_jit
+def _hold(view: SchemeView, member: int, slot: int, left_s: int) -> None:
     """Write β, C (1), ω and k ν of a held allocation for `left_s` seconds; as `bidding.policies.footprint.held_part`."""
     held, scratch = view.held[slot], view.scratch
     now = price(view, held.market)
@@ -123,8 +123,8 @@ def _hold(view: View, member: int, slot: int, left_s: int) -> None:
     scratch[_RATE, member] = held.vcpus
 
 
-@part
-def _together(view: View, members: int) -> tuple[float, float]:
+@inline_jit
+def _together(view: SchemeView, members: int) -> tuple[float, float]:
     """Return (Π(1 - β), C) of the members."""
     survives, cost = 1.0, 0.0
     for member in range(members):
@@ -133,8 +133,8 @@ def _together(view: View, members: int) -> tuple[float, float]:
     return survives, cost
 
 
-@part
-def _cost_per_work(view: View, members: int, resized: bool) -> float:
+@inline_jit
+def _cost_per_work(view: SchemeView, members: int, resized: bool) -> float:
     """Return E (4) of the members; infinite where no useful work is expected."""
     setting, scratch = view.setting[0], view.scratch
     survives, cost = _together(view, members)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 
-from bidding.backtest.parameters import Setting, window_s
+from bidding.backtest.parameters import JobParameters, window_s
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.schemes import SchemeId
 from bidding.economics.elasticity import AgileML, Checkpointing
@@ -25,7 +25,7 @@ class Scheme:
     Attributes
     ----------
     rule : what decides.
-    settings : fields of `Setting` that differ from the defaults.
+    settings : fields of `JobParameters` that differ from the defaults.
     parameters : the rule's own; None: the reference cluster's vCPUs.
     """
 
@@ -33,12 +33,12 @@ class Scheme:
     settings: Mapping[str, int] = field(default_factory=dict, hash=False)
     parameters: tuple[float, ...] | None = None
 
-    def setting(self, reference: Reference, hours: int, **changes: int) -> Setting:
+    def setting(self, reference: Reference, hours: int, **changes: int) -> JobParameters:
         """Return the setting of a job that takes the reference cluster `hours`, with fields changed as named."""
         given = {"work_vcpu_s": reference.vcpus * hours * HOUR_S, "window_s": window_s(hours)}
         if self.rule is SchemeId.NONE:  # the reference cluster itself, as one machine
             given |= {"reliable_count": 1, "reliable_vcpus": reference.vcpus, "reliable_works": 1}
-        setting = Setting(**{**given, **self.settings, **changes})
+        setting = JobParameters(**{**given, **self.settings, **changes})
         if "reliable_micros" in changes:
             return setting
         return replace(setting, reliable_micros=reference.micros(setting.reliable_vcpus))
@@ -88,7 +88,7 @@ def schemes(agileml: AgileML, checkpointing: Checkpointing) -> Mapping[str, Sche
 
 def _asked(settings: Mapping[str, int]) -> dict[str, int]:
     """Return what is not the default, so that who compares may still set the rest."""
-    defaults = {each.name: each.default for each in fields(Setting)}
+    defaults = {each.name: each.default for each in fields(JobParameters)}
     return {name: value for name, value in settings.items() if value != defaults[name]}
 
 

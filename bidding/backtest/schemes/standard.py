@@ -1,12 +1,12 @@
 """The standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken."""
 
-from bidding.backtest.jit import part
+from bidding.backtest.jit import inline_jit
 from bidding.backtest.schemes.cheapest_market import cheapest_market
-from bidding.backtest.view import NOTHING, View
+from bidding.backtest.view import NOTHING, SchemeView
 
 
-@part
-def acquire(view: View) -> tuple[int, int, int]:
+@inline_jit
+def acquire(view: SchemeView) -> tuple[int, int, int]:
     """Return (market, instances, bid) of `parameters[0]` vCPUs of the cheapest market, where nothing is held."""
     if view.moment[0].holds > 0:
         return NOTHING
@@ -18,7 +18,7 @@ def acquire(view: View) -> tuple[int, int, int]:
     return market, wanted // facts.vcpus, facts.on_demand_micros
 
 
-@part
-def renews(view: View, slot: int) -> bool:
+@inline_jit
+def renews(view: SchemeView, slot: int) -> bool:
     """Return True."""
     return True

@@ -9,7 +9,7 @@ import numpy as np
 
 from bidding.backtest.eviction_arrays import pack_table
 from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import PPM, Setting
+from bidding.backtest.parameters import PPM, JobParameters
 from bidding.backtest.price_arrays import Markets, pack
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.runner import run_one
@@ -45,8 +45,8 @@ class Case:
     rule: SchemeId = SchemeId.STANDARD
     start_s: int = 0
     evictions: EvictionTable = field(default_factory=flat_table)
-    setting: Setting = field(
-        default_factory=lambda: Setting(work_vcpu_s=WANTED_VCPUS * 3600, window_s=4 * 3600, reliable_count=0)
+    setting: JobParameters = field(
+        default_factory=lambda: JobParameters(work_vcpu_s=WANTED_VCPUS * 3600, window_s=4 * 3600, reliable_count=0)
     )
 
     foresight: Forecast | None = None  # of BEST

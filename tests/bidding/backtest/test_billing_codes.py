@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from bidding.backtest.billing_codes import billing_name, billing_settings, model_of
 from bidding.backtest.eviction_arrays import pack_table
 from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.price_arrays import pack
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.replay.engine_replay import run_by_engine
@@ -67,7 +67,7 @@ MODELS: Mapping[str, Billed] = {
 RULES = (SchemeId.STANDARD, SchemeId.PROTEUS, SchemeId.ABOVE, SchemeId.BEST)
 
 
-def run_compiled(case: Case, setting: Setting, foresight: Forecast) -> tuple[Int64s, Int64s, TraceSet]:
+def run_compiled(case: Case, setting: JobParameters, foresight: Forecast) -> tuple[Int64s, Int64s, TraceSet]:
     """Return the job's row, its purchases, and the markets that it bid in."""
     known = {market: np.array(events, dtype=np.int64).T for market, events in case.prices.items() if events}
     traces = TraceSet({market: Trace(*columns) for market, columns in known.items()})
@@ -112,7 +112,7 @@ def test_every_driver_and_accounting_charges_the_same(name: str, rule: SchemeId)
     check()
 
 
-def by_model(purchases: Int64s, traces: TraceSet, setting: Setting) -> tuple[int, int, int]:
+def by_model(purchases: Int64s, traces: TraceSet, setting: JobParameters) -> tuple[int, int, int]:
     """Return (micro-dollars, paid and free vCPU-seconds) of the purchases, by the billing model."""
     cost = paid = free = 0
     for granted_s, row, count, _, ended_s, evicted in purchases.tolist():

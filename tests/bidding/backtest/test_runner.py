@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bidding.backtest.eviction_arrays import pack_table
-from bidding.backtest.jit import version
+from bidding.backtest.jit import source_digest
 from bidding.backtest.outcomes import Outcome, summary
-from bidding.backtest.parameters import Setting, window_s
+from bidding.backtest.parameters import JobParameters, window_s
 from bidding.backtest.price_arrays import pack
 from bidding.backtest.reference_cluster import Reference, by_zone, cheapest, draw_starts
 from bidding.backtest.runner import Outcomes, run, run_one
@@ -123,7 +123,7 @@ def test_zones_are_taken_alone_and_together() -> None:
 )
 def test_a_setting_that_makes_no_sense_is_refused(changes: dict[str, int], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Setting(**{"work_vcpu_s": 1, "window_s": 1, **changes})
+        JobParameters(**{"work_vcpu_s": 1, "window_s": 1, **changes})
 
 
 def test_a_summary() -> None:
@@ -138,10 +138,10 @@ def test_a_summary() -> None:
 def test_a_change_in_any_source_makes_another_version(tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "loop.py").write_text("1")
-    seen = [version(tmp_path)]
+    seen = [source_digest(tmp_path)]
     for name, text in (("loop.py", "2"), ("rules/one.py", ""), ("rules/one.py", "2"), ("rules/two.py", "")):
         (tmp_path / name).write_text(text)
-        seen.append(version(tmp_path))
+        seen.append(source_digest(tmp_path))
     assert len(set(seen)) == 5
     assert all(0 <= each < 2**63 for each in seen)
 

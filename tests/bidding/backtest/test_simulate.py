@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bidding.backtest.parameters import PPM, Setting
+from bidding.backtest.parameters import PPM, JobParameters
 from bidding.backtest.schemes import SchemeId
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import Market
@@ -51,7 +51,7 @@ def cases(draw: st.DrawFn, rules: tuple[SchemeId, ...] = (SchemeId.STANDARD, Sch
     if len(markets) > 2 and draw(st.booleans()):
         del rows[B]  # a market without history
     checkpoints = draw(st.booleans())
-    setting = Setting(
+    setting = JobParameters(
         work_vcpu_s=41 * 9000 if steep else draw(st.integers(1, 41 * 9000)),
         window_s=draw(st.one_of(st.integers(1, 13_000), st.integers(30, 120).map(lambda tick: 120 * tick))),
         tick_s=draw(st.sampled_from([120, 120, 100])),
@@ -109,7 +109,7 @@ def test_a_job_of_who_knows_the_hour_is_what_a_walk_over_its_seconds_makes_of_it
 
 # -- the corners, by hand: 8 x 2 vCPUs of `small`, bid 0.10 $, one hour of work and no overhead -----------------------
 
-PLAIN = Setting(
+PLAIN = JobParameters(
     work_vcpu_s=16 * HOUR,
     window_s=4 * HOUR,
     reliable_count=0,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bidding.backtest.clairvoyant import bound as clairvoyant
 from bidding.backtest.eviction_arrays import pack_table
 from bidding.backtest.outcomes import Outcome
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.price_arrays import Markets, pack
 from bidding.backtest.reference_cluster import by_zone, cheapest, draw_starts
 from bidding.backtest.runner import run
@@ -98,7 +98,7 @@ def test_more_room_never_hurts(case: Case, more: str) -> None:
 
 # -- by hand: 16 vCPU-hours of work on at most 16 vCPUs of `small` ----------------------------------------------------
 
-PLAIN = Setting(
+PLAIN = JobParameters(
     work_vcpu_s=16 * HOUR,
     window_s=4 * HOUR,
     max_spot_vcpus=16,

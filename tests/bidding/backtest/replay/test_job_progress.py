@@ -1,10 +1,10 @@
 """How far a job is: stops that overlap, checkpoints, and what a loss leaves. (Whole jobs are in tests/parity.)"""
 
-from bidding.backtest.parameters import PPM, Setting
-from bidding.backtest.replay.job_progress import Progress
+from bidding.backtest.parameters import PPM, JobParameters
+from bidding.backtest.replay.job_progress import JobProgress
 
-PLAIN = Setting(work_vcpu_s=16_000, window_s=36_000, resize_overhead_s=20, eviction_overhead_s=60)
-SAVING = Setting(
+PLAIN = JobParameters(work_vcpu_s=16_000, window_s=36_000, resize_overhead_s=20, eviction_overhead_s=60)
+SAVING = JobParameters(
     work_vcpu_s=16_000,
     window_s=36_000,
     resize_overhead_s=0,
@@ -16,7 +16,7 @@ SAVING = Setting(
 
 
 def test_work_is_done_to_the_second_behind_the_stops_and_never_without_machines() -> None:
-    progress = Progress(PLAIN, 0)
+    progress = JobProgress(PLAIN, 0)
     assert progress.done_s(0, 0) is None
     progress.bought(0, first=True)
     assert progress.done_s(16, 0) == 20 + 1000
@@ -27,7 +27,7 @@ def test_work_is_done_to_the_second_behind_the_stops_and_never_without_machines(
 
 
 def test_stops_overlap_and_nothing_is_lost_without_checkpoints() -> None:
-    progress = Progress(PLAIN, 0)
+    progress = JobProgress(PLAIN, 0)
     progress.advance(16, 0, 100)
     progress.evicted(100, machines_left=False)
     progress.bought(110, first=True)
@@ -37,7 +37,7 @@ def test_stops_overlap_and_nothing_is_lost_without_checkpoints() -> None:
 
 
 def test_an_eviction_leaves_the_last_checkpoint_and_all_that_is_left_restarts() -> None:
-    progress = Progress(SAVING, 0)
+    progress = JobProgress(SAVING, 0)
     progress.bought(0, first=True)
     assert progress.checkpoint_s == 600
     progress.advance(10, 0, 600)
@@ -48,7 +48,7 @@ def test_an_eviction_leaves_the_last_checkpoint_and_all_that_is_left_restarts() 
 
 
 def test_who_lost_all_restarts_with_the_next_machines_and_only_once() -> None:
-    progress = Progress(SAVING, 0)
+    progress = JobProgress(SAVING, 0)
     progress.bought(0, first=True)
     progress.evicted(100, machines_left=False)
     assert (progress.stalled_s, progress.checkpoint_s, progress.restarts) == (400, None, True)
@@ -59,12 +59,12 @@ def test_who_lost_all_restarts_with_the_next_machines_and_only_once() -> None:
 
 
 def test_a_change_that_stops_the_job_saves_its_state() -> None:
-    progress = Progress(Setting(work_vcpu_s=1, window_s=1, resize_overhead_s=20, checkpoint_s=600), 0)
+    progress = JobProgress(JobParameters(work_vcpu_s=1, window_s=1, resize_overhead_s=20, checkpoint_s=600), 0)
     progress.bought(0, first=True)
     progress.advance(10, 0, 120)
     progress.bought(120, first=False)
     assert (progress.saved, progress.checkpoint_s) == (10 * 100 * PPM, 140 + 600)
-    unstopped = Progress(SAVING, 0)
+    unstopped = JobProgress(SAVING, 0)
     unstopped.bought(0, first=True)
     unstopped.advance(10, 0, 120)
     unstopped.resized(120)

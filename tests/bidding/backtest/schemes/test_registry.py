@@ -2,7 +2,7 @@
 
 import pytest
 
-from bidding.backtest.parameters import Setting
+from bidding.backtest.parameters import JobParameters
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import SCHEMES, scheme, schemes
@@ -47,7 +47,7 @@ def test_what_is_no_scheme_is_said(name: str, says: str) -> None:
 def test_the_defaults_of_a_setting_are_those_of_agileml() -> None:
     """So that who compares schemes may set them for all, and finds nothing fixed."""
     assert SCHEMES["proteus"].settings == {}
-    assert SCHEMES["proteus"].setting(REFERENCE, 2) == Setting(
+    assert SCHEMES["proteus"].setting(REFERENCE, 2) == JobParameters(
         work_vcpu_s=512 * 7200, window_s=9 * 3600, reliable_micros=200_000
     )
 
