@@ -16,7 +16,7 @@ _STAGE_2, _STAGE_3, _MEASURED = 1.0, 15.0, 63.0
 
 
 @dataclass(frozen=True, slots=True)
-class ReliableTier:
+class ReliableTierModel:
     """What a number of reliable machines is judged by.
 
     Attributes
@@ -126,7 +126,7 @@ class ReliableNumber:
     why_not: str
 
 
-def weigh(tier: ReliableTier, cost_by_count: Mapping[int, float]) -> tuple[ReliableNumber, ...]:
+def weigh(tier: ReliableTierModel, cost_by_count: Mapping[int, float]) -> tuple[ReliableNumber, ...]:
     """Return the numbers by size.
 
     Parameters
@@ -158,7 +158,7 @@ def cheapest_number(numbers: Iterable[ReliableNumber]) -> ReliableNumber | None:
     return min((each for each in numbers if not each.why_not), key=lambda each: (each.cost, each.count), default=None)
 
 
-def load_tier(record: Mapping[str, Any], *, transient_vcpus: int, vcpus: int) -> ReliableTier:
+def load_tier(record: Mapping[str, Any], *, transient_vcpus: int, vcpus: int) -> ReliableTierModel:
     """Return the tier in which `record`'s entries replace the defaults by name.
 
     Raises
@@ -167,11 +167,11 @@ def load_tier(record: Mapping[str, Any], *, transient_vcpus: int, vcpus: int) ->
         Naming the entry that is unknown or no such number.
     """
     given = {"transient_vcpus": transient_vcpus, "vcpus": vcpus}
-    known = [field.name for field in fields(ReliableTier) if field.name not in given]
+    known = [field.name for field in fields(ReliableTierModel) if field.name not in given]
     for entry, value in record.items():
         if entry not in known:
             raise ValueError(f"{entry}: is no number of a reliable tier; there are {', '.join(known)}")
         fits = isinstance(value, int | float) and not isinstance(value, bool)
         if not fits:
             raise ValueError(f"{entry} is {value!r}: it must be a number")
-    return ReliableTier(**given, **record)
+    return ReliableTierModel(**given, **record)

@@ -36,7 +36,7 @@ class BidSummary:
 
 
 @dataclass(frozen=True)
-class MarketSummary:
+class MarketEvictions:
     """A market: how many bids its curves rest on (0 where they come from elsewhere), and some bids."""
 
     market: str
@@ -65,7 +65,7 @@ class ModelSummary:
     model: str
     fitted: Window | None
     n_states: int
-    markets: tuple[MarketSummary, ...]
+    markets: tuple[MarketEvictions, ...]
     states: tuple[StateSummary, ...]
     notes: dict[str, Any]
 
@@ -95,7 +95,7 @@ def summary(model: CurveModel, deltas_micros: Sequence[Micros] | None = None) ->
     )
 
 
-def _market(model: CurveModel, row: int, market: Market, deltas: Sequence[Micros]) -> MarketSummary:
+def _market(model: CurveModel, row: int, market: Market, deltas: Sequence[Micros]) -> MarketEvictions:
     taken = 1 - model.mean_curves(row)[delta_index(model.curves.deltas_micros, np.array(deltas))]
     bids = tuple(
         BidSummary(
@@ -107,7 +107,7 @@ def _market(model: CurveModel, row: int, market: Market, deltas: Sequence[Micros
         )
         for delta, curve in zip(deltas, taken, strict=True)
     )
-    return MarketSummary(str(market), int(model.grants[row].sum(axis=0).max(initial=0)), bids)
+    return MarketEvictions(str(market), int(model.grants[row].sum(axis=0).max(initial=0)), bids)
 
 
 def _states(model: CurveModel) -> list[StateSummary]:
