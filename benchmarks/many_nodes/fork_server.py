@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from infra.local.parent_death_signal import tie
+from infra.local.parent_death_signal import set_parent_death_signal
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ def _become(parent: int, birth: Birth) -> None:
     """Have what a process of one's own has: a leash, a log, an environment, a place."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    tie(parent, birth.on_leash)
+    set_parent_death_signal(parent, birth.on_leash)
     out = os.open(birth.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     empty = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((empty, 0), (out, 1), (out, 2)):

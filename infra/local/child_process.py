@@ -19,7 +19,7 @@ _GRACE_S = 5.0
 _LEASH = str(Path(__file__).with_name("parent_death_signal.py"))
 
 
-def leashed(command: Sequence[str]) -> list[str]:
+def with_parent_death_signal(command: Sequence[str]) -> list[str]:
     """Return the command that becomes `command`, and is told to end when we are gone."""
     return [sys.executable, "-S", _LEASH, str(os.getpid()), *command]
 
@@ -48,7 +48,7 @@ class Child:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
-                leashed(self.args),
+                with_parent_death_signal(self.args),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -12,7 +12,7 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def tie(parent: int, number: int) -> None:
+def set_parent_death_signal(parent: int, number: int) -> None:
     """Ask for this signal when `parent`, which started us, is gone (on Linux); end if it is gone already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
@@ -25,7 +25,7 @@ def main() -> None:
     parent, command = int(sys.argv[1]), sys.argv[2:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    tie(parent, signal.SIGTERM)
+    set_parent_death_signal(parent, signal.SIGTERM)
     os.execvp(command[0], command)
 
 

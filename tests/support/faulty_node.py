@@ -75,5 +75,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    leash.tie(os.getppid(), signal.SIGKILL)  # who is cut off or frozen would not heed the SIGTERM of our own leash
+    leash.set_parent_death_signal(
+        os.getppid(), signal.SIGKILL
+    )  # who is cut off or frozen would not heed the SIGTERM of our own leash
     sys.exit(main(sys.argv[1:]))

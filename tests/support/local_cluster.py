@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from benchmarks.many_nodes import fork_server as nursery
-from infra.local.child_process import leashed
+from infra.local.child_process import with_parent_death_signal
 from infra.nodes.controller_client import ControllerClient, wait_rendezvous
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
@@ -203,7 +203,7 @@ class LocalCluster:
         program = ["tests.support.faulty_node", str(self._troubles)] if self._troubled else ["infra.nodes.main"]
         with log.open("ab") as out:
             return subprocess.Popen(
-                leashed([str(self._python or sys.executable), "-m", *program, *options]),
+                with_parent_death_signal([str(self._python or sys.executable), "-m", *program, *options]),
                 cwd=self.path if self._python else None,  # where the installed packages are found, not these sources
                 stdin=subprocess.DEVNULL,
                 stdout=out,
