@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from infra.simulated_ec2.process_reaper import INSTANCE_MARK, MARKET_MARK, sweep
+from infra.simulated_ec2.process_reaper import INSTANCE_MARK, MARKET_MARK, kill_until_gone
 
 #: Real seconds between the SIGTERM of a termination and its SIGKILL.
 GRACE_S = 2.0
@@ -123,7 +123,7 @@ class Machines:
         """Kill everything and wait until it is gone."""
         for machine in self._machines.values():
             machine.signal(signal.SIGKILL)
-        sweep(self._market_id, {machine.process.pid for machine in self._machines.values()})
+        kill_until_gone(self._market_id, {machine.process.pid for machine in self._machines.values()})
         for machine in self._machines.values():
             machine.process.wait()
         self._machines.clear()
@@ -149,7 +149,7 @@ class Machines:
         """End what left the sessions of the killed, reap them and forget them; many at once, for one look is dear."""
         while dead := [machine for machine in self._machines.values() if machine.killed]:
             ids = {machine.instance_id for machine in dead}
-            await asyncio.to_thread(sweep, self._market_id, {machine.process.pid for machine in dead}, ids)
+            await asyncio.to_thread(kill_until_gone, self._market_id, {machine.process.pid for machine in dead}, ids)
             for machine in dead:
                 await asyncio.to_thread(machine.process.wait)
                 self._machines.pop(machine.instance_id, None)

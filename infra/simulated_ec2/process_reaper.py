@@ -22,7 +22,7 @@ _SWEEP_S = 5.0
 _LOOK_S = 0.01
 
 
-def members(
+def find_processes(
     market_id: str, sessions: Collection[int], instances: Collection[str] | None = None
 ) -> list[psutil.Process]:
     """Return the living processes of machines; never ourselves.
@@ -51,11 +51,11 @@ def members(
     return found
 
 
-def sweep(market_id: str, sessions: Collection[int], instances: Collection[str] | None = None) -> bool:
+def kill_until_gone(market_id: str, sessions: Collection[int], instances: Collection[str] | None = None) -> bool:
     """Kill all members until none is left; return whether none is, after some seconds at most."""
     pause = threading.Event()
     for _ in range(int(_SWEEP_S / _LOOK_S)):
-        found = members(market_id, sessions, instances)
+        found = find_processes(market_id, sessions, instances)
         if not found:
             return True
         for process in found:
@@ -77,7 +77,7 @@ def main() -> None:
             sessions.add(int(line[1:]))
         else:
             sessions.discard(int(line[1:]))
-    sys.exit(0 if sweep(sys.argv[1], sessions) else 1)
+    sys.exit(0 if kill_until_gone(sys.argv[1], sessions) else 1)
 
 
 if __name__ == "__main__":
