@@ -178,9 +178,9 @@ def _configured(be: Callable[[], Any]) -> None:
     import dask
 
     from infra.nodes.main import DASK_CONFIG
-    from infra.nodes.malloc import keep_freed
+    from infra.nodes.malloc import retain_freed_memory
 
-    keep_freed()
+    retain_freed_memory()
     dask.config.set(DASK_CONFIG)
     asyncio.run(be())
 

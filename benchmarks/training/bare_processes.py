@@ -63,12 +63,12 @@ def bare_seconds(
 def _loop(
     name: str, params: Mapping[str, Any], raw: Sequence[Arrays], clocks: int, far: Connection, barrier: Barrier | None
 ) -> None:
-    from infra.nodes.malloc import keep_freed
+    from infra.nodes.malloc import retain_freed_memory
     from psengine.apps.registry import resolve
     from psengine.tables.row_updates import added
     from psengine.tables.tree_sum import tree_sum
 
-    keep_freed()  # as nodes do
+    retain_freed_memory()  # as nodes do
     app = resolve(name, params)
     parts = [app.prepare(dict(part)) for part in raw]
     tables: dict[str, Any] = {of.name: np.zeros((of.n_rows, of.n_cols), np.float32) for of in app.tables()}

@@ -117,10 +117,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     set_up()
     from infra.errors import ProteusError
-    from infra.nodes.malloc import keep_freed
+    from infra.nodes.malloc import retain_freed_memory
     from infra.storage.node_logs import kept_logs
 
-    keep_freed()
+    retain_freed_memory()
     role = "controller" if options.controller else "node"
     with kept_logs(options.job, options.name, role, lambda: _open(options.blob)):
         try:

@@ -7,7 +7,7 @@ _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 _NEVER = 2**31 - 1
 
 
-def keep_freed() -> bool:
+def retain_freed_memory() -> bool:
     """Have large arrays made of memory that was freed before, and return whether that can be had (glibc can).
 
     By default an array of more than 32 MB is mapped anew each time, and the system zeroes every page of it when it is first
