@@ -34,12 +34,12 @@ from tasks.local.checks import (
     kept_scale,
 )
 from tasks.local.environment import (
+    environment_variables,
     forget_claims,
     goes_on_at,
-    local_world,
+    local_environment,
     make_database,
     run_directory,
-    surroundings,
 )
 from tasks.market_data.eviction_tables import absolute_evictions, job_table
 from tasks.market_data.local_market import (
@@ -143,7 +143,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
                 bids_decide = not options.availability
                 write_generated(market, options.catalog, options.seed, options.hours, bids_decide=bids_decide)
             progress.say(f"job {job_id}: {verb} a Prefect API and a market on this machine; state in {directory}")
-            with local_world(
+            with local_environment(
                 variables,
                 directory=directory,
                 prices=market.path,
@@ -230,7 +230,7 @@ def _market(options: RunOptions, directory: Path) -> MarketFile:
 def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> dict[str, Any]:
     """Return the figures of a job that has ended."""
     inside = {"PREFECT_HOME": str(directory / "prefect")}  # nothing is asked of it; its client wants a place
-    with surroundings({**variables, **inside}):
+    with environment_variables({**variables, **inside}):
         from tasks.reports.job_summary import summary
 
         return summary(job_id)

@@ -74,7 +74,7 @@ def clock_file(directory: Path) -> Path:
     return directory / "clock.json"
 
 
-class LocalWorld:
+class LocalEnvironment:
     """A simulated market and the servers around it, as child processes of this one.
 
     Parameters

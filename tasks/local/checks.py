@@ -20,7 +20,7 @@ from infra.settings import Settings, load_settings
 from infra.state.records import JobState
 from infra.state.store import Store
 from tasks.job_spec import JobSpec
-from tasks.local.environment import surroundings
+from tasks.local.environment import environment_variables
 
 #: Real seconds that an endpoint has to take a connection, and to answer.
 _CONNECT_S = 2.0
@@ -48,19 +48,19 @@ def check_directory(option: str, path: Path) -> None:
 
 def check_settings(variables: Mapping[str, str], scale: float, flow_latency_s: float) -> None:
     """Refuse periods that cannot be kept at `scale`, and settings that cannot be read."""
-    with surroundings(variables):
+    with environment_variables(variables):
         load_settings().check_cadence(scale, flow_latency_s)
 
 
 def kept_scale(variables: Mapping[str, str], most: float, flow_latency_s: float) -> float:
     """Return a whole scale at which flows of `flow_latency_s` real seconds keep their periods: `most`, where that will do."""
-    with surroundings(variables):
+    with environment_variables(variables):
         return min(most, max(1.0, math.floor(load_settings().fastest_scale(flow_latency_s))))
 
 
 def check_endpoint(url: str) -> None:
     """Refuse an endpoint where nobody answers as EC2 does."""
-    with surroundings(LOCAL_AWS):
+    with environment_variables(LOCAL_AWS):
         market = Ec2SpotMarket(Settings(ec2_endpoint_url=url), attempts=1, connect_s=_CONNECT_S, read_s=_ANSWER_S)
         try:
             market.describe([("proteus:job", "-")])

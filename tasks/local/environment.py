@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.clock import ScaledClock
 from infra.errors import InputError
-from infra.local.environment import STILL, LocalWorld, clock_file, market_file, own_directory
+from infra.local.environment import STILL, LocalEnvironment, clock_file, market_file, own_directory
 from infra.runtime import forget_runtime
 from infra.simulated_ec2.snapshot import read_state
 from infra.state.store import Store
@@ -67,7 +67,7 @@ def _send_what_waits() -> None:
 
 
 @contextmanager
-def surroundings(variables: Mapping[str, str]) -> Iterator[None]:
+def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
     """Give this process `variables`, and a world that follows them, for as long as the context lasts."""
     before = _put(variables)
     try:
@@ -84,13 +84,13 @@ def run_directory(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def local_world(variables: Mapping[str, str], **options: Any) -> Iterator[LocalWorld]:
-    """Start a world of `options` (see `LocalWorld`) and put this process into it for as long as the context lasts.
+def local_environment(variables: Mapping[str, str], **options: Any) -> Iterator[LocalEnvironment]:
+    """Start a world of `options` (see `LocalEnvironment`) and put this process into it for as long as the context lasts.
 
     After an error the variables stay: the process is about to end, and a flow of which a thread is still under way must
     not fall back to the world of the user.
     """
-    with LocalWorld(**options) as world:
+    with LocalEnvironment(**options) as world:
         before = _put({**world.environment, **variables})
         yield world
         _send_what_waits()

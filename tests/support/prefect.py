@@ -24,7 +24,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from bidding.market.traces import TraceSet
 from infra.clock import ScaledClock, SystemClock
 from infra.local.child_process import Child
-from infra.local.environment import LocalWorld
+from infra.local.environment import LocalEnvironment
 from infra.local.prefect_server import LocalPrefect
 from infra.market_data.price_files import write_prices
 from infra.state.store import Store
@@ -52,7 +52,7 @@ class Deployed:
         self.directory = directory
         prices = directory / "prices.csv"
         write_prices(prices, traces)
-        self._world = LocalWorld(directory / "world", prices, None, start_s, 1.0, 120)
+        self._world = LocalEnvironment(directory / "world", prices, None, start_s, 1.0, 120)
         self._workers: list[Child] = []
         self.blob_url = (directory / "blobs").as_uri()
         self._database_url = f"sqlite:///{directory / 'state.db'}"

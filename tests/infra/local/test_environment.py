@@ -13,7 +13,7 @@ from bidding.market.money import to_micros
 from bidding.market.traces import TraceSet
 from infra.clock import ScaledClock
 from infra.errors import InputError, ProteusError
-from infra.local.environment import LocalWorld, own_directory
+from infra.local.environment import LocalEnvironment, own_directory
 from infra.local.prefect_server import LocalPrefect
 from infra.market_data.price_files import write_prices
 from tests.support.cli_process import processes_of, wait_gone
@@ -45,16 +45,16 @@ class NoPrefect:
         self.calls.append("stop")
 
 
-def _world(directory: Path, prefect: NoPrefect, endpoint_url: str | None = None) -> LocalWorld:
+def _world(directory: Path, prefect: NoPrefect, endpoint_url: str | None = None) -> LocalEnvironment:
     directory.mkdir(exist_ok=True)
     write_prices(directory / "prices.csv", TRACES)
-    world = LocalWorld(directory / "run", directory / "prices.csv", None, T0 + 100, 60.0, 120, endpoint_url)
+    world = LocalEnvironment(directory / "run", directory / "prices.csv", None, T0 + 100, 60.0, 120, endpoint_url)
     world.prefect = prefect  # type: ignore[assignment]
     return world
 
 
-def _world_at(directory: Path, start_s: float) -> LocalWorld:
-    world = LocalWorld(directory / "run", directory / "prices.csv", None, start_s, 60.0, 120)
+def _world_at(directory: Path, start_s: float) -> LocalEnvironment:
+    world = LocalEnvironment(directory / "run", directory / "prices.csv", None, start_s, 60.0, 120)
     world.prefect = NoPrefect()  # type: ignore[assignment]
     return world
 
