@@ -21,7 +21,7 @@ from tasks.job_spec import Training
 from tasks.local.checks import check_directory
 from tasks.local.environment import run_directory
 from tasks.local.event_log import subject
-from tasks.local.node_events import Script, read_script_file
+from tasks.local.node_events import NodeEventScript, read_script_file
 from tasks.local.run_files import Books
 from tasks.local.training import LocalJob, LocalTraining, figures_of, hints, open_store
 from tasks.reports.training_page import write_training_report
@@ -98,7 +98,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
             show.say(f"job {job_id} was trained to its end before; these are its figures")
             figures = books.figures() or figures_of(job_id, blobs, result, [], books.happened())
         else:
-            script = Script(events, books.happened_of(events))
+            script = NodeEventScript(events, books.happened_of(events))
             training = LocalTraining(directory, blobs, job, books, script, options.dashboard)
             with _also_if_broken_off(tell, show), training, _pausing(training, books, job, directory, interrupts):
                 show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")

@@ -72,7 +72,7 @@ def read_script(source: Source, tiers: Mapping[str, str], clocks: int | None) ->
     InputError
         Naming the file, the line, and the mend.
     """
-    walk = _Walk(tiers, clocks)
+    walk = _ScriptValidator(tiers, clocks)
     events: list[NodeEvent] = []
     for line, row in _rows(source):
         try:
@@ -120,7 +120,7 @@ def _rows(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
         raise InputError(f"{source}: line {reader.line_num}: is no CSV ({error}); mend the line") from None
 
 
-class _Walk:
+class _ScriptValidator:
     """Goes through the rows; knows who is there, who is leaving, and what the time is at least."""
 
     def __init__(self, tiers: Mapping[str, str], clocks: int | None) -> None:

@@ -36,7 +36,7 @@ def _before_kills(due: list[NodeEvent], clock: int | None) -> list[NodeEvent]:
     return due[: kills[0]]
 
 
-class Script:
+class NodeEventScript:
     """The events of a job: those that have happened, with what is written of them, and those to come.
 
     Parameters

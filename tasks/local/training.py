@@ -24,7 +24,7 @@ from psengine.controller.state import ENDED
 from psengine.telemetry.stalls import stalls_of
 from psengine.tiers.stages import StageThresholds, stage_for
 from tasks.job_spec import Training
-from tasks.local.node_events import Script
+from tasks.local.node_events import NodeEventScript
 from tasks.local.run_files import Books
 from tasks.training.application_checks import check_sizes_here
 from tasks.training.job_config import job_config
@@ -75,7 +75,13 @@ class LocalTraining:
     """
 
     def __init__(
-        self, directory: Path, blobs: Blobs, job: LocalJob, books: Books, script: Script, dashboard: bool = False
+        self,
+        directory: Path,
+        blobs: Blobs,
+        job: LocalJob,
+        books: Books,
+        script: NodeEventScript,
+        dashboard: bool = False,
     ) -> None:
         self._job, self._blobs, self._books, self._script = job, blobs, books, script
         self._nodes = LocalNodes(directory, job.job_id, blobs, dashboard)

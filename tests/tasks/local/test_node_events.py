@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.local.node_events import NodeEvent
-from tasks.local.node_events import Script
+from tasks.local.node_events import NodeEventScript
 
 
 class Nodes:
@@ -61,7 +61,7 @@ def test_a_notice_waits_for_its_node_to_join_and_holds_the_job_there() -> None:
         NodeEvent(5, None, "notice", "t9", 3.0),
         NodeEvent(6, None, "kill", "t1"),
     ]
-    script, nodes, client = Script(events), Nodes(), Client()
+    script, nodes, client = NodeEventScript(events), Nodes(), Client()
     client.there = ["t1"]
 
     def at(clock: int, now_s: float) -> list[str]:
@@ -87,7 +87,7 @@ def test_a_kill_waits_with_a_notice_of_its_clock_so_that_it_strikes_into_the_nex
         NodeEvent(5, None, "kill", "t1"),
         NodeEvent(5, None, "notice", "t9", 3.0),
     ]
-    script, nodes, client = Script(events), Nodes(), Client()
+    script, nodes, client = NodeEventScript(events), Nodes(), Client()
     client.there = ["t1"]
     nodes.running = {"t1"}
 
@@ -103,7 +103,7 @@ def test_a_kill_waits_with_a_notice_of_its_clock_so_that_it_strikes_into_the_nex
 
 def test_who_joins_and_is_drained_in_one_clock_joins_first() -> None:
     script, nodes, client = (
-        Script([NodeEvent(4, None, "join", "t9"), NodeEvent(4, None, "drain", "t9", 3.0)]), Nodes(), Client(),
+        NodeEventScript([NodeEvent(4, None, "join", "t9"), NodeEvent(4, None, "drain", "t9", 3.0)]), Nodes(), Client(),
     )  # fmt: skip
     assert script.carry_out(nodes, client, client.status(4), 1.0, 1) == ["clock 4: join t9"]  # type: ignore[arg-type]
     client.there.append("t9")
