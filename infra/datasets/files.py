@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from infra.datasets.formats.csv_examples import read_csv
-from infra.datasets.formats.example_table import Table, unlabelled
+from infra.datasets.formats.example_table import ExampleTable, unlabelled
 from infra.datasets.formats.idx import IDX_ENDINGS, labels_beside, read_idx, read_images
 from infra.datasets.formats.svmlight import read_svmlight
 from infra.errors import InputError
@@ -26,15 +26,15 @@ PACKED_ENDINGS = (".gz", ".bz2", ".zst")
 _PACKED = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<zstd>\x28\xb5\x2f\xfd)")
 
 
-def _digits() -> Table:
+def _digits() -> ExampleTable:
     from sklearn.datasets import load_digits  # heavy, and not on a node
 
     x, y = load_digits(return_X_y=True)
-    return Table((x / 16.0).astype(np.float32), y, lambda row: f"row {row}")
+    return ExampleTable((x / 16.0).astype(np.float32), y, lambda row: f"row {row}")
 
 
 #: Name -> loader.
-BUILT_IN: Mapping[str, Callable[[], Table]] = MappingProxyType({"digits": _digits})
+BUILT_IN: Mapping[str, Callable[[], ExampleTable]] = MappingProxyType({"digits": _digits})
 
 
 def form_of(source: str, endings: Sequence[str] = DATA_ENDINGS) -> str | None:
@@ -43,7 +43,7 @@ def form_of(source: str, endings: Sequence[str] = DATA_ENDINGS) -> str | None:
     return next((ending for ending in endings if name.endswith(ending)), None)
 
 
-def read_data(source: str, first_index: int | None = None, n_inputs: int | None = None) -> Table:
+def read_data(source: str, first_index: int | None = None, n_inputs: int | None = None) -> ExampleTable:
     """Return what a built-in set or a data file holds; `infra.datasets.formats.example_table.examples` checks it.
 
     Parameters
@@ -102,7 +102,7 @@ def _unpacked(source: str, data: bytes) -> bytes:
         raise InputError(f"{source}: the {codec} stream is damaged or cut short; fetch the file again") from None
 
 
-def _read_idx(source: str, want_labels: bool) -> Table:
+def _read_idx(source: str, want_labels: bool) -> ExampleTable:
     """Return images with the labels beside them; the one file may be packed and the other not, as after `gunzip`."""
     beside = labels_beside(source)
     data = _unpacked(source, read_whole(source))
@@ -122,7 +122,7 @@ def _plain(name: str) -> str:
     return name[: len(name) - len(packed)]
 
 
-def _read_npz(source: str, data: bytes, want_labels: bool) -> Table:
+def _read_npz(source: str, data: bytes, want_labels: bool) -> ExampleTable:
     try:
         arrays = npz_arrays(data, source)
     except BlobError as error:
@@ -137,5 +137,5 @@ def _read_npz(source: str, data: bytes, want_labels: bool) -> Table:
     if x.dtype.kind not in "fiub" or y.dtype.kind not in "fiu":
         raise InputError(f"{source}: x is {x.dtype} and y is {y.dtype}; want numbers")
     with np.errstate(over="ignore"):
-        table = Table(x.astype(np.float32), y, lambda row: f"row {row}")
+        table = ExampleTable(x.astype(np.float32), y, lambda row: f"row {row}")
     return table if "y" in arrays else unlabelled(table.x, table.place)

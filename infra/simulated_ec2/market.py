@@ -28,8 +28,8 @@ from bidding.market.money import Micros, to_dollars
 from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
 from bidding.market.traces import Trace, TraceSet
 from infra.simulated_ec2.faults import Fault, FaultKind, FaultScript
-from infra.simulated_ec2.snapshot import InstanceState as Remembered
 from infra.simulated_ec2.snapshot import MarketState
+from infra.simulated_ec2.snapshot import SimulatedInstance as Remembered
 
 _TOKEN_LENGTH = 64
 _USER_DATA_BYTES = 16384

@@ -20,7 +20,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceState:
+class SimulatedInstance:
     """What there is to remember of one instance; `ended_at_s` None while it lives."""
 
     instance_id: str
@@ -37,7 +37,7 @@ class MarketState:
     now_s: int
     seed: str
     prices: str
-    instances: tuple[InstanceState, ...]
+    instances: tuple[SimulatedInstance, ...]
 
 
 def write_state(path: Path, state: MarketState) -> None:
@@ -95,10 +95,10 @@ def traces_digest(traces: Mapping[Market, Trace]) -> str:
     return sha.hexdigest() if traces else ""
 
 
-def _instance(record: Mapping[str, Any]) -> InstanceState:
+def _instance(record: Mapping[str, Any]) -> SimulatedInstance:
     request = {**record["request"], "market": Market.parse(record["request"]["market"])}
     cause = record["end_cause"]
-    return InstanceState(
+    return SimulatedInstance(
         record["instance_id"],
         LaunchRequest(**request),
         int(record["launched_at_s"]),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bidding.market.model import HOUR_S
 from bidding.market.money import Micros
-from infra.state.records import AllocationRecord, LedgerLine, Life
+from infra.state.records import AllocationRecord, InstanceLife, LedgerLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def by_second(record: AllocationRecord, line: LedgerLine, refund: LedgerLine | N
     return shares
 
 
-def _lived_s(life: Life, from_s: int) -> int:
+def _lived_s(life: InstanceLife, from_s: int) -> int:
     """Return the seconds that a machine lived of the hour that begins at `from_s`."""
     return HOUR_S if life.ended_at_s is None else min(max(life.ended_at_s - from_s, 0), HOUR_S)
 

@@ -136,7 +136,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class InstanceLife:
     """How `count` machines of an allocation ended, all in the same way; None where they live."""
 
     count: int
@@ -180,18 +180,18 @@ class AllocationRecord:
         return self.ended_at_s is None
 
     @property
-    def machines(self) -> list[Life]:
+    def machines(self) -> list[InstanceLife]:
         """The life of each instance, in the order of `instance_ids`; all alike where the market did not name them."""
         names = self.instance_ids or [""] * self.allocation.count
         ends = [self.instance_ends.get(name, (self.ended_at_s, self.end_cause)) for name in names]
-        return [Life(1, ended_at_s, cause) for ended_at_s, cause in ends]
+        return [InstanceLife(1, ended_at_s, cause) for ended_at_s, cause in ends]
 
     @property
-    def lives(self) -> list[Life]:
+    def lives(self) -> list[InstanceLife]:
         """The instances, those that ended alike together; the counts add up to the allocation's."""
         ends: Counter[tuple[int | None, EndCause | None]] = Counter(self.instance_ends.values())
         ends[self.ended_at_s, self.end_cause] += self.allocation.count - ends.total()
-        return [Life(count, *end) for end, count in ends.items() if count]
+        return [InstanceLife(count, *end) for end, count in ends.items() if count]
 
 
 class LedgerKind(StrEnum):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from infra.datasets.formats.example_table import Table, unlabelled
+from infra.datasets.formats.example_table import ExampleTable, unlabelled
 from infra.errors import InputError
 from infra.text_lines import BYTE_ORDER_MARK, breaks, cells, is_number, line_from, line_number, shown
 
@@ -32,7 +32,7 @@ class _Layout:
     text: bool
 
 
-def read_csv(source: str, data: bytes, delimiter: str, n_inputs: int | None = None) -> Table:
+def read_csv(source: str, data: bytes, delimiter: str, n_inputs: int | None = None) -> ExampleTable:
     """Return the rows of a file with the content `data`; `source` is its name in errors.
 
     A first row with the name of a label column, or without a number, is a header. The label is in the column named `label`,
@@ -66,7 +66,7 @@ def read_csv(source: str, data: bytes, delimiter: str, n_inputs: int | None = No
     label = table.column(layout.label)
     x = _inputs(table.remove_column(layout.label))
     if not layout.text:
-        return Table(x, label.to_numpy(), place)
+        return ExampleTable(x, label.to_numpy(), place)
     texts, codes = _coded(label)
     numbers = [code for code, text in enumerate(texts) if is_number(text) or not text]
     if (fault := np.isin(codes, numbers)).any():
@@ -75,7 +75,7 @@ def read_csv(source: str, data: bytes, delimiter: str, n_inputs: int | None = No
             f"{source}: {place(row)}: label {texts[codes[row]]!r} beside {texts[codes[0]]!r}; write all labels as "
             "numbers, or all as texts"
         )
-    return Table(x, codes, place, tuple(texts))
+    return ExampleTable(x, codes, place, tuple(texts))
 
 
 def _inputs(table: pa.Table) -> NDArray[np.float32]:

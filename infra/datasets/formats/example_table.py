@@ -18,7 +18,7 @@ _MOST_WHOLE = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ExampleTable:
     """What a file holds, before it is checked.
 
     Attributes
@@ -43,9 +43,9 @@ class Table:
     labelled: bool = True
 
 
-def unlabelled(x: NDArray[np.float32] | Csr, place: Callable[[int], str]) -> Table:
+def unlabelled(x: NDArray[np.float32] | Csr, place: Callable[[int], str]) -> ExampleTable:
     """Return inputs of which no labels are known, or wanted."""
-    return Table(x, np.zeros(x.shape[0], np.int64), place, labelled=False)
+    return ExampleTable(x, np.zeros(x.shape[0], np.int64), place, labelled=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Examples:
         return {**inputs, "y": self.y, "ids": self.ids}
 
 
-def examples(source: str, table: Table) -> Examples:
+def examples(source: str, table: ExampleTable) -> Examples:
     """Return the rows of `table` with their labels numbered in sorted order.
 
     Labels that are whole numbers, or texts, are classes; other numbers stay what they are.
@@ -109,7 +109,7 @@ def examples(source: str, table: Table) -> Examples:
     return Examples(table.x, classes.astype(np.int32), ids, tuple(int(label) for label in labels))
 
 
-def hold_out(source: str, table: Table, whole: Examples) -> tuple[Examples, Examples]:
+def hold_out(source: str, table: ExampleTable, whole: Examples) -> tuple[Examples, Examples]:
     """Return the examples to train on and those held out: a fifth of each class, or of all where there are no classes.
 
     Which ones depends on the labels alone; at least one of each class is on either side.

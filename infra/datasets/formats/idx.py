@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from infra.datasets.formats.example_table import Table, unlabelled
+from infra.datasets.formats.example_table import ExampleTable, unlabelled
 from infra.errors import InputError
 
 #: Endings of a file of images, and of one of labels (which is told apart, so that who names it is told the mend).
@@ -52,7 +52,7 @@ def labels_beside(source: str) -> str:
     return folder + slash + re.sub(r"idx3(?=-ubyte)", "idx1", beside, flags=re.IGNORECASE)
 
 
-def read_idx(source: str, data: bytes, labels_source: str, labels_data: bytes) -> Table:
+def read_idx(source: str, data: bytes, labels_source: str, labels_data: bytes) -> ExampleTable:
     """Return images, each a row of its pixels, and their labels; the names are those in errors.
 
     Pixels of a byte become numbers from 0 to 1 (float32, value / 255); values of other types stay as they are.
@@ -71,10 +71,10 @@ def read_idx(source: str, data: bytes, labels_source: str, labels_data: bytes) -
             f"{source}: holds {len(images)} images, and {labels_source} {len(labels)} labels; give the two that belong "
             "together"
         )
-    return Table(x, labels.astype(labels.dtype.newbyteorder("=")), _place)
+    return ExampleTable(x, labels.astype(labels.dtype.newbyteorder("=")), _place)
 
 
-def read_images(source: str, data: bytes) -> Table:
+def read_images(source: str, data: bytes) -> ExampleTable:
     """Return images whose labels nobody knows, each a row of its pixels (see `read_idx`)."""
     return unlabelled(_pixels(source, _values(source, data)), _place)
 

@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 
-from infra.datasets.formats.example_table import Table
+from infra.datasets.formats.example_table import ExampleTable
 from infra.errors import InputError
 from infra.text_lines import BYTE_ORDER_MARK
 from psengine.apps.csr import Csr
@@ -14,7 +14,7 @@ _WORTH_IT = 4
 _MOST_INDEX = 2**31 - 1
 
 
-def read_svmlight(source: str, data: bytes, first_index: int | None = None) -> Table:
+def read_svmlight(source: str, data: bytes, first_index: int | None = None) -> ExampleTable:
     """Return the rows of a file with the content `data`; `source` is its name in errors.
 
     Indices count from `first_index`; where that is None, from 1, or from 0 if index 0 occurs. Comments (``#``) and query ids (``qid:``) are passed over. The
@@ -44,7 +44,7 @@ def read_svmlight(source: str, data: bytes, first_index: int | None = None) -> T
         raise InputError(f"{source}: line {place}: index 0, and the training data count from 1; number the features so")
     columns = max(found.shape[1] - first, 0)
     sparse = Csr(found.data, (indices - first).astype(np.int32), found.indptr.astype(np.int64), columns)
-    return Table(_fitting(sparse), y, lambda row: f"line {_line_number(data, row)}", first_index=first)
+    return ExampleTable(_fitting(sparse), y, lambda row: f"line {_line_number(data, row)}", first_index=first)
 
 
 def _fitting(x: Csr) -> Csr | np.ndarray:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.datasets.files import read_data
-from infra.datasets.formats.example_table import Examples, Table, examples, hold_out
+from infra.datasets.formats.example_table import Examples, ExampleTable, examples, hold_out
 from infra.datasets.kinds import absolute
 from infra.datasets.prepare import check_data, prepare
 from infra.errors import InputError
@@ -304,7 +304,7 @@ def test_what_is_written_of_a_sparse_set_is_the_set(tmp_path: Path) -> None:
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=8), st.integers(0, 9))
 def test_a_fifth_of_each_class_is_held_out_and_some_of_each_is_on_either_side(counts: list[int], seed: int) -> None:
     y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
-    table = Table(np.zeros((len(y), 1), np.float32), y, str)
+    table = ExampleTable(np.zeros((len(y), 1), np.float32), y, str)
     train, held = hold_out("a", table, examples("a", table))
     assert sorted([*train.ids, *held.ids]) == list(range(len(y)))
     assert (train.y == y[train.ids]).all()

@@ -7,10 +7,10 @@ import pytest
 from bidding.market.model import EndCause
 from infra.state.records import (
     IllegalTransition,
+    InstanceLife,
     IntentConflict,
     LedgerKind,
     LedgerLine,
-    Life,
     StoreError,
     UnknownRecord,
 )
@@ -35,18 +35,18 @@ def test_an_allocation_is_recorded_and_ended_once(store: Store) -> None:
 def test_the_end_of_an_instance_is_written_once(store: Store) -> None:
     taken, left = (1500, EndCause.EVICTED), (1600, EndCause.USER)
     record = store.record_allocation("job-1", "job-1/1", HELD, ["i-1", "i-2"])
-    assert (record.instance_ends, record.lives) == ({}, [Life(2, None, None)])
+    assert (record.instance_ends, record.lives) == ({}, [InstanceLife(2, None, None)])
     ended = store.record_instance_ends("a-1", {"i-1": taken, "i-9": left})
     assert ended == replace(record, instance_ends={"i-1": taken})
     assert store.record_instance_ends("a-1", {"i-1": left}) == ended
     assert store.record_allocation("job-1", "job-1/1", HELD, ["i-1", "i-2"]) == ended
-    assert ended.machines == [Life(1, *taken), Life(1, None, None)]
+    assert ended.machines == [InstanceLife(1, *taken), InstanceLife(1, None, None)]
     with pytest.raises(IllegalTransition, match="i-2 cannot end at 999, before its launch"):
         store.record_instance_ends("a-1", {"i-2": (999, EndCause.USER)})
     store.end_allocation("a-1", 2000, EndCause.USER)
     gone = store.record_instance_ends("a-1", {"i-2": left})
     assert gone.instance_ends == {"i-1": taken}, "it has ended with the allocation"
-    assert gone.lives == [Life(1, *taken), Life(1, 2000, EndCause.USER)]
+    assert gone.lives == [InstanceLife(1, *taken), InstanceLife(1, 2000, EndCause.USER)]
     with pytest.raises(UnknownRecord, match="allocation a-2"):
         store.record_instance_ends("a-2", {"i-1": taken})
 
