@@ -6,7 +6,7 @@ from infra.errors import JobFailed
 from infra.state.records import Job, JobState
 from infra.storage.job_paths import JobPaths
 from tasks.job_spec import JobSpec
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 #: Kind of the observation that says that the training was begun.
 TRAINING_BEGUN = "training begun"
@@ -19,16 +19,16 @@ _SETTLED = "settled"
 @touch("record job")
 def record_job(spec: JobSpec) -> Job:
     """Record the job, or return the one that is there; the same id with another spec is refused."""
-    store = world().store
+    store = current_runtime().store
     for job in store.jobs():
         if job.job_id == spec.job_id and JobSpec.model_validate(dict(job.spec)) == spec:
             return job  # also where it was recorded before a field with a default was added
-    return store.create_job(spec.job_id, spec.model_dump(mode="json"), world().clock.now_s())
+    return store.create_job(spec.job_id, spec.model_dump(mode="json"), current_runtime().clock.now_s())
 
 
 def job_spec(job_id: str) -> JobSpec:
     """Return what was asked for."""
-    return JobSpec.model_validate(dict(world().store.job(job_id).spec))
+    return JobSpec.model_validate(dict(current_runtime().store.job(job_id).spec))
 
 
 def is_paid_by_hour(job_id: str) -> bool:
@@ -44,8 +44,8 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
     JobFailed
         If effects of micro-tasks are missing from the model; such a one is no result.
     """
-    here = world()
-    manifest = here.blobs.manifest(JobPaths(job_id).model)
+    runtime = current_runtime()
+    manifest = runtime.blobs.manifest(JobPaths(job_id).model)
     if manifest is None:
         return None
     result = dict(manifest.about)
@@ -56,12 +56,12 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
 
 def is_known(job_id: str) -> bool:
     """Return whether there is such a job in the state database."""
-    return any(job.job_id == job_id for job in world().store.jobs())
+    return any(job.job_id == job_id for job in current_runtime().store.jobs())
 
 
 def is_open(job_id: str) -> bool:
     """Return whether the job's work goes on."""
-    return not world().store.job(job_id).state.terminal
+    return not current_runtime().store.job(job_id).state.terminal
 
 
 def ended_result(job_id: str) -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ def ended_result(job_id: str) -> dict[str, Any] | None:
     JobFailed
         If it failed before; it does not run again under this id.
     """
-    job = world().store.job(job_id)
+    job = current_runtime().store.job(job_id)
     if job.state is JobState.FAILED:
         raise JobFailed(f"job {job_id}: failed before ({job.failure}); give a new job another id")
     return saved_result(job_id)
@@ -83,23 +83,23 @@ def ticking_jobs(job_id: str | None = None) -> list[str]:
 
     With `job_id`, that one if it is among them.
     """
-    store = world().store
+    store = current_runtime().store
     jobs = store.jobs() if job_id is None else [store.job(job_id)]
     return [job.job_id for job in jobs if not job.state.terminal or not _settled(job.job_id)]
 
 
 def _settled(job_id: str) -> bool:
-    store = world().store
+    store = current_runtime().store
     return bool(store.observations(job_id, _SETTLED)) and not store.allocations(job_id, alive=True)
 
 
 def settle_job(job_id: str) -> None:
     """Write down that an ended job holds nothing any more and all is booked; call it after booking."""
-    here = world()
-    if here.store.job(job_id).state.terminal and not here.store.allocations(job_id, alive=True):
-        here.store.observe(job_id, here.clock.now_s(), _SETTLED, {})
+    runtime = current_runtime()
+    if runtime.store.job(job_id).state.terminal and not runtime.store.allocations(job_id, alive=True):
+        runtime.store.observe(job_id, runtime.clock.now_s(), _SETTLED, {})
 
 
 def training_begun(job_id: str) -> bool:
     """Return whether the job's training was ever started: before that, more machines are of no use."""
-    return bool(world().store.observations(job_id, TRAINING_BEGUN))
+    return bool(current_runtime().store.observations(job_id, TRAINING_BEGUN))

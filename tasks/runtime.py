@@ -16,7 +16,7 @@ R = TypeVar("R")
 MARKET_RETRIES = 2
 
 
-def world() -> Runtime:
+def current_runtime() -> Runtime:
     """Return the world of this process."""
     return open_runtime()
 

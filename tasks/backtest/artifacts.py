@@ -26,7 +26,7 @@ from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
 from tasks.backtest.runner import Ran, all_cores, kept_cells, plan, run_cells
 from tasks.backtest.spec import BacktestSpec
 from tasks.backtest.tables import as_json, flat
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 _log = logging.getLogger(__name__)
 #: Real seconds between two updates of the progress in the UI.
@@ -94,7 +94,7 @@ def publish_pictures(compared: Compared) -> None:
 
 def _save(compared: Compared, text: bytes) -> str:
     """Write the report under a name that its request makes, so that the same one again takes its place."""
-    blobs = world().blobs
+    blobs = current_runtime().blobs
     asked = json.dumps(compared.spec.model_dump(), sort_keys=True).encode()
     name = f"backtests/{hashlib.sha256(asked).hexdigest()[:16]}.html"
     blobs.write_bytes(name, text)

@@ -15,7 +15,7 @@ from infra.storage.checkpoints import newest_clock
 from tasks.market.engine_journal import enter, open_desk
 from tasks.market.instances import job_tag, tiers_of
 from tasks.market.ledger import book_ledger
-from tasks.runtime import world
+from tasks.runtime import current_runtime
 
 #: Real seconds that a controller is looked for, and that it has to keep what is committed.
 _MEET_S = 0.5
@@ -32,15 +32,15 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
     command : what runs the job again.
     market_stays : whether the market stands still until then, its machines with it.
     """
-    here = world()
-    found = [job for job in here.store.jobs() if job.job_id == job_id]
+    runtime = current_runtime()
+    found = [job for job in runtime.store.jobs() if job.job_id == job_id]
     if not found:
         return f"nothing was bought; to begin anew: {command}"
     clock = 0 if found[0].state.terminal else _keep(job_id)
     if not market_stays or found[0].state is JobState.FAILED:
         _let_all_go(job_id)
     unwrap(book_ledger)(job_id)
-    spent, job = usd(here.store.spent(job_id)), here.store.job(job_id)
+    spent, job = usd(runtime.store.spent(job_id)), runtime.store.job(job_id)
     if job.state is JobState.FAILED:
         return (
             f"job {job_id} failed ({job.failure}), {spent} spent, and leaves nothing running; give a new job another id"
@@ -52,19 +52,19 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
 
 def _keep(job_id: str) -> int:
     """Have the controller keep what is committed, if it is there; return the clock of the newest checkpoint."""
-    here = world()
+    runtime = current_runtime()
     try:
-        ControllerClient(wait_rendezvous(here.settings.blob_url, job_id, _MEET_S), _KEEP_S).checkpoint()
+        ControllerClient(wait_rendezvous(runtime.settings.blob_url, job_id, _MEET_S), _KEEP_S).checkpoint()
     except ControllerUnreachable as error:
         _log.warning("job %s goes on from its last checkpoint: %s", job_id, error)
-    return newest_clock(here.blobs, job_id)
+    return newest_clock(runtime.blobs, job_id)
 
 
 def _let_all_go(job_id: str) -> None:
-    here = world()
+    runtime = current_runtime()
     tag = job_tag(job_id)
-    here.market.terminate([fact.instance_id for fact in here.market.describe([tag]) if fact.alive])
-    facts = here.market.describe([tag])
-    if open_desk(here, job_id)[0].job_id is not None:
+    runtime.market.terminate([fact.instance_id for fact in runtime.market.describe([tag]) if fact.alive])
+    facts = runtime.market.describe([tag])
+    if open_desk(runtime, job_id)[0].job_id is not None:
         groups = by_token(facts)
-        enter(here, job_id, lambda engine: reconcile(engine, groups, tiers_of(facts), here.now_s()), dict(groups))
+        enter(runtime, job_id, lambda engine: reconcile(engine, groups, tiers_of(facts), runtime.now_s()), dict(groups))

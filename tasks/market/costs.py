@@ -12,7 +12,7 @@ from infra.runtime import Runtime
 from infra.state.charge_shares import by_hour, by_second
 from infra.state.ledger import BY_SECOND
 from infra.state.records import NODES, AllocationRecord, Job, LedgerKind
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 _LEAVING = ("draining", "drained")
 
@@ -53,16 +53,16 @@ class CostRow:
 
 def cost_rows(job_ids: Sequence[str] = ()) -> list[CostRow]:
     """Return what the jobs (all, or those named) have cost, by job, market and tier, in that order."""
-    store = world().store
+    store = current_runtime().store
     jobs = [store.job(job_id) for job_id in job_ids] or store.jobs()
-    return [row for job in jobs for row in _job_rows(world(), job)]
+    return [row for job in jobs for row in _job_rows(current_runtime(), job)]
 
 
-def _job_rows(here: Runtime, job: Job) -> list[CostRow]:
-    records = {record.allocation_id: record for record in here.store.allocations(job.job_id)}
-    lines = here.store.ledger(job.job_id)
+def _job_rows(runtime: Runtime, job: Job) -> list[CostRow]:
+    records = {record.allocation_id: record for record in runtime.store.allocations(job.job_id)}
+    lines = runtime.store.ledger(job.job_id)
     refunds = {(line.allocation_id, line.hour_index): line for line in lines if line.kind is LedgerKind.REFUND}
-    lives = _lives(here, job, records)
+    lives = _lives(runtime, job, records)
     lost = _lost_share(job)
     sums: dict[tuple[str, str], dict[Use, Micros]] = {}
     hours: dict[tuple[str, str], float] = {}
@@ -86,18 +86,18 @@ def _job_rows(here: Runtime, job: Job) -> list[CostRow]:
     ]
 
 
-def _lives(here: Runtime, job: Job, records: Mapping[str, AllocationRecord]) -> dict[str, list[MachineLife]]:
+def _lives(runtime: Runtime, job: Job, records: Mapping[str, AllocationRecord]) -> dict[str, list[MachineLife]]:
     """Return the life of every machine of every allocation, as the controller and the journal tell it."""
     ready: dict[str, float] = {}
     leaving: dict[str, float] = {}
-    for point in here.store.observations(job.job_id, NODES):
+    for point in runtime.store.observations(job.job_id, NODES):
         for name, state in point.payload.items():
             if state == "ready":
                 ready.setdefault(name, point.at_s)
             elif state in _LEAVING:
                 leaving.setdefault(name, point.at_s)
     told: dict[str, float] = {}
-    for entry in here.store.journal(job.job_id):
+    for entry in runtime.store.journal(job.job_id):
         if entry.record["kind"] in ("NoticeSeen", "Lapse"):
             told.setdefault(entry.record["allocation_id"], entry.at_s)
     lives = {}

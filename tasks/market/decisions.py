@@ -15,7 +15,7 @@ from bidding.market.money import Micros, to_dollars
 from tasks.job_records import training_begun
 from tasks.market.engine_journal import enter, open_desk
 from tasks.market.instances import tiers_of
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 
 @touch("decide")
@@ -37,8 +37,8 @@ def decide(
     left_out : markets whose prices are not fit to decide on, each with the reason.
     signals : what the recent past of the markets was like, if the job's policy has a use for it.
     """
-    here = world()
-    now_s = here.now_s()
+    runtime = current_runtime()
+    now_s = runtime.now_s()
     groups = by_token(facts)
 
     def plan(engine: BidEngine) -> Sequence[Event]:
@@ -53,12 +53,12 @@ def decide(
             events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}))
         return events
 
-    return enter(here, job_id, plan, dict(groups))
+    return enter(runtime, job_id, plan, dict(groups))
 
 
 def opened_markets(job_id: str) -> tuple[Market, ...]:
     """Return the markets that the job may bid in; none before it was opened."""
-    engine, _ = open_desk(world(), job_id)
+    engine, _ = open_desk(current_runtime(), job_id)
     return engine.opened.markets if engine.job_id is not None else ()
 
 

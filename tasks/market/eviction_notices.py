@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable
 from infra.state.records import UnknownRecord
 from tasks.job_spec import JOB_ID_PATTERN
-from tasks.runtime import world
+from tasks.runtime import current_runtime
 
 #: Real seconds that the controller has to tell of notices; it is asked several times a second.
 _CALL_S = 1.0
@@ -31,7 +31,7 @@ def seen_notices(job_id: str) -> list[EvictionNotice]:
     At scale 1 the controller's event starts the handler; who plays the market faster asks for himself.
     """
     try:
-        address = world().store.job(job_id).controller_address
+        address = current_runtime().store.job(job_id).controller_address
         status = ControllerClient(address, _CALL_S).status(NO_LOSSES) if address else {"notices": []}
     except (ControllerUnreachable, UnknownRecord):
         return []

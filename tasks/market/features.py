@@ -16,7 +16,7 @@ from bidding.market.traces import Trace, TraceSet
 from infra.storage.price_store import PriceStore
 from tasks.market.engine_journal import open_desk
 from tasks.market.prices import Prices, history
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 _log = logging.getLogger(__name__)
 
@@ -29,10 +29,10 @@ def observe_signals(markets: Sequence[Market]) -> dict[Market, MarketFeatures]:
     -----
     One that nobody has stored the prices of has the signal of what the market tells since the others were stored.
     """
-    here = world()
-    now_s = here.now_s()
+    runtime = current_runtime()
+    now_s = runtime.now_s()
     from_s = now_s - LOOKBACK_S
-    store = PriceStore(here.blobs)
+    store = PriceStore(runtime.blobs)
     stored = store.read(markets, from_s, now_s)
     segments = store.segments()
     ends_s = (max(each.until_s for each in segments if str(market) in each.markets) for market in stored)
@@ -45,7 +45,7 @@ def signals_to_decide_on(job_id: str, prices: Prices) -> dict[Market, MarketFeat
 
     Where the market does not answer there are none either, and nothing is bought.
     """
-    engine, _ = open_desk(world(), job_id)
+    engine, _ = open_desk(current_runtime(), job_id)
     if engine.job_id is None or engine.opened.foresight is None or not prices.by_market:
         return {}
     try:

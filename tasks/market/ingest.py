@@ -10,7 +10,7 @@ from infra.errors import ProteusError
 from infra.storage.price_store import PriceStore
 from tasks.job_records import job_spec, ticking_jobs
 from tasks.job_spec import JobSpec
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 #: Each fetch begins this long before the end of the last one, for rows that the market told late.
 _OVERLAP_S = 3600
@@ -51,7 +51,7 @@ def markets_of(spec: JobSpec) -> tuple[Market, ...]:
 
 def history_days() -> float:
     """Return how much history a job's eviction model is fitted on, in days."""
-    return world().settings.history_days
+    return current_runtime().settings.history_days
 
 
 @touch("fetch prices", market=True)
@@ -65,28 +65,28 @@ def fetch_prices(markets: Sequence[Market], days: float) -> int:
     ProteusError
         If another run is at it, and does not end.
     """
-    here = world()
-    store = PriceStore(here.blobs)
+    runtime = current_runtime()
+    store = PriceStore(runtime.blobs)
     holder = uuid4().hex
     if not markets:
         return 0
-    deadline_s = here.clock.now_s() + _PATIENCE_S * here.clock.scale
-    while not here.store.claim(_CLAIM, holder, here.clock.now_s(), _CLAIM_S * here.clock.scale):
-        if here.clock.now_s() >= deadline_s:
+    deadline_s = runtime.clock.now_s() + _PATIENCE_S * runtime.clock.scale
+    while not runtime.store.claim(_CLAIM, holder, runtime.clock.now_s(), _CLAIM_S * runtime.clock.scale):
+        if runtime.clock.now_s() >= deadline_s:
             raise ProteusError("prices: another run has been fetching them for long; its claim ends by itself")
-        here.clock.wait_until(here.clock.now_s() + 0.2 * here.clock.scale)
+        runtime.clock.wait_until(runtime.clock.now_s() + 0.2 * runtime.clock.scale)
     try:
-        now_s = here.now_s()
+        now_s = runtime.now_s()
         first_s = int(now_s - days * DAY_S)
         groups: dict[int, list[Market]] = {}
         for market in markets:
             until_s = store.observed_until_s(market)
             groups.setdefault(first_s if until_s is None else max(until_s - _OVERLAP_S, first_s), []).append(market)
-        source = here.settings.ec2_endpoint_url or f"ec2.{here.settings.region}"
+        source = runtime.settings.ec2_endpoint_url or f"ec2.{runtime.settings.region}"
         new = 0
         for from_s in sorted(groups):
-            points = here.market.price_history(groups[from_s], from_s, now_s)
+            points = runtime.market.price_history(groups[from_s], from_s, now_s)
             new += store.add(points, groups[from_s], (from_s, now_s), source, now_s)
         return new
     finally:
-        here.store.release(_CLAIM, holder)
+        runtime.store.release(_CLAIM, holder)

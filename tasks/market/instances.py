@@ -13,7 +13,7 @@ from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import enter, open_desk
 from tasks.market.opening import types_on_sale
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 #: Every machine of ours says whose it is, for which job, and of which tier.
 OWNER_TAG = "proteus:owner"
@@ -41,7 +41,7 @@ def tiers_of(facts: Sequence[InstanceFact]) -> dict[str, Tier]:
 @touch("observe machines", market=True)
 def observe_machines(job_id: str) -> list[InstanceFact]:
     """Return every machine of the job that the market remembers."""
-    return world().market.describe([job_tag(job_id)])
+    return current_runtime().market.describe([job_tag(job_id)])
 
 
 @touch("buy", market=True)
@@ -50,7 +50,7 @@ def buy(spec: JobSpec, order: Acquire) -> str:
 
     An order that was answered meanwhile (its job was closed, say) is not carried out.
     """
-    open_order = open_desk(world(), spec.job_id)[0].open_order
+    open_order = open_desk(current_runtime(), spec.job_id)[0].open_order
     if open_order is None or open_order.order_id != order.order_id:
         return "answered meanwhile"
     request = _request(spec, order.order_id, order.market, order.count, Tier.TRANSIENT, bid_micros=order.bid_micros)
@@ -69,7 +69,7 @@ def secure_reliable_tier(spec: JobSpec) -> None:
     JobFailed
         If the market refuses: without them there is no job. Also if they are lost again and again.
     """
-    here = world()
+    runtime = current_runtime()
     if saved_result(spec.job_id) is not None:
         return  # a tick found the work done, and has let them go
     market = Market(spec.reliable.instance_type, spec.reliable.zone)
@@ -78,14 +78,14 @@ def secure_reliable_tier(spec: JobSpec) -> None:
         if not count:
             continue
         first = f"{spec.job_id}-{suffix}"
-        bought = [r for r in here.store.allocations(spec.job_id) if r.order_id in (first, *_others(first))]
+        bought = [r for r in runtime.store.allocations(spec.job_id) if r.order_id in (first, *_others(first))]
         if any(record.alive for record in bought):
             continue  # by an earlier run
         if len(bought) > _MOST_OTHERS:
             raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {len(bought)} times; see who ends it")
         order_id = (first, *_others(first))[len(bought)]
         params = {"market": str(market), "count": count, "bid_micros": None}
-        here.store.plan(order_id, spec.job_id, "acquire", order_id, params, here.clock.now_s())
+        runtime.store.plan(order_id, spec.job_id, "acquire", order_id, params, runtime.clock.now_s())
         request = _request(spec, order_id, market, count, Tier.RELIABLE, controller=suffix == _CONTROLLER_ORDER)
         said = _launch(spec.job_id, request)
         if not said.startswith("granted"):
@@ -106,10 +106,10 @@ def purchase(order_id: str) -> str:
 @touch("let go", market=True)
 def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
     """End the machines of allocations; return the instances that were told to."""
-    facts = by_token(world().market.describe([job_tag(job_id)]))
+    facts = by_token(current_runtime().market.describe([job_tag(job_id)]))
     ids = [fact.instance_id for name in allocation_ids for fact in facts.get(name, ()) if fact.alive]
     if ids:
-        world().market.terminate(ids)
+        current_runtime().market.terminate(ids)
     return ids
 
 
@@ -119,15 +119,20 @@ def release_reliable_tier(job_id: str) -> None:
 
     Spot machines stay to the end of their paid hour: an eviction until then gives the hour's money back.
     """
-    here = world()
-    records = here.store.allocations(job_id, alive=True)
+    runtime = current_runtime()
+    records = runtime.store.allocations(job_id, alive=True)
     names = [record.allocation_id for record in records if record.allocation.tier is Tier.RELIABLE]
     if not names:
         return
-    facts = by_token(here.market.describe([job_tag(job_id)]))
-    here.market.terminate([fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
-    groups = by_token(here.market.describe([job_tag(job_id)]))
-    enter(here, job_id, lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), here.now_s()), dict(groups))
+    facts = by_token(runtime.market.describe([job_tag(job_id)]))
+    runtime.market.terminate([fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
+    groups = by_token(runtime.market.describe([job_tag(job_id)]))
+    enter(
+        runtime,
+        job_id,
+        lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), runtime.now_s()),
+        dict(groups),
+    )
 
 
 @touch("find orphans", market=True)
@@ -137,15 +142,15 @@ def orphans() -> dict[str, list[str]]:
     A machine is wanted while its job is open, or its allocation is held by the book (a spot machine of an ended job
     that waits for the end of its paid hour). One that was launched less than two ticks ago may not be in the book yet.
     """
-    here = world()
-    grace_s = 2 * here.settings.tick_s
-    open_jobs = {job.job_id for job in here.store.jobs() if not job.state.terminal}
+    runtime = current_runtime()
+    grace_s = 2 * runtime.settings.tick_s
+    open_jobs = {job.job_id for job in runtime.store.jobs() if not job.state.terminal}
     found: dict[str, list[str]] = {}
-    for fact in here.market.describe([(OWNER_TAG, here.settings.owner_tag)]):
+    for fact in runtime.market.describe([(OWNER_TAG, runtime.settings.owner_tag)]):
         job_id = fact.tags.get(JOB_TAG, "")
-        if not fact.alive or job_id in open_jobs or here.now_s() - fact.launched_at_s < grace_s:
+        if not fact.alive or job_id in open_jobs or runtime.now_s() - fact.launched_at_s < grace_s:
             continue
-        held = {record.allocation_id for record in here.store.allocations(job_id, alive=True)}
+        held = {record.allocation_id for record in runtime.store.allocations(job_id, alive=True)}
         if fact.token not in held:
             found.setdefault(job_id, []).append(fact.instance_id)
     return found
@@ -155,7 +160,7 @@ def orphans() -> dict[str, list[str]]:
 def terminate(instance_ids: Sequence[str]) -> None:
     """End machines, whatever they are for."""
     if instance_ids:
-        world().market.terminate(instance_ids)
+        current_runtime().market.terminate(instance_ids)
 
 
 def _flat(groups: Mapping[str, Sequence[InstanceFact]]) -> list[InstanceFact]:
@@ -164,22 +169,22 @@ def _flat(groups: Mapping[str, Sequence[InstanceFact]]) -> list[InstanceFact]:
 
 def machine_names(job_id: str, allocation_id: str) -> list[str]:
     """Return the instances of an allocation, which is what the controller calls its nodes."""
-    records = world().store.allocations(job_id)
+    records = current_runtime().store.allocations(job_id)
     return [name for r in records if r.allocation_id == allocation_id for name in r.instance_ids]
 
 
 def _launch(job_id: str, request: LaunchRequest) -> str:
     """Ask the market, and enter its answer; an answer that is lost is found by the next tick."""
-    here = world()
+    runtime = current_runtime()
     try:
         facts = _launch_or_find(job_id, request)
     except (LaunchRefused, BadRequest, TokenMismatch) as error:
-        refused: Event = AllocationRefused(here.now_s(), request.token, error.code, error.message)
-        enter(here, job_id, lambda engine: [] if request.token in engine.positions else [refused])
+        refused: Event = AllocationRefused(runtime.now_s(), request.token, error.code, error.message)
+        enter(runtime, job_id, lambda engine: [] if request.token in engine.positions else [refused])
         return f"refused: {error}"
-    granted = AllocationGranted(here.now_s(), request.token, allocation_of(facts, Tier(request.tags[TIER_TAG])))
+    granted = AllocationGranted(runtime.now_s(), request.token, allocation_of(facts, Tier(request.tags[TIER_TAG])))
     enter(
-        here,
+        runtime,
         job_id,
         lambda engine: [] if request.token in engine.positions else [granted],
         {request.token: facts},
@@ -189,7 +194,7 @@ def _launch(job_id: str, request: LaunchRequest) -> str:
 
 def _launch_or_find(job_id: str, request: LaunchRequest) -> list[InstanceFact]:
     """Buy, or return what was bought under the token when our settings (hence the user-data) were others."""
-    market = world().market
+    market = current_runtime().market
     try:
         return market.launch(request)
     except TokenMismatch:
@@ -209,8 +214,8 @@ def _request(
     bid_micros: int | None = None,
     controller: bool = False,
 ) -> LaunchRequest:
-    here = world()
-    settings = here.settings
+    runtime = current_runtime()
+    settings = runtime.settings
     environment = {
         "PROTEUS_CLOCK": settings.clock,
         "PROTEUS_REGION": settings.region,
@@ -224,10 +229,10 @@ def _request(
         job_id=spec.job_id,
         blob_url=settings.blob_url,
         tier=tier,
-        threads=node_threads(market, here.clock.scale),
+        threads=node_threads(market, runtime.clock.scale),
         controller=controller,
         python=settings.node_python,
-        poll_s=settings.poll_s / here.clock.scale,
+        poll_s=settings.poll_s / runtime.clock.scale,
         environment=environment,
     )
     tags: Mapping[str, str] = {
@@ -235,7 +240,7 @@ def _request(
         JOB_TAG: spec.job_id,
         TIER_TAG: str(tier),
         "proteus:order": order_id,
-        "proteus:expires": str(int(here.clock.now_s()) + _EXPIRES_S),
+        "proteus:expires": str(int(runtime.clock.now_s()) + _EXPIRES_S),
         "Name": f"proteus {spec.job_id} {tier}",
     }
     return LaunchRequest(order_id, market, count, bid_micros, user_data(boot), tags)
@@ -243,5 +248,5 @@ def _request(
 
 def node_threads(market: Market, scale: float) -> int:
     """Return how many micro-tasks a machine runs at a time: its vCPUs, or one where many share a real machine."""
-    kind = types_on_sale(world().clock.now_s()).get(market.instance_type)
+    kind = types_on_sale(current_runtime().clock.now_s()).get(market.instance_type)
     return 1 if scale != 1 or kind is None else kind.vcpu

@@ -8,7 +8,7 @@ from bidding.market.traces import TraceSet
 from infra.state.ledger import book
 from tasks.job_records import job_spec
 from tasks.market.prices import history
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 _log = logging.getLogger(__name__)
 
@@ -25,15 +25,15 @@ def book_or_postpone(job_id: str) -> int | None:
 @touch("book the ledger", market=True)
 def book_ledger(job_id: str) -> int:
     """Bring the job's ledger up to now; return how many lines were added."""
-    here = world()
-    records = here.store.allocations(job_id)
+    runtime = current_runtime()
+    records = runtime.store.allocations(job_id)
     spot = [record.allocation for record in records if record.allocation.bid_micros is not None]
-    now_s = here.now_s()
+    now_s = runtime.now_s()
     traces = (
         history(sorted({a.market for a in spot}), min(a.launched_at_s for a in spot), now_s) if spot else TraceSet({})
     )
     billing = job_spec(job_id).transient.billing_model
-    booking = book(here.store, job_id, traces, here.catalog, now_s, billing)
+    booking = book(runtime.store, job_id, traces, runtime.catalog, now_s, billing)
     for booked, due in booking.disputed:
         _log.warning(
             "%s: booked as %s, and would be %s by the prices that are told now; the ledger keeps the first",

@@ -19,12 +19,12 @@ from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import enter, once, open_desk
 from tasks.market.prices import days
 from tasks.market_data.eviction_tables import job_table
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 
 def types_on_sale(at_s: float) -> Mapping[str, InstanceType]:
     """Return the catalogue's types of the day."""
-    return world().catalog.at(datetime.fromtimestamp(at_s, UTC).date())
+    return current_runtime().catalog.at(datetime.fromtimestamp(at_s, UTC).date())
 
 
 def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
@@ -38,7 +38,7 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
     types = types_on_sale(at_s)
     for market in markets:
         if market.instance_type not in types:
-            known = market.instance_type in world().catalog.names
+            known = market.instance_type in current_runtime().catalog.names
             what = "has no on-demand price on that day in" if known else "is not in"
             raise InputError(f"instance type {market.instance_type}: {what} the catalogue; name another, or --catalog")
     return {market.instance_type: types[market.instance_type] for market in markets}
@@ -46,7 +46,7 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
 
 def is_opened(job_id: str) -> bool:
     """Return whether the job's journal says what it may bid on."""
-    return open_desk(world(), job_id)[0].job_id is not None
+    return open_desk(current_runtime(), job_id)[0].job_id is not None
 
 
 @touch("open job")
@@ -55,19 +55,19 @@ def open_job(spec: JobSpec) -> int:
 
     Opening again changes nothing.
     """
-    engine, _ = open_desk(world(), spec.job_id)
+    engine, _ = open_desk(current_runtime(), spec.job_id)
     if engine.job_id is not None:
         return len(engine.opened.markets)
-    here = world()
-    now_s = here.now_s()
+    runtime = current_runtime()
+    now_s = runtime.now_s()
     markets = [Market.parse(text) for text in spec.transient.markets]
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     types = priced([*markets, reliable], now_s)
     given = job_table(spec)
-    from_s = int(now_s - here.settings.history_days * DAY_S)
-    stored = PriceStore(here.blobs)
+    from_s = int(now_s - runtime.settings.history_days * DAY_S)
+    stored = PriceStore(runtime.blobs)
     for market in markets:
-        _check_age(market, stored.observed_until_s(market), now_s, here.settings.prices_max_age_s)
+        _check_age(market, stored.observed_until_s(market), now_s, runtime.settings.prices_max_age_s)
     traces = stored.read(markets, from_s, now_s)
     missing = [market for market in markets if market not in traces]
     if missing:
@@ -76,14 +76,14 @@ def open_job(spec: JobSpec) -> int:
     event = JobOpened(
         at_s=now_s,
         job_id=spec.job_id,
-        job=job_model(spec, here.settings.renewal_lead_s),
+        job=job_model(spec, runtime.settings.renewal_lead_s),
         policy=spec.transient.policy,
         types=types,
         markets=tuple(sorted(markets)),
         evictions=evictions,
         foresight=_foresight(spec, traces, types, from_s, now_s) if evictions.bids_decide else None,
     )
-    enter(here, spec.job_id, once(JobOpened, event))
+    enter(runtime, spec.job_id, once(JobOpened, event))
     return len(markets)
 
 
@@ -131,11 +131,11 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
 @touch("close job")
 def close_job(job_id: str, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
     """Write down how the job ended. Nothing more is bought for it; closing again changes nothing."""
-    here = world()
-    if open_desk(here, job_id)[0].job_id is not None:
-        enter(here, job_id, once(JobClosed, JobClosed(here.now_s())))
+    runtime = current_runtime()
+    if open_desk(runtime, job_id)[0].job_id is not None:
+        enter(runtime, job_id, once(JobClosed, JobClosed(runtime.now_s())))
     state = JobState.FAILED if failure else JobState.FINISHED
     if result is not None and result.get("stopped"):
         state = JobState.STOPPED
-    if not here.store.job(job_id).state.terminal:
-        here.store.move_job(job_id, state, here.clock.now_s(), result=result, failure=failure)
+    if not runtime.store.job(job_id).state.terminal:
+        runtime.store.move_job(job_id, state, runtime.clock.now_s(), result=result, failure=failure)

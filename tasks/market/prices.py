@@ -16,7 +16,7 @@ from bidding.market.model import Market
 from bidding.market.money import Micros
 from bidding.market.spot_market import MarketError
 from bidding.market.traces import Trace, TraceSet
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Prices:
 
 def history(markets: Sequence[Market], from_s: int, until_s: int) -> TraceSet:
     """Return the traces of `markets` in [from_s, until_s], with the prices that held at its beginning."""
-    points = world().market.price_history(markets, from_s, until_s)
+    points = current_runtime().market.price_history(markets, from_s, until_s)
     points = sorted(points, key=lambda point: point.market)  # stable: in time order within a market
     return TraceSet(
         {
@@ -48,12 +48,12 @@ def history(markets: Sequence[Market], from_s: int, until_s: int) -> TraceSet:
 @touch("observe prices", market=True)
 def observe_prices(markets: Sequence[Market]) -> Prices:
     """Return the present price of each market, and which have none that is fit to decide on."""
-    here = world()
-    now_s = here.now_s()
+    runtime = current_runtime()
+    now_s = runtime.now_s()
     told = history(markets, now_s, now_s)
-    limit_s = here.settings.prices_max_age_s
+    limit_s = runtime.settings.prices_max_age_s
     # Markets of today are calm for weeks on end; only when none of ours has moved are all the others asked about.
-    if len(told) and now_s - told.last_s > limit_s and here.market.newest_price_s(now_s - limit_s, now_s) is None:
+    if len(told) and now_s - told.last_s > limit_s and runtime.market.newest_price_s(now_s - limit_s, now_s) is None:
         stopped = f"no market's price was told for {days(limit_s)} (PROTEUS_PRICES_MAX_AGE_S): the feed has stopped"
         return Prices({}, dict.fromkeys(markets, stopped))
     prices = told.prices_at(now_s)

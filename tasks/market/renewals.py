@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bidding.market.model import Tier
 from infra.clock import SystemClock
 from tasks.job_spec import JOB_ID_PATTERN
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 _DEPLOYMENT = "renew-hour/default"
 
@@ -42,14 +42,14 @@ class Booking:
 
 def due_bookings(job_id: str, now_s: float) -> list[Booking]:
     """Return the hours' ends that lie ahead, of the spot allocations that are held; each `renewal_lead_s` before it."""
-    here = world()
-    lead_s = here.settings.renewal_lead_s
+    runtime = current_runtime()
+    lead_s = runtime.settings.renewal_lead_s
     return [
         Booking(
             HourEnd(job_id=job_id, allocation_id=a.allocation_id, hour=a.hour_index(int(now_s))),
             a.hour_ends_at_s(int(now_s)) - lead_s,
         )
-        for a in (record.allocation for record in here.store.allocations(job_id, alive=True))
+        for a in (record.allocation for record in runtime.store.allocations(job_id, alive=True))
         if a.tier is Tier.TRANSIENT and a.hour_ends_at_s(int(now_s)) - lead_s > now_s
     ]
 
@@ -61,10 +61,10 @@ def book_renewals(job_id: str) -> Sequence[str]:
     The same (allocation, hour) books the same run, however often it is asked for. Where the deployment is not
     registered nothing is booked, and the ticks decide.
     """
-    here = world()
+    runtime = current_runtime()
     booked = []
-    for booking in due_bookings(job_id, here.clock.now_s()):
-        real_s = SystemClock().now_s() + (booking.at_s - here.clock.now_s()) / here.clock.scale
+    for booking in due_bookings(job_id, runtime.clock.now_s()):
+        real_s = SystemClock().now_s() + (booking.at_s - runtime.clock.now_s()) / runtime.clock.scale
         try:
             run_deployment(
                 _DEPLOYMENT,

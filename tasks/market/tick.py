@@ -8,7 +8,7 @@ from prefect.runtime import deployment, flow_run
 
 from infra.clock import SystemClock
 from tasks.job_records import is_paid_by_hour
-from tasks.runtime import world
+from tasks.runtime import current_runtime
 
 
 @contextmanager
@@ -21,19 +21,19 @@ def claimed(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
     ----------
     patience_s : market seconds to wait for somebody else to finish.
     """
-    here = world()
+    runtime = current_runtime()
     name, holder = f"tick/{job_id}", uuid4().hex
-    ttl_s = 1.5 * here.settings.tick_s
-    deadline_s = here.clock.now_s() + patience_s
-    while not (mine := here.store.claim(name, holder, here.clock.now_s(), ttl_s)):
-        if here.clock.now_s() >= deadline_s:
+    ttl_s = 1.5 * runtime.settings.tick_s
+    deadline_s = runtime.clock.now_s() + patience_s
+    while not (mine := runtime.store.claim(name, holder, runtime.clock.now_s(), ttl_s)):
+        if runtime.clock.now_s() >= deadline_s:
             break
-        here.clock.wait_until(here.clock.now_s() + 0.1 * here.clock.scale)
+        runtime.clock.wait_until(runtime.clock.now_s() + 0.1 * runtime.clock.scale)
     try:
         yield mine
     finally:
         if mine:
-            here.store.release(name, holder)
+            runtime.store.release(name, holder)
 
 
 def stale() -> bool:
@@ -48,13 +48,13 @@ def stale() -> bool:
     if scheduled is None:
         return False
     behind_s = SystemClock().now_s() - float(scheduled.timestamp())
-    return bool(behind_s > world().settings.tick_s)
+    return bool(behind_s > current_runtime().settings.tick_s)
 
 
 def next_tick_s() -> float:
     """Return the market time of the next decision point: the ticks stand on whole multiples of their period."""
-    period_s = world().settings.tick_s
-    return (world().clock.now_s() // period_s + 1) * period_s
+    period_s = current_runtime().settings.tick_s
+    return (current_runtime().clock.now_s() // period_s + 1) * period_s
 
 
 def next_hour_end_s(job_id: str) -> float | None:
@@ -62,21 +62,21 @@ def next_hour_end_s(job_id: str) -> float | None:
 
     Where an ended job pays by the second, that is now.
     """
-    here = world()
-    now_s = here.now_s()
-    held = here.store.allocations(job_id, alive=True)
-    lead_s = here.settings.renewal_lead_s
+    runtime = current_runtime()
+    now_s = runtime.now_s()
+    held = runtime.store.allocations(job_id, alive=True)
+    lead_s = runtime.settings.renewal_lead_s
     ends = [record.allocation.hour_ends_at_s(now_s) - lead_s for record in held]
-    if ends and here.store.job(job_id).state.terminal and not is_paid_by_hour(job_id):
+    if ends and runtime.store.job(job_id).state.terminal and not is_paid_by_hour(job_id):
         return now_s + 1
     return max(min(ends), now_s + 1) if ends else None
 
 
 def time_to_let_go(before_s: float) -> bool:
     """Whether what must be gone before `before_s` has to go now, because the next tick might come too late."""
-    return bool(before_s - world().clock.now_s() <= 1.5 * world().settings.tick_s)
+    return bool(before_s - current_runtime().clock.now_s() <= 1.5 * current_runtime().settings.tick_s)
 
 
 def drain_s() -> float:
     """Return how many real seconds a machine has to hand its work over before it is let go: a quarter of a tick."""
-    return min(world().settings.tick_s / 4 / world().clock.scale, 30.0)
+    return min(current_runtime().settings.tick_s / 4 / current_runtime().clock.scale, 30.0)

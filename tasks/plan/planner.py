@@ -140,13 +140,13 @@ def _open(spec: PlanSpec, report: Report) -> Field:
         return open_field(asked, report)
     except InputError as error:
         said = str(error)
-        for there, here in (
+        for there, runtime in (
             ("--reference", "--type"),
             ("--fit-from and --fit-to", "--from"),
             (" and --to", ""),
             (", or give --allow-overlap", ""),
         ):
-            said = said.replace(there, here)
+            said = said.replace(there, runtime)
         raise InputError(said) from None
 
 

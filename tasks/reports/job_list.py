@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tasks.reports.job_summary import snapshot
-from tasks.runtime import world
+from tasks.runtime import current_runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class JobLine:
 
 def job_lines() -> list[JobLine]:
     """Return every job, oldest first."""
-    here = world()
+    runtime = current_runtime()
     lines = []
-    for job in here.store.jobs():
+    for job in runtime.store.jobs():
         shot = snapshot(job.job_id)
         if shot is None:
             continue
-        ended_s = job.ended_at_s if job.ended_at_s is not None else here.clock.now_s()
+        ended_s = job.ended_at_s if job.ended_at_s is not None else runtime.clock.now_s()
         held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
         lines.append(
             JobLine(

@@ -8,27 +8,27 @@ from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
 from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine
 from tasks.market.opening import types_on_sale
 from tasks.reports.job_snapshot import Holding, Snapshot
-from tasks.runtime import world
+from tasks.runtime import current_runtime
 
 _DECIDED = ("Renew", "Lapse")
 
 
 def snapshot(job_id: str) -> Snapshot | None:
     """Return how the job stands now; None before it was recorded."""
-    here = world()
-    jobs = [job for job in here.store.jobs() if job.job_id == job_id]
+    runtime = current_runtime()
+    jobs = [job for job in runtime.store.jobs() if job.job_id == job_id]
     if not jobs:
         return None
     job = jobs[0]
-    points = here.store.observations(job_id, "progress")
+    points = runtime.store.observations(job_id, "progress")
     last = points[-1].payload if points else {}
-    journal = here.store.journal(job_id)
-    records = here.store.allocations(job_id)
-    lines = here.store.ledger(job_id)
+    journal = runtime.store.journal(job_id)
+    records = runtime.store.allocations(job_id)
+    lines = runtime.store.ledger(job_id)
     return Snapshot(
         job_id=job_id,
         state=str(job.state),
-        market_s=here.clock.now_s() - job.created_at_s,
+        market_s=runtime.clock.now_s() - job.created_at_s,
         clock=last.get("clock", 0),
         loss=last.get("loss"),
         nodes_ready=last.get("ready", 0),
@@ -69,14 +69,14 @@ def summary(job_id: str) -> dict[str, Any]:
     of the eviction; what is paid runs to the end of the allocation, or of its last paid hour. A machine of it that
     ended by itself counts until then.
     """
-    here = world()
-    job = here.store.job(job_id)
-    records = here.store.allocations(job_id)
-    lines = here.store.ledger(job_id)
-    journal = here.store.journal(job_id)
+    runtime = current_runtime()
+    job = runtime.store.job(job_id)
+    records = runtime.store.allocations(job_id)
+    lines = runtime.store.ledger(job_id)
+    journal = runtime.store.journal(job_id)
     result = dict(job.result or {})
     spent = sum(line.amount_micros for line in lines)
-    ended_s = job.ended_at_s if job.ended_at_s is not None else here.clock.now_s()
+    ended_s = job.ended_at_s if job.ended_at_s is not None else runtime.clock.now_s()
     reference = _on_demand_usd(records, job.created_at_s, ended_s)
     return {
         "job": job_id,
@@ -86,7 +86,7 @@ def summary(job_id: str) -> dict[str, Any]:
         "on_demand_usd": reference,
         "cost_vs_on_demand": to_dollars(spent) / reference if reference else None,
         "market_seconds": ended_s - job.created_at_s,
-        "machine_hours": _machine_hours(records, lines, here.clock.now_s()),
+        "machine_hours": _machine_hours(records, lines, runtime.clock.now_s()),
         "acquisitions": acquisitions(records),
         "hour_end_decisions": hour_end_decisions(journal),
         "evictions": evictions(records),

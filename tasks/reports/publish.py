@@ -11,7 +11,7 @@ from infra.storage.job_paths import JobPaths
 from reports.pages.job_page import render
 from reports.pictures.job import job_png
 from tasks.reports.job_page import gather
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 _log = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ def show_job_now_and_then(job_id: str) -> None:
 @touch("save report")
 def save_report(job_id: str) -> str:
     """Write the report as it is now into the blob store; return where it is."""
-    here = world()
+    runtime = current_runtime()
     name = JobPaths(job_id).report
-    here.blobs.write_bytes(name, render(gather(here.store, job_id)).encode())
-    return here.blobs.url_of(name)
+    runtime.blobs.write_bytes(name, render(gather(runtime.store, job_id)).encode())
+    return runtime.blobs.url_of(name)
 
 
 @touch("publish picture")
@@ -58,21 +58,21 @@ def publish_picture(job_id: str, report_url: str) -> None:
     -----
     An image artifact would print the whole data URL as text below the picture; Markdown shows the picture alone.
     """
-    here = world()
-    job = here.store.job(job_id)
-    lines = [f"**{job.state}**, {usd(here.store.spent(job_id))} spent.", f"Report: `{report_url}`"]
-    png = base64.b64encode(job_png(gather(here.store, job_id).chart)).decode()
+    runtime = current_runtime()
+    job = runtime.store.job(job_id)
+    lines = [f"**{job.state}**, {usd(runtime.store.spent(job_id))} spent.", f"Report: `{report_url}`"]
+    png = base64.b64encode(job_png(gather(runtime.store, job_id).chart)).decode()
     lines.append(f"![prices and bids, footprint, loss and dollars](data:image/png;base64,{png})")
     create_markdown_artifact("\n\n".join(lines), key=f"picture-{job_id}", description=f"{job_id} at one look")
 
 
 def _due(job_id: str) -> bool:
     """Return whether a tick is to make a picture, and take note that it does; the first of a job waits its turn."""
-    here = world()
+    runtime = current_runtime()
     real_s = SystemClock().now_s()
-    made = here.store.last_observation(job_id, _PICTURE)
-    over = here.store.job(job_id).state.terminal and not here.store.allocations(job_id, alive=True)
+    made = runtime.store.last_observation(job_id, _PICTURE)
+    over = runtime.store.job(job_id).state.terminal and not runtime.store.allocations(job_id, alive=True)
     if made is not None and not over and real_s - made.payload["real_s"] < EVERY_S:
         return False
-    here.store.observe(job_id, here.clock.now_s(), _PICTURE, {"real_s": real_s})
+    runtime.store.observe(job_id, runtime.clock.now_s(), _PICTURE, {"real_s": real_s})
     return over or made is not None

@@ -170,7 +170,8 @@ def _code(option: str, app: str, code: str | None) -> str:
 
 def _installed(top: str) -> bool:
     """Return whether a module is installed; one that merely lies in this directory is not on the machines."""
-    here = Path.cwd()
+    runtime = Path.cwd()
     return (
-        PathFinder.find_spec(top, [place for place in sys.path if place and Path(place).absolute() != here]) is not None
+        PathFinder.find_spec(top, [place for place in sys.path if place and Path(place).absolute() != runtime])
+        is not None
     )

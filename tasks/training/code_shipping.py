@@ -2,13 +2,13 @@
 
 from infra.applications import code_shipping as code
 from tasks.job_spec import JobSpec
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 
 
 @touch("prepare code")
 def prepare_code(spec: JobSpec) -> str:
     """Write the job's code to the blob store, or find it there; return its digest, empty where none travels."""
-    return code.ship_code(world().blobs, spec.job_id, spec.training.app, spec.training.code)
+    return code.ship_code(current_runtime().blobs, spec.job_id, spec.training.app, spec.training.code)
 
 
 def check_code(spec: JobSpec) -> None:
@@ -19,9 +19,9 @@ def check_code(spec: JobSpec) -> None:
     InputError
         One line that names the application or the file, and the mend.
     """
-    code.check_code(world().blobs, spec.job_id, spec.training.app, spec.training.code)
+    code.check_code(current_runtime().blobs, spec.job_id, spec.training.app, spec.training.code)
 
 
 def job_code(job_id: str) -> str:
     """Return the digest of the code that the job began with; empty where it ships none."""
-    return code.shipped_code(world().blobs, job_id)
+    return code.shipped_code(current_runtime().blobs, job_id)

@@ -10,7 +10,7 @@ from infra.nodes.controller_client import NO_LOSSES, ControllerClient, Controlle
 from infra.state.records import NODES, SHARDS, IllegalTransition, JobState
 from tasks.job_records import TRAINING_BEGUN, saved_result, training_begun
 from tasks.job_spec import JobSpec
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 from tasks.training.application_checks import check_sizes
 from tasks.training.code_shipping import job_code
 from tasks.training.job_config import job_config
@@ -35,7 +35,9 @@ def prepare_data(spec: JobSpec) -> DataSummary:
     """
     training = spec.training
     fits = partial(check_sizes, f"job {spec.job_id}: training.app_params", training)
-    return prepare(world().blobs, spec.job_id, training.data, training.partitions, training.seed, training.app, fits)
+    return prepare(
+        current_runtime().blobs, spec.job_id, training.data, training.partitions, training.seed, training.app, fits
+    )
 
 
 @touch("meet the controller")
@@ -45,29 +47,31 @@ def await_controller(job_id: str, patience_s: float) -> str | None:
     None where the work was done meanwhile: a tick may have given a controller that started anew its job, and let its
     machine go when the model was saved.
     """
-    here, clock = world(), SystemClock()
+    runtime, clock = current_runtime(), SystemClock()
     until_s = clock.now_s() + patience_s
     while True:
         try:
-            address = wait_rendezvous(here.settings.blob_url, job_id, min(_MEET_S, until_s - clock.now_s()))
+            address = wait_rendezvous(runtime.settings.blob_url, job_id, min(_MEET_S, until_s - clock.now_s()))
         except ControllerUnreachable:
             if saved_result(job_id) is not None:
                 return None
             if clock.now_s() >= until_s:
                 raise
         else:
-            here.store.set_controller(job_id, address)
+            runtime.store.set_controller(job_id, address)
             return address
 
 
 @touch("start training")
 def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, Any]:
     """Start the training, or attach to it; return its status."""
-    here = world()
-    config = job_config(spec.job_id, spec.training, data, spec.reliable.count, here.clock.scale, job_code(spec.job_id))
+    runtime = current_runtime()
+    config = job_config(
+        spec.job_id, spec.training, data, spec.reliable.count, runtime.clock.scale, job_code(spec.job_id)
+    )
     status = ControllerClient(address, _BEGIN_S).start(config.to_dict())
     if not training_begun(spec.job_id):
-        here.store.observe(spec.job_id, here.clock.now_s(), TRAINING_BEGUN, {"address": address})
+        runtime.store.observe(spec.job_id, runtime.clock.now_s(), TRAINING_BEGUN, {"address": address})
     note(spec.job_id, status)
     return status
 
@@ -79,15 +83,15 @@ def keep_training(spec: JobSpec) -> None:
     """
     if not training_begun(spec.job_id):
         return
-    here = world()
-    known = here.store.job(spec.job_id).controller_address
+    runtime = current_runtime()
+    known = runtime.store.job(spec.job_id).controller_address
     status = look(known, NO_LOSSES) if known else None
     if status is None:
         try:
-            address = wait_rendezvous(here.settings.blob_url, spec.job_id, _LOOK_S)
+            address = wait_rendezvous(runtime.settings.blob_url, spec.job_id, _LOOK_S)
         except ControllerUnreachable:
             return  # it is still starting; the next look or tick asks again
-        here.store.set_controller(spec.job_id, address)
+        runtime.store.set_controller(spec.job_id, address)
         status = look(address, NO_LOSSES)
         known = address
     if status is not None and known is not None and status["job_id"] is None:
@@ -104,7 +108,7 @@ def look(address: str, since_clock: int) -> dict[str, Any] | None:
 
 def note(job_id: str, status: dict[str, Any]) -> None:
     """Write down a point of the job's progress."""
-    store, now_s = world().store, world().clock.now_s()
+    store, now_s = current_runtime().store, current_runtime().clock.now_s()
     state = JobState(status["state"])
     if not state.terminal and store.job(job_id).state not in (state, JobState.STOPPING):
         try:
@@ -134,7 +138,7 @@ def note(job_id: str, status: dict[str, Any]) -> None:
 
 def _note_change(job_id: str, now_s: float, kind: str, payload: dict[str, Any]) -> None:
     """Write down how something stands, where it stands otherwise than it did; nothing of what is empty."""
-    store = world().store
+    store = current_runtime().store
     before = store.last_observation(job_id, kind)
     if payload and (before is None or dict(before.payload) != payload):
         store.observe(job_id, now_s, kind, payload)
@@ -143,18 +147,18 @@ def _note_change(job_id: str, now_s: float, kind: str, payload: dict[str, Any]) 
 @touch("drain")
 def drain(job_id: str, nodes: Sequence[str], within_s: float) -> bool:
     """Have the controller move all work off `nodes` within so many real seconds; return whether it said so in time."""
-    here = world()
-    address = here.store.job(job_id).controller_address
+    runtime = current_runtime()
+    address = runtime.store.job(job_id).controller_address
     if address is None or not nodes:
         return False
     client = ControllerClient(address, _CALL_S)
-    deadline_s = here.clock.now_s() + within_s * here.clock.scale
+    deadline_s = runtime.clock.now_s() + within_s * runtime.clock.scale
     try:
         client.drain(list(nodes), within_s)
         while not _drained(client.status(NO_LOSSES), nodes):
-            if here.clock.now_s() >= deadline_s:
+            if runtime.clock.now_s() >= deadline_s:
                 return False
-            here.clock.wait_until(here.clock.now_s() + 0.05 * here.clock.scale)
+            runtime.clock.wait_until(runtime.clock.now_s() + 0.05 * runtime.clock.scale)
     except ControllerUnreachable:
         return False
     return True

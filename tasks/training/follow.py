@@ -12,7 +12,7 @@ from infra.errors import JobFailed
 from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.instances import purchase, secure_reliable_tier
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 from tasks.training.controller import keep_training, look, note
 
 _log = logging.getLogger(__name__)
@@ -33,11 +33,11 @@ def follow(spec: JobSpec) -> dict[str, Any]:
     JobFailed
         If the controller says so, or the reliable tier cannot be had.
     """
-    here = world()
+    runtime = current_runtime()
     bar = _ProgressBar(spec)
     clock = 0
     while True:
-        address = here.store.job(spec.job_id).controller_address
+        address = runtime.store.job(spec.job_id).controller_address
         status = look(address, clock) if address else None
         if status is None:
             result = saved_result(spec.job_id)
@@ -58,7 +58,7 @@ def follow(spec: JobSpec) -> dict[str, Any]:
             if status["state"] in ("finished", "stopped"):
                 bar.finish()
                 return dict(saved_result(spec.job_id) or status["result"] or {"clocks": 0, "stopped": status["reason"]})
-        here.clock.wait_until(here.clock.now_s() + _LOOK_S * here.clock.scale)
+        runtime.clock.wait_until(runtime.clock.now_s() + _LOOK_S * runtime.clock.scale)
 
 
 def _a_reliable_purchase_is_gone(job_id: str) -> bool:
@@ -67,7 +67,7 @@ def _a_reliable_purchase_is_gone(job_id: str) -> bool:
     Those that were bought apart may be there yet, and wait for a controller.
     """
     alive: dict[str, bool] = {}
-    for record in world().store.allocations(job_id):
+    for record in current_runtime().store.allocations(job_id):
         if record.allocation.tier is Tier.RELIABLE:
             bought = purchase(record.order_id)
             alive[bought] = alive.get(bought, False) or record.alive
@@ -79,7 +79,7 @@ class _ProgressBar:
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
-        self._clock = world().clock
+        self._clock = current_runtime().clock
         self._scale = self._clock.scale
         self._shown_s = float("-inf")
         self._artifact: UUID | None = None

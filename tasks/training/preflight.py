@@ -7,7 +7,7 @@ from tasks.job_records import is_known
 from tasks.job_spec import JobSpec
 from tasks.market.opening import priced
 from tasks.market_data.eviction_tables import job_table
-from tasks.runtime import touch, world
+from tasks.runtime import current_runtime, touch
 from tasks.training.application_checks import check_parameters
 from tasks.training.code_shipping import check_code
 
@@ -21,7 +21,7 @@ def check(spec: JobSpec) -> None:
     InputError
         One line that names the field and the mend.
     """
-    here = world()
+    runtime = current_runtime()
     try:
         policy(spec.transient.policy)
         markets = [Market.parse(text) for text in spec.transient.markets]
@@ -32,5 +32,5 @@ def check(spec: JobSpec) -> None:
         check_parameters(f"job {spec.job_id}: training.app_params", spec.training)
         job_table(spec)
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
-    priced([*markets, reliable], here.clock.now_s())
-    here.market.describe([("proteus:job", spec.job_id)])  # the market answers, and lets us in
+    priced([*markets, reliable], runtime.clock.now_s())
+    runtime.market.describe([("proteus:job", spec.job_id)])  # the market answers, and lets us in

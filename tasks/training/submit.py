@@ -14,7 +14,7 @@ from infra.nodes.controller_client import ControllerClient, ControllerUnreachabl
 from infra.state.records import JobState
 from tasks.job_spec import JobSpec
 from tasks.market_data.eviction_tables import absolute_evictions
-from tasks.runtime import world
+from tasks.runtime import current_runtime
 from tasks.training.application_checks import absolute_code
 from tasks.training.inputs import absolute_data
 
@@ -81,8 +81,8 @@ def stop(job_id: str, reason: str) -> str:
     ProteusError
         If its controller does not answer.
     """
-    here = world()
-    job = here.store.job(job_id)
+    runtime = current_runtime()
+    job = runtime.store.job(job_id)
     if job.state.terminal:
         return f"job {job_id} ended before: {job.state}"
     if job.controller_address is None:
@@ -92,5 +92,5 @@ def stop(job_id: str, reason: str) -> str:
     except ControllerUnreachable as error:
         raise ProteusError(f"job {job_id}: its controller does not answer ({error}); try again") from None
     if job.state is not JobState.STOPPING:
-        here.store.move_job(job_id, JobState.STOPPING, here.clock.now_s())
+        runtime.store.move_job(job_id, JobState.STOPPING, runtime.clock.now_s())
     return f"job {job_id} ends at the clock under way; its model is saved, its machines go"
