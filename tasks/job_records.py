@@ -6,7 +6,7 @@ from infra.errors import JobFailed
 from infra.state.records import Job, JobState
 from infra.storage.job_paths import JobPaths
 from tasks.job_spec import JobSpec
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 #: Kind of the observation that says that the training was begun.
 TRAINING_BEGUN = "training begun"
@@ -16,7 +16,7 @@ TRAINING_BEGUN = "training begun"
 _SETTLED = "settled"
 
 
-@touch("record job")
+@runtime_task("record job")
 def record_job(spec: JobSpec) -> Job:
     """Record the job, or return the one that is there; the same id with another spec is refused."""
     store = current_runtime().store

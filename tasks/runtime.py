@@ -26,7 +26,7 @@ def _unreachable(_task: Any, _run: Any, state: Any) -> bool:
     return isinstance(state.result(raise_on_failure=False), MarketUnreachable)
 
 
-def touch(name: str, *, market: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def runtime_task(name: str, *, market: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return the decorator that makes a function a task called `name`.
 
     Nothing is cached: a remembered "bought" would be a lie after an eviction. Touches of the market are tried again

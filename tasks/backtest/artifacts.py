@@ -26,7 +26,7 @@ from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
 from tasks.backtest.runner import Ran, all_cores, kept_cells, plan, run_cells
 from tasks.backtest.spec import BacktestSpec
 from tasks.backtest.tables import as_json, flat
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 #: Real seconds between two updates of the progress in the UI.
@@ -42,7 +42,7 @@ class Compared:
         self.field, self.spec, self.runs, self.result = field, spec, runs, result
 
 
-@touch("compare schemes")
+@runtime_task("compare schemes")
 def compare(spec: BacktestSpec) -> Compared:
     """Run the backtest of `spec`; what an earlier run of the same has kept before it died is taken."""
     clock, progress = SystemClock(), _Progress()
@@ -62,7 +62,7 @@ def compare(spec: BacktestSpec) -> Compared:
     return Compared(field, spec, runs, result)
 
 
-@touch("publish table")
+@runtime_task("publish table")
 def publish_table(compared: Compared) -> None:
     """Show every figure as a table."""
     rows = [{name: _short(value) for name, value in flat(run).items()} for run in compared.result["runs"]]
@@ -70,7 +70,7 @@ def publish_table(compared: Compared) -> None:
     create_table_artifact(rows, key=TABLE, description=f"Schemes on {fit['prices']}, fit until {fit['until']}")
 
 
-@touch("publish pictures")
+@runtime_task("publish pictures")
 def publish_pictures(compared: Compared) -> None:
     """Write the report into the blob store; show where it is, and Figures 1 and 9.
 

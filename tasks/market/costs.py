@@ -12,12 +12,12 @@ from infra.runtime import Runtime
 from infra.state.charge_shares import by_hour, by_second
 from infra.state.ledger import BY_SECOND
 from infra.state.records import NODES, AllocationRecord, Job, LedgerKind
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 _LEAVING = ("draining", "drained")
 
 
-@touch("publish ledger")
+@runtime_task("publish ledger")
 def publish_ledger(job_id: str) -> None:
     """Show in the Prefect UI what the job has cost, by market and use."""
     table = [

@@ -15,10 +15,10 @@ from bidding.market.money import Micros, to_dollars
 from tasks.job_records import training_begun
 from tasks.market.engine_journal import enter, open_desk
 from tasks.market.instances import tiers_of
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 
-@touch("decide")
+@runtime_task("decide")
 def decide(
     job_id: str,
     facts: Sequence[InstanceFact],
@@ -62,7 +62,7 @@ def opened_markets(job_id: str) -> tuple[Market, ...]:
     return engine.opened.markets if engine.job_id is not None else ()
 
 
-@touch("publish decision")
+@runtime_task("publish decision")
 def publish(job_id: str, orders: Sequence[Order]) -> None:
     """Show the last decision in the Prefect UI, with the candidates that it was weighed against."""
     rows = [row for order in orders for row in _rows(order)]

@@ -16,12 +16,12 @@ from bidding.market.traces import Trace, TraceSet
 from infra.storage.price_store import PriceStore
 from tasks.market.engine_journal import open_desk
 from tasks.market.prices import Prices, history
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 
 
-@touch("observe signals", market=True)
+@runtime_task("observe signals", market=True)
 def observe_signals(markets: Sequence[Market]) -> dict[Market, MarketFeatures]:
     """Return the signal of each market that has a price.
 

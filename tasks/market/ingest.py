@@ -10,7 +10,7 @@ from infra.errors import ProteusError
 from infra.storage.price_store import PriceStore
 from tasks.job_records import job_spec, ticking_jobs
 from tasks.job_spec import JobSpec
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 #: Each fetch begins this long before the end of the last one, for rows that the market told late.
 _OVERLAP_S = 3600
@@ -54,7 +54,7 @@ def history_days() -> float:
     return current_runtime().settings.history_days
 
 
-@touch("fetch prices", market=True)
+@runtime_task("fetch prices", market=True)
 def fetch_prices(markets: Sequence[Market], days: float) -> int:
     """Fetch what the store does not have yet; return how many rows were new.
 

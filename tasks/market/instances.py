@@ -13,7 +13,7 @@ from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import enter, open_desk
 from tasks.market.opening import types_on_sale
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 #: Every machine of ours says whose it is, for which job, and of which tier.
 OWNER_TAG = "proteus:owner"
@@ -38,13 +38,13 @@ def tiers_of(facts: Sequence[InstanceFact]) -> dict[str, Tier]:
     return {fact.token: Tier(fact.tags.get(TIER_TAG, Tier.TRANSIENT)) for fact in facts}
 
 
-@touch("observe machines", market=True)
+@runtime_task("observe machines", market=True)
 def observe_machines(job_id: str) -> list[InstanceFact]:
     """Return every machine of the job that the market remembers."""
     return current_runtime().market.describe([job_tag(job_id)])
 
 
-@touch("buy", market=True)
+@runtime_task("buy", market=True)
 def buy(spec: JobSpec, order: Acquire) -> str:
     """Carry out a purchase and write down what became of it; return that in a few words.
 
@@ -57,7 +57,7 @@ def buy(spec: JobSpec, order: Acquire) -> str:
     return _launch(spec.job_id, request)
 
 
-@touch("secure reliable tier", market=True)
+@runtime_task("secure reliable tier", market=True)
 def secure_reliable_tier(spec: JobSpec) -> None:
     """Buy the machines that must last, or find them bought; the controller's machine first.
 
@@ -103,7 +103,7 @@ def purchase(order_id: str) -> str:
     return first if again and number.isdecimal() else order_id
 
 
-@touch("let go", market=True)
+@runtime_task("let go", market=True)
 def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
     """End the machines of allocations; return the instances that were told to."""
     facts = by_token(current_runtime().market.describe([job_tag(job_id)]))
@@ -113,7 +113,7 @@ def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
     return ids
 
 
-@touch("release reliable tier", market=True)
+@runtime_task("release reliable tier", market=True)
 def release_reliable_tier(job_id: str) -> None:
     """End the machines that were bought on demand, and write down that they are gone.
 
@@ -135,7 +135,7 @@ def release_reliable_tier(job_id: str) -> None:
     )
 
 
-@touch("find orphans", market=True)
+@runtime_task("find orphans", market=True)
 def orphans() -> dict[str, list[str]]:
     """Return the machines that are tagged ours and alive, and that no job wants, by the job on their tag.
 
@@ -156,7 +156,7 @@ def orphans() -> dict[str, list[str]]:
     return found
 
 
-@touch("terminate", market=True)
+@runtime_task("terminate", market=True)
 def terminate(instance_ids: Sequence[str]) -> None:
     """End machines, whatever they are for."""
     if instance_ids:

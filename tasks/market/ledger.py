@@ -8,7 +8,7 @@ from bidding.market.traces import TraceSet
 from infra.state.ledger import book
 from tasks.job_records import job_spec
 from tasks.market.prices import history
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ def book_or_postpone(job_id: str) -> int | None:
         return None
 
 
-@touch("book the ledger", market=True)
+@runtime_task("book the ledger", market=True)
 def book_ledger(job_id: str) -> int:
     """Bring the job's ledger up to now; return how many lines were added."""
     runtime = current_runtime()

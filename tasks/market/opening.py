@@ -19,7 +19,7 @@ from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import enter, once, open_desk
 from tasks.market.prices import days
 from tasks.market_data.eviction_tables import job_table
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 
 def types_on_sale(at_s: float) -> Mapping[str, InstanceType]:
@@ -49,7 +49,7 @@ def is_opened(job_id: str) -> bool:
     return open_desk(current_runtime(), job_id)[0].job_id is not None
 
 
-@touch("open job")
+@runtime_task("open job")
 def open_job(spec: JobSpec) -> int:
     """Write down what the job is and what the stored price history says of bids; return how many markets it may bid in.
 
@@ -128,7 +128,7 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
     )
 
 
-@touch("close job")
+@runtime_task("close job")
 def close_job(job_id: str, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
     """Write down how the job ended. Nothing more is bought for it; closing again changes nothing."""
     runtime = current_runtime()

@@ -16,7 +16,7 @@ from bidding.market.model import Market
 from bidding.market.money import Micros
 from bidding.market.spot_market import MarketError
 from bidding.market.traces import Trace, TraceSet
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def history(markets: Sequence[Market], from_s: int, until_s: int) -> TraceSet:
     )
 
 
-@touch("observe prices", market=True)
+@runtime_task("observe prices", market=True)
 def observe_prices(markets: Sequence[Market]) -> Prices:
     """Return the present price of each market, and which have none that is fit to decide on."""
     runtime = current_runtime()

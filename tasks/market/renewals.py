@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bidding.market.model import Tier
 from infra.clock import SystemClock
 from tasks.job_spec import JOB_ID_PATTERN
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 _DEPLOYMENT = "renew-hour/default"
 
@@ -54,7 +54,7 @@ def due_bookings(job_id: str, now_s: float) -> list[Booking]:
     ]
 
 
-@touch("book renewals")
+@runtime_task("book renewals")
 def book_renewals(job_id: str) -> Sequence[str]:
     """Book a run of `renew-hour` for every hour's end ahead; return their names.
 

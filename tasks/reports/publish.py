@@ -11,7 +11,7 @@ from infra.storage.job_paths import JobPaths
 from reports.pages.job_page import render
 from reports.pictures.job import job_png
 from tasks.reports.job_page import gather
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def show_job_now_and_then(job_id: str) -> None:
         show_job(job_id)
 
 
-@touch("save report")
+@runtime_task("save report")
 def save_report(job_id: str) -> str:
     """Write the report as it is now into the blob store; return where it is."""
     runtime = current_runtime()
@@ -50,7 +50,7 @@ def save_report(job_id: str) -> str:
     return runtime.blobs.url_of(name)
 
 
-@touch("publish picture")
+@runtime_task("publish picture")
 def publish_picture(job_id: str, report_url: str) -> None:
     """Show the job in the Prefect UI: its picture, and where its report is.
 

@@ -2,10 +2,10 @@
 
 from infra.applications import code_shipping as code
 from tasks.job_spec import JobSpec
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 
 
-@touch("prepare code")
+@runtime_task("prepare code")
 def prepare_code(spec: JobSpec) -> str:
     """Write the job's code to the blob store, or find it there; return its digest, empty where none travels."""
     return code.ship_code(current_runtime().blobs, spec.job_id, spec.training.app, spec.training.code)

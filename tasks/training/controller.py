@@ -10,7 +10,7 @@ from infra.nodes.controller_client import NO_LOSSES, ControllerClient, Controlle
 from infra.state.records import NODES, SHARDS, IllegalTransition, JobState
 from tasks.job_records import TRAINING_BEGUN, saved_result, training_begun
 from tasks.job_spec import JobSpec
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 from tasks.training.application_checks import check_sizes
 from tasks.training.code_shipping import job_code
 from tasks.training.job_config import job_config
@@ -24,7 +24,7 @@ _LOOK_S = 0.5
 _MEET_S = 5.0
 
 
-@touch("prepare data")
+@runtime_task("prepare data")
 def prepare_data(spec: JobSpec) -> DataSummary:
     """Write the job's partitions to the blob store, or find them there.
 
@@ -40,7 +40,7 @@ def prepare_data(spec: JobSpec) -> DataSummary:
     )
 
 
-@touch("meet the controller")
+@runtime_task("meet the controller")
 def await_controller(job_id: str, patience_s: float) -> str | None:
     """Return the controller's address, waiting for it to start; written down for everybody.
 
@@ -62,7 +62,7 @@ def await_controller(job_id: str, patience_s: float) -> str | None:
             return address
 
 
-@touch("start training")
+@runtime_task("start training")
 def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, Any]:
     """Start the training, or attach to it; return its status."""
     runtime = current_runtime()
@@ -144,7 +144,7 @@ def _note_change(job_id: str, now_s: float, kind: str, payload: dict[str, Any]) 
         store.observe(job_id, now_s, kind, payload)
 
 
-@touch("drain")
+@runtime_task("drain")
 def drain(job_id: str, nodes: Sequence[str], within_s: float) -> bool:
     """Have the controller move all work off `nodes` within so many real seconds; return whether it said so in time."""
     runtime = current_runtime()

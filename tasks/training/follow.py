@@ -12,7 +12,7 @@ from infra.errors import JobFailed
 from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.instances import purchase, secure_reliable_tier
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 from tasks.training.controller import keep_training, look, note
 
 _log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ _LOOK_S = 0.5
 _ARTIFACT_S = 5.0
 
 
-@touch("follow training")
+@runtime_task("follow training")
 def follow(spec: JobSpec) -> dict[str, Any]:
     """Follow the training to its end, showing progress; return its result.
 

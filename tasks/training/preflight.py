@@ -7,12 +7,12 @@ from tasks.job_records import is_known
 from tasks.job_spec import JobSpec
 from tasks.market.opening import priced
 from tasks.market_data.eviction_tables import job_table
-from tasks.runtime import current_runtime, touch
+from tasks.runtime import current_runtime, runtime_task
 from tasks.training.application_checks import check_parameters
 from tasks.training.code_shipping import check_code
 
 
-@touch("check", market=True)
+@runtime_task("check", market=True)
 def check(spec: JobSpec) -> None:
     """Refuse a job that cannot run as it is written.
 
