@@ -12,7 +12,7 @@ from bidding.market.money import usd
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.state.records import JobState
 from infra.storage.checkpoints import newest_clock
-from tasks.market.engine_journal import enter, open_desk
+from tasks.market.engine_journal import commit_events, load_engine
 from tasks.market.instances import job_tag, tiers_of
 from tasks.market.ledger import book_ledger
 from tasks.runtime import current_runtime
@@ -65,6 +65,8 @@ def _let_all_go(job_id: str) -> None:
     tag = job_tag(job_id)
     runtime.market.terminate([fact.instance_id for fact in runtime.market.describe([tag]) if fact.alive])
     facts = runtime.market.describe([tag])
-    if open_desk(runtime, job_id)[0].job_id is not None:
+    if load_engine(runtime, job_id)[0].job_id is not None:
         groups = by_token(facts)
-        enter(runtime, job_id, lambda engine: reconcile(engine, groups, tiers_of(facts), runtime.now_s()), dict(groups))
+        commit_events(
+            runtime, job_id, lambda engine: reconcile(engine, groups, tiers_of(facts), runtime.now_s()), dict(groups)
+        )

@@ -13,7 +13,7 @@ from bidding.forecast import MarketFeatures
 from bidding.market.model import InstanceFact, Market, Tier
 from bidding.market.money import Micros, to_dollars
 from tasks.job_records import training_begun
-from tasks.market.engine_journal import enter, open_desk
+from tasks.market.engine_journal import commit_events, load_engine
 from tasks.market.instances import tiers_of
 from tasks.runtime import current_runtime, runtime_task
 
@@ -53,12 +53,12 @@ def decide(
             events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}))
         return events
 
-    return enter(runtime, job_id, plan, dict(groups))
+    return commit_events(runtime, job_id, plan, dict(groups))
 
 
 def opened_markets(job_id: str) -> tuple[Market, ...]:
     """Return the markets that the job may bid in; none before it was opened."""
-    engine, _ = open_desk(current_runtime(), job_id)
+    engine, _ = load_engine(current_runtime(), job_id)
     return engine.opened.markets if engine.job_id is not None else ()
 
 

@@ -26,17 +26,17 @@ from infra.state.records import Entry, IntentState, JournalConflict
 from infra.state.store import Store
 
 #: What is to happen, given the engine as it stands.
-Plan = Callable[[BidEngine], Sequence[Event]]
+DecideEvents = Callable[[BidEngine], Sequence[Event]]
 
 
-def open_desk(world: Runtime, job_id: str) -> tuple[BidEngine, int]:
+def load_engine(world: Runtime, job_id: str) -> tuple[BidEngine, int]:
     """Return the engine as the job's journal leaves it, and the journal's length."""
     entries = world.store.journal(job_id)
     return replay(entry.record for entry in entries), len(entries)
 
 
-def enter(
-    world: Runtime, job_id: str, plan: Plan, instances: dict[str, Sequence[InstanceFact]] | None = None
+def commit_events(
+    world: Runtime, job_id: str, plan: DecideEvents, instances: dict[str, Sequence[InstanceFact]] | None = None
 ) -> list[Order]:
     """Hand what `plan` says to the engine, write it all down, and return what was ordered.
 
@@ -51,12 +51,14 @@ def enter(
         retry=contended, stop=stop_after_attempt(8), wait=wait_random_exponential(0.02, 0.5), reraise=True
     ):
         with attempt:
-            orders = _enter_once(world, job_id, plan, instances or {})
+            orders = _commit_once(world, job_id, plan, instances or {})
     return orders
 
 
-def _enter_once(world: Runtime, job_id: str, plan: Plan, instances: dict[str, Sequence[InstanceFact]]) -> list[Order]:
-    engine, length = open_desk(world, job_id)
+def _commit_once(
+    world: Runtime, job_id: str, plan: DecideEvents, instances: dict[str, Sequence[InstanceFact]]
+) -> list[Order]:
+    engine, length = load_engine(world, job_id)
     now_s = world.clock.now_s()
     entries: list[Entry] = []
     events = list(plan(engine))
@@ -71,7 +73,7 @@ def _enter_once(world: Runtime, job_id: str, plan: Plan, instances: dict[str, Se
         if entries:
             store.append(job_id, length, entries)
         for order in orders:
-            _plan(store, job_id, order, now_s)
+            _decide(store, job_id, order, now_s)
         for event in events:
             _settle(store, job_id, event, instances, now_s)
         if instances:
@@ -80,7 +82,7 @@ def _enter_once(world: Runtime, job_id: str, plan: Plan, instances: dict[str, Se
     return orders
 
 
-def _plan(store: Store, job_id: str, order: Order, now_s: float) -> None:
+def _decide(store: Store, job_id: str, order: Order, now_s: float) -> None:
     """Write down the order as an intent, if somebody has to act on it."""
     match order:
         case Acquire():
@@ -135,7 +137,7 @@ def _note_ends(store: Store, allocation_id: str, instances: dict[str, Sequence[I
         store.record_instance_ends(allocation_id, ends)
 
 
-def once(kind: type[Event], event: Event) -> Plan:
+def unless_seen(kind: type[Event], event: Event) -> DecideEvents:
     """Return the plan that enters `event` unless the engine has seen one of its kind."""
 
     def plan(engine: BidEngine) -> Sequence[Event]:

@@ -14,7 +14,7 @@ from bidding.market.model import Market
 from bidding.market.spot_market import MarketError
 from bidding.market.traces import Trace, TraceSet
 from infra.storage.price_store import PriceStore
-from tasks.market.engine_journal import open_desk
+from tasks.market.engine_journal import load_engine
 from tasks.market.prices import Prices, history
 from tasks.runtime import current_runtime, runtime_task
 
@@ -45,7 +45,7 @@ def signals_to_decide_on(job_id: str, prices: Prices) -> dict[Market, MarketFeat
 
     Where the market does not answer there are none either, and nothing is bought.
     """
-    engine, _ = open_desk(current_runtime(), job_id)
+    engine, _ = load_engine(current_runtime(), job_id)
     if engine.job_id is None or engine.opened.foresight is None or not prices.by_market:
         return {}
     try:

@@ -11,7 +11,7 @@ from infra.ec2.user_data import NodeBoot, user_data
 from infra.errors import JobFailed
 from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import enter, open_desk
+from tasks.market.engine_journal import commit_events, load_engine
 from tasks.market.opening import types_on_sale
 from tasks.runtime import current_runtime, runtime_task
 
@@ -50,7 +50,7 @@ def buy(spec: JobSpec, order: Acquire) -> str:
 
     An order that was answered meanwhile (its job was closed, say) is not carried out.
     """
-    open_order = open_desk(current_runtime(), spec.job_id)[0].open_order
+    open_order = load_engine(current_runtime(), spec.job_id)[0].open_order
     if open_order is None or open_order.order_id != order.order_id:
         return "answered meanwhile"
     request = _request(spec, order.order_id, order.market, order.count, Tier.TRANSIENT, bid_micros=order.bid_micros)
@@ -127,7 +127,7 @@ def release_reliable_tier(job_id: str) -> None:
     facts = by_token(runtime.market.describe([job_tag(job_id)]))
     runtime.market.terminate([fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
     groups = by_token(runtime.market.describe([job_tag(job_id)]))
-    enter(
+    commit_events(
         runtime,
         job_id,
         lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), runtime.now_s()),
@@ -180,10 +180,10 @@ def _launch(job_id: str, request: LaunchRequest) -> str:
         facts = _launch_or_find(job_id, request)
     except (LaunchRefused, BadRequest, TokenMismatch) as error:
         refused: Event = AllocationRefused(runtime.now_s(), request.token, error.code, error.message)
-        enter(runtime, job_id, lambda engine: [] if request.token in engine.positions else [refused])
+        commit_events(runtime, job_id, lambda engine: [] if request.token in engine.positions else [refused])
         return f"refused: {error}"
     granted = AllocationGranted(runtime.now_s(), request.token, allocation_of(facts, Tier(request.tags[TIER_TAG])))
-    enter(
+    commit_events(
         runtime,
         job_id,
         lambda engine: [] if request.token in engine.positions else [granted],

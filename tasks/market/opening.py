@@ -16,7 +16,7 @@ from infra.errors import InputError
 from infra.state.records import JobState
 from infra.storage.price_store import PriceStore
 from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import enter, once, open_desk
+from tasks.market.engine_journal import commit_events, load_engine, unless_seen
 from tasks.market.prices import days
 from tasks.market_data.eviction_tables import job_table
 from tasks.runtime import current_runtime, runtime_task
@@ -46,7 +46,7 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
 
 def is_opened(job_id: str) -> bool:
     """Return whether the job's journal says what it may bid on."""
-    return open_desk(current_runtime(), job_id)[0].job_id is not None
+    return load_engine(current_runtime(), job_id)[0].job_id is not None
 
 
 @runtime_task("open job")
@@ -55,7 +55,7 @@ def open_job(spec: JobSpec) -> int:
 
     Opening again changes nothing.
     """
-    engine, _ = open_desk(current_runtime(), spec.job_id)
+    engine, _ = load_engine(current_runtime(), spec.job_id)
     if engine.job_id is not None:
         return len(engine.opened.markets)
     runtime = current_runtime()
@@ -83,7 +83,7 @@ def open_job(spec: JobSpec) -> int:
         evictions=evictions,
         foresight=_foresight(spec, traces, types, from_s, now_s) if evictions.bids_decide else None,
     )
-    enter(runtime, spec.job_id, once(JobOpened, event))
+    commit_events(runtime, spec.job_id, unless_seen(JobOpened, event))
     return len(markets)
 
 
@@ -132,8 +132,8 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
 def close_job(job_id: str, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
     """Write down how the job ended. Nothing more is bought for it; closing again changes nothing."""
     runtime = current_runtime()
-    if open_desk(runtime, job_id)[0].job_id is not None:
-        enter(runtime, job_id, once(JobClosed, JobClosed(runtime.now_s())))
+    if load_engine(runtime, job_id)[0].job_id is not None:
+        commit_events(runtime, job_id, unless_seen(JobClosed, JobClosed(runtime.now_s())))
     state = JobState.FAILED if failure else JobState.FINISHED
     if result is not None and result.get("stopped"):
         state = JobState.STOPPED

@@ -8,7 +8,7 @@ from bidding.engine.engine import BidEngine
 from bidding.engine.events import JobClosed, TickDue
 from infra.state.records import IntentState
 from tasks.market.decisions import decide
-from tasks.market.engine_journal import enter, once, open_desk
+from tasks.market.engine_journal import commit_events, load_engine, unless_seen
 from tasks.market.instances import buy
 from tasks.market.opening import close_job
 from tasks.market.tick import claimed
@@ -27,7 +27,9 @@ def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskW
             barrier.wait(10)  # both have read the same journal
         return [TickDue(BEGIN_S + 60, {MARKET: 20_000})]
 
-    threads = [threading.Thread(target=lambda: orders.extend(enter(here.runtime, "job", tick))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: orders.extend(commit_events(here.runtime, "job", tick))) for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -42,11 +44,11 @@ def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskW
 def test_a_failure_leaves_nothing_half_written(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     here.begin(spec())
     before = len(here.store.journal("job"))
-    monkeypatch.setattr("tasks.market.engine_journal._plan", _fail)
+    monkeypatch.setattr("tasks.market.engine_journal._decide", _fail)
     with pytest.raises(ZeroDivisionError):
-        enter(here.runtime, "job", lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
+        commit_events(here.runtime, "job", lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
     assert len(here.store.journal("job")) == before
-    engine, _ = open_desk(here.runtime, "job")
+    engine, _ = load_engine(here.runtime, "job")
     assert engine.open_order is None
 
 
@@ -57,7 +59,7 @@ def _fail(*_: object) -> None:
 def test_once_enters_an_event_once(here: TaskWorld) -> None:
     here.begin(spec())
     for at_s in (BEGIN_S + 1, BEGIN_S + 2):
-        enter(here.runtime, "job", once(JobClosed, JobClosed(at_s)))
+        commit_events(here.runtime, "job", unless_seen(JobClosed, JobClosed(at_s)))
     assert [e.at_s for e in here.store.journal("job") if e.record["kind"] == "JobClosed"] == [BEGIN_S + 1]
 
 

@@ -13,7 +13,7 @@ from infra.storage.job_paths import JobPaths
 from tasks.job_records import record_job
 from tasks.local.pause import pause
 from tasks.market.costs import cost_rows
-from tasks.market.engine_journal import enter
+from tasks.market.engine_journal import commit_events
 from tasks.market.instances import (
     OWNER_TAG,
     machine_names,
@@ -207,10 +207,10 @@ def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_
     first, second = (fact for fact in here.facts(spec()) if fact.bid_micros is not None)
     down = replace(first, state=InstanceState.SHUTTING_DOWN, end_cause=EndCause.USER)
     here.clock.at_s += 600
-    enter(here.runtime, "job", lambda engine: [], {first.token: [down, second]})
+    commit_events(here.runtime, "job", lambda engine: [], {first.token: [down, second]})
     here.clock.at_s += 600
     dated = replace(down, ended_at_s=BEGIN_S + 500)
-    enter(here.runtime, "job", lambda engine: [], {first.token: [dated, second]})
+    commit_events(here.runtime, "job", lambda engine: [], {first.token: [dated, second]})
     record = next(r for r in here.store.allocations("job") if r.allocation_id == first.token)
     assert record.instance_ends == {first.instance_id: (BEGIN_S + 600, EndCause.USER)}
 
