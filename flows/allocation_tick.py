@@ -19,7 +19,7 @@ from tasks.market.ledger import book_or_postpone
 from tasks.market.opening import close_job
 from tasks.market.prices import prices_to_decide_on
 from tasks.market.renewals import book_renewals
-from tasks.market.tick import claimed, drain_s, stale, time_to_let_go
+from tasks.market.tick import claim_tick, drain_s, is_overtaken, time_to_let_go
 from tasks.reports.publish import show_job_now_and_then
 from tasks.training.controller import drain, keep_training
 
@@ -27,7 +27,7 @@ from tasks.training.controller import drain, keep_training
 @flow(name="allocation-tick", validate_parameters=True)
 async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
     """Make one decision for every job that is open, or for one; return what was done, by job."""
-    if stale():
+    if is_overtaken():
         get_run_logger().info("skipped: a later tick is due already")
         return {"skipped": "a later tick is due already"}
     done: dict[str, str] = {}
@@ -57,7 +57,7 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
 
 
 def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) -> str:
-    with claimed(job_id, patience_s) as mine:
+    with claim_tick(job_id, patience_s) as mine:
         if not mine:
             return "somebody else is at it"
         result = saved_result(job_id)

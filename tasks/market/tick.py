@@ -12,7 +12,7 @@ from tasks.runtime import current_runtime
 
 
 @contextmanager
-def claimed(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
+def claim_tick(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
     """Claim the job's tick; yield whether it is ours.
 
     The claim ends by itself in under two ticks, so that a process that died holding it stops nobody for long.
@@ -36,7 +36,7 @@ def claimed(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
             runtime.store.release(name, holder)
 
 
-def stale() -> bool:
+def is_overtaken() -> bool:
     """Whether this run was scheduled for a decision point that a later one has overtaken.
 
     After an outage all the runs that were missed start at once, oldest first; only the last has something to decide.

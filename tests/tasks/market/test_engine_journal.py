@@ -11,7 +11,7 @@ from tasks.market.decisions import decide
 from tasks.market.engine_journal import commit_events, load_engine, unless_seen
 from tasks.market.instances import buy
 from tasks.market.opening import close_job
-from tasks.market.tick import claimed
+from tasks.market.tick import claim_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskWorld, plain, spec
 
 
@@ -64,23 +64,23 @@ def test_once_enters_an_event_once(here: TaskWorld) -> None:
 
 
 def test_a_claim_is_held_by_one_and_given_back(here: TaskWorld) -> None:
-    with claimed("job") as mine:
+    with claim_tick("job") as mine:
         assert mine
-        with claimed("job") as second:
+        with claim_tick("job") as second:
             assert not second
-        with claimed("other") as another:
+        with claim_tick("other") as another:
             assert another
-    with claimed("job") as again:
+    with claim_tick("job") as again:
         assert again
 
 
 def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(here: TaskWorld) -> None:
     tick_s = here.runtime.settings.tick_s
     assert here.store.claim("tick/job", "dead", here.clock.at_s, 1.5 * tick_s)
-    with claimed("job") as mine:
+    with claim_tick("job") as mine:
         assert not mine
     here.clock.at_s += 2 * tick_s - 1
-    with claimed("job") as mine:
+    with claim_tick("job") as mine:
         assert mine
 
 
@@ -96,7 +96,7 @@ def test_who_is_patient_gets_the_claim_when_it_is_given_back(here: TaskWorld, mo
         return False
 
     monkeypatch.setattr(here.clock, "wait_until", wait_until)
-    with claimed("job", patience_s=60) as mine:
+    with claim_tick("job", patience_s=60) as mine:
         assert mine
     assert len(waited) == 3
 

@@ -6,7 +6,7 @@ from infra.errors import InputError
 from tasks.job_records import record_job
 from tasks.market.eviction_notices import EvictionNotice, seen_notices
 from tasks.market.instances import node_threads
-from tasks.market.tick import next_hour_end_s, next_tick_s, stale
+from tasks.market.tick import is_overtaken, next_hour_end_s, next_tick_s
 from tasks.reports.job_snapshot import Snapshot
 from tasks.training.controller import prepare_data
 from tasks.training.preflight import check
@@ -69,7 +69,7 @@ def test_ticks_stand_on_whole_multiples_of_their_period(here: TaskWorld) -> None
 
 
 def test_a_run_that_nobody_scheduled_is_never_stale(here: TaskWorld) -> None:
-    assert not stale()
+    assert not is_overtaken()
 
 
 def test_the_next_hour_end_is_that_of_the_earliest_allocation(here: TaskWorld) -> None:
