@@ -22,7 +22,7 @@ from tasks.local.checks import check_directory
 from tasks.local.environment import run_directory
 from tasks.local.event_log import subject
 from tasks.local.node_events import NodeEventScript, read_script_file
-from tasks.local.run_files import Books
+from tasks.local.run_files import RunFiles
 from tasks.local.training import LocalJob, LocalTraining, figures_of, hints, open_store
 from tasks.reports.training_page import write_training_report
 from tasks.training.application_checks import application, check_application, default_params
@@ -84,7 +84,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     show = display(quiet)
     with run_directory(directory):
         blobs = open_store("--checkpoint", url)
-        books = Books(blobs, job_id)
+        books = RunFiles(blobs, job_id)
         wanted = _defining(job, options)
         begun = books.check(wanted)
         names = (*job.tiers, *(event.node for event in events))
@@ -96,9 +96,9 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
 
         if begun and (result := books.trained()) is not None:
             show.say(f"job {job_id} was trained to its end before; these are its figures")
-            figures = books.figures() or figures_of(job_id, blobs, result, [], books.happened())
+            figures = books.figures() or figures_of(job_id, blobs, result, [], books.applied_events())
         else:
-            script = NodeEventScript(events, books.happened_of(events))
+            script = NodeEventScript(events, books.applied_events_of(events))
             training = LocalTraining(directory, blobs, job, books, script, options.dashboard)
             with _also_if_broken_off(tell, show), training, _pausing(training, books, job, directory, interrupts):
                 show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")
@@ -157,7 +157,7 @@ def _also_if_broken_off(tell: Callable[[], None], show: Display[Moment]) -> Iter
 
 @contextmanager
 def _pausing(
-    training: LocalTraining, books: Books, job: LocalJob, directory: Path, interrupts: Interrupts
+    training: LocalTraining, books: RunFiles, job: LocalJob, directory: Path, interrupts: Interrupts
 ) -> Iterator[None]:
     """Whatever ends the context before its time, keep the state, end all processes, and say how to go on."""
     try:
@@ -174,7 +174,7 @@ def _pausing(
         raise kind(f"{error}; {outcome}") from error
 
 
-def _outcome(training: LocalTraining, books: Books, job: LocalJob) -> str:
+def _outcome(training: LocalTraining, books: RunFiles, job: LocalJob) -> str:
     """Keep the state; return where the job stands, and what can be done next."""
     try:
         clock = training.keep()

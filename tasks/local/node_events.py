@@ -54,7 +54,7 @@ class NodeEventScript:
         self._let_go_at: dict[str, float] = {}
 
     @property
-    def happened(self) -> tuple[NodeEvent, ...]:
+    def applied_events(self) -> tuple[NodeEvent, ...]:
         """The events that were carried out."""
         return self._events[: len(self.records)]
 

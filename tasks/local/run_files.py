@@ -13,7 +13,7 @@ from infra.storage.blobs import BlobMissing, Blobs
 from infra.storage.job_paths import JobPaths
 
 
-class Books:
+class RunFiles:
     """The records of one job."""
 
     def __init__(self, blobs: Blobs, job_id: str) -> None:
@@ -61,15 +61,15 @@ class Books:
                 self._blobs.remove(f"{self._root}/begun.json")
             raise
 
-    def happened(self) -> list[dict[str, Any]]:
+    def applied_events(self) -> list[dict[str, Any]]:
         """Return what was carried out so far, in order, each with the clock and the second at which it was."""
         return list(self._read("events") or [])
 
-    def happen(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def record_events(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Write down all that was carried out so far."""
         self._write("events", [dict(record) for record in records])
 
-    def happened_of(self, script: Sequence[NodeEvent]) -> list[dict[str, Any]]:
+    def applied_events_of(self, script: Sequence[NodeEvent]) -> list[dict[str, Any]]:
         """Return what was carried out so far of a script: each event happens once in the life of a job.
 
         Raises
@@ -77,7 +77,7 @@ class Books:
         InputError
             If that is not how the script begins.
         """
-        happened = self.happened()
+        happened = self.applied_events()
         for number, record in enumerate(happened):
             wanted = script[number].record() if number < len(script) else None
             if wanted is None or any(record.get(name) != value for name, value in wanted.items()):

@@ -25,7 +25,7 @@ from psengine.telemetry.stalls import stalls_of
 from psengine.tiers.stages import StageThresholds, stage_for
 from tasks.job_spec import Training
 from tasks.local.node_events import NodeEventScript
-from tasks.local.run_files import Books
+from tasks.local.run_files import RunFiles
 from tasks.training.application_checks import check_sizes_here
 from tasks.training.job_config import job_config
 
@@ -79,7 +79,7 @@ class LocalTraining:
         directory: Path,
         blobs: Blobs,
         job: LocalJob,
-        books: Books,
+        books: RunFiles,
         script: NodeEventScript,
         dashboard: bool = False,
     ) -> None:
@@ -131,7 +131,9 @@ class LocalTraining:
         assert self._config is not None, "prepare first"
         client = self._nodes.meet()
         lasting = {name: tier for name, tier in self._job.tiers.items() if tier == "reliable"}
-        there = lasting | there_after(self._job.tiers, self._script.happened)  # without those the job cannot go on
+        there = lasting | there_after(
+            self._job.tiers, self._script.applied_events
+        )  # without those the job cannot go on
         for name, tier in there.items():
             self._nodes.start(name, tier, self._job.threads)
         until_s = self._clock.now_s() + _JOIN_S
@@ -190,7 +192,7 @@ class LocalTraining:
         assert self._client is not None, "start first"
         said = self._script.carry_out(self._nodes, self._client, status, self._clock.now_s(), self._job.threads)
         if said:
-            self._books.happen(self._script.records)
+            self._books.record_events(self._script.records)
         return said
 
     def wait(self) -> None:
