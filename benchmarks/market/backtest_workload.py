@@ -10,7 +10,7 @@ from bidding.evictions.table import fit
 from bidding.market.model import DAY_S
 from flows.terminal.progress_bar import bar
 from infra.market_data.price_files import read_prices
-from tasks.backtest.inputs import open_field
+from tasks.backtest.inputs import open_inputs
 from tasks.backtest.runner import plan, run_cells
 from tasks.backtest.spec import BacktestSpec, backtest_spec
 
@@ -60,5 +60,5 @@ def whole_table(note: str, **asked: Any) -> Figure:
 def _compute(spec: BacktestSpec) -> int:
     """Return how many cells were computed."""
     with bar() as report:
-        planned = plan(open_field(spec, report), spec)
+        planned = plan(open_inputs(spec, report), spec)
         return len(list(run_cells(planned, threads=_CORES, kept=None, resume=False, report=report)))

@@ -20,10 +20,10 @@ from reports.pages.figures_page import render
 from reports.pictures.backtest import by_zone, cost_and_time
 from reports.pictures.figures import png
 from tasks.backtest.checkpoint_interval import at_interval
-from tasks.backtest.inputs import Field, open_field
+from tasks.backtest.inputs import BacktestInputs, open_inputs
 from tasks.backtest.page import bars, page
 from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
-from tasks.backtest.runner import Ran, all_cores, kept_cells, plan, run_cells
+from tasks.backtest.runner import CellResult, all_cores, kept_cells, plan, run_cells
 from tasks.backtest.spec import BacktestSpec
 from tasks.backtest.tables import as_json, flat
 from tasks.runtime import current_runtime, runtime_task
@@ -38,7 +38,9 @@ PROGRESS, TABLE, PICTURE = "backtest-progress", "backtest-table", "backtest-pict
 class Compared:
     """What was computed. No dataclass: Prefect would look into one for states, prices and all."""
 
-    def __init__(self, field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> None:
+    def __init__(
+        self, field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult], result: dict[str, Any]
+    ) -> None:
         self.field, self.spec, self.runs, self.result = field, spec, runs, result
 
 
@@ -49,7 +51,7 @@ def compare(spec: BacktestSpec) -> Compared:
     began_s = clock.now_s()
     kept, threads = kept_cells(), all_cores()
     tiered(spec)  # says what cannot be weighed
-    field, spec = at_interval(open_field(spec, progress.show), spec)
+    field, spec = at_interval(open_inputs(spec, progress.show), spec)
     for note in field.notes:
         _log.warning("%s", note)
     planned = plan(field, spec)

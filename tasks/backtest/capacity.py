@@ -9,7 +9,7 @@ from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.capacity_files import read_availabilities
 from tasks.backtest.spec import BacktestSpec
-from tasks.backtest.windows import Windows
+from tasks.backtest.windows import Split
 from tasks.times import minute, moment_s
 
 
@@ -54,7 +54,7 @@ def scarce(source: str, prices: TraceSet, capacity: TraceSet) -> tuple[TraceSet,
     return both, notes
 
 
-def learnt_of(capacity: TraceSet, windows: Windows) -> EvictionTable:
+def learnt_of(capacity: TraceSet, windows: Split) -> EvictionTable:
     """Return how often machines could not be had any more in the fit window, as a policy's table."""
     return as_table(fit_availability(capacity, Window(windows.fit.from_s, windows.fit.until_s)))
 

@@ -7,11 +7,11 @@ from bidding.economics.elasticity import elasticity_record, mean_time_to_evictio
 from bidding.evictions.fixed_bid import eviction_prob
 from bidding.market.model import HOUR_S, MINUTE_S
 from infra.errors import InputError
-from tasks.backtest.inputs import Field
+from tasks.backtest.inputs import BacktestInputs
 from tasks.backtest.spec import MEAN_TIME, BacktestSpec
 
 
-def at_interval(field: Field, spec: BacktestSpec) -> tuple[Field, BacktestSpec]:
+def at_interval(field: BacktestInputs, spec: BacktestSpec) -> tuple[BacktestInputs, BacktestSpec]:
     """Return `field` and `spec` with the interval that was asked for: among the elasticities, and in a note.
 
     Both as they are where none was asked for.
@@ -56,7 +56,7 @@ def _lived(mean_s: float) -> str:
     return f"a bid at the on-demand price lived {mean_s / HOUR_S:,.0f} h on average"
 
 
-def _mean_time_s(field: Field) -> float:
+def _mean_time_s(field: BacktestInputs) -> float:
     fit = field.windows.fit
     on_demand = {market: field.types[market.instance_type].on_demand_micros for market in field.traces}
     beta = eviction_prob(field.traces, on_demand, fit.from_s, fit.until_s)

@@ -10,8 +10,8 @@ from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.market.model import HOUR_S, Market
 from bidding.market.money import Micros
 from bidding.policies.base import Decision
-from tasks.backtest.inputs import Field
-from tasks.backtest.job_story import Explainer, Life
+from tasks.backtest.inputs import BacktestInputs
+from tasks.backtest.job_story import AllocationLife, Explainer
 from tasks.backtest.runner import Cell, setting_of
 from tasks.backtest.spec import BacktestSpec
 
@@ -19,7 +19,7 @@ from tasks.backtest.spec import BacktestSpec
 _Grant = tuple[Market, int, Micros, int]
 
 
-def explainer(field: Field, spec: BacktestSpec, cell: Cell, start_s: int) -> Explainer | None:
+def explainer(field: BacktestInputs, spec: BacktestSpec, cell: Cell, start_s: int) -> Explainer | None:
     """Return what tells the reasons of a scheme whose rule a live policy decides as; None where none does.
 
     Notes
@@ -90,7 +90,7 @@ class _Reasons:
                         grants[one.allocation_id] = (one.market, one.count, one.bid_micros or 0, one.launched_at_s)
         return self
 
-    def choice(self, at_s: int, bought: Life | None, held: tuple[Life, ...]) -> Decision | None:
+    def choice(self, at_s: int, bought: AllocationLife | None, held: tuple[AllocationLife, ...]) -> Decision | None:
         """Return what was weighed at a decision point."""
         theirs = {grant for grant, ended_s in self.lives if grant[3] <= at_s < ended_s}
         ours = {_grant(life) for life in held}
@@ -99,10 +99,10 @@ class _Reasons:
         made = _grant(bought)
         return self.purchases.get(made) if theirs == ours | {made} else None
 
-    def hour(self, life: Life, begins_s: int) -> tuple[int, Decision] | None:
+    def hour(self, life: AllocationLife, begins_s: int) -> tuple[int, Decision] | None:
         """Return when and how the hour was decided."""
         return self.hours.get((_grant(life), begins_s))
 
 
-def _grant(life: Life) -> _Grant:
+def _grant(life: AllocationLife) -> _Grant:
     return life.market, life.count, life.bid_micros, life.granted_s

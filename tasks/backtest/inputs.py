@@ -20,7 +20,7 @@ from infra.errors import InputError
 from infra.market_data.catalogs import read_catalog
 from tasks.backtest.capacity import learnt_of, read_capacity, scarce
 from tasks.backtest.spec import ALL, EACH, BacktestSpec
-from tasks.backtest.windows import Window, Windows, choose_windows
+from tasks.backtest.windows import Split, Window, choose_windows
 from tasks.market_data.eviction_tables import given_table
 from tasks.market_data.local_market import BEGIN, TYPES, ZONES
 from tasks.market_data.traces import Report, open_traces
@@ -32,7 +32,7 @@ _GENERATED_DAYS = 90
 
 
 @dataclass(frozen=True)
-class Field:
+class BacktestInputs:
     """What schemes are compared on.
 
     Attributes
@@ -51,7 +51,7 @@ class Field:
     evictions: EvictionTable
     foresight: Forecast | None
     reference: Reference
-    windows: Windows
+    windows: Split
     notes: tuple[str, ...]
 
     def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, EvictionArrays]:
@@ -74,7 +74,7 @@ class Field:
         return {name: known[name] for name in known if name in wanted or (name != ALL and EACH in wanted)}
 
 
-def open_field(spec: BacktestSpec, report: Report) -> Field:
+def open_inputs(spec: BacktestSpec, report: Report) -> BacktestInputs:
     """Return the field of `spec`: read, checked, learnt from.
 
     Raises
@@ -115,7 +115,7 @@ def open_field(spec: BacktestSpec, report: Report) -> Field:
         notes.append(f"no clairvoyant bound: it knows hourly-refund alone, not {spec.billing}")
     if spec.billing == "flat" and len({market.instance_type for market in traces}) > 1:
         notes.append("a machine of any type costs the flat price; give --market TYPE/ZONE to compare one type's zones")
-    return Field(
+    return BacktestInputs(
         source=source,
         traces=traces,
         types=types,
@@ -129,7 +129,7 @@ def open_field(spec: BacktestSpec, report: Report) -> Field:
 
 
 def _evictions(
-    source: str, traces: TraceSet, capacity: TraceSet, windows: Windows, spec: BacktestSpec, report: Report
+    source: str, traces: TraceSet, capacity: TraceSet, windows: Split, spec: BacktestSpec, report: Report
 ) -> tuple[EvictionTable, list[str]]:
     """Return what is said of bids, by the model that was given or else by the fit window, and what is to be noted of it."""
     if spec.evictions is None:
@@ -153,7 +153,7 @@ def _evictions(
 
 
 def _foresight(
-    traces: TraceSet, types: Mapping[str, InstanceType], windows: Windows, spec: BacktestSpec, report: Report
+    traces: TraceSet, types: Mapping[str, InstanceType], windows: Split, spec: BacktestSpec, report: Report
 ) -> Forecast | None:
     """Return what the signals of the fit window teach, where a scheme reads them: it takes seconds."""
     if not any(spec.bids(name) and spec.scheme(name).rule in _READ_SIGNALS for name in spec.compared):

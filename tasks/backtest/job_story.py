@@ -20,14 +20,14 @@ from bidding.market.traces import Int64s, Trace, TraceSet
 from bidding.policies.base import Candidate, Decision
 from infra.errors import InputError
 from tasks.backtest.capacity import why_taken
-from tasks.backtest.inputs import Field
+from tasks.backtest.inputs import BacktestInputs
 from tasks.backtest.runner import Cell, setting_of
 from tasks.backtest.spec import BacktestSpec
 from tasks.times import iso, minute
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class AllocationLife:
     """One allocation from its grant to its end."""
 
     number: int
@@ -56,7 +56,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class StoryEvent:
     """One line of the story.
 
     Attributes
@@ -69,7 +69,7 @@ class Happening:
 
     at_s: int
     kind: Kind
-    life: Life | None
+    life: AllocationLife | None
     price_micros: Micros | None
     amount_micros: Micros
     held_vcpus: int
@@ -80,10 +80,10 @@ class Happening:
 class Explainer(Protocol):
     """Tells what was weighed; None where that cannot be told."""
 
-    def choice(self, at_s: int, bought: Life | None, held: tuple[Life, ...]) -> Decision | None:
+    def choice(self, at_s: int, bought: AllocationLife | None, held: tuple[AllocationLife, ...]) -> Decision | None:
         """Return why `bought` (None: nothing) was bought at a second, beside what was held."""
 
-    def hour(self, life: Life, begins_s: int) -> tuple[int, Decision] | None:
+    def hour(self, life: AllocationLife, begins_s: int) -> tuple[int, Decision] | None:
         """Return when and why the hour that begins then was renewed, or let go."""
 
 
@@ -101,8 +101,8 @@ class Story:
     start_s: int
     setting: JobParameters
     reference: Reference
-    lives: tuple[Life, ...]
-    happenings: tuple[Happening, ...]
+    lives: tuple[AllocationLife, ...]
+    happenings: tuple[StoryEvent, ...]
     row: Int64s
     spot_micros: Micros
     reliable_micros: Micros
@@ -112,12 +112,14 @@ class Story:
         """When it was done, or given up."""
         return self.start_s + int(self.row[Outcome.RUNTIME_S])
 
-    def held_at(self, at_s: int) -> tuple[Life, ...]:
+    def held_at(self, at_s: int) -> tuple[AllocationLife, ...]:
         """Return what is held in the second after `at_s`."""
         return tuple(life for life in self.lives if life.granted_s <= at_s < life.ended_s)
 
 
-def tell(field: Field, spec: BacktestSpec, cell: Cell, start_s: int, explain: Explainer | None = None) -> Story:
+def job_story(
+    field: BacktestInputs, spec: BacktestSpec, cell: Cell, start_s: int, explain: Explainer | None = None
+) -> Story:
     """Return the story of the job of `cell` that starts at `start_s`.
 
     Raises
@@ -133,7 +135,7 @@ def tell(field: Field, spec: BacktestSpec, cell: Cell, start_s: int, explain: Ex
     setting = setting_of(scheme, spec, field.reference, cell.hours)
     row, log = run_one(*field.packed(markets), scheme, start_s, field.reference, setting)
     lives = tuple(
-        Life(number, markets[market], count, bid, granted_s, ended_s, bool(evicted))
+        AllocationLife(number, markets[market], count, bid, granted_s, ended_s, bool(evicted))
         for number, (granted_s, market, count, bid, ended_s, evicted) in enumerate(np.asarray(log).tolist(), start=1)
     )
     end_s = start_s + int(row[Outcome.RUNTIME_S])
@@ -154,7 +156,9 @@ def tell(field: Field, spec: BacktestSpec, cell: Cell, start_s: int, explain: Ex
     )
 
 
-def _money(life: Life, traces: TraceSet, setting: JobParameters, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
+def _money(
+    life: AllocationLife, traces: TraceSet, setting: JobParameters, end_s: int
+) -> Iterator[tuple[int, Kind, Micros]]:
     """Return (second, what it was, amount) of each booking of an allocation.
 
     Source: the rules of `bidding.backtest.accounts`; the job's end gives back the rest of an hour that is not used.
@@ -174,7 +178,9 @@ def _money(life: Life, traces: TraceSet, setting: JobParameters, end_s: int) -> 
             yield life.ended_s, _end_of(life, end_s), 0
 
 
-def _by_second(life: Life, trace: Trace, setting: JobParameters, end_s: int) -> Iterator[tuple[int, Kind, Micros]]:
+def _by_second(
+    life: AllocationLife, trace: Trace, setting: JobParameters, end_s: int
+) -> Iterator[tuple[int, Kind, Micros]]:
     """Return the same where seconds are paid: what an hour has cost is told when it is over."""
     cause = EndCause.EVICTED if life.evicted else EndCause.USER
     until_s = life.ended_s + 1  # so that an eviction at the very end is one
@@ -186,7 +192,7 @@ def _by_second(life: Life, trace: Trace, setting: JobParameters, end_s: int) -> 
         yield (over_s, Kind.RENEWED, amount) if over_s < life.ended_s else (life.ended_s, _end_of(life, end_s), amount)
 
 
-def _end_of(life: Life, end_s: int) -> Kind:
+def _end_of(life: AllocationLife, end_s: int) -> Kind:
     if life.evicted:
         return Kind.EVICTED
     return Kind.ENDED if life.ended_s == end_s else Kind.LAPSED
@@ -197,23 +203,23 @@ _ORDER = (Kind.EVICTED, Kind.LAPSED, Kind.RENEWED, Kind.BOUGHT, Kind.WAITED, Kin
 
 
 def _happenings(
-    lives: tuple[Life, ...],
+    lives: tuple[AllocationLife, ...],
     traces: TraceSet,
     vcpus: Mapping[str, int],
     setting: JobParameters,
     ticks: range,
     end_s: int,
     explain: Explainer | None,
-) -> Iterator[Happening]:
+) -> Iterator[StoryEvent]:
     """Tell what happened, and at the first tick without a purchase after something did, why nothing is bought."""
-    points: list[tuple[int, Kind, Life | None, Micros]] = [
+    points: list[tuple[int, Kind, AllocationLife | None, Micros]] = [
         (at_s, kind, life, amount) for life in lives for at_s, kind, amount in _money(life, traces, setting, end_s)
     ]
     if explain is not None:
         bought_s = {life.granted_s for life in lives}
         points += [(at_s, Kind.WAITED, None, 0) for at_s in ticks if at_s not in bought_s]
     points.sort(key=lambda point: (point[0], _ORDER.index(point[1]), 0 if point[2] is None else point[2].number))
-    held: dict[int, Life] = {}
+    held: dict[int, AllocationLife] = {}
     changed = True
     for at_s, kind, life, amount in points:
         told = None
@@ -223,7 +229,7 @@ def _happenings(
         if life is None:
             changed = False
             if decision is not None:
-                yield Happening(at_s, kind, None, None, 0, _vcpus(held.values(), vcpus), decision, decided_s)
+                yield StoryEvent(at_s, kind, None, None, 0, _vcpus(held.values(), vcpus), decision, decided_s)
             continue
         changed = True
         if kind is Kind.BOUGHT:
@@ -231,12 +237,12 @@ def _happenings(
         elif kind is not Kind.RENEWED:
             held.pop(life.number)
         price = traces[life.market].price_at(at_s)
-        yield Happening(at_s, kind, life, price, amount, _vcpus(held.values(), vcpus), decision, decided_s)
-    yield Happening(end_s, Kind.DONE, None, None, 0, 0)
+        yield StoryEvent(at_s, kind, life, price, amount, _vcpus(held.values(), vcpus), decision, decided_s)
+    yield StoryEvent(end_s, Kind.DONE, None, None, 0, 0)
 
 
 def _decided(
-    explain: Explainer, at_s: int, kind: Kind, life: Life | None, held: tuple[Life, ...]
+    explain: Explainer, at_s: int, kind: Kind, life: AllocationLife | None, held: tuple[AllocationLife, ...]
 ) -> tuple[int, Decision] | None:
     """Return when and why it was decided, where that can be told."""
     if kind in (Kind.BOUGHT, Kind.WAITED):
@@ -245,11 +251,11 @@ def _decided(
     return explain.hour(life, at_s) if life is not None and kind in (Kind.RENEWED, Kind.LAPSED) else None
 
 
-def _vcpus(held: Iterable[Life], vcpus: Mapping[str, int]) -> int:
+def _vcpus(held: Iterable[AllocationLife], vcpus: Mapping[str, int]) -> int:
     return sum(life.count * vcpus[life.market.instance_type] for life in held)
 
 
-def text_of(happening: Happening, story: Story) -> str:
+def text_of(happening: StoryEvent, story: Story) -> str:
     """Return what happened in one line, without the time."""
     life = happening.life
     if happening.kind is Kind.WAITED:
@@ -279,7 +285,7 @@ def text_of(happening: Happening, story: Story) -> str:
             return f"ends {name}{rest}"
 
 
-def _paid_by_second(happening: Happening, life: Life, priced: str, name: str) -> str:
+def _paid_by_second(happening: StoryEvent, life: AllocationLife, priced: str, name: str) -> str:
     """Return what happened in one line where an hour is paid when it is over."""
     cost = f"its last hour cost {usd(happening.amount_micros)}"
     match happening.kind:
@@ -316,7 +322,7 @@ def story_json(story: Story) -> dict[str, Any]:
     }
 
 
-def _happening_json(happening: Happening, story: Story) -> dict[str, Any]:
+def _happening_json(happening: StoryEvent, story: Story) -> dict[str, Any]:
     life, decision = happening.life, happening.decision
     return {
         "at": iso(happening.at_s),

@@ -15,10 +15,10 @@ from reports.pages.job_page import Figure, Table
 from reports.pictures.backtest import Bars, PriceLine, by_zone, cost_and_time, price_lines, transitions, who_paid
 from reports.pictures.figures import svg
 from tasks.backtest import reliable_counts as reliable
-from tasks.backtest.inputs import Field
-from tasks.backtest.job_story import Story, tell
+from tasks.backtest.inputs import BacktestInputs
+from tasks.backtest.job_story import Story, job_story
 from tasks.backtest.phases import dollars_for, phases
-from tasks.backtest.runner import Ran
+from tasks.backtest.runner import CellResult
 from tasks.backtest.spec import ALL, BacktestSpec, option
 from tasks.backtest.tables import COLUMNS, NAMES, cells
 from tasks.times import minute
@@ -27,12 +27,14 @@ from tasks.times import minute
 _PRICE_DAYS, _PRICE_LINES = 6, 3
 
 
-def write_report(target: Path, field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> None:
+def write_report(
+    target: Path, field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult], result: dict[str, Any]
+) -> None:
     """Write the report to the file `target`; `result` is what ``--json`` writes."""
     write(page(field, spec, runs, result), target)
 
 
-def page(field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> BacktestPage:
+def page(field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult], result: dict[str, Any]) -> BacktestPage:
     """Return what the report says."""
     fit, reference = result["fit"], result["reference"]
     warnings = [note for note in field.notes if "not honest" in note]
@@ -81,7 +83,7 @@ def bars(spec: BacktestSpec, rows: Sequence[dict[str, Any]], hours: int, *, base
     )
 
 
-def typical_story(field: Field, spec: BacktestSpec, runs: Sequence[Ran]) -> Story | None:
+def typical_story(field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult]) -> Story | None:
     """Return one job that shows what a scheme does: of median cost, if possible with an eviction; None if nobody bids.
 
     BidBrain's as published where it was run, else the last scheme that bids.
@@ -96,10 +98,10 @@ def typical_story(field: Field, spec: BacktestSpec, runs: Sequence[Ran]) -> Stor
     among = evicted if evicted.size else np.arange(len(ran.starts_s))
     costs = ran.outcomes.rows[among, Outcome.COST_MICROS]
     middle = among[np.argsort(costs, kind="stable")[len(costs) // 2]]
-    return tell(field, spec, ran.cell, int(ran.starts_s[middle]))
+    return job_story(field, spec, ran.cell, int(ran.starts_s[middle]))
 
 
-def _cards(spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> tuple[Figure, ...]:
+def _cards(spec: BacktestSpec, runs: Sequence[CellResult], result: dict[str, Any]) -> tuple[Figure, ...]:
     hours, zone = max(spec.hours), runs[-1].cell.zone
     return tuple(
         Figure(
@@ -113,7 +115,9 @@ def _cards(spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> t
     )
 
 
-def _pictures(field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dict[str, Any]) -> list[Picture]:
+def _pictures(
+    field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult], result: dict[str, Any]
+) -> list[Picture]:
     rows, longest = result["runs"], max(spec.hours)
     every = bars(spec, rows, longest, baseline=True)
     pictures = [
@@ -152,7 +156,7 @@ def _pictures(field: Field, spec: BacktestSpec, runs: Sequence[Ran], result: dic
     return pictures
 
 
-def _job_pictures(field: Field, spec: BacktestSpec, story: Story) -> list[Picture]:
+def _job_pictures(field: BacktestInputs, spec: BacktestSpec, story: Story) -> list[Picture]:
     window = field.windows.evaluation
     from_s = max(min(story.start_s - 2 * DAY_S, window.until_s - _PRICE_DAYS * DAY_S), window.from_s)
     until_s = min(from_s + _PRICE_DAYS * DAY_S, window.until_s)
@@ -197,7 +201,7 @@ def _said(of: Bars, group: int) -> str:
     )
 
 
-def _notes(field: Field, rows: Sequence[dict[str, Any]]) -> list[str]:
+def _notes(field: BacktestInputs, rows: Sequence[dict[str, Any]]) -> list[str]:
     left = [
         f"{row['unfinished']} of {row['scheme']} ({row['hours']} h, {row['zone']})" for row in rows if row["unfinished"]
     ]

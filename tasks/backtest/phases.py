@@ -10,15 +10,15 @@ from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.policies.base import MarketView
 from bidding.policies.footprint import Part, part, per_work
 from reports.pictures.backtest import Block, Phase
-from tasks.backtest.inputs import Field
-from tasks.backtest.job_story import Happening, Kind, Life, Story
+from tasks.backtest.inputs import BacktestInputs
+from tasks.backtest.job_story import AllocationLife, Kind, Story, StoryEvent
 
 #: More blocks beside one another cannot be read.
 _MOST = 12
 _CHANGES = {Kind.BOUGHT: "+", Kind.EVICTED: "taken ", Kind.LAPSED: "let go "}
 
 
-def phases(field: Field, story: Story) -> list[Phase]:
+def phases(field: BacktestInputs, story: Story) -> list[Phase]:
     """Return the phases of a job, those of one second as one; the first `_MOST` where there are more.
 
     Notes
@@ -38,14 +38,14 @@ def phases(field: Field, story: Story) -> list[Phase]:
     return found
 
 
-def _words(happened: list[Happening]) -> Iterator[str]:
+def _words(happened: list[StoryEvent]) -> Iterator[str]:
     for kind, sign in _CHANGES.items():
         numbers = [f"#{each.life.number}" for each in happened if each.kind is kind and each.life is not None]
         if numbers:
             yield sign + (", ".join(numbers) if len(numbers) < 3 else f"{numbers[0]} … {numbers[-1]}")
 
 
-def _blocks(field: Field, story: Story, at_s: int) -> Iterator[Block]:
+def _blocks(field: BacktestInputs, story: Story, at_s: int) -> Iterator[Block]:
     setting = story.setting
     parts: list[Part] = []
     names: list[str] = []
@@ -66,7 +66,7 @@ def _blocks(field: Field, story: Story, at_s: int) -> Iterator[Block]:
             yield Block(name, float(of.cost_usd) / work, reliable=name == "reliable")
 
 
-def _held(field: Field, setting: JobParameters, life: Life, at_s: int) -> Part:
+def _held(field: BacktestInputs, setting: JobParameters, life: AllocationLife, at_s: int) -> Part:
     price = field.traces[life.market].price_at(at_s) or 0
     beta, median_s = field.evictions.of_bid(life.market, life.bid_micros - price)
     left_s = HOUR_S - (at_s - life.granted_s) % HOUR_S

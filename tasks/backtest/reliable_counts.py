@@ -10,8 +10,8 @@ from bidding.backtest.schemes import SchemeId
 from bidding.economics.reliable_tier import ReliableNumber, cheapest_number, load_tier, weigh
 from infra.errors import InputError
 from infra.storage.backtest_cache import KeptCells
-from tasks.backtest.inputs import Field
-from tasks.backtest.runner import Cell, Ran, plan, run_cells
+from tasks.backtest.inputs import BacktestInputs
+from tasks.backtest.runner import Cell, CellResult, plan, run_cells
 from tasks.backtest.spec import BacktestSpec
 from tasks.market_data.traces import Report
 
@@ -25,7 +25,7 @@ class Numbers:
     """One scheme, zone and length with each number of reliable machines: what was run, and how it is weighed."""
 
     cell: Cell
-    runs: tuple[Ran, ...]
+    runs: tuple[CellResult, ...]
     weighed: tuple[ReliableNumber, ...]
 
 
@@ -49,9 +49,9 @@ def tiered(spec: BacktestSpec) -> list[str]:
 
 
 def run_numbers(
-    field: Field,
+    field: BacktestInputs,
     spec: BacktestSpec,
-    done: Sequence[Ran],
+    done: Sequence[CellResult],
     *,
     threads: int,
     kept: KeptCells | None,
@@ -81,7 +81,7 @@ def _say(report: Report, count: int, done: int, of: int, what: str) -> None:
     report(done, of, f"{count} reliable: {what}")
 
 
-def _weighed(field: Field, spec: BacktestSpec, cell: Cell, runs: dict[int, Ran]) -> Numbers:
+def _weighed(field: BacktestInputs, spec: BacktestSpec, cell: Cell, runs: dict[int, CellResult]) -> Numbers:
     standard = spec.scheme(cell.scheme).rule is SchemeId.STANDARD  # buys the reference's vCPUs, not the cap
     tier = load_tier(
         spec.reliable_tier,
@@ -106,7 +106,7 @@ def as_records(numbers: Sequence[Numbers]) -> list[dict[str, Any]]:
     ]
 
 
-def _record(number: ReliableNumber, ran: Ran) -> dict[str, Any]:
+def _record(number: ReliableNumber, ran: CellResult) -> dict[str, Any]:
     outcomes = ran.outcomes
     return {
         "count": number.count,

@@ -22,7 +22,7 @@ from bidding.market.model import HOUR_S, Market
 from bidding.market.traces import Int64s
 from infra.errors import InputError
 from infra.storage.backtest_cache import KeptCells, cell_key
-from tasks.backtest.inputs import Field
+from tasks.backtest.inputs import BacktestInputs
 from tasks.backtest.spec import BacktestSpec
 from tasks.market_data.traces import Report
 
@@ -52,7 +52,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Ran:
+class CellResult:
     """A cell and what became of its jobs; `kept` where an earlier run had done it. `key` is the digest it is kept under."""
 
     cell: Cell
@@ -63,7 +63,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BacktestPlan:
     """The cells to be run, in the order of the table, and what each is run on.
 
     Attributes
@@ -72,7 +72,7 @@ class Plan:
     starts_s : the starts by the job's hours, alike for every scheme and zone.
     """
 
-    field: Field
+    field: BacktestInputs
     spec: BacktestSpec
     zones: dict[str, tuple[Market, ...]]
     starts_s: dict[int, Int64s]
@@ -90,7 +90,7 @@ def all_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def plan(field: Field, spec: BacktestSpec) -> Plan:
+def plan(field: BacktestInputs, spec: BacktestSpec) -> BacktestPlan:
     """Return what is to be run.
 
     Raises
@@ -110,7 +110,7 @@ def plan(field: Field, spec: BacktestSpec) -> Plan:
             raise InputError(
                 f"--hours {hours}: {error} in the evaluation ({window}); give less, or a longer one by --from and --to"
             ) from None
-    return Plan(field, spec, zones, starts_s)
+    return BacktestPlan(field, spec, zones, starts_s)
 
 
 def setting_of(scheme: Scheme, spec: BacktestSpec, reference: Reference, hours: int) -> JobParameters:
@@ -137,7 +137,9 @@ def _changes(scheme: Scheme, spec: BacktestSpec) -> dict[str, int]:
     return {name: value for name, value in asked.items() if name not in scheme.settings}
 
 
-def run_cells(planned: Plan, *, threads: int, kept: KeptCells | None, resume: bool, report: Report) -> Iterator[Ran]:
+def run_cells(
+    planned: BacktestPlan, *, threads: int, kept: KeptCells | None, resume: bool, report: Report
+) -> Iterator[CellResult]:
     """Run the cells one after the other; give each as soon as it is done, and kept.
 
     Parameters
@@ -160,7 +162,7 @@ def run_cells(planned: Plan, *, threads: int, kept: KeptCells | None, resume: bo
         found = kept.get(key, (len(starts_s), len(Outcome))) if kept is not None and resume else None
         if found is not None:
             done += len(starts_s) * cell.hours
-            yield Ran(cell, starts_s, Outcomes(found, cell.hours, field.reference), key, kept=True)
+            yield CellResult(cell, starts_s, Outcomes(found, cell.hours, field.reference), key, kept=True)
             continue
         rows = []
         asked: dict[str, Any] = dict(_changes(scheme, spec))
@@ -177,11 +179,11 @@ def run_cells(planned: Plan, *, threads: int, kept: KeptCells | None, resume: bo
         outcomes = Outcomes(np.concatenate(rows), cell.hours, field.reference)
         if kept is not None:
             kept.put(key, outcomes)
-        yield Ran(cell, starts_s, outcomes, key)
+        yield CellResult(cell, starts_s, outcomes, key)
     report(total, total, "done")
 
 
-def free_share(ran: Ran) -> float:
+def free_share(ran: CellResult) -> float:
     """Return the share of all machine time that was refunded; 0 where there was none."""
     used = [
         int(ran.outcomes.rows[:, by].sum())
@@ -190,7 +192,7 @@ def free_share(ran: Ran) -> float:
     return used[0] / sum(used) if sum(used) else 0.0
 
 
-def machine_hours(ran: Ran, vcpus: int) -> dict[str, float]:
+def machine_hours(ran: CellResult, vcpus: int) -> dict[str, float]:
     """Return the mean hours a job of machines of so many vCPUs, by who paid: on_demand, paid, free."""
     by = {"on_demand": Outcome.ON_DEMAND_VCPU_S, "paid": Outcome.PAID_VCPU_S, "free": Outcome.FREE_VCPU_S}
     return {name: float(ran.outcomes.rows[:, column].mean()) / (HOUR_S * vcpus) for name, column in by.items()}

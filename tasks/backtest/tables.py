@@ -10,8 +10,8 @@ from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.outcomes import Outcome, Summary, summary
 from bidding.market.money import to_dollars
 from infra.files import write_whole
-from tasks.backtest.inputs import Field
-from tasks.backtest.runner import Ran, free_share, machine_hours
+from tasks.backtest.inputs import BacktestInputs
+from tasks.backtest.runner import CellResult, free_share, machine_hours
 from tasks.backtest.spec import BacktestSpec
 from tasks.backtest.windows import Window
 from tasks.times import iso
@@ -38,7 +38,7 @@ COLUMNS = (
 NAMES = 2
 
 
-def figures(ran: Ran, machine_vcpus: int, bound: Ran | None = None) -> dict[str, Any]:
+def figures(ran: CellResult, machine_vcpus: int, bound: CellResult | None = None) -> dict[str, Any]:
     """Return one row of ``runs``; `bound` is the clairvoyant's cell of the same zone and length, where it was run.
 
     Costs and run times are relative to the reference cluster; machine-hours are those of a job, of machines of
@@ -63,7 +63,7 @@ def figures(ran: Ran, machine_vcpus: int, bound: Ran | None = None) -> dict[str,
     }
 
 
-def as_json(field: Field, spec: BacktestSpec, runs: Sequence[Ran], elapsed_s: float) -> dict[str, Any]:
+def as_json(field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult], elapsed_s: float) -> dict[str, Any]:
     """Return the result as ``--json`` writes it."""
     windows, reference = field.windows, field.reference
     bounds = {(ran.cell.zone, ran.cell.hours): ran for ran in runs if ran.cell.scheme == CLAIRVOYANT}

@@ -33,7 +33,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class Split:
     """What is learnt from, what is evaluated on, and what is to be said of them."""
 
     fit: Window
@@ -55,7 +55,7 @@ def choose_windows(
     evaluate_to: str | None = None,
     allow_overlap: bool = False,
     allow_gaps: bool = False,
-) -> Windows:
+) -> Split:
     """Return the two windows.
 
     Parameters
@@ -104,7 +104,7 @@ def choose_windows(
     else:
         from_s = fit_until_s = _cut(fit_from_s, until_s)
         notes.append(f"fit on the first two thirds of the time, evaluated on the rest, from {minute(from_s)}")
-    windows = Windows(Window(fit_from_s, min(fit_until_s, most_s)), Window(from_s, until_s))
+    windows = Split(Window(fit_from_s, min(fit_until_s, most_s)), Window(from_s, until_s))
     _check_not_empty(windows)
     if windows.overlap:
         if not allow_overlap:
@@ -114,10 +114,10 @@ def choose_windows(
             )
         notes.append("the result is not honest: the fit has seen what is evaluated (--allow-overlap)")
     notes += _gaps(traces, windows, allow_gaps)
-    return Windows(windows.fit, windows.evaluation, tuple(notes))
+    return Split(windows.fit, windows.evaluation, tuple(notes))
 
 
-def _check_not_empty(windows: Windows) -> None:
+def _check_not_empty(windows: Split) -> None:
     for name, options, window in (
         ("fit", "--fit-from and --fit-to", windows.fit),
         ("evaluation", "--from and --to", windows.evaluation),
@@ -126,7 +126,7 @@ def _check_not_empty(windows: Windows) -> None:
             raise InputError(f"{options}: the {name} is empty ({window}); let it end after it begins")
 
 
-def _gaps(traces: TraceSet, windows: Windows, allowed: bool) -> list[str]:
+def _gaps(traces: TraceSet, windows: Split, allowed: bool) -> list[str]:
     """Return what is to be said of the longest time of each window in which no market, or a single one, had an event."""
     events_s = np.unique(np.concatenate([trace.times_s for trace in traces.values()]))
     notes = []

@@ -15,7 +15,7 @@ from bidding.market.model import HOUR_S
 from bidding.market.money import MICROS_PER_DOLLAR, Micros, to_micros
 from bidding.market.traces import Int64s
 from infra.errors import InputError
-from tasks.backtest.inputs import Field
+from tasks.backtest.inputs import BacktestInputs
 from tasks.plan.spec import PlanSpec, reliable_machines
 from tasks.times import minute
 
@@ -62,7 +62,7 @@ class PlannedJob:
         return self.work_vcpu_s / self.scaling_efficiency * each_s
 
 
-def planned_job(spec: PlanSpec, field: Field) -> PlannedJob:
+def planned_job(spec: PlanSpec, field: BacktestInputs) -> PlannedJob:
     """Return the job of `spec` on the history of `field`, what was not said filled in.
 
     Raises
@@ -102,7 +102,7 @@ def planned_job(spec: PlanSpec, field: Field) -> PlannedJob:
     )
 
 
-def _reliable(spec: PlanSpec, field: Field, cluster: Reference) -> tuple[int, str, int, Micros]:
+def _reliable(spec: PlanSpec, field: BacktestInputs, cluster: Reference) -> tuple[int, str, int, Micros]:
     if spec.reliable is None:
         count = min(max(cluster.vcpus // _SERVED_VCPUS, 1), _MOST_RELIABLE)
         return count, f"{_RELIABLE_VCPUS} vCPUs", _RELIABLE_VCPUS, cluster.micros(_RELIABLE_VCPUS)
@@ -118,7 +118,7 @@ def _reliable(spec: PlanSpec, field: Field, cluster: Reference) -> tuple[int, st
     return count, name, kind.vcpu, kind.on_demand_micros
 
 
-def _window_s(field: Field, said: str, busy_s: float, deadline_s: int | None) -> int:
+def _window_s(field: BacktestInputs, said: str, busy_s: float, deadline_s: int | None) -> int:
     """Return how long a job is tried: three and a half times what it takes undisturbed, and 2 h; and to its deadline.
 
     A far deadline counts as far as half of the evaluation, for the starts need the rest.
@@ -135,7 +135,7 @@ def _window_s(field: Field, said: str, busy_s: float, deadline_s: int | None) ->
     return max(needed_s, min(deadline_s or 0, span_s // 2))
 
 
-def draw_starts(rng: np.random.Generator, job: PlannedJob, field: Field, count: int) -> Int64s:
+def draw_starts(rng: np.random.Generator, job: PlannedJob, field: BacktestInputs, count: int) -> Int64s:
     """Return `count` starts in time order, uniform over the seconds of the evaluation that leave a job its window."""
     window = field.windows.evaluation
     return np.sort(rng.integers(window.from_s, window.until_s - job.window_s, size=count, endpoint=True))

@@ -13,7 +13,7 @@ from bidding.market.model import HOUR_S, Market
 from bidding.market.money import Micros
 from bidding.market.traces import Int64s
 from infra.errors import InputError
-from tasks.backtest.inputs import Field, open_field
+from tasks.backtest.inputs import BacktestInputs, open_inputs
 from tasks.backtest.runner import all_cores
 from tasks.backtest.spec import backtest_spec
 from tasks.market_data.traces import Report
@@ -60,7 +60,7 @@ class JobPlan:
 
     spec: PlanSpec
     job: PlannedJob
-    field: Field
+    field: BacktestInputs
     notes: tuple[str, ...]
     outlooks: tuple[Outlook, ...]
     recommendation: Recommendation
@@ -120,7 +120,7 @@ class _Steps:
         self.report(self.done, self.total, what)
 
 
-def _open(spec: PlanSpec, report: Report) -> Field:
+def _open(spec: PlanSpec, report: Report) -> BacktestInputs:
     """Return the history as a backtest opens it; what it says of its options is told of ours."""
     asked = backtest_spec(
         prices=spec.prices,
@@ -137,7 +137,7 @@ def _open(spec: PlanSpec, report: Report) -> Field:
         seed=spec.seed,
     )
     try:
-        return open_field(asked, report)
+        return open_inputs(asked, report)
     except InputError as error:
         said = str(error)
         for there, runtime in (
@@ -155,7 +155,7 @@ def _run(
     markets: tuple[Market, ...],
     spec: PlanSpec,
     job: PlannedJob,
-    field: Field,
+    field: BacktestInputs,
     starts_s: Int64s,
     steps: _Steps,
     what: str = "",
@@ -174,7 +174,7 @@ def _run(
     return rows
 
 
-def _possible(job: PlannedJob, field: Field) -> list[Market]:
+def _possible(job: PlannedJob, field: BacktestInputs) -> list[Market]:
     """Return the markets that something is known of, and whose machines fit in the cap."""
     known = (market for market in field.markets if market in field.evictions.rows)
     return [market for market in known if field.types[market.instance_type].vcpu <= job.max_spot_vcpus]
@@ -184,7 +184,7 @@ def _types(markets: list[Market]) -> set[str]:
     return {market.instance_type for market in markets}
 
 
-def _tried_alone(job: PlannedJob, field: Field) -> list[Market]:
+def _tried_alone(job: PlannedJob, field: BacktestInputs) -> list[Market]:
     """Return the markets that are tried alone, sorted."""
     possible, window = _possible(job, field), field.windows.evaluation
 
@@ -197,7 +197,7 @@ def _tried_alone(job: PlannedJob, field: Field) -> list[Market]:
 
 
 def _candidates(
-    markets: list[Market], spec: PlanSpec, job: PlannedJob, field: Field, starts_s: Int64s, steps: _Steps
+    markets: list[Market], spec: PlanSpec, job: PlannedJob, field: BacktestInputs, starts_s: Int64s, steps: _Steps
 ) -> Iterator[Candidate]:
     window = field.windows.evaluation
     lately = fit_evictions(field.traces, window.from_s, window.until_s)
@@ -219,7 +219,7 @@ def _reliable(
     name: str,
     spec: PlanSpec,
     job: PlannedJob,
-    field: Field,
+    field: BacktestInputs,
     starts_s: Int64s,
     steps: _Steps,
 ) -> ReliableAdvice | None:
@@ -239,7 +239,7 @@ def _free(lately: EvictionTable, market: Market) -> tuple[float | None, float | 
     return beta, median_s if beta else None
 
 
-def _notes(spec: PlanSpec, job: PlannedJob, field: Field) -> Iterator[str]:
+def _notes(spec: PlanSpec, job: PlannedJob, field: BacktestInputs) -> Iterator[str]:
     windows = field.windows
     for note in field.notes:
         if not note.startswith("fit on the first two thirds"):  # said below, in this verb's words

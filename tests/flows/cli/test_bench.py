@@ -13,7 +13,7 @@ from benchmarks.market.backtest_field import FILES, midnight_s, real
 from benchmarks.market.backtest_workload import whole_table
 from benchmarks.runner import NAMES
 from flows.cli.main import cli
-from tasks.backtest.inputs import open_field
+from tasks.backtest.inputs import open_inputs
 from tasks.backtest.spec import backtest_spec
 from tests.support.backtests import quiet, small_file
 
@@ -66,7 +66,7 @@ def test_the_whole_table_is_measured_once_beside_what_is_asked(tmp_path: Path) -
 def test_the_whole_table_is_of_the_same_months_as_the_script() -> None:
     months, folder = FILES[1], Path(os.environ["PROTEUS_TRACES"])
     script = real(folder, months)
-    verb = open_field(backtest_spec(schemes=["proteus"], **months.asked(folder)), quiet)
+    verb = open_inputs(backtest_spec(schemes=["proteus"], **months.asked(folder)), quiet)
     evaluation = verb.windows.evaluation
     assert (evaluation.from_s, evaluation.until_s) == (script.from_s, script.until_s)
     assert (verb.windows.fit.from_s, verb.windows.fit.until_s) == tuple(

@@ -7,7 +7,7 @@ import pytest
 
 from reports.pages.figures_page import render
 from reports.pages.job_page import Table
-from tasks.backtest.inputs import open_field
+from tasks.backtest.inputs import open_inputs
 from tasks.backtest.page import page, write_report
 from tasks.backtest.runner import plan, run_cells
 from tasks.backtest.spec import NAMES
@@ -24,7 +24,7 @@ HOSTILE = "<script>window.hacked=1</script>"
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("report")
     spec = small_spec(small_file(here / "small.csv"))
-    field = open_field(spec, quiet)
+    field = open_inputs(spec, quiet)
     runs = list(run_cells(plan(field, spec), threads=1, kept=None, resume=False, report=quiet))
     result = as_json(field, spec, runs, 1.0)
     write_report(here / "report.html", field, spec, runs, result)

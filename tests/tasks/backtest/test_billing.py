@@ -10,8 +10,8 @@ from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.outcomes import Outcome
 from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
 from infra.errors import InputError
-from tasks.backtest.inputs import open_field
-from tasks.backtest.job_story import Kind, tell, text_of
+from tasks.backtest.inputs import open_inputs
+from tasks.backtest.job_story import Kind, job_story, text_of
 from tasks.backtest.phases import phases
 from tasks.backtest.runner import Cell, plan, run_cells, setting_of
 from tasks.backtest.spec import NAMES, BacktestSpec
@@ -28,7 +28,7 @@ def prices(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def setting(spec: BacktestSpec, prices: Path, scheme: str) -> Any:
-    return setting_of(spec.scheme(scheme), spec, open_field(spec, quiet).reference, 2)
+    return setting_of(spec.scheme(scheme), spec, open_inputs(spec, quiet).reference, 2)
 
 
 def test_the_model_reaches_every_scheme_that_bids(prices: Path) -> None:
@@ -62,30 +62,30 @@ def test_what_cannot_be_is_refused_in_one_line(prices: Path, fields: dict[str, A
 def test_there_is_no_bound_and_a_note_says_so(prices: Path) -> None:
     spec = small_spec(prices, hours=[1], starts=4, zones=["all"], **BY_SECOND)
     assert spec.compared == tuple(name for name in NAMES if name != CLAIRVOYANT)
-    field = open_field(spec, quiet)
+    field = open_inputs(spec, quiet)
     assert "no clairvoyant bound: it knows hourly-refund alone, not per-second-first-hour-free" in field.notes
     ran = list(run_cells(plan(field, spec), threads=1, kept=None, resume=False, report=quiet))
     rows = as_json(field, spec, ran, 0.0)["runs"]
     assert {row["clairvoyant_cost"] for row in rows} == {None}
     by_hour = small_spec(prices, hours=[1], starts=4, zones=["all"])
-    assert not any("bound" in note for note in open_field(by_hour, quiet).notes)
+    assert not any("bound" in note for note in open_inputs(by_hour, quiet).notes)
 
 
 def test_a_flat_price_for_many_types_is_noted(prices: Path) -> None:
     said = "a machine of any type costs the flat price"
-    assert any(said in note for note in open_field(small_spec(prices, schemes=["proteus"], **FLAT), quiet).notes)
+    assert any(said in note for note in open_inputs(small_spec(prices, schemes=["proteus"], **FLAT), quiet).notes)
     one = small_spec(prices, schemes=["proteus"], markets=["m4.xlarge/us-east-1a"], **FLAT)
-    assert not any(said in note for note in open_field(one, quiet).notes)
+    assert not any(said in note for note in open_inputs(one, quiet).notes)
 
 
 @pytest.mark.parametrize("fields", [BY_SECOND, FLAT], ids=["by second", "flat"])
 @pytest.mark.parametrize("scheme", ["standard+checkpoint", "just-above", "best"])
 def test_a_story_adds_up_to_what_the_job_cost(prices: Path, fields: dict[str, Any], scheme: str) -> None:
     spec = small_spec(prices, schemes=[scheme], **fields)
-    field = open_field(spec, quiet)
+    field = open_inputs(spec, quiet)
     said = []
     for start_s in plan(field, spec).starts_s[2]:
-        story = tell(field, spec, Cell(scheme, "all", 2), int(start_s))
+        story = job_story(field, spec, Cell(scheme, "all", 2), int(start_s))
         assert sum(each.amount_micros for each in story.happenings) == story.spot_micros
         assert story.spot_micros + story.reliable_micros == story.row[Outcome.COST_MICROS]
         kinds = [each.kind for each in story.happenings]

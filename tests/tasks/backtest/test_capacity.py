@@ -18,8 +18,8 @@ from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.market_data.price_files import write_prices
 from tasks.backtest.capacity import why_taken
-from tasks.backtest.inputs import Field, open_field
-from tasks.backtest.job_story import Kind, tell, text_of
+from tasks.backtest.inputs import BacktestInputs, open_inputs
+from tasks.backtest.job_story import Kind, job_story, text_of
 from tasks.backtest.runner import Cell
 from tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import MARKETS, T0, quiet, small_file, small_spec
@@ -47,8 +47,8 @@ def asked(folder: Path, **fields: Any) -> BacktestSpec:
 
 
 @pytest.fixture(scope="module")
-def field(folder: Path) -> Field:
-    return open_field(asked(folder, schemes=["best", "proteus", "standard+agileml", "just-above"]), quiet)
+def field(folder: Path) -> BacktestInputs:
+    return open_inputs(asked(folder, schemes=["best", "proteus", "standard+agileml", "just-above"]), quiet)
 
 
 def up(row: int, at_s: int) -> bool:
@@ -56,7 +56,7 @@ def up(row: int, at_s: int) -> bool:
     return bool(list(STEPS.values())[row][(at_s - T0 - DAY_S) // GAP_S])
 
 
-def test_prices_are_those_of_the_time_and_the_markets_that_are_told_of(field: Field) -> None:
+def test_prices_are_those_of_the_time_and_the_markets_that_are_told_of(field: BacktestInputs) -> None:
     assert field.markets == MARKETS[:2]
     assert f"without an availability trace, hence left out: {MARKETS[2]}" in field.notes
     assert (field.traces.first_s, field.traces.last_s) == (
@@ -65,7 +65,7 @@ def test_prices_are_those_of_the_time_and_the_markets_that_are_told_of(field: Fi
     )
 
 
-def test_what_is_not_given_is_learnt_of_the_capacity_of_the_fit(field: Field) -> None:
+def test_what_is_not_given_is_learnt_of_the_capacity_of_the_fit(field: BacktestInputs) -> None:
     """Of ten steps nine are up: whoever buys in one of them is taken within the hour unless it is one of the first three."""
     assert (field.evictions.bids_decide, field.foresight) == (False, None)
     for market in MARKETS[:2]:
@@ -75,7 +75,9 @@ def test_what_is_not_given_is_learnt_of_the_capacity_of_the_fit(field: Field) ->
 
 
 @pytest.mark.parametrize("name", ["best", "proteus", "standard+agileml", "just-above"])
-def test_nothing_is_held_while_it_cannot_be_had_and_nobody_pays_for_that(folder: Path, field: Field, name: str) -> None:
+def test_nothing_is_held_while_it_cannot_be_had_and_nobody_pays_for_that(
+    folder: Path, field: BacktestInputs, name: str
+) -> None:
     spec = asked(folder)
     scheme = spec.scheme(name)
     setting = scheme.setting(field.reference, 2)
@@ -94,7 +96,7 @@ def test_nothing_is_held_while_it_cannot_be_had_and_nobody_pays_for_that(folder:
     assert taken, "an eviction for want of capacity"
 
 
-def test_under_best_what_ends_is_the_capacity_alone(folder: Path, field: Field) -> None:
+def test_under_best_what_ends_is_the_capacity_alone(folder: Path, field: BacktestInputs) -> None:
     spec = asked(folder)
     scheme = spec.scheme("best")
     start_s = field.windows.evaluation.from_s
@@ -105,9 +107,9 @@ def test_under_best_what_ends_is_the_capacity_alone(folder: Path, field: Field) 
         assert bid == field.types[MARKETS[market].instance_type].on_demand_micros
 
 
-def test_a_story_says_what_took_the_machines(folder: Path, field: Field) -> None:
+def test_a_story_says_what_took_the_machines(folder: Path, field: BacktestInputs) -> None:
     cell, spec = Cell("just-above", "all", 2), asked(folder)
-    story = tell(field, spec, cell, field.windows.evaluation.from_s, None)
+    story = job_story(field, spec, cell, field.windows.evaluation.from_s, None)
     lost = [each for each in story.happenings if each.kind is Kind.EVICTED and each.life is not None]
     whys = {": its capacity has ended; " in text_of(each, story) for each in lost}
     assert whys == {True, False}, "some by capacity, some by price"
@@ -133,11 +135,11 @@ def test_a_story_says_what_took_the_machines(folder: Path, field: Field) -> None
 )
 def test_traces_that_cannot_be_used_are_refused(folder: Path, fields: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        open_field(asked(folder, **fields), quiet)
+        open_inputs(asked(folder, **fields), quiet)
 
 
 def test_prices_that_end_before_the_traces_are_held_and_that_is_said(folder: Path) -> None:
-    field = open_field(asked(folder, begins="2016-06-08", schemes=["just-above"]), quiet)
+    field = open_inputs(asked(folder, begins="2016-06-08", schemes=["just-above"]), quiet)
     assert any(note.startswith("the prices end 2016-06-") and "are held" in note for note in field.notes)
 
 
@@ -155,7 +157,7 @@ def test_on_real_capacity_best_finishes_every_job_and_costs_less_than_the_publis
         fit_to="2016-06-11",
         schemes=["proteus", "best"],
     )
-    field = open_field(spec, quiet)
+    field = open_inputs(spec, quiet)
     assert not field.evictions.bids_decide
     window = field.windows.evaluation
     starts_s = draw_starts(np.random.default_rng(1), window.from_s, window.until_s, 20, 200)

@@ -10,7 +10,7 @@ from bidding.economics.elasticity import Checkpointing, mean_time_to_eviction_s
 from bidding.evictions.fixed_bid import eviction_prob
 from infra.errors import InputError
 from tasks.backtest.checkpoint_interval import at_interval
-from tasks.backtest.inputs import Field, open_field
+from tasks.backtest.inputs import BacktestInputs, open_inputs
 from tasks.backtest.runner import setting_of
 from tasks.backtest.spec import backtest_spec
 from tests.support.backtests import quiet, small_file, small_spec
@@ -24,22 +24,22 @@ def prices(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def field(prices: Path) -> Field:
-    return open_field(small_spec(prices, schemes=SCHEMES), quiet)
+def field(prices: Path) -> BacktestInputs:
+    return open_inputs(small_spec(prices, schemes=SCHEMES), quiet)
 
 
 def asked(prices: Path, **fields: Any) -> Any:
     return small_spec(prices, schemes=SCHEMES, **fields)
 
 
-def test_unasked_all_stays_as_it_is(field: Field, prices: Path) -> None:
+def test_unasked_all_stays_as_it_is(field: BacktestInputs, prices: Path) -> None:
     spec = asked(prices)
     assert at_interval(field, spec) == (field, spec)
 
 
 @pytest.mark.parametrize("minutes", ["60", 60, "60.0"])
 def test_minutes_are_taken_and_a_checkpoint_takes_as_long_as_before(
-    field: Field, prices: Path, minutes: str | float
+    field: BacktestInputs, prices: Path, minutes: str | float
 ) -> None:
     told, spec = at_interval(field, asked(prices, checkpoint_interval=minutes))
     for name in SCHEMES[:2]:
@@ -49,7 +49,7 @@ def test_minutes_are_taken_and_a_checkpoint_takes_as_long_as_before(
     assert told.notes[-1] == "a checkpoint every 60 min, 8.5% of the time"
 
 
-def test_by_the_mean_time_the_fit_alone_decides(field: Field, prices: Path) -> None:
+def test_by_the_mean_time_the_fit_alone_decides(field: BacktestInputs, prices: Path) -> None:
     fit = field.windows.fit
     on_demand = {market: field.types[market.instance_type].on_demand_micros for market in field.markets}
     beta = eviction_prob(field.traces, on_demand, fit.from_s, fit.until_s)
@@ -63,7 +63,7 @@ def test_by_the_mean_time_the_fit_alone_decides(field: Field, prices: Path) -> N
     assert at_interval(until_then, asked(prices, checkpoint_interval="mean-time"))[1] == spec
 
 
-def test_it_goes_with_the_numbers_of_an_elasticity(field: Field, prices: Path) -> None:
+def test_it_goes_with_the_numbers_of_an_elasticity(field: BacktestInputs, prices: Path) -> None:
     records = [{"model": "checkpointing", "restart_s": 30, "overhead": 0.1}, {"model": "agileml", "reliable_count": 1}]
     _, spec = at_interval(field, asked(prices, elasticity=records, checkpoint_interval="15"))
     agileml, checkpointing = spec.elasticities
@@ -73,7 +73,7 @@ def test_it_goes_with_the_numbers_of_an_elasticity(field: Field, prices: Path) -
     assert backtest_spec(**spec.model_dump()) == spec, "what is written of it can be asked for again"
 
 
-def test_a_market_that_takes_nothing_is_told(field: Field, prices: Path) -> None:
+def test_a_market_that_takes_nothing_is_told(field: BacktestInputs, prices: Path) -> None:
     calm = {name: replace(one, on_demand_micros=10**9) for name, one in field.types.items()}
     told, spec = at_interval(replace(field, types=calm), asked(prices, checkpoint_interval="mean-time"))
     assert spec.elasticities[1].interval_s == 24 * 3600
@@ -86,7 +86,7 @@ def test_what_is_no_interval_is_refused(text: str) -> None:
         backtest_spec(checkpoint_interval=text)
 
 
-def test_an_interval_that_leaves_no_time_or_cannot_be_found_is_refused(field: Field, prices: Path) -> None:
+def test_an_interval_that_leaves_no_time_or_cannot_be_found_is_refused(field: BacktestInputs, prices: Path) -> None:
     dear = replace(field, types={name: replace(one, on_demand_micros=1) for name, one in field.types.items()})
     instant = [{"model": "checkpointing", "overhead": 0}]
     for on, fields, said in (

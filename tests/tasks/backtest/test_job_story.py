@@ -12,8 +12,8 @@ from bidding.backtest.schemes.registry import SCHEMES
 from bidding.policies.base import Choice
 from infra.errors import InputError
 from tasks.backtest.explain import explainer
-from tasks.backtest.inputs import Field, open_field
-from tasks.backtest.job_story import Kind, Life, Story, story_json, tell, text_of
+from tasks.backtest.inputs import BacktestInputs, open_inputs
+from tasks.backtest.job_story import AllocationLife, Kind, Story, job_story, story_json, text_of
 from tasks.backtest.phases import phases
 from tasks.backtest.runner import Cell, plan
 from tasks.backtest.spec import BacktestSpec
@@ -28,17 +28,17 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> BacktestSpec:
 
 
 @pytest.fixture(scope="module")
-def field(spec: BacktestSpec) -> Field:
-    return open_field(spec, quiet)
+def field(spec: BacktestSpec) -> BacktestInputs:
+    return open_inputs(spec, quiet)
 
 
-def stories(field: Field, spec: BacktestSpec, scheme: str) -> list[Story]:
+def stories(field: BacktestInputs, spec: BacktestSpec, scheme: str) -> list[Story]:
     starts_s = plan(field, spec).starts_s[2]
-    return [tell(field, spec, Cell(scheme, "all", 2), int(start_s)) for start_s in starts_s]
+    return [job_story(field, spec, Cell(scheme, "all", 2), int(start_s)) for start_s in starts_s]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_is_told_adds_up_to_what_the_job_cost(field: Field, spec: BacktestSpec, scheme: str) -> None:
+def test_what_is_told_adds_up_to_what_the_job_cost(field: BacktestInputs, spec: BacktestSpec, scheme: str) -> None:
     for story in stories(field, spec, scheme):
         told = sum(each.amount_micros for each in story.happenings)
         assert told == story.spot_micros
@@ -50,7 +50,7 @@ def test_what_is_told_adds_up_to_what_the_job_cost(field: Field, spec: BacktestS
         assert kinds[Kind.DONE] == 1
 
 
-def test_it_is_told_in_order_and_holds_what_it_says(field: Field, spec: BacktestSpec) -> None:
+def test_it_is_told_in_order_and_holds_what_it_says(field: BacktestInputs, spec: BacktestSpec) -> None:
     evicted = 0
     for story in stories(field, spec, "proteus"):
         times = [each.at_s for each in story.happenings]
@@ -72,14 +72,14 @@ def test_it_is_told_in_order_and_holds_what_it_says(field: Field, spec: Backtest
 
 def test_the_hours_of_an_allocation() -> None:
     def hours(lasts_s: int) -> list[int]:
-        return list(Life(1, MARKETS[0], 1, 1, 100, 100 + lasts_s, evicted=False).hours())
+        return list(AllocationLife(1, MARKETS[0], 1, 1, 100, 100 + lasts_s, evicted=False).hours())
 
     assert hours(1) == [100]
     assert hours(HOUR_S) == [100]
     assert hours(HOUR_S + 1) == [100, 100 + HOUR_S]
 
 
-def test_every_line_reads(field: Field, spec: BacktestSpec) -> None:
+def test_every_line_reads(field: BacktestInputs, spec: BacktestSpec) -> None:
     lines = [text_of(each, story) for story in stories(field, spec, "proteus") for each in story.happenings]
     said = "\n".join(lines)
     for pattern in (
@@ -92,32 +92,34 @@ def test_every_line_reads(field: Field, spec: BacktestSpec) -> None:
         assert pattern in said, pattern
 
 
-def test_a_job_that_is_given_up_says_so(field: Field, spec: BacktestSpec) -> None:
+def test_a_job_that_is_given_up_says_so(field: BacktestInputs, spec: BacktestSpec) -> None:
     slow = spec.model_copy(update={"max_spot_vcpus": 4, "schemes": ["proteus"]})
-    story = tell(open_field(slow, quiet), slow, Cell("proteus", "all", 1), T0 + 7 * 86_400)
+    story = job_story(open_inputs(slow, quiet), slow, Cell("proteus", "all", 1), T0 + 7 * 86_400)
     assert not story.row[Outcome.FINISHED]
     assert text_of(story.happenings[-1], story) == "given up: 5.5 h have passed and the work is not done"
 
 
-def test_a_start_outside_the_evaluation_is_refused(field: Field, spec: BacktestSpec) -> None:
+def test_a_start_outside_the_evaluation_is_refused(field: BacktestInputs, spec: BacktestSpec) -> None:
     with pytest.raises(InputError, match=r"--explain 2016-06-02 00:00: is not in the evaluation \(2016-06-07"):
-        tell(field, spec, Cell("proteus", "all", 1), T0 + 86_400)
+        job_story(field, spec, Cell("proteus", "all", 1), T0 + 86_400)
 
 
 # Why
 
 
-def explained(field: Field, spec: BacktestSpec, scheme: str = "proteus", hours: int = 2, jobs: int = 12) -> list[Story]:
+def explained(
+    field: BacktestInputs, spec: BacktestSpec, scheme: str = "proteus", hours: int = 2, jobs: int = 12
+) -> list[Story]:
     found = []
     for start_s in plan(field, spec).starts_s[2][:jobs]:
         cell = Cell(scheme, "all", hours)
-        found.append(tell(field, spec, cell, int(start_s), explainer(field, spec, cell, int(start_s))))
+        found.append(job_story(field, spec, cell, int(start_s), explainer(field, spec, cell, int(start_s))))
     return found
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "fixed-delta:0.01"])
 def test_every_decision_of_every_scheme_has_the_reason_of_its_live_policy(
-    field: Field, spec: BacktestSpec, scheme: str
+    field: BacktestInputs, spec: BacktestSpec, scheme: str
 ) -> None:
     told = [each for story in explained(field, spec, scheme, hours=4, jobs=4) for each in story.happenings]
     verdicts = {Kind.BOUGHT: Choice.ACQUIRE, Kind.WAITED: Choice.WAIT, Kind.RENEWED: Choice.RENEW}
@@ -142,7 +144,7 @@ def test_every_decision_of_every_scheme_has_the_reason_of_its_live_policy(
         assert lead_s == 0 if each.kind in (Kind.BOUGHT, Kind.WAITED) else 120 < lead_s <= 240
 
 
-def test_a_renewal_is_told_with_its_hour_and_when_it_was_decided(field: Field, spec: BacktestSpec) -> None:
+def test_a_renewal_is_told_with_its_hour_and_when_it_was_decided(field: BacktestInputs, spec: BacktestSpec) -> None:
     records = [story_json(story)["happenings"] for story in explained(field, spec, "proteus", hours=4, jobs=6)]
     told = [each for record in records for each in record if each["kind"] in ("renewed", "lapsed")]
     assert {each["kind"] for each in told} == {"renewed", "lapsed"}
@@ -151,11 +153,11 @@ def test_a_renewal_is_told_with_its_hour_and_when_it_was_decided(field: Field, s
         assert "without it" in each["reason"]
 
 
-def test_what_the_engine_did_not_do_has_no_reason(field: Field, spec: BacktestSpec) -> None:
+def test_what_the_engine_did_not_do_has_no_reason(field: BacktestInputs, spec: BacktestSpec) -> None:
     cell, start_s = Cell("proteus", "all", 2), int(plan(field, spec).starts_s[2][0])
     reasons = explainer(field, spec, cell, start_s)
     assert reasons is not None
-    story = tell(field, spec, cell, start_s, reasons)
+    story = job_story(field, spec, cell, start_s, reasons)
     first = story.lives[0]
     waited = next(each for each in story.happenings if each.kind is Kind.WAITED)
     assert reasons.choice(waited.at_s, None, ()) is None
@@ -168,17 +170,17 @@ def test_what_the_engine_did_not_do_has_no_reason(field: Field, spec: BacktestSp
     assert reasons.hour(replace(first, count=1), first.granted_s + HOUR_S) is None
 
 
-def test_reasons_change_nothing_of_what_is_told(field: Field, spec: BacktestSpec) -> None:
+def test_reasons_change_nothing_of_what_is_told(field: BacktestInputs, spec: BacktestSpec) -> None:
     for plain, reasoned in zip(stories(field, spec, "proteus"), explained(field, spec), strict=True):
         kept = [each for each in reasoned.happenings if each.kind is not Kind.WAITED]
         assert [text_of(each, plain) for each in plain.happenings] == [text_of(each, reasoned) for each in kept]
 
 
-def test_who_knows_what_comes_has_no_reasons(field: Field, spec: BacktestSpec) -> None:
+def test_who_knows_what_comes_has_no_reasons(field: BacktestInputs, spec: BacktestSpec) -> None:
     assert explainer(field, spec, Cell("oracle", "all", 2), T0 + 7 * 86_400) is None
 
 
-def test_for_machines(field: Field, spec: BacktestSpec) -> None:
+def test_for_machines(field: BacktestInputs, spec: BacktestSpec) -> None:
     story = explained(field, spec)[0]
     record = story_json(story)
     assert json.loads(json.dumps(record)) == record
@@ -192,7 +194,9 @@ def test_for_machines(field: Field, spec: BacktestSpec) -> None:
 # Phases
 
 
-def test_a_phase_is_as_high_as_the_cost_per_work_that_was_decided_for(field: Field, spec: BacktestSpec) -> None:
+def test_a_phase_is_as_high_as_the_cost_per_work_that_was_decided_for(
+    field: BacktestInputs, spec: BacktestSpec
+) -> None:
     """The next decision names E of what is held: that of the phase, when no time has passed but for the hours' ends."""
     story = max(explained(field, spec), key=lambda each: len(each.lives))
     found = phases(field, story)
@@ -206,9 +210,9 @@ def test_a_phase_is_as_high_as_the_cost_per_work_that_was_decided_for(field: Fie
     assert sums[1] < sums[0], "the second allocation shares the cost of the reliable machines"
 
 
-def test_nothing_held_has_no_blocks(field: Field, spec: BacktestSpec, tmp_path: Path) -> None:
+def test_nothing_held_has_no_blocks(field: BacktestInputs, spec: BacktestSpec, tmp_path: Path) -> None:
     bare = spec.model_copy(update={"reliable_count": 0, "schemes": ["proteus"]})
-    on = open_field(bare, quiet)
+    on = open_inputs(bare, quiet)
     for story in stories(on, bare, "proteus"):
         for phase in phases(on, story):
             assert all(not block.reliable for block in phase.blocks)

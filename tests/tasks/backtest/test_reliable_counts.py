@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from flows.cli.commands.planning.backtest import backtest
 from infra.errors import InputError
 from infra.storage.backtest_cache import KeptCells
-from tasks.backtest.inputs import Field, open_field
+from tasks.backtest.inputs import BacktestInputs, open_inputs
 from tasks.backtest.reliable_counts import COLUMNS, Numbers, as_records, rows, run_numbers, tiered
-from tasks.backtest.runner import Ran, plan, run_cells
+from tasks.backtest.runner import CellResult, plan, run_cells
 from tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import quiet, small_file, small_spec
 
@@ -37,26 +37,28 @@ def spec(prices: Path) -> BacktestSpec:
 
 
 @pytest.fixture(scope="module")
-def field(spec: BacktestSpec) -> Field:
-    return open_field(spec, quiet)
+def field(spec: BacktestSpec) -> BacktestInputs:
+    return open_inputs(spec, quiet)
 
 
 @pytest.fixture(scope="module")
-def runs(field: Field, spec: BacktestSpec) -> list[Ran]:
+def runs(field: BacktestInputs, spec: BacktestSpec) -> list[CellResult]:
     return list(run_cells(plan(field, spec), threads=1, kept=None, resume=False, report=quiet))
 
 
-def weighed(field: Field, spec: BacktestSpec, runs: list[Ran], kept: KeptCells | None = None) -> list[Numbers]:
+def weighed(
+    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult], kept: KeptCells | None = None
+) -> list[Numbers]:
     return run_numbers(field, spec, runs, threads=1, kept=kept, resume=True, report=quiet)
 
 
 @pytest.fixture(scope="module")
-def numbers(field: Field, spec: BacktestSpec, runs: list[Ran]) -> list[Numbers]:
+def numbers(field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult]) -> list[Numbers]:
     return weighed(field, spec, runs)
 
 
 def test_each_scheme_with_reliable_machines_is_run_with_each_number(
-    field: Field, spec: BacktestSpec, runs: list[Ran], numbers: list[Numbers]
+    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult], numbers: list[Numbers]
 ) -> None:
     assert [each.cell.scheme for each in numbers] == ["proteus", "best"]
     for each in numbers:
@@ -68,7 +70,7 @@ def test_each_scheme_with_reliable_machines_is_run_with_each_number(
 
 
 def test_the_comparison_stays_as_it_is_and_its_own_number_is_taken_from_it(
-    runs: list[Ran], numbers: list[Numbers]
+    runs: list[CellResult], numbers: list[Numbers]
 ) -> None:
     compared = {ran.cell: ran for ran in runs}
     for each in numbers:
@@ -85,19 +87,25 @@ def test_fewer_cost_less_and_the_ratio_says_which_will_do(numbers: list[Numbers]
             assert one["cost_with_failures"] == pytest.approx(one["relative_cost"]["mean"] / (1 - one["lost_share"]))
 
 
-def test_what_is_known_of_the_model_lets_fewer_do(field: Field, spec: BacktestSpec, runs: list[Ran]) -> None:
+def test_what_is_known_of_the_model_lets_fewer_do(
+    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult]
+) -> None:
     tier = {"model_bytes": 1e9, "clocks_per_s": 0.01, "link_bytes_per_s": 1e8}
     for each in as_records(weighed(field, spec.model_copy(update={"reliable_tier": tier}), runs)):
         assert each["cheapest"] == 1
 
 
-def test_the_standard_strategys_ratio_is_that_of_the_cluster_which_it_buys(field: Field, spec: BacktestSpec) -> None:
+def test_the_standard_strategys_ratio_is_that_of_the_cluster_which_it_buys(
+    field: BacktestInputs, spec: BacktestSpec
+) -> None:
     asked = spec.model_copy(update={"schemes": ["standard+agileml"], "reliable_counts": [2]})
     ran = list(run_cells(plan(field, asked), threads=1, kept=None, resume=False, report=quiet))
     assert weighed(field, asked, ran)[0].weighed[0].ratio == 512 / 8
 
 
-def test_what_was_kept_is_taken(tmp_path: Path, field: Field, spec: BacktestSpec, runs: list[Ran]) -> None:
+def test_what_was_kept_is_taken(
+    tmp_path: Path, field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult]
+) -> None:
     kept = KeptCells(tmp_path / "cells")
     first, second = (weighed(field, spec, runs, kept) for _ in range(2))
     assert [[ran.kept for ran in each.runs] for each in first] == [[False] * 3] * 2

@@ -18,8 +18,8 @@ from bidding.backtest.reference_cluster import draw_starts
 from bidding.backtest.runner import run as run_jobs
 from infra.errors import InputError
 from infra.storage.backtest_cache import KeptCells
-from tasks.backtest.inputs import Field, open_field
-from tasks.backtest.runner import Ran, plan, run_cells, setting_of
+from tasks.backtest.inputs import BacktestInputs, open_inputs
+from tasks.backtest.runner import CellResult, plan, run_cells, setting_of
 from tasks.backtest.spec import NAMES, BacktestSpec, backtest_spec
 from tasks.backtest.tables import COLUMNS, as_json, cells, figures, write_csv
 from tests.support.backtests import MARKETS, quiet, small_file, small_spec
@@ -36,30 +36,36 @@ def spec(prices: Path) -> BacktestSpec:
 
 
 @pytest.fixture(scope="module")
-def field(spec: BacktestSpec) -> Field:
-    return open_field(spec, quiet)
+def field(spec: BacktestSpec) -> BacktestInputs:
+    return open_inputs(spec, quiet)
 
 
-def ran(field: Field, spec: BacktestSpec, kept: KeptCells | None = None, *, resume: bool = True) -> list[Ran]:
+def ran(
+    field: BacktestInputs, spec: BacktestSpec, kept: KeptCells | None = None, *, resume: bool = True
+) -> list[CellResult]:
     return list(run_cells(plan(field, spec), threads=1, kept=kept, resume=resume, report=quiet))
 
 
 @pytest.fixture(scope="module")
-def runs(field: Field, spec: BacktestSpec) -> list[Ran]:
+def runs(field: BacktestInputs, spec: BacktestSpec) -> list[CellResult]:
     return ran(field, spec)
 
 
 # Run
 
 
-def test_every_scheme_every_zone_every_length_in_the_order_of_the_table(field: Field, runs: list[Ran]) -> None:
+def test_every_scheme_every_zone_every_length_in_the_order_of_the_table(
+    field: BacktestInputs, runs: list[CellResult]
+) -> None:
     assert [(each.cell.hours, each.cell.zone, each.cell.scheme) for each in runs] == [
         (hours, zone, scheme) for hours in (1, 2) for zone in ("us-east-1a", "us-east-1b", "all") for scheme in NAMES
     ]
     assert field.markets == MARKETS
 
 
-def test_a_cell_is_what_the_simulator_says_of_it(field: Field, spec: BacktestSpec, runs: list[Ran]) -> None:
+def test_a_cell_is_what_the_simulator_says_of_it(
+    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult]
+) -> None:
     window = field.windows.evaluation
     for each in (runs[0], runs[len(NAMES) - 2], runs[-2]):
         starts_s = draw_starts(np.random.default_rng(0), window.from_s, window.until_s, each.cell.hours, 12)
@@ -71,14 +77,14 @@ def test_a_cell_is_what_the_simulator_says_of_it(field: Field, spec: BacktestSpe
 
 
 def test_the_starts_of_many_batches_are_those_of_one(
-    field: Field, spec: BacktestSpec, runs: list[Ran], monkeypatch: pytest.MonkeyPatch
+    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks.backtest.runner, "_BATCH", 5)
     for one, other in zip(runs, ran(field, spec), strict=True):
         assert np.array_equal(one.outcomes.rows, other.outcomes.rows)
 
 
-def test_how_far_it_is_rises_to_the_whole(field: Field, spec: BacktestSpec) -> None:
+def test_how_far_it_is_rises_to_the_whole(field: BacktestInputs, spec: BacktestSpec) -> None:
     seen: list[tuple[int, int]] = []
     list(
         run_cells(
@@ -92,7 +98,7 @@ def test_how_far_it_is_rises_to_the_whole(field: Field, spec: BacktestSpec) -> N
     assert len({done for done, _ in seen}) == 2 * 3 * len(NAMES) + 1, "each cell is a step"
 
 
-def test_options_reach_the_schemes_whose_elasticity_leaves_them_open(field: Field, spec: BacktestSpec) -> None:
+def test_options_reach_the_schemes_whose_elasticity_leaves_them_open(field: BacktestInputs, spec: BacktestSpec) -> None:
     asked = spec.model_copy(
         update={
             "eviction_overhead_s": 300, "resize_overhead_s": 120, "max_spot_vcpus": 64, "allocation_vcpus": 16,
@@ -110,7 +116,7 @@ def test_options_reach_the_schemes_whose_elasticity_leaves_them_open(field: Fiel
     assert nothing == spec.scheme("on-demand").setting(field.reference, 2)
 
 
-def test_an_elasticity_that_was_measured_takes_the_place_of_the_papers(field: Field, prices: Path) -> None:
+def test_an_elasticity_that_was_measured_takes_the_place_of_the_papers(field: BacktestInputs, prices: Path) -> None:
     asked = small_spec(
         prices,
         elasticity=[{"model": "checkpointing", "restart_s": 30}, {"model": "agileml", "eviction_overhead_s": 7}],
@@ -119,7 +125,9 @@ def test_an_elasticity_that_was_measured_takes_the_place_of_the_papers(field: Fi
     assert setting_of(asked.scheme("proteus"), asked, field.reference, 1).eviction_overhead_s == 7
 
 
-def test_without_a_ceiling_schemes_buy_into_spikes(field: Field, spec: BacktestSpec, runs: list[Ran]) -> None:
+def test_without_a_ceiling_schemes_buy_into_spikes(
+    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult]
+) -> None:
     """In the small market prices are above on-demand several times a day, so some job meets one."""
     free = ran(field, spec.model_copy(update={"ceiling": False, "schemes": ["proteus"], "hours": [2]}))
     bound = [each for each in runs if each.cell.scheme == "proteus" and each.cell.hours == 2]
@@ -134,7 +142,7 @@ class Died(BaseException):
 
 
 def test_what_was_broken_off_goes_on(
-    field: Field, spec: BacktestSpec, runs: list[Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = KeptCells(tmp_path / "deep" / "cells")
     done = 0
@@ -168,8 +176,10 @@ def test_what_was_broken_off_goes_on(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_decides_a_cell_is_in_its_key(field: Field, spec: BacktestSpec, prices: Path, runs: list[Ran]) -> None:
-    def keys(changed: BacktestSpec, on: Field = field) -> list[str]:
+def test_what_decides_a_cell_is_in_its_key(
+    field: BacktestInputs, spec: BacktestSpec, prices: Path, runs: list[CellResult]
+) -> None:
+    def keys(changed: BacktestSpec, on: BacktestInputs = field) -> list[str]:
         changed = changed.model_copy(update={"schemes": ["proteus"], "hours": [1], "zones": ["all"]})
         return [each.key for each in ran(on, changed)]
 
@@ -186,7 +196,7 @@ def test_what_decides_a_cell_is_in_its_key(field: Field, spec: BacktestSpec, pri
         assert keys(spec.model_copy(update=change)) != ours, change
     for change in ({"fit_to": "2016-06-05", "evaluate_from": "2016-06-07"}, {"machines": 9}):
         other = small_spec(prices, schemes=["proteus"], **change)
-        assert keys(other, open_field(other, quiet)) != ours, change
+        assert keys(other, open_inputs(other, quiet)) != ours, change
 
 
 def _saved(array: np.ndarray) -> bytes:
@@ -201,7 +211,7 @@ def _saved(array: np.ndarray) -> bytes:
     ids=["empty", "text", "cut", "shape", "floats"],
 )
 def test_a_damaged_cell_is_computed_again(
-    field: Field, spec: BacktestSpec, runs: list[Ran], tmp_path: Path, damage: bytes
+    field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult], tmp_path: Path, damage: bytes
 ) -> None:
     one = spec.model_copy(update={"schemes": ["proteus"], "hours": [1], "zones": ["all"]})
     kept = KeptCells(tmp_path)
@@ -219,11 +229,11 @@ def test_a_damaged_cell_is_computed_again(
 
 
 @pytest.fixture(scope="module")
-def result(field: Field, spec: BacktestSpec, runs: list[Ran]) -> dict[str, Any]:
+def result(field: BacktestInputs, spec: BacktestSpec, runs: list[CellResult]) -> dict[str, Any]:
     return as_json(field, spec, runs, 1.25)
 
 
-def test_the_json_has_the_fields_that_were_promised(result: dict[str, Any], runs: list[Ran]) -> None:
+def test_the_json_has_the_fields_that_were_promised(result: dict[str, Any], runs: list[CellResult]) -> None:
     assert json.loads(json.dumps(result)) == result
     assert result["elapsed_s"] == 1.25
     assert result["fit"]["until"] == "2016-06-07T00:00:00Z"
@@ -305,7 +315,7 @@ def test_a_row_of_text_has_a_cell_for_each_column(result: dict[str, Any]) -> Non
 def test_what_cannot_be_compared(prices: Path, fields: dict[str, Any], says: str) -> None:
     asked = small_spec(prices, schemes=["proteus"], **fields)
     with pytest.raises(InputError, match=says) as refused:
-        plan(open_field(asked, quiet), asked)
+        plan(open_inputs(asked, quiet), asked)
     assert "\n" not in str(refused.value)
 
 
@@ -334,10 +344,10 @@ def test_the_form_has_every_field_in_its_order() -> None:
 
 def test_without_a_file_a_market_is_generated_and_told() -> None:
     asked = backtest_spec(schemes=["proteus"], markets=["m4.large/us-east-1a", "c4.large/us-east-1b"])
-    field = open_field(asked, quiet)
+    field = open_inputs(asked, quiet)
     assert field.notes[0] == "no --prices given: the prices are those of the generated market of seed 0"
     assert sorted(map(str, field.markets)) == ["c4.large/us-east-1b", "m4.large/us-east-1a"]
-    again = open_field(asked, quiet)
+    again = open_inputs(asked, quiet)
     assert field.traces[field.markets[0]] == again.traces[field.markets[0]]
 
 
@@ -365,7 +375,7 @@ def test_the_defaults_are_the_papers(name: str, days: tuple[str, ...], published
         hours=[20],
         **windows,
     )
-    field = open_field(spec, quiet)
+    field = open_inputs(spec, quiet)
     for each, cost in zip(ran(field, spec), published, strict=True):
         assert each.outcomes.relative_cost.mean() == pytest.approx(cost, abs=0.010)
         assert each.outcomes.finished.all()

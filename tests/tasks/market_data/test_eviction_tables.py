@@ -19,7 +19,7 @@ from bidding.market.model import DAY_S
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.eviction_model_files import write_model
-from tasks.backtest.inputs import open_field
+from tasks.backtest.inputs import open_inputs
 from tasks.market.opening import open_job
 from tasks.market_data.eviction_tables import absolute_evictions
 from tasks.plan.planner import make_plan
@@ -150,8 +150,8 @@ def table_model(days: int) -> CurveModel:
 def test_the_papers_table_as_a_file_is_the_papers_table(prices: Path, tmp_path: Path) -> None:
     """A backtest that is given what it would have learnt finds the same, to the last second and micro-dollar."""
     write_model(tmp_path / "table.npz", table_model(6))
-    learns = open_field(small_spec(prices, schemes=["proteus"]), quiet)
-    given = open_field(small_spec(prices, schemes=["proteus"], evictions=str(tmp_path / "table.npz")), quiet)
+    learns = open_inputs(small_spec(prices, schemes=["proteus"]), quiet)
+    given = open_inputs(small_spec(prices, schemes=["proteus"], evictions=str(tmp_path / "table.npz")), quiet)
     assert given.windows.fit.until_s == FILE_BEGINS_S + 6 * DAY_S
     for market in MARKETS:
         betas = [beta for beta, _ in given.evictions.rows[market]]
@@ -165,8 +165,8 @@ def test_what_a_model_has_seen_is_not_evaluated_unless_asked(prices: Path, tmp_p
     asked: dict[str, Any] = {"schemes": ["proteus"], "evictions": str(tmp_path / "seen.npz")}
     says = r"--evictions .*seen\.npz was fitted on 2016-06-01 .*, and has seen what is evaluated .*--allow-overlap$"
     with pytest.raises(InputError, match=says):
-        open_field(small_spec(prices, **asked), quiet)
-    field = open_field(small_spec(prices, **asked, allow_overlap=True), quiet)
+        open_inputs(small_spec(prices, **asked), quiet)
+    field = open_inputs(small_spec(prices, **asked, allow_overlap=True), quiet)
     assert any(note.startswith("the result is not honest: --evictions") for note in field.notes)
     plan = plan_spec(prices=str(prices), hours=1.0, starts=2, evictions=asked["evictions"])
     with pytest.raises(InputError, match=r"evaluate later months by --from$"):
@@ -180,7 +180,7 @@ def test_by_capacity_best_runs_without_a_foresight_and_unknown_markets_are_left_
     model = fit_availability(TraceSet(dict.fromkeys(MARKETS[:2], up)), Window(0, 100 * 3600))
     write_model(tmp_path / "capacity.npz", model)
     asked = small_spec(prices, schemes=["best", "proteus"], evictions=str(tmp_path / "capacity.npz"))
-    field = open_field(asked, quiet)
+    field = open_inputs(asked, quiet)
     assert (field.foresight, field.evictions) == (None, as_table(model))
     assert field.notes[-1].endswith(f"capacity.npz, hence not bid in: {MARKETS[2]}")
     starts_s = np.array([field.windows.evaluation.from_s, field.windows.evaluation.from_s + 7200])
@@ -189,7 +189,7 @@ def test_by_capacity_best_runs_without_a_foresight_and_unknown_markets_are_left_
         assert ran.finished.all()
         assert (ran.relative_cost < 1).all()
     with pytest.raises(InputError, match=r"knows no market of .*small\.csv; fit a model of these"):
-        open_field(small_spec(prices, markets=[str(MARKETS[2])], evictions=asked.evictions), quiet)
+        open_inputs(small_spec(prices, markets=[str(MARKETS[2])], evictions=asked.evictions), quiet)
 
 
 def test_a_plan_goes_by_the_model_that_it_or_its_job_is_given(prices: Path, tmp_path: Path) -> None:

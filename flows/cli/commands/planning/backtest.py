@@ -186,19 +186,19 @@ def _compare(
 ) -> None:
     from infra.clock import SystemClock
     from tasks.backtest.checkpoint_interval import at_interval
-    from tasks.backtest.inputs import open_field
+    from tasks.backtest.inputs import open_inputs
     from tasks.backtest.page import write_report
     from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
-    from tasks.backtest.runner import Ran, all_cores, kept_cells, plan, run_cells
+    from tasks.backtest.runner import CellResult, all_cores, kept_cells, plan, run_cells
     from tasks.backtest.tables import as_json, write_csv
 
     tiered(spec)  # says what cannot be weighed
     clock = SystemClock()
     began_s = clock.now_s()
     kept, threads = kept_cells(directory), threads or all_cores()
-    done: list[Ran] = []
+    done: list[CellResult] = []
     with bar() as report:
-        field, spec = at_interval(open_field(spec, report), spec)
+        field, spec = at_interval(open_inputs(spec, report), spec)
         planned = plan(field, spec)
         notes(field.notes)
         try:
@@ -236,8 +236,8 @@ def _explain(context: click.Context, fields: dict[str, Any], start: str, json_ta
     from bidding.backtest.schemes.registry import SCHEMES
     from tasks.backtest.checkpoint_interval import at_interval
     from tasks.backtest.explain import explainer
-    from tasks.backtest.inputs import open_field
-    from tasks.backtest.job_story import story_json, tell
+    from tasks.backtest.inputs import open_inputs
+    from tasks.backtest.job_story import job_story, story_json
     from tasks.backtest.runner import Cell
     from tasks.backtest.spec import ALL, backtest_spec
     from tasks.times import moment_s
@@ -257,9 +257,9 @@ def _explain(context: click.Context, fields: dict[str, Any], start: str, json_ta
         )
     start_s = moment_s("--explain", start)
     with bar() as report:
-        field, spec = at_interval(open_field(spec, report), spec)
+        field, spec = at_interval(open_inputs(spec, report), spec)
         cell = Cell(spec.schemes[0], spec.zones[0], spec.hours[0])
-        story = tell(field, spec, cell, start_s, explainer(field, spec, cell, start_s))
+        story = job_story(field, spec, cell, start_s, explainer(field, spec, cell, start_s))
     notes(field.notes)
     write_json(json_target, story_json(story))
     if json_target != "-":
