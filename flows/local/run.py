@@ -25,7 +25,7 @@ from infra.errors import InputError, ProteusError
 from tasks.billing_options import billing_model
 from tasks.job_spec import JobSpec
 from tasks.local.checks import (
-    Begun,
+    JobStatus,
     begun_before,
     check_database,
     check_directory,
@@ -118,19 +118,19 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     if options.endpoint is not None:
         check_endpoint(options.endpoint)
     progress = Progress(quiet)
-    begun = begun_before(url, job_id, spec.model_dump(mode="json")) if check_database(url) else Begun.NEW
-    if begun is Begun.ENDED:
+    begun = begun_before(url, job_id, spec.model_dump(mode="json")) if check_database(url) else JobStatus.NEW
+    if begun is JobStatus.ENDED:
         progress.say(f"job {job_id} was run to its end before; these are its figures")
         result = _figures(job_id, directory, variables)
     else:
-        if begun is Begun.NEW:
+        if begun is JobStatus.NEW:
             check_application(spec.training)
             check_data(spec)
             job_table(spec)
         with _begun(job_id, directory, begun), run_directory(directory):
             start_s: float = market.start_s
             verb = "starting"
-            if begun is Begun.PAUSED:
+            if begun is JobStatus.PAUSED:
                 start_s, before = goes_on_at(
                     directory, url, job_id, options.scale, market_stays=options.endpoint is None
                 )
@@ -158,7 +158,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
                 clock = world.clock
                 progress.say(f"Prefect UI at {world.prefect.ui_url}")
                 tick_takes_s = _TOUCHES * _measured_latency_s()
-                if options.scale is None and begun is Begun.NEW:
+                if options.scale is None and begun is JobStatus.NEW:
                     fastest, scale = scale, kept_scale(variables, scale, tick_takes_s)
                     if scale < fastest:
                         clock.run_at(scale)
@@ -168,7 +168,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
                 try:
                     check_settings(variables, scale, tick_takes_s)
                 except InputError as error:
-                    if begun is Begun.NEW:
+                    if begun is JobStatus.NEW:
                         raise
                     progress.say(f"ticks may come late, for the machine is slower than when the job was begun: {error}")
                 with _pausing(job_id, directory, interrupts, options.endpoint is None):
@@ -295,12 +295,12 @@ def _measured_latency_s() -> float:
 
 
 @contextmanager
-def _begun(job_id: str, directory: Path, begun: Begun) -> Iterator[None]:
+def _begun(job_id: str, directory: Path, begun: JobStatus) -> Iterator[None]:
     """Have an interruption tell how to begin anew or to go on, where this run has bought nothing before it."""
     try:
         yield
     except Interrupted as error:
-        end = "to begin anew" if begun is Begun.NEW else "to go on"
+        end = "to begin anew" if begun is JobStatus.NEW else "to go on"
         error.outcome = error.outcome or f"nothing was bought; {end}: {_again(job_id, directory)}"
         raise
 

@@ -13,7 +13,7 @@ from tasks.plan.outlook import Outlook, percent, spread
 from tasks.plan.reliable_counts import rows
 
 if TYPE_CHECKING:
-    from tasks.plan.planner import Candidate, JobPlan
+    from tasks.plan.planner import JobPlan, PlannedScheme
 
 #: Of the candidates, the first so many are shown.
 SHOWN = 12
@@ -101,7 +101,7 @@ def _reliable(plan: "JobPlan") -> Table:
     return table
 
 
-def _candidate(each: "Candidate") -> list[str]:
+def _candidate(each: "PlannedScheme") -> list[str]:
     cost, hours = spread(each.alone.cost_usd), spread(each.alone.hours)
     return [
         str(each.market),

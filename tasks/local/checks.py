@@ -93,7 +93,7 @@ def _sqlite_file(url: str) -> Path | None:
     return Path(str(parsed.database)).absolute()
 
 
-class Begun(StrEnum):
+class JobStatus(StrEnum):
     """What a job's database says of it."""
 
     NEW = "new"
@@ -101,7 +101,7 @@ class Begun(StrEnum):
     ENDED = "ended"
 
 
-def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> Begun:
+def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> JobStatus:
     """Return whether the job was begun before; one that was not run to its end goes on.
 
     An ended one has nothing left to do but to tell its figures.
@@ -114,7 +114,7 @@ def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> Begun:
     with closing(Store.open(url)) as store:
         found = [job for job in store.jobs() if job.job_id == job_id]
         if not found:
-            return Begun.NEW
+            return JobStatus.NEW
         alive = store.allocations(job_id, alive=True)
         spent = usd(store.spent(job_id))
     job = found[0]
@@ -122,4 +122,4 @@ def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> Begun:
         raise InputError(f"job {job_id}: failed before ({job.failure}), {spent} spent; give another --job")
     if JobSpec.model_validate(dict(job.spec)) != JobSpec.model_validate(spec):
         raise InputError(f"job {job_id}: was begun before with other options; give the same ones, or another --job")
-    return Begun.ENDED if job.state.terminal and not alive else Begun.PAUSED
+    return JobStatus.ENDED if job.state.terminal and not alive else JobStatus.PAUSED

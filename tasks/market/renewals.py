@@ -33,19 +33,19 @@ class HourEnd(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class RenewalBooking:
     """An hour's end, and the market time at which it is to be decided on."""
 
     hour_end: HourEnd
     at_s: int
 
 
-def due_bookings(job_id: str, now_s: float) -> list[Booking]:
+def due_bookings(job_id: str, now_s: float) -> list[RenewalBooking]:
     """Return the hours' ends that lie ahead, of the spot allocations that are held; each `renewal_lead_s` before it."""
     runtime = current_runtime()
     lead_s = runtime.settings.renewal_lead_s
     return [
-        Booking(
+        RenewalBooking(
             HourEnd(job_id=job_id, allocation_id=a.allocation_id, hour=a.hour_index(int(now_s))),
             a.hour_ends_at_s(int(now_s)) - lead_s,
         )

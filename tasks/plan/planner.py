@@ -33,7 +33,7 @@ _BATCH = 100
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PlannedScheme:
     """A market as it stands, and what the job would have cost if it had been bought there alone.
 
     Attributes
@@ -64,7 +64,7 @@ class JobPlan:
     notes: tuple[str, ...]
     outlooks: tuple[Outlook, ...]
     recommendation: Recommendation
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[PlannedScheme, ...]
     reliable: ReliableAdvice | None = None
 
 
@@ -89,7 +89,7 @@ def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
     job = planned_job(spec, field)
     starts_s = draw_starts(np.random.default_rng(spec.seed), job, field, spec.starts)
     alone = _tried_alone(job, field)
-    steps = _Steps(report, len(starts_s) * (len(spec.schemes) + len(alone) + len(counts_to_try(job))))
+    steps = _ProgressCounter(report, len(starts_s) * (len(spec.schemes) + len(alone) + len(counts_to_try(job))))
     outlooks = tuple(
         outlook(name, _run(name, field.markets, spec, job, field, starts_s, steps), job) for name in spec.schemes
     )
@@ -109,7 +109,7 @@ def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
     )
 
 
-class _Steps:
+class _ProgressCounter:
     """How many jobs are done, of all."""
 
     def __init__(self, report: Report, total: int) -> None:
@@ -157,7 +157,7 @@ def _run(
     job: PlannedJob,
     field: BacktestInputs,
     starts_s: Int64s,
-    steps: _Steps,
+    steps: _ProgressCounter,
     what: str = "",
 ) -> Int64s:
     """Return the rows of the jobs, shape (starts, len(Outcome))."""
@@ -197,15 +197,20 @@ def _tried_alone(job: PlannedJob, field: BacktestInputs) -> list[Market]:
 
 
 def _candidates(
-    markets: list[Market], spec: PlanSpec, job: PlannedJob, field: BacktestInputs, starts_s: Int64s, steps: _Steps
-) -> Iterator[Candidate]:
+    markets: list[Market],
+    spec: PlanSpec,
+    job: PlannedJob,
+    field: BacktestInputs,
+    starts_s: Int64s,
+    steps: _ProgressCounter,
+) -> Iterator[PlannedScheme]:
     window = field.windows.evaluation
     lately = fit_evictions(field.traces, window.from_s, window.until_s)
     for market in markets:
         rows = _run(_ALONE, (market,), spec, job, field, starts_s, steps, str(market))
         price = field.traces[market].price_at(window.until_s)
         assert price is not None, "a market with prices in the fit has one ever after"
-        yield Candidate(
+        yield PlannedScheme(
             market,
             price,
             field.types[market.instance_type].on_demand_micros,
@@ -221,7 +226,7 @@ def _reliable(
     job: PlannedJob,
     field: BacktestInputs,
     starts_s: Int64s,
-    steps: _Steps,
+    steps: _ProgressCounter,
 ) -> ReliableAdvice | None:
     def tried(changed: PlannedJob) -> Outlook:
         what = f"{name}, {changed.reliable_count} reliable"
