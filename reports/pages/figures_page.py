@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from infra.files import write_whole
-from reports.pages.job_page import Figure, Table
+from reports.pages.job_page import PageFigure, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class BacktestPage:
     period: str
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[PageFigure, ...]
     pictures: tuple[Picture, ...]
     tables: tuple[Table, ...]
     kind: str = "backtest"

@@ -26,7 +26,7 @@ _UNSAFE = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class PageFigure:
     """One of the figures at the top."""
 
     label: str
@@ -90,7 +90,7 @@ class ReportPage:
     state: str
     failure: str | None
     period: str
-    figures: tuple[Figure, ...]
+    figures: tuple[PageFigure, ...]
     chart: Mapping[str, Any]
     decisions: tuple[DecisionRow, ...]
     progress: tuple[Table, ...]

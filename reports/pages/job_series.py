@@ -105,7 +105,7 @@ class JobFacts:
 
 
 @dataclass(frozen=True)
-class Said:
+class DecisionRecord:
     """A decision at its time; `times` counts how often its order was given (a purchase until it is answered)."""
 
     at_s: int
@@ -113,7 +113,7 @@ class Said:
     times: int
 
 
-def decisions(facts: JobFacts) -> list[Said]:
+def decisions(facts: JobFacts) -> list[DecisionRecord]:
     """Return every decision once, in order; an order that was given again is counted where it came first."""
     times: dict[object, int] = {}
     first: dict[object, tuple[int, Any]] = {}
@@ -129,7 +129,7 @@ def decisions(facts: JobFacts) -> list[Said]:
                 continue
         times[name] = times.get(name, 0) + 1
         first.setdefault(name, (at_s, item))
-    return [Said(at_s, order, times[name]) for name, (at_s, order) in first.items()]
+    return [DecisionRecord(at_s, order, times[name]) for name, (at_s, order) in first.items()]
 
 
 def chart(facts: JobFacts) -> dict[str, Any]:
@@ -341,7 +341,7 @@ class _Texts:
         return self._place[text]
 
 
-def _decisions(said: Sequence[Said], place: Mapping[Market, int], texts: _Texts, t0: int) -> list[list[Any]]:
+def _decisions(said: Sequence[DecisionRecord], place: Mapping[Market, int], texts: _Texts, t0: int) -> list[list[Any]]:
     counts = [len(one.order.decision.candidates) for one in said]
     waits = [one.order.decision.verdict is Choice.WAIT for one in said]
     shown = max(counts, default=0)  # of those that bought nothing; a purchase shows them all

@@ -12,8 +12,8 @@ from bidding.market.model import EndCause, Market, Tier
 from bidding.market.money import Micros, usd
 from bidding.policies.base import Choice
 from infra.state.records import LedgerKind, LedgerLine
-from reports.pages.job_page import DecisionRow, Figure, Table
-from reports.pages.job_series import JobFacts, Said, decisions, marks, on_demand_reference
+from reports.pages.job_page import DecisionRow, PageFigure, Table
+from reports.pages.job_series import DecisionRecord, JobFacts, decisions, marks, on_demand_reference
 
 #: Rows of the table of progress.
 _PROGRESS_ROWS = 24
@@ -36,32 +36,32 @@ def short(facts: JobFacts, allocation_id: str) -> str:
     return allocation_id.removeprefix(f"{facts.job.job_id}-")
 
 
-def figures(facts: JobFacts) -> tuple[Figure, ...]:
+def figures(facts: JobFacts) -> tuple[PageFigure, ...]:
     """Return what a reader wants to know first."""
     spent = sum(line.amount_micros for line in facts.ledger)
     refunded = -sum(line.amount_micros for line in facts.ledger if line.kind is LedgerKind.REFUND)
     reference = on_demand_reference(facts)
-    found = [Figure("Cost", usd(spent), f"{usd(spent + refunded)} charged, {usd(refunded)} refunded")]
+    found = [PageFigure("Cost", usd(spent), f"{usd(spent + refunded)} charged, {usd(refunded)} refunded")]
     if reference and reference[-1][1] > 0:
         on_demand = reference[-1][1]
-        found.append(Figure("Against on-demand", f"{spent / on_demand:.0%}", f"of {usd(round(on_demand))}"))
+        found.append(PageFigure("Against on-demand", f"{spent / on_demand:.0%}", f"of {usd(round(on_demand))}"))
     trained = "trained" if facts.job.ended_at_s is not None else "so far"
-    found.append(Figure("Market time", elapsed(facts.trained_s - facts.job.created_at_s), trained))
+    found.append(PageFigure("Market time", elapsed(facts.trained_s - facts.job.created_at_s), trained))
     taken = [r for r in facts.allocations if r.end_cause is EndCause.EVICTED]
     bought = sum(r.allocation.tier is Tier.TRANSIENT for r in facts.allocations)
     noticed = sum(kind == "notice" for _, kind, _, _ in marks(facts))
-    found.append(Figure("Evictions", str(len(taken)), f"of {bought} spot allocations, {noticed} with notice"))
+    found.append(PageFigure("Evictions", str(len(taken)), f"of {bought} spot allocations, {noticed} with notice"))
     result: Mapping[str, Any] = facts.job.result or {}
     last: Mapping[str, Any] = facts.progress[-1].payload if facts.progress else {}
     clocks = result.get("clocks", last.get("clock"))
     losses = [p.payload["loss"] for p in facts.progress if p.payload.get("loss") is not None]
     loss = f"loss {losses[-1]:.4g}" if losses else "no loss yet"
-    found.append(Figure("Clocks", "0" if clocks is None else f"{clocks:,}", loss))
+    found.append(PageFigure("Clocks", "0" if clocks is None else f"{clocks:,}", loss))
     if isinstance(result.get("accuracy"), float):
-        found.append(Figure("Held-out accuracy", f"{result['accuracy']:.2%}", "of the model that was saved"))
+        found.append(PageFigure("Held-out accuracy", f"{result['accuracy']:.2%}", "of the model that was saved"))
     for name, value in result.get("metrics", {}).items():
         if name != "accuracy" and value is not None:
-            found.append(Figure(f"Held-out {name}", f"{value:.4g}", "of the model that was saved"))
+            found.append(PageFigure(f"Held-out {name}", f"{value:.4g}", "of the model that was saved"))
     return tuple(found)
 
 
@@ -80,14 +80,14 @@ def decision_rows(facts: JobFacts) -> tuple[DecisionRow, ...]:
     return tuple(rows)
 
 
-def _same_wait(one: Said, other: Said) -> bool:
+def _same_wait(one: DecisionRecord, other: DecisionRecord) -> bool:
     a, b = one.order.decision, other.order.decision
     same = a.verdict is b.verdict is Choice.WAIT and a.reason == b.reason
     return same and not a.candidates and not b.candidates
 
 
 def _decision_row(
-    facts: JobFacts, said: Sequence[Said], first: int, until: int, market: Mapping[str, Market]
+    facts: JobFacts, said: Sequence[DecisionRecord], first: int, until: int, market: Mapping[str, Market]
 ) -> DecisionRow:
     one, last = said[first], said[until - 1]
     decision = one.order.decision

@@ -47,7 +47,7 @@ class PriceLine:
 
 
 @dataclass(frozen=True)
-class Block:
+class PriceBlock:
     """One allocation in a phase: its share of the expected cost of work, dollars a vCPU-hour."""
 
     name: str
@@ -61,7 +61,7 @@ class Phase:
 
     when: str
     what: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[PriceBlock, ...]
 
 
 def cost_and_time(bars: Bars, group: int) -> Any:

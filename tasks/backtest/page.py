@@ -11,7 +11,7 @@ from bidding.backtest.outcomes import Outcome
 from bidding.backtest.schemes import SchemeId
 from bidding.market.model import DAY_S
 from reports.pages.figures_page import BacktestPage, Picture, write
-from reports.pages.job_page import Figure, Table
+from reports.pages.job_page import PageFigure, Table
 from reports.pictures.backtest import Bars, PriceLine, by_zone, cost_and_time, price_lines, transitions, who_paid
 from reports.pictures.figures import svg
 from tasks.backtest import reliable_counts as reliable
@@ -101,10 +101,10 @@ def typical_story(field: BacktestInputs, spec: BacktestSpec, runs: Sequence[Cell
     return job_story(field, spec, ran.cell, int(ran.starts_s[middle]))
 
 
-def _cards(spec: BacktestSpec, runs: Sequence[CellResult], result: dict[str, Any]) -> tuple[Figure, ...]:
+def _cards(spec: BacktestSpec, runs: Sequence[CellResult], result: dict[str, Any]) -> tuple[PageFigure, ...]:
     hours, zone = max(spec.hours), runs[-1].cell.zone
     return tuple(
-        Figure(
+        PageFigure(
             row["scheme"],
             f"{row['relative_cost']['mean']:.1%}",
             f"of on-demand's cost ± {row['relative_cost']['se']:.1%}, {row['relative_runtime']['mean']:.0%} of its run "

@@ -9,7 +9,7 @@ from bidding.market.model import HOUR_S
 from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.policies.base import MarketView
 from bidding.policies.footprint import Part, part, per_work
-from reports.pictures.backtest import Block, Phase
+from reports.pictures.backtest import Phase, PriceBlock
 from tasks.backtest.inputs import BacktestInputs
 from tasks.backtest.job_story import AllocationLife, Kind, Story, StoryEvent
 
@@ -45,7 +45,7 @@ def _words(happened: list[StoryEvent]) -> Iterator[str]:
             yield sign + (", ".join(numbers) if len(numbers) < 3 else f"{numbers[0]} … {numbers[-1]}")
 
 
-def _blocks(field: BacktestInputs, story: Story, at_s: int) -> Iterator[Block]:
+def _blocks(field: BacktestInputs, story: Story, at_s: int) -> Iterator[PriceBlock]:
     setting = story.setting
     parts: list[Part] = []
     names: list[str] = []
@@ -63,7 +63,7 @@ def _blocks(field: BacktestInputs, story: Story, at_s: int) -> Iterator[Block]:
     work = float(per_work(parts, view, resized=False)[2])
     for name, of in zip(names, parts, strict=True):
         if work > 0:
-            yield Block(name, float(of.cost_usd) / work, reliable=name == "reliable")
+            yield PriceBlock(name, float(of.cost_usd) / work, reliable=name == "reliable")
 
 
 def _held(field: BacktestInputs, setting: JobParameters, life: AllocationLife, at_s: int) -> Part:

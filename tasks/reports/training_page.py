@@ -6,7 +6,7 @@ from typing import Any
 
 from psengine.telemetry.formatting import format_bytes, format_ranges
 from reports.pages.figures_page import BacktestPage, Picture, write
-from reports.pages.job_page import Figure, Table
+from reports.pages.job_page import PageFigure, Table
 from reports.pictures.training import training_svg
 
 
@@ -20,14 +20,16 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
     clocks, seconds = figures["clocks"], figures["seconds"] or 0.0
     losses = figures["losses"] or []
     cards = [
-        Figure("clocks", str(clocks)),
-        Figure("seconds", f"{seconds:.2f}", f"{seconds / clocks:.4f} a clock" if clocks else ""),
-        Figure("loss", _number(losses[-1][1]) if losses else "-", "training, last clock"),
-        *(Figure(f"held-out {name}", _number(value)) for name, value in (figures["metrics"] or {}).items()),
-        Figure(
+        PageFigure("clocks", str(clocks)),
+        PageFigure("seconds", f"{seconds:.2f}", f"{seconds / clocks:.4f} a clock" if clocks else ""),
+        PageFigure("loss", _number(losses[-1][1]) if losses else "-", "training, last clock"),
+        *(PageFigure(f"held-out {name}", _number(value)) for name, value in (figures["metrics"] or {}).items()),
+        PageFigure(
             "moved", format_bytes(sum((figures["bytes_moved"] or {}).values())), "over the network and from the store"
         ),
-        Figure("micro-tasks lost", str(figures["lost_micro_tasks"]), f"repeated: {figures['repeated_micro_tasks']}"),
+        PageFigure(
+            "micro-tasks lost", str(figures["lost_micro_tasks"]), f"repeated: {figures['repeated_micro_tasks']}"
+        ),
     ]
     picture = Picture(
         "time",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import InputError
-from reports.pages.job_page import Figure, ReportPage, Table, render, write
+from reports.pages.job_page import PageFigure, ReportPage, Table, render, write
 
 EVIL = "<b>&\"'</script>"
 PAGE = ReportPage(
@@ -16,7 +16,7 @@ PAGE = ReportPage(
     state="finished",
     failure=None,
     period="then",
-    figures=(Figure(EVIL, EVIL, EVIL),),
+    figures=(PageFigure(EVIL, EVIL, EVIL),),
     chart={"job": EVIL, "line": "\u2028"},
     decisions=(),
     progress=(Table("t", EVIL, (EVIL, "n"), ((EVIL, "1"),), frozenset({1}), ((EVIL, "1"),), folded=True),),
