@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bidding.market.spot_market import MarketError
-from flows.terminal.run_view import Progress
+from flows.terminal.run_view import RunProgress
 from infra.clock import ScaledClock, SystemClock
 from infra.errors import ProteusError
 from tasks.job_spec import JobSpec
@@ -23,13 +23,13 @@ _TICKS_MAY_FAIL = 2
 _TICK_ENDS_S = 4.0
 
 
-class LocalJob:
+class JobThreads:
     """One job, its ticks, and what the terminal shows, each in a thread of its own.
 
     The threads do not keep the process from ending: a flow that waits for a machine cannot be told to stop.
     """
 
-    def __init__(self, spec: JobSpec, clock: ScaledClock, progress: Progress) -> None:
+    def __init__(self, spec: JobSpec, clock: ScaledClock, progress: RunProgress) -> None:
         self._spec = spec
         self._clock = clock
         self._progress = progress

@@ -17,9 +17,9 @@ from typing import Any
 
 from bidding.market.spot_market import MarketError
 from bidding.policies import AT_ONCE, policy
-from flows.local.job_threads import LocalJob, call_flow, in_thread
+from flows.local.job_threads import JobThreads, call_flow, in_thread
 from flows.terminal.interrupts import Interrupted, Interrupts
-from flows.terminal.run_view import Progress, clock_time, result_table
+from flows.terminal.run_view import RunProgress, clock_time, result_table
 from infra.clock import SystemClock
 from infra.errors import InputError, ProteusError
 from tasks.billing_options import billing_model
@@ -117,7 +117,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     check_directory("--dir", directory)
     if options.endpoint is not None:
         check_endpoint(options.endpoint)
-    progress = Progress(quiet)
+    progress = RunProgress(quiet)
     begun = begun_before(url, job_id, spec.model_dump(mode="json")) if check_database(url) else JobStatus.NEW
     if begun is JobStatus.ENDED:
         progress.say(f"job {job_id} was run to its end before; these are its figures")
@@ -172,7 +172,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
                         raise
                     progress.say(f"ticks may come late, for the machine is slower than when the job was begun: {error}")
                 with _pausing(job_id, directory, interrupts, options.endpoint is None):
-                    result = LocalJob(spec, clock, progress).to_the_end()
+                    result = JobThreads(spec, clock, progress).to_the_end()
     result["real_seconds"] = SystemClock().now_s() - began_s
     progress.console.print(result_table(result))
     progress.say(f"report: {_report(job_id, directory, url)}")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from bidding.market.model import HOUR_S, MINUTE_S
 from flows.terminal.interrupts import Interrupted, Interrupts
 from flows.terminal.run_view import Display
-from flows.terminal.train_view import Moment, closing_table, display, story_table
+from flows.terminal.train_view import TrainingMoment, closing_table, display, story_table
 from infra.clock import SystemClock
 from infra.errors import InputError, JobFailed, ProteusError
 from tasks.job_spec import Training
@@ -125,14 +125,16 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     return figures
 
 
-def _follow(training: LocalTraining, job_id: str, show: Display[Moment], interrupts: Interrupts) -> dict[str, Any]:
+def _follow(
+    training: LocalTraining, job_id: str, show: Display[TrainingMoment], interrupts: Interrupts
+) -> dict[str, Any]:
     """Show the training and carry its script out until it is over; return its figures."""
     last = ""
     try:
         while not training.ended(status := training.look()):
             for last in training.carry_out(status):
                 show.say(last)
-            show.show(Moment(job_id, status, last), SystemClock().now_s())
+            show.show(TrainingMoment(job_id, status, last), SystemClock().now_s())
             training.wait()
     finally:
         show.close()
@@ -141,7 +143,7 @@ def _follow(training: LocalTraining, job_id: str, show: Display[Moment], interru
 
 
 @contextmanager
-def _also_if_broken_off(tell: Callable[[], None], show: Display[Moment]) -> Iterator[None]:
+def _also_if_broken_off(tell: Callable[[], None], show: Display[TrainingMoment]) -> Iterator[None]:
     """Tell the stories also of a training that fails or is broken off: that is when somebody wants to know."""
     try:
         yield

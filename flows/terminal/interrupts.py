@@ -86,7 +86,7 @@ def _send(number: int) -> None:
 
 
 @contextmanager
-def or_else(outcome: str) -> Iterator[None]:
+def explain_interrupt(outcome: str) -> Iterator[None]:
     """Have an interruption of the context tell `outcome`."""
     try:
         yield

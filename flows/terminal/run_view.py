@@ -95,7 +95,7 @@ class Display(Generic[S]):
             self._live.stop()
 
 
-class Progress(Display[Snapshot]):
+class RunProgress(Display[Snapshot]):
     """Shows a run on a simulated market."""
 
     def __init__(self, quiet: bool) -> None:

@@ -19,7 +19,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
-class Moment:
+class TrainingMoment:
     """A training at one moment. `status` is what the controller says, `last` what happened to a node last."""
 
     job_id: str
@@ -59,7 +59,7 @@ class Moment:
         return ""
 
 
-def line(moment: Moment) -> str:
+def line(moment: TrainingMoment) -> str:
     """Return a moment on one line."""
     status = moment.status
     return (
@@ -68,7 +68,7 @@ def line(moment: Moment) -> str:
     )
 
 
-def screen(moment: Moment) -> Group:
+def screen(moment: TrainingMoment) -> Group:
     """Return a moment as a screen."""
     status = moment.status
     head = Table.grid(padding=(0, 3))
@@ -118,7 +118,7 @@ def _shards_by(shards: Sequence[Mapping[str, Any]], role: str) -> dict[str, str]
     return {name: format_ranges(numbers) for name, numbers in of.items() if name is not None}
 
 
-def display(quiet: bool) -> Display[Moment]:
+def display(quiet: bool) -> Display[TrainingMoment]:
     """Return what shows moments; `quiet`: on standard error."""
     return Display(quiet, screen, line, LINE_EVERY_S)
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from flows.terminal.run_view import PLAIN_EVERY_S, Progress, panel, plain_line, result_table
+from flows.terminal.run_view import PLAIN_EVERY_S, RunProgress, panel, plain_line, result_table
 from tasks.reports.job_snapshot import Holding, Snapshot
 
 SHOT = Snapshot(
@@ -99,7 +99,7 @@ def test_the_figures_of_an_application_are_told_by_name() -> None:
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_quiet_progress_keeps_off_standard_output(quiet: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(quiet)
+    progress = RunProgress(quiet)
     progress.say("state in /somewhere/[odd]/place")
     progress.show(SHOT, 100.0)
     progress.close()
@@ -111,14 +111,14 @@ def test_quiet_progress_keeps_off_standard_output(quiet: bool, capsys: pytest.Ca
 
 
 def test_without_a_terminal_a_line_comes_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(quiet=False)
+    progress = RunProgress(quiet=False)
     for now_s in (0.0, 1.0, PLAIN_EVERY_S - 0.1, PLAIN_EVERY_S, PLAIN_EVERY_S + 1):
         progress.show(SHOT, now_s)
     assert capsys.readouterr().out.count("running") == 2
 
 
 def test_on_a_terminal_the_screen_is_given_back() -> None:
-    progress = Progress(quiet=False)
+    progress = RunProgress(quiet=False)
     progress.console = Console(file=io.StringIO(), force_terminal=True, width=100)
     progress._live = type(progress._live)(console=progress.console, transient=True)
     progress.show(SHOT, 0.0)

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from flows.terminal.train_view import LINE_EVERY_S, Moment, bars, closing_table, display, line, screen, story_table
+from flows.terminal.train_view import (
+    LINE_EVERY_S,
+    TrainingMoment,
+    bars,
+    closing_table,
+    display,
+    line,
+    screen,
+    story_table,
+)
 from tasks.local.event_log import Line
 
 
@@ -59,20 +68,20 @@ def shown(item: object) -> str:
 
 
 def test_a_moment_fits_one_line() -> None:
-    text = line(Moment("storm", STATUS))
+    text = line(TrainingMoment("storm", STATUS))
     assert "\n" not in text
     for part in ("0:01:01", "running", "12/50", "loss 0.5123", "s/clock 0.0312", "stage 2", "nodes 2 ready, 1 lost"):
         assert part in text
 
 
 def test_a_moment_before_the_first_clock() -> None:
-    text = line(Moment("storm", {**NOTHING_YET, "nodes": []}))
+    text = line(TrainingMoment("storm", {**NOTHING_YET, "nodes": []}))
     for part in ("0:00:00", "clock         0", "loss -", "s/clock -", "nodes none"):
         assert part in text
 
 
 def test_a_screen_has_every_node_and_what_happened_last() -> None:
-    text = shown(screen(Moment("storm", STATUS, "clock 10: kill t2")))
+    text = shown(screen(TrainingMoment("storm", STATUS, "clock 10: kill t2")))
     for part in ("storm", "stage 2", "clock 12/50", "r1", "t2", "lost", "clock 10: kill t2"):
         assert part in text
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip().startswith(("r1", "t1"))}
@@ -82,8 +91,10 @@ def test_a_screen_has_every_node_and_what_happened_last() -> None:
     assert t1.rstrip().rindex("0-1") < header.index("keeps"), "t1 serves, and keeps nothing"
     for part in ("accuracy 0.8750 (clock 10)", "moved 1.25 MB", "▃▅█"):
         assert part in text
-    assert "held out" in shown(screen(Moment("storm", NOTHING_YET)))
-    assert "no node is left" in shown(screen(Moment("storm", {**STATUS, "reason": "no node is left to work"}, "x")))
+    assert "held out" in shown(screen(TrainingMoment("storm", NOTHING_YET)))
+    assert "no node is left" in shown(
+        screen(TrainingMoment("storm", {**STATUS, "reason": "no node is left to work"}, "x"))
+    )
 
 
 def test_a_story_is_a_line_each() -> None:
@@ -104,7 +115,7 @@ def test_bars() -> None:
 def test_without_a_terminal_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     show = display(quiet=True)
     for now_s in (0.0, LINE_EVERY_S / 2, LINE_EVERY_S):
-        show.show(Moment("storm", STATUS), now_s)
+        show.show(TrainingMoment("storm", STATUS), now_s)
     show.close()
     told = capsys.readouterr()
     assert told.out == ""

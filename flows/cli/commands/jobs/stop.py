@@ -2,7 +2,7 @@
 
 import click
 
-from flows.terminal.interrupts import or_else
+from flows.terminal.interrupts import explain_interrupt
 
 
 @click.command()
@@ -12,6 +12,8 @@ def stop(job: str, reason: str) -> None:
     """End JOB at the clock under way; its model is saved, and its machines go."""
     from tasks.training.submit import stop as stop_job
 
-    with or_else(f"whether job {job} was told to end is not known; `proteus jobs` shows it, and stop may be repeated"):
+    with explain_interrupt(
+        f"whether job {job} was told to end is not known; `proteus jobs` shows it, and stop may be repeated"
+    ):
         said = stop_job(job, reason)
     click.echo(said)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from flows.cli.options import json_option
-from flows.terminal.interrupts import or_else
+from flows.terminal.interrupts import explain_interrupt
 from flows.terminal.output import write_json
 
 
@@ -21,7 +21,7 @@ def submit(job_file: Path, json_target: str | None) -> None:
     from tasks.training.submit import submit as submit_job
 
     spec = read_job(job_file)
-    with or_else(f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"):
+    with explain_interrupt(f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"):
         done = submit_job(spec)
     write_json(json_target, done)
     if json_target != "-":
