@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data_plane.nodes import Process
-from benchmarks.many_nodes.fork_server import Birth, arguments, be_node, nursery
+from benchmarks.many_nodes.fork_server import ForkRequest, arguments, run_node, serve_forks
 from benchmarks.many_nodes.network_namespaces import Network, network
 from benchmarks.many_nodes.sleeping_app import ROW
 from infra.clock import SystemClock
@@ -102,7 +102,7 @@ class Places:
         temporary.mkdir(exist_ok=True)
         environment = {**os.environ, "TMPDIR": str(temporary)}
         namespace = self.network.path(place)
-        birth = Birth(be_node, list(told), str(log), environment, namespace=namespace, waits=waits)
+        birth = ForkRequest(run_node, list(told), str(log), environment, namespace=namespace, waits=waits)
         return int(self._nursery.ask("fork", birth))
 
     def ended(self, pids: Sequence[int]) -> list[int]:
@@ -113,7 +113,7 @@ class Places:
 @contextmanager
 def places(n: int, rate: int, folder: Path) -> Iterator[Places]:
     """Make `n` namespaces with links of `rate` bytes a second each way, and one more, for a controller."""
-    with network(n + 1, rate) as net, Process(nursery, _MODULES, _DASK) as ready:
+    with network(n + 1, rate) as net, Process(serve_forks, _MODULES, _DASK) as ready:
         ready.ask()
         yield Places(net, folder, ready)
 

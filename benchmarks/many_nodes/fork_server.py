@@ -41,7 +41,7 @@ _MODULES = (
 )
 
 
-def be_node(arguments: list[str]) -> int:
+def run_node(arguments: list[str]) -> int:
     """Be `infra.nodes.main`."""
     from infra.nodes.main import main
 
@@ -49,7 +49,7 @@ def be_node(arguments: list[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Birth:
+class ForkRequest:
     """A process to be: `main` of `arguments`, whose value is its exit code.
 
     Parameters
@@ -73,8 +73,8 @@ class Birth:
     on_leash: signal.Signals = signal.SIGKILL
 
 
-def nursery(pipe: Connection, modules: Iterable[str] = (), dask: Mapping[str, Any] | None = None) -> None:
-    """Answer ("fork", `Birth`) with a process id, and ("ended", pids) with the exit codes of those that have, by pid.
+def serve_forks(pipe: Connection, modules: Iterable[str] = (), dask: Mapping[str, Any] | None = None) -> None:
+    """Answer ("fork", `ForkRequest`) with a process id, and ("ended", pids) with the exit codes of those that have, by pid.
 
     In a process that it forks it ends with that one's `SystemExit`.
 
@@ -107,7 +107,7 @@ def nursery(pipe: Connection, modules: Iterable[str] = (), dask: Mapping[str, An
         return
 
 
-def _fork(pipe: Connection, birth: Birth) -> int:
+def _fork(pipe: Connection, birth: ForkRequest) -> int:
     """Fork a process, and return its id as soon as it has a group of its own, which can be signalled."""
     parent = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {JOIN})  # also one that comes before the node waits for it
@@ -136,7 +136,7 @@ def _fork(pipe: Connection, birth: Birth) -> int:
     sys.exit(code)  # as any process ends, after its threads; nobody goes on as a second nursery
 
 
-def _become(parent: int, birth: Birth) -> None:
+def _become(parent: int, birth: ForkRequest) -> None:
     """Have what a process of one's own has: a leash, a log, an environment, a place."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)

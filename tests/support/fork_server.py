@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.data_plane.nodes import Process
-from benchmarks.many_nodes.fork_server import Birth, nursery
+from benchmarks.many_nodes.fork_server import ForkRequest, serve_forks
 from tests.support.timeouts import PATIENCE
 
 #: Where processes can be forked, tied to ours and waited for by anybody.
@@ -26,7 +26,7 @@ CAN_FORK = sys.platform == "linux" and hasattr(os, "pidfd_open")
 @functools.cache
 def _nursery() -> Process:
     """Return this process's nursery, which ends with it."""
-    began = Process(nursery, ("tests.support.faulty_node",))
+    began = Process(serve_forks, ("tests.support.faulty_node",))
     began.ask()
     return began
 
@@ -64,7 +64,7 @@ class Forked:
         place: Path,
         on_leash: signal.Signals,
     ) -> None:
-        birth = Birth(main, arguments, str(log), dict(environment), str(place), on_leash=on_leash)
+        birth = ForkRequest(main, arguments, str(log), dict(environment), str(place), on_leash=on_leash)
         self.pid: int = _ask("fork", birth)
         self._code: int | None = None
 

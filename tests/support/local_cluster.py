@@ -197,7 +197,7 @@ class LocalCluster:
         if self._troubled:
             options = [str(self._troubles), *options]
             return Forked(troubled_node.main, options, log, environment, self.path, signal.SIGKILL)
-        return Forked(nursery.be_node, options, log, environment, self.path, signal.SIGTERM)
+        return Forked(nursery.run_node, options, log, environment, self.path, signal.SIGTERM)
 
     def _begin(self, options: list[str], log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         program = ["tests.support.faulty_node", str(self._troubles)] if self._troubled else ["infra.nodes.main"]
