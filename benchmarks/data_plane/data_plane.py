@@ -30,7 +30,7 @@ _RAYS = MappingProxyType({"far": "Ray actors, another Ray node", "near": "Ray ac
 Seconds = tuple[list[float], list[float]]
 
 
-class Places:
+class Endpoints:
     """Where things are pushed to and pulled from; each method returns the seconds of pushes and of pulls."""
 
     def __init__(self, stack: ExitStack) -> None:
@@ -71,7 +71,7 @@ def run(scratch: Path, sizes_mb: tuple[float, ...] = SIZES_MB, shards: tuple[int
     del scratch
     figures: list[Figure] = []
     with ExitStack() as stack:
-        places = Places(stack)
+        places = Endpoints(stack)
         if not places.has_ray:
             sys.stderr.write("data-plane: no Ray beside it; `pip install ray` puts it there\n")
         for size_mb in sizes_mb:
@@ -80,7 +80,7 @@ def run(scratch: Path, sizes_mb: tuple[float, ...] = SIZES_MB, shards: tuple[int
     return figures
 
 
-def _of(places: Places, load: Load) -> Iterator[Figure]:
+def _of(places: Endpoints, load: Load) -> Iterator[Figure]:
     """Yield the figures of one size and number of shards."""
     ours, own, tcp, copied = _Moves(load), _Moves(load), _Moves(load), list[float]()
     ray = {server: _Moves(load) for server in _RAYS} if places.has_ray else {}

@@ -40,7 +40,7 @@ _DASK = {
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """What a job does: `work_s` seconds of kernels a clock over all nodes, on a table of `table_bytes`."""
 
     table_bytes: int
@@ -85,10 +85,10 @@ class Places:
     _jobs: int = 0
 
     @contextmanager
-    def job(self) -> Iterator[Running]:
+    def job(self) -> Iterator[RunningCluster]:
         """Start the controller of a new job; end all of its processes in the end."""
         self._jobs += 1
-        running = Running(self, f"job-{self._jobs}", Blobs((self.folder / f"job-{self._jobs}").as_uri()))
+        running = RunningCluster(self, f"job-{self._jobs}", Blobs((self.folder / f"job-{self._jobs}").as_uri()))
         try:
             running.meet()
             yield running
@@ -119,7 +119,7 @@ def places(n: int, rate: int, folder: Path) -> Iterator[Places]:
 
 
 @dataclass
-class Running:
+class RunningCluster:
     """A job's processes."""
 
     places: Places

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figure import Figure, figure
-from benchmarks.many_nodes.cluster import Load, Places, Running, all_there, places, served_by
+from benchmarks.many_nodes.cluster import Places, RunningCluster, Workload, all_there, places, served_by
 from benchmarks.many_nodes.fork_server import JOIN
 from benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, table_seconds
 from benchmarks.many_nodes.measurement import HOURS_S, MOST_CPU, Meter, finished
@@ -90,14 +90,16 @@ def kernels_s(n: int) -> float:
     return KERNEL * table_seconds(16) * math.sqrt(n / 16)
 
 
-def load_for(n: int, table_bytes: int = TABLE_BYTES) -> Load:
+def load_for(n: int, table_bytes: int = TABLE_BYTES) -> Workload:
     """Return the job: as many shards as both four nodes and the ActivePSs can share out evenly."""
     active = (n - _RELIABLE + 1) // 2
     shards = next(shards for shards in range(active, 8 * active + 1) if shards % active == shards % _RELIABLE == 0)
-    return Load(table_bytes, kernels_s(n) * n, _PARTS * n, shards, STALENESS, tells=True)
+    return Workload(table_bytes, kernels_s(n) * n, _PARTS * n, shards, STALENESS, tells=True)
 
 
-def join_and_leave(there: Places, n: int, course: Course, load: Load | None = None) -> tuple[list[float], list[Figure]]:
+def join_and_leave(
+    there: Places, n: int, course: Course, load: Workload | None = None
+) -> tuple[list[float], list[Figure]]:
     """Return the seconds of each clock, and what the two changes cost."""
     load = load or load_for(n)
     with there.job() as running:
@@ -155,7 +157,7 @@ def join_and_leave(there: Places, n: int, course: Course, load: Load | None = No
     return seconds, figures
 
 
-def lose(there: Places, n: int, load: Load | None = None) -> list[Figure]:
+def lose(there: Places, n: int, load: Workload | None = None) -> list[Figure]:
     """Return what it costs that all transient nodes are killed, of `_KILLS` jobs."""
     losses = [_lose_once(there, n, load or load_for(n)) for _ in range(_KILLS)]
     event = f"{n - _RELIABLE} nodes killed, {_RELIABLE} stay"
@@ -192,7 +194,7 @@ def lose(there: Places, n: int, load: Load | None = None) -> list[Figure]:
     ]
 
 
-def _lose_once(there: Places, n: int, load: Load) -> Loss:
+def _lose_once(there: Places, n: int, load: Workload) -> Loss:
     clock, last = SystemClock(), _KILLED_IN + 1
     with there.job() as running:
         transient = running.start(_RELIABLE, n - _RELIABLE)
@@ -223,7 +225,7 @@ def _lose_once(there: Places, n: int, load: Load) -> Loss:
     return Loss(resumed_s, before["clock"] - back_to, max(held_up_s, 0.0), usual_s, cpu, ours)
 
 
-def _at(running: Running, clock: int) -> dict[str, Any]:
+def _at(running: RunningCluster, clock: int) -> dict[str, Any]:
     """Return the status once `clock` is under way, or the job has ended."""
     return running.until(lambda status: status["clock"] >= clock - 1 or status["state"] == "finished", HOURS_S)
 
@@ -234,7 +236,7 @@ def _goes_on(status: dict[str, Any]) -> bool:
     return bool(status["went_back"]) and running and len({shard["node"] for shard in status["shards"]}) == _RELIABLE
 
 
-def _gone_when_drained(running: Running, names: list[str]) -> int:
+def _gone_when_drained(running: RunningCluster, names: list[str]) -> int:
     """End nodes as soon as they may go, as a market does; return the first clock that none of them works on.
 
     They work on while the notice lets them.

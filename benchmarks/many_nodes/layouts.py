@@ -23,7 +23,7 @@ STALENESS = 1
 
 
 @dataclass(frozen=True)
-class Layout:
+class TierLayout:
     """How many nodes of each tier, and in which stage; `figure` is the paper's."""
 
     figure: str
@@ -52,30 +52,30 @@ class Layout:
         return f"{self.reliable} + {self.transient}"
 
 
-def traditional(n: int) -> Layout:
+def traditional(n: int) -> TierLayout:
     """Return the layout of a parameter server without tiers: all nodes are reliable, work and serve."""
-    return Layout("11-13", "traditional", n, 0, None)
+    return TierLayout("11-13", "traditional", n, 0, None)
 
 
-def tierings(n: int, figures: Collection[int] = PAPER_FIGURES) -> list[Layout]:
+def tierings(n: int, figures: Collection[int] = PAPER_FIGURES) -> list[TierLayout]:
     """Return what stands beside the traditional layout of `n` nodes (a multiple of 16) in some of Figs. 11-14.
 
     What stands in two of them is returned once, as the first one's: Fig. 13's stage 2 of sixteen nodes is Fig. 12's.
     """
     few = n // 16
-    layouts = [Layout("11", "stage 1", reliable, n - reliable, 1) for reliable in (few, 2 * few, 4 * few, 8 * few)]
-    layouts += [Layout("12", "stage 2", few, n - few, 2)]
+    layouts = [TierLayout("11", "stage 1", reliable, n - reliable, 1) for reliable in (few, 2 * few, 4 * few, 8 * few)]
+    layouts += [TierLayout("12", "stage 2", few, n - few, 2)]
     if few > 1 or 12 not in figures:
-        layouts += [Layout("13", "stage 2", 1, n - 1, 2)]
-    layouts += [Layout("13", "stage 3", 1, n - 1, 3)]
-    layouts += [Layout("14", f"stage {stage}", n // 2, n - n // 2, stage) for stage in (2, 3)]
+        layouts += [TierLayout("13", "stage 2", 1, n - 1, 2)]
+    layouts += [TierLayout("13", "stage 3", 1, n - 1, 3)]
+    layouts += [TierLayout("14", f"stage {stage}", n // 2, n - n // 2, stage) for stage in (2, 3)]
     return [layout for layout in layouts if int(layout.figure) in figures]
 
 
-def scalings() -> list[Layout]:
+def scalings() -> list[TierLayout]:
     """Return the layouts of Fig. 15, the one that the others are measured by first."""
-    layouts = [Layout("15", "traditional", 4, 0, None), Layout("15", "stage 1", 4, 4, 1)]
-    return layouts + [Layout("15", "stage 3", 1, n - 1, 3) for n in (16, 32, 64)]
+    layouts = [TierLayout("15", "traditional", 4, 0, None), TierLayout("15", "stage 1", 4, 4, 1)]
+    return layouts + [TierLayout("15", "stage 3", 1, n - 1, 3) for n in (16, 32, 64)]
 
 
 def table_seconds(nodes: int) -> float:

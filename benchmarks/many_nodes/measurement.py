@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.many_nodes.cluster import Load, Places, Running, all_there, served_by
-from benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, Layout
+from benchmarks.many_nodes.cluster import Places, RunningCluster, Workload, all_there, served_by
+from benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, TierLayout
 
 #: Of the machine's processors; above it they may be what is measured.
 MOST_CPU = 0.70
@@ -34,7 +34,7 @@ class Measured:
     link_bytes : the most that any node's link carried one way, a clock.
     """
 
-    layout: Layout
+    layout: TierLayout
     seconds: list[float]
     communicating: float
     cpu: float
@@ -55,7 +55,7 @@ class Measured:
 class Meter:
     """What the machine's processors and the nodes' links do from now on."""
 
-    def __init__(self, running: Running, nodes: int) -> None:
+    def __init__(self, running: RunningCluster, nodes: int) -> None:
         self._running, self._nodes = running, nodes
         self._processes = [psutil.Process(pid) for pid in running.pids.values()]
         self._before = self._now()
@@ -73,19 +73,19 @@ class Meter:
         return 1 - (idle - idle_0) / span, (ours - ours_0) / span, busiest
 
 
-def link_bytes(running: Running, nodes: int) -> list[int]:
+def link_bytes(running: RunningCluster, nodes: int) -> list[int]:
     """Return what nodes' links have carried since they were made, both ways of each."""
     plan = running.places.network.plan
     counters = [Path(f"/sys/class/net/{plan.end(i)}/statistics") for i in range(nodes)]
     return [int((of / f"{way}_bytes").read_text()) for of in counters for way in ("rx", "tx")]
 
 
-def load_for(layout: Layout, unit_s: float, table_bytes: int = TABLE_BYTES) -> Load:
+def load_for(layout: TierLayout, unit_s: float, table_bytes: int = TABLE_BYTES) -> Workload:
     """Return a job of the same work for every layout of so many nodes, a micro-task a worker and clock."""
-    return Load(table_bytes, KERNEL * unit_s * layout.nodes, layout.workers, layout.servers, STALENESS)
+    return Workload(table_bytes, KERNEL * unit_s * layout.nodes, layout.workers, layout.servers, STALENESS)
 
 
-def measure(there: Places, layout: Layout, load: Load, *, quick: bool = False) -> Measured:
+def measure(there: Places, layout: TierLayout, load: Workload, *, quick: bool = False) -> Measured:
     """Run a job in a layout, and return what its clocks took once it was in it; of few clocks if it is to be quick."""
     warm, clocks = (_FEW_WARM, _FEW) if quick else (_WARM, _CLOCKS)
     with there.job() as running:
@@ -106,7 +106,7 @@ def measure(there: Places, layout: Layout, load: Load, *, quick: bool = False) -
     return Measured(layout, seconds, 1 - per_clock_s / median(seconds), cpu, ours, most_bytes / clocks)
 
 
-def finished(running: Running, load: Load, clocks: int) -> dict[str, Any]:
+def finished(running: RunningCluster, load: Workload, clocks: int) -> dict[str, Any]:
     """Return the job's result, once it has ended; the model must hold each micro-task once."""
     result: dict[str, Any] = running.until(lambda status: status["state"] == "finished", HOURS_S)["result"]
     wanted = float(clocks * load.n_partitions)

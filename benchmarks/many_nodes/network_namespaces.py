@@ -31,7 +31,7 @@ _NAMESPACES = Path("/run/netns")
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """Names and addresses of `n` namespaces of process `pid`, whose links carry `rate` bytes a second each way.
 
     Every network is 10.x.y.0/24 with x from 200 on; of `n` there are at most 250.
@@ -118,7 +118,7 @@ def shape(device: str, rate: int) -> str:
 class Network:
     """The namespaces of a plan that were made."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetworkPlan) -> None:
         self.plan = plan
 
     def path(self, i: int) -> str:
@@ -156,7 +156,7 @@ def network(n: int, rate: int) -> Iterator[Network]:
         If `ip` or `tc` refuses; nothing is left then.
     """
     remove(_leftovers(_there(), _alive))
-    made = Network(Plan(os.getpid(), n, rate))
+    made = Network(NetworkPlan(os.getpid(), n, rate))
     try:
         _batch("ip", made.plan.links())
         for i in range(n):

@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.figure import Figure, figure
-from benchmarks.many_nodes.cluster import Load, places
-from benchmarks.many_nodes.layouts import STALENESS, TABLE_BYTES, Layout, scalings
+from benchmarks.many_nodes.cluster import Workload, places
+from benchmarks.many_nodes.layouts import STALENESS, TABLE_BYTES, TierLayout, scalings
 from benchmarks.many_nodes.measurement import Measured, measure
 from benchmarks.many_nodes.network_namespaces import lacking
 
@@ -51,9 +51,9 @@ def table_and_work(most: int) -> tuple[float, float]:
     return _TABLE_S * max(1.0, ratio**2 / 2), _KERNEL_S * ratio**0.5 * most
 
 
-def load_for(layout: Layout, work_s: float, table_bytes: int = TABLE_BYTES) -> Load:
+def load_for(layout: TierLayout, work_s: float, table_bytes: int = TABLE_BYTES) -> Workload:
     """Return the job as it is cut for a layout: a micro-task a worker and clock."""
-    return Load(table_bytes, work_s, layout.workers, layout.servers, STALENESS)
+    return Workload(table_bytes, work_s, layout.workers, layout.servers, STALENESS)
 
 
 def ideal(first: Measured, nodes: int) -> list[float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.figure import Figure, figure
 from benchmarks.many_nodes.cluster import Places, places
-from benchmarks.many_nodes.layouts import PAPER_FIGURES, TABLE_BYTES, Layout, table_seconds, tierings, traditional
+from benchmarks.many_nodes.layouts import PAPER_FIGURES, TABLE_BYTES, TierLayout, table_seconds, tierings, traditional
 from benchmarks.many_nodes.measurement import Measured, load_for, measure
 from benchmarks.many_nodes.network_namespaces import lacking
 
@@ -49,7 +49,7 @@ def _of(n: int, figures: tuple[int, ...], folder: Path) -> list[tuple[Measured, 
     return [(one, found[0]) for one in found]
 
 
-def _one(there: Places, layout: Layout, unit_s: float) -> Measured:
+def _one(there: Places, layout: TierLayout, unit_s: float) -> Measured:
     slow = layout.stage == 1 and layout.nodes > 4 * layout.reliable
     return measure(there, layout, load_for(layout, unit_s), quick=slow)
 

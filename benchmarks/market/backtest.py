@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks.figure import Figure, figure, seconds
-from benchmarks.market.backtest_field import CATALOG, FILES, SEED, Field, generated, real, simulated
+from benchmarks.market.backtest_field import CATALOG, FILES, SEED, MarketField, generated, real, simulated
 from benchmarks.market.backtest_workload import read_and_fit, whole_table
 from bidding.backtest.clairvoyant import bound as clairvoyant
 from bidding.backtest.outcomes import Outcome, summary
@@ -61,7 +61,7 @@ def run(scratch: Path) -> list[Figure]:
     return [*figures, *read_and_fit(scratch), whole_table(told, **asked)]
 
 
-def _beside_the_engine(on: Field, scheme: str, note: str) -> Figure:
+def _beside_the_engine(on: MarketField, scheme: str, note: str) -> Figure:
     """Measure the same 20-hour job through the compiled driver and through the live engine."""
     (start_s,) = draw_starts(np.random.default_rng(SEED), on.from_s, on.until_s, 20, 1)
     setting = SCHEMES[scheme].setting(on.reference, 20)

@@ -74,7 +74,7 @@ FILES = (
 
 
 @dataclass(frozen=True)
-class Field:
+class MarketField:
     """What schemes are compared on."""
 
     traces: TraceSet
@@ -94,7 +94,7 @@ def midnight_s(day: date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
-def real(folder: Path, months: Months) -> Field:
+def real(folder: Path, months: Months) -> MarketField:
     traces = read_prices(folder / months.file)
     types = dict(read_catalog(folder / CATALOG).at(months.fit_until))
     evictions = fit(traces, midnight_s(months.fit_from), midnight_s(months.fit_until))
@@ -104,12 +104,12 @@ def real(folder: Path, months: Months) -> Field:
     learnt = TraceSet({market: traces[market] for market in markets})
     foresight = fit_forecast(learnt, types, midnight_s(months.fit_from), midnight_s(months.fit_until))
     reference = cheapest(traces, types)
-    return Field(
+    return MarketField(
         traces, types, evictions, foresight, markets, reference, midnight_s(months.fit_until), midnight_s(months.until)
     )
 
 
-def generated() -> Field:
+def generated() -> MarketField:
     """Return four markets of generated prices, a month to fit on and three weeks to evaluate on."""
     from_s, between_s, until_s = (midnight_s(day) for day in (date(2016, 5, 6), date(2016, 6, 1), date(2016, 6, 22)))
     types = dict(read_catalog().at(date(2016, 6, 1)))
@@ -119,10 +119,12 @@ def generated() -> Field:
     traces = generate(on_demand, from_s, until_s, np.random.default_rng(SEED), climate=TYPICAL, vcpus=vcpus)
     evictions = fit(traces, from_s, between_s)
     foresight = fit_forecast(traces, types, from_s, between_s)
-    return Field(traces, types, evictions, foresight, markets, cheapest(traces, types), between_s, until_s)
+    return MarketField(traces, types, evictions, foresight, markets, cheapest(traces, types), between_s, until_s)
 
 
-def simulated(on: Field, markets: tuple[Market, ...], scheme: str, hours: int, starts: int, threads: int) -> Outcomes:
+def simulated(
+    on: MarketField, markets: tuple[Market, ...], scheme: str, hours: int, starts: int, threads: int
+) -> Outcomes:
     starts_s = draw_starts(np.random.default_rng(SEED), on.from_s, on.until_s, hours, starts)
     packed = on.packed(markets)
     if scheme == clairvoyant.CLAIRVOYANT:

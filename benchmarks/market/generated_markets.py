@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table as RichTable
 
-from benchmarks.market.backtest_field import FILES, Field, Months, midnight_s, real, simulated
+from benchmarks.market.backtest_field import FILES, MarketField, Months, midnight_s, real, simulated
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.schemes.registry import ORACLE
 from bidding.evictions.table import fit
@@ -30,7 +30,7 @@ _RANKED = (
 _HOURS = 20
 
 
-def alike(on: Field, months: Months, seed: int) -> Field:
+def alike(on: MarketField, months: Months, seed: int) -> MarketField:
     """Return generated prices of the markets and days of `on`, fitted as there."""
     from_s, between_s, until_s = (midnight_s(day) for day in (months.fit_from, months.fit_until, months.until))
     on_demand = {market: on.types[market.instance_type].on_demand_micros for market in on.markets}
@@ -62,7 +62,7 @@ def tables(folder: Path, seeds: int, starts: int, threads: int) -> tuple[RichTab
     return costs, looks
 
 
-def _costs(fields_of: list[Field], scheme: str, starts: int, threads: int) -> str:
+def _costs(fields_of: list[MarketField], scheme: str, starts: int, threads: int) -> str:
     costs, frees = [], []
     for on in fields_of:
         outcomes = simulated(on, on.markets, scheme, _HOURS, starts, threads)
@@ -76,7 +76,7 @@ def _costs(fields_of: list[Field], scheme: str, starts: int, threads: int) -> st
     return f"{np.mean(costs):.3f}{spread}, {np.mean(frees):.2f} free"
 
 
-def _looks(sets: list[TraceSet], on: Field, window: tuple[int, int]) -> np.ndarray:
+def _looks(sets: list[TraceSet], on: MarketField, window: tuple[int, int]) -> np.ndarray:
     """Return the percentiles of each statistic, shape (3, statistics)."""
     rows = [
         astuple(statistics(traces[market], on.types[market.instance_type].on_demand_micros, *window))

@@ -10,7 +10,7 @@ from benchmarks.many_nodes.elasticity import kernels_s
 from benchmarks.many_nodes.elasticity import load_for as elastic_load
 from benchmarks.many_nodes.layouts import KERNEL, scalings, table_seconds, tierings, traditional
 from benchmarks.many_nodes.measurement import Measured, load_for
-from benchmarks.many_nodes.network_namespaces import Plan, _leftovers, shape
+from benchmarks.many_nodes.network_namespaces import NetworkPlan, _leftovers, shape
 from benchmarks.many_nodes.scaling import ideal
 from benchmarks.many_nodes.sleeping_app import Kernel, told
 from benchmarks.many_nodes.stalls import slowdown, stall, usual, waits
@@ -119,7 +119,7 @@ def test_a_stall_is_what_a_node_waits_beyond_its_usual() -> None:
 
 @given(st.integers(2, 4_194_304), st.integers(1, 65))
 def test_names_are_short_enough_and_addresses_are_of_one_network(pid: int, n: int) -> None:
-    plan = Plan(pid, n, 1_000_000)
+    plan = NetworkPlan(pid, n, 1_000_000)
     addresses = [plan.address(i) for i in range(n)]
     assert len({*addresses, plan.ours}) == n + 1
     assert all(ip_address(one) in plan.network for one in (*addresses, plan.ours))
@@ -127,7 +127,7 @@ def test_names_are_short_enough_and_addresses_are_of_one_network(pid: int, n: in
 
 
 def test_everybody_is_told_of_everybody_else() -> None:
-    plan = Plan(7, 3, 1_000_000)
+    plan = NetworkPlan(7, 3, 1_000_000)
     lines = plan.inside(1)
     assert f"addr add {plan.address(1)}/24 dev eth0" in lines
     assert [line.split()[2] for line in lines if line.startswith("neigh")] == [plan.address(0), plan.address(2)]

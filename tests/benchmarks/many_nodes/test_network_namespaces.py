@@ -12,11 +12,11 @@ from time import monotonic
 import pytest
 
 from benchmarks.many_nodes import network_namespaces as netns
-from benchmarks.many_nodes.cluster import Load, places
+from benchmarks.many_nodes.cluster import Workload, places
 from benchmarks.many_nodes.elasticity import Course, join_and_leave, lose
-from benchmarks.many_nodes.layouts import STALENESS, Layout
+from benchmarks.many_nodes.layouts import STALENESS, TierLayout
 from benchmarks.many_nodes.measurement import _CLOCKS, load_for, measure
-from benchmarks.many_nodes.network_namespaces import Plan, network
+from benchmarks.many_nodes.network_namespaces import NetworkPlan, network
 from benchmarks.many_nodes.tiering import run
 from tests import conftest
 
@@ -28,7 +28,7 @@ SMALL = 64 * 1024
 @pytest.fixture
 def _namespaces_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process connect into its own namespaces, which are on this machine, and nowhere else but the loopback."""
-    network, check = Plan(os.getpid(), 1, 1).network, conftest._check_address
+    network, check = NetworkPlan(os.getpid(), 1, 1).network, conftest._check_address
 
     def check_others(address: object) -> None:
         if not (isinstance(address, tuple) and ip_address(address[0]) in network):
@@ -94,7 +94,7 @@ def test_nothing_is_left_where_making_them_fails(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 @pytest.mark.usefixtures("_namespaces_too")
 def test_stage_2_trains_over_links_that_carry_what_was_reckoned(tmp_path: Path) -> None:
-    layout = Layout("12", "stage 2", 1, 2, 2)
+    layout = TierLayout("12", "stage 2", 1, 2, 2)
     with places(3, 4_000_000, tmp_path) as there:
         found = measure(there, layout, load_for(layout, 0.05, SMALL * 16))
     assert len(found.seconds) == _CLOCKS
@@ -110,7 +110,7 @@ def test_stage_2_trains_over_links_that_carry_what_was_reckoned(tmp_path: Path) 
 @pytest.mark.usefixtures("_namespaces_too")
 def test_nodes_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.many_nodes.elasticity._RELIABLE", 1)
-    load = Load(SMALL, 0.4, 6, 2, STALENESS, tells=True)
+    load = Workload(SMALL, 0.4, 6, 2, STALENESS, tells=True)
     with places(3, 4_000_000, tmp_path) as there:
         seconds, figures = join_and_leave(there, 3, Course(4, 8, 60, 3.0), load)
         lost = lose(there, 3, load)
