@@ -20,7 +20,7 @@ from tasks.training.follow import _ProgressBar
 from tests.support.chromium import CHROMIUM, MISSING, Chromium
 from tests.support.job_states import JOB, record_job
 from tests.support.prefect import prefect_api
-from tests.support.task_runtime import TaskWorld, spec
+from tests.support.task_runtime import TaskRuntime, spec
 
 pytestmark = [
     pytest.mark.e2e,
@@ -54,7 +54,7 @@ class Shown:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     home = tmp_path_factory.mktemp("shown")
     with prefect_api(home) as server, pytest.MonkeyPatch.context() as patch:
-        world = TaskWorld(home, patch)
+        world = TaskRuntime(home, patch)
         record_job(world.store)
 
         orders = [from_record(e.record) for e in world.store.journal(JOB) if e.record["kind"] == "Acquire"]

@@ -42,7 +42,7 @@ class Storm:
         self.reliable = {"r1", "r2"}
         self.told: list[str] = []
 
-    def blow(self) -> None:
+    def fault(self) -> None:
         """One thing befalls the nodes."""
         blows: list[Callable[[], str]] = [self.join] if len(self.there) < MOST else []
         if self.there:
@@ -138,7 +138,7 @@ def weather(cluster: LocalCluster, seed: int, config: JobConfig) -> dict[str, An
             if status["state"] == "finished":
                 return status
             if status["clock"] >= next_blow:
-                storm.blow()
+                storm.fault()
                 next_blow = status["clock"] + storm.dice.randint(1, APART)
             elif not any(node["state"] in ("ready", "joining") for node in status["nodes"]):
                 storm.told.append(storm.join())

@@ -16,7 +16,7 @@ from typing import Any
 
 from infra.local import parent_death_signal as leash
 from infra.nodes import main as node
-from tests.support.kill_at_moment import Dooms, watch
+from tests.support.kill_at_moment import KillPoints, watch
 
 _LOOK_S = 0.02
 
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
     troubles, options = Path(arguments[0]), arguments[1:]
     name = "controller" if "--controller" in options else options[options.index("--name") + 1]
     hold(Cuts(troubles / "cuts", name))
-    watch(Dooms(troubles / "doom", name))
+    watch(KillPoints(troubles / "doom", name))
     return node.main(options)
 
 

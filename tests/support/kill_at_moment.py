@@ -19,7 +19,7 @@ Moment = Literal["asked", "done", "answered"]
 
 
 @dataclass(frozen=True)
-class Doom:
+class KillPoint:
     """What happens at a moment of a call: the process `victim` is killed; with 0, the one that is at that moment.
 
     `stops`: it is stopped instead.
@@ -37,7 +37,7 @@ class Doom:
         written.replace(file)
 
 
-class Dooms:
+class KillPoints:
     """Looks at each moment of a process whether the file is about it."""
 
     def __init__(self, file: Path, name: str) -> None:
@@ -46,7 +46,7 @@ class Dooms:
     def at(self, moment: str, op: str) -> None:
         if not self._file.exists():
             return
-        doom = Doom(**json.loads(self._file.read_text()))
+        doom = KillPoint(**json.loads(self._file.read_text()))
         if (doom.moment, doom.op) != (moment, op):
             return
         try:
@@ -56,7 +56,7 @@ class Dooms:
         os.killpg(doom.victim or os.getpid(), signal.SIGSTOP if doom.stops else signal.SIGKILL)
 
 
-def watch(dooms: Dooms) -> None:
+def watch(dooms: KillPoints) -> None:
     """Have every call of this process, and everyone that it answers, pass these moments."""
     from distributed import Worker
 

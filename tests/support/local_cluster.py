@@ -25,7 +25,7 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.config import JobConfig
 from tests.support import faulty_node as troubled_node
 from tests.support.fork_server import CAN_FORK, Forked
-from tests.support.kill_at_moment import Doom, Moment
+from tests.support.kill_at_moment import KillPoint, Moment
 from tests.support.timeouts import PATIENCE
 
 DEADLINE_S = 60.0 * PATIENCE
@@ -109,11 +109,11 @@ class LocalCluster:
 
     def doom(self, moment: Moment, op: str, victim: str | None = None) -> None:
         """SIGKILL a process at a moment of a call: of the one that is named, or of whoever is at that moment first."""
-        Doom(moment, op, 0 if victim is None else self.processes[victim].pid).write(self._troubles / "doom")
+        KillPoint(moment, op, 0 if victim is None else self.processes[victim].pid).write(self._troubles / "doom")
 
     def freeze(self, moment: Moment, op: str) -> None:
         """SIGSTOP whoever is at a moment of a call first."""
-        Doom(moment, op, stops=True).write(self._troubles / "doom")
+        KillPoint(moment, op, stops=True).write(self._troubles / "doom")
 
     def wait_frozen(self) -> str:
         """Wait until a process has been stopped by its doom, and return its name."""

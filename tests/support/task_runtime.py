@@ -37,7 +37,7 @@ OTHER = Market("m4.large", "us-east-1b")
 ON_DEMAND: Micros = 105_000
 
 
-class TaskWorld:
+class TaskRuntime:
     """What the tasks of a test touch.
 
     Parameters

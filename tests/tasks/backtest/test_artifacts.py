@@ -14,7 +14,7 @@ from tasks.backtest.artifacts import Compared, compare, publish_pictures, publis
 from tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import small_file, small_spec
 from tests.support.html_tables import PageTables
-from tests.support.task_runtime import TaskWorld, plain
+from tests.support.task_runtime import TaskRuntime, plain
 
 
 class Shown:
@@ -74,7 +74,7 @@ def test_the_interval_of_checkpoints_is_that_of_the_fit(shown: Shown, spec: Back
     assert record["interval_s"] == found.spec.elasticities[1].interval_s != 1800
 
 
-def test_the_pictures_and_where_the_report_is(here: TaskWorld, shown: Shown, compared: Compared) -> None:
+def test_the_pictures_and_where_the_report_is(here: TaskRuntime, shown: Shown, compared: Compared) -> None:
     plain(publish_pictures)(compared)
     text = shown.all["backtest-picture"]
     assert text.count("](data:image/png;base64,iVBOR") == 2
@@ -112,7 +112,7 @@ def test_a_run_that_died_is_gone_on_with(
 
 
 def test_the_flow_does_what_the_verb_does(
-    here: TaskWorld, shown: Shown, spec: BacktestSpec, monkeypatch: pytest.MonkeyPatch
+    here: TaskRuntime, shown: Shown, spec: BacktestSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, task in (("compare", compare), ("publish_table", publish_table), ("publish_pictures", publish_pictures)):
         monkeypatch.setattr(f"flows.backtest.{name}", plain(task))

@@ -9,14 +9,14 @@ from infra.state.records import NODES
 from tasks.market.costs import cost_rows
 from tasks.market.ledger import book_ledger
 from tasks.market.opening import close_job
-from tests.support.task_runtime import MARKET, OTHER, TaskWorld, plain, spec
+from tests.support.task_runtime import MARKET, OTHER, TaskRuntime, plain, spec
 
 
-def _names(here: TaskWorld, allocation_id: str) -> tuple[str, ...]:
+def _names(here: TaskRuntime, allocation_id: str) -> tuple[str, ...]:
     return next(r.instance_ids for r in here.store.allocations("job") if r.allocation_id == allocation_id)
 
 
-def test_the_uses_of_all_rows_add_up_to_the_ledger(here: TaskWorld) -> None:
+def test_the_uses_of_all_rows_add_up_to_the_ledger(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     names = [*_names(here, "job-buy-0"), *_names(here, "job-reliable-0")]
@@ -33,7 +33,7 @@ def test_the_uses_of_all_rows_add_up_to_the_ledger(here: TaskWorld) -> None:
     assert spot.uses[Use.IDLE] == spot.charged - spot.uses[Use.USEFUL]
 
 
-def test_what_the_market_took_is_refunded(taking: TaskWorld) -> None:
+def test_what_the_market_took_is_refunded(taking: TaskRuntime) -> None:
     taking.begin(spec(ceiling_on_demand=False))
     taking.tick(spec(ceiling_on_demand=False))
     taking.clock.at_s += 1600
@@ -55,7 +55,7 @@ BILLINGS = [
 
 @pytest.mark.parametrize("billing", BILLINGS, ids=lambda fields: " ".join(fields.values()))
 def test_under_every_billing_model_rows_ledger_and_the_markets_bill_are_the_same(
-    taking: TaskWorld, billing: dict[str, str]
+    taking: TaskRuntime, billing: dict[str, str]
 ) -> None:
     asked = spec(markets=[str(MARKET), str(OTHER)], **billing)
     taking.begin(asked)
@@ -88,5 +88,5 @@ def test_under_every_billing_model_rows_ledger_and_the_markets_bill_are_the_same
     assert sum(row.spent for row in rows if row.tier == "transient") == owed
 
 
-def test_a_job_without_a_ledger_has_no_rows(here: TaskWorld) -> None:
+def test_a_job_without_a_ledger_has_no_rows(here: TaskRuntime) -> None:
     assert cost_rows() == []

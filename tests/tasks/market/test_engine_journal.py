@@ -12,10 +12,10 @@ from tasks.market.engine_journal import commit_events, load_engine, unless_seen
 from tasks.market.instances import buy
 from tasks.market.opening import close_job
 from tasks.market.tick import claim_tick
-from tests.support.task_runtime import BEGIN_S, MARKET, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
 
-def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskWorld) -> None:
+def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskRuntime) -> None:
     here.begin(spec())
     barrier = threading.Barrier(2)
     asked: list[int] = []
@@ -41,7 +41,7 @@ def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskW
     assert [entry.seq for entry in here.store.journal("job")] == list(range(len(here.store.journal("job"))))
 
 
-def test_a_failure_leaves_nothing_half_written(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_nothing_half_written(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     here.begin(spec())
     before = len(here.store.journal("job"))
     monkeypatch.setattr("tasks.market.engine_journal._decide", _fail)
@@ -56,14 +56,14 @@ def _fail(*_: object) -> None:
     raise ZeroDivisionError
 
 
-def test_once_enters_an_event_once(here: TaskWorld) -> None:
+def test_once_enters_an_event_once(here: TaskRuntime) -> None:
     here.begin(spec())
     for at_s in (BEGIN_S + 1, BEGIN_S + 2):
         commit_events(here.runtime, "job", unless_seen(JobClosed, JobClosed(at_s)))
     assert [e.at_s for e in here.store.journal("job") if e.record["kind"] == "JobClosed"] == [BEGIN_S + 1]
 
 
-def test_a_claim_is_held_by_one_and_given_back(here: TaskWorld) -> None:
+def test_a_claim_is_held_by_one_and_given_back(here: TaskRuntime) -> None:
     with claim_tick("job") as mine:
         assert mine
         with claim_tick("job") as second:
@@ -74,7 +74,7 @@ def test_a_claim_is_held_by_one_and_given_back(here: TaskWorld) -> None:
         assert again
 
 
-def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(here: TaskWorld) -> None:
+def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(here: TaskRuntime) -> None:
     tick_s = here.runtime.settings.tick_s
     assert here.store.claim("tick/job", "dead", here.clock.at_s, 1.5 * tick_s)
     with claim_tick("job") as mine:
@@ -84,7 +84,9 @@ def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(here: TaskWorld) 
         assert mine
 
 
-def test_who_is_patient_gets_the_claim_when_it_is_given_back(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_patient_gets_the_claim_when_it_is_given_back(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here.store.claim("tick/job", "other", here.clock.at_s, 180)
     waited: list[float] = []
 
@@ -101,7 +103,7 @@ def test_who_is_patient_gets_the_claim_when_it_is_given_back(here: TaskWorld, mo
     assert len(waited) == 3
 
 
-def test_an_order_that_was_not_carried_out_before_the_job_closed_is_abandoned(here: TaskWorld) -> None:
+def test_an_order_that_was_not_carried_out_before_the_job_closed_is_abandoned(here: TaskRuntime) -> None:
     here.begin(spec())
     prices = {MARKET: 20_000}
     (order,) = plain(decide)("job", here.facts(spec()), prices, {})

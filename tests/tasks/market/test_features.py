@@ -24,7 +24,7 @@ from tasks.market.instances import buy
 from tasks.market.opening import job_model
 from tasks.market.prices import Prices
 from tests.support.forecasts import foresight_of
-from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskRuntime, plain, spec
 
 NOWHERE = Market("c4.large", "us-east-1f")
 #: Two weeks of steps: every three hours up, an hour later down.
@@ -35,7 +35,7 @@ CALM = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
 
 
 @pytest.fixture
-def asked(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Market], int, int]]:
+def asked(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Market], int, int]]:
     """What the world's market is asked for; its prices move, and a job has learnt what it learns."""
     monkeypatch.setattr(tasks.market.features, "observe_signals", plain(observe_signals))
     monkeypatch.setattr(tasks.market.opening, "fit_forecast", lambda *window: CALM)
@@ -56,12 +56,12 @@ def best(**transient: Any) -> Any:
     return spec(**{"policy": "best", "markets": [str(MARKET), str(OTHER)], "allocation_vcpus": None, **transient})
 
 
-def journal(here: TaskWorld, kind: type) -> list[Any]:
+def journal(here: TaskRuntime, kind: type) -> list[Any]:
     records = (entry.record for entry in here.store.journal("job"))
     return [item for item in map(from_record, records) if isinstance(item, kind)]
 
 
-def test_a_job_learns_of_the_history_that_its_eviction_table_is_fitted_on(here: TaskWorld) -> None:
+def test_a_job_learns_of_the_history_that_its_eviction_table_is_fitted_on(here: TaskRuntime) -> None:
     here.market.traces = MOVING
     here.begin(best())
     (event,) = journal(here, JobOpened)
@@ -70,7 +70,7 @@ def test_a_job_learns_of_the_history_that_its_eviction_table_is_fitted_on(here: 
     assert event.foresight.outlook(low, 0)[0] > event.foresight.outlook(low, 4)[0], "the higher bid is the safer one"
 
 
-def test_a_job_under_another_policy_learns_nothing_and_asks_for_no_signals(here: TaskWorld, asked: list[Any]) -> None:
+def test_a_job_under_another_policy_learns_nothing_and_asks_for_no_signals(here: TaskRuntime, asked: list[Any]) -> None:
     here.begin(spec())
     (event,) = journal(here, JobOpened)
     assert event.foresight is None
@@ -79,14 +79,14 @@ def test_a_job_under_another_policy_learns_nothing_and_asks_for_no_signals(here:
     assert not asked
 
 
-def test_where_nothing_can_be_learnt_the_job_is_not_opened(here: TaskWorld) -> None:
+def test_where_nothing_can_be_learnt_the_job_is_not_opened(here: TaskRuntime) -> None:
     here.market.traces = TraceSet({MARKET: Trace(np.array([T0]), np.array([ON_DEMAND + 1]))})
     with pytest.raises(InputError, match=r"^policy best: the 14 days of stored prices hold no hour .*policy proteus$"):
         here.begin(best(markets=[str(MARKET)]))
     assert opened_markets("job") == ()
 
 
-def test_a_tick_asks_the_market_only_for_what_is_not_stored(here: TaskWorld, asked: list[Any]) -> None:
+def test_a_tick_asks_the_market_only_for_what_is_not_stored(here: TaskRuntime, asked: list[Any]) -> None:
     here.begin(best())
     here.clock.at_s = BEGIN_S + 5 * HOUR_S
     asked.clear()
@@ -95,7 +95,7 @@ def test_a_tick_asks_the_market_only_for_what_is_not_stored(here: TaskWorld, ask
     assert signals == features_of(here.market.traces, BEGIN_S + 5 * HOUR_S), "as if all had been asked for"
 
 
-def test_a_store_that_nobody_kept_up_is_older_than_what_is_asked_for(here: TaskWorld, asked: list[Any]) -> None:
+def test_a_store_that_nobody_kept_up_is_older_than_what_is_asked_for(here: TaskRuntime, asked: list[Any]) -> None:
     here.begin(best())
     here.clock.at_s = BEGIN_S + 10 * 86_400
     asked.clear()
@@ -105,7 +105,7 @@ def test_a_store_that_nobody_kept_up_is_older_than_what_is_asked_for(here: TaskW
     assert asked == [((MARKET,), BEGIN_S + 10 * 86_400 - LOOKBACK_S, BEGIN_S + 10 * 86_400)]
 
 
-def test_a_market_that_is_not_stored_has_the_signal_of_what_is_told(here: TaskWorld, asked: list[Any]) -> None:
+def test_a_market_that_is_not_stored_has_the_signal_of_what_is_told(here: TaskRuntime, asked: list[Any]) -> None:
     here.begin(best(markets=[str(MARKET)]))
     now_s = BEGIN_S + 2 * HOUR_S
     here.clock.at_s = now_s
@@ -115,7 +115,7 @@ def test_a_market_that_is_not_stored_has_the_signal_of_what_is_told(here: TaskWo
 
 
 def test_a_market_that_does_not_answer_gives_no_signals(
-    here: TaskWorld, asked: list[Any], caplog: pytest.LogCaptureFixture
+    here: TaskRuntime, asked: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     here.begin(best())
     here.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history", until_s=BEGIN_S + HOUR_S))
@@ -127,7 +127,7 @@ def test_a_market_that_does_not_answer_gives_no_signals(
     assert not asked, "what has no price is not decided on"
 
 
-def test_a_decision_is_journalled_with_its_signals_and_can_be_made_again(here: TaskWorld, asked: list[Any]) -> None:
+def test_a_decision_is_journalled_with_its_signals_and_can_be_made_again(here: TaskRuntime, asked: list[Any]) -> None:
     job = best(max_vcpus=8)
     here.begin(job)
     here.clock.at_s = BEGIN_S + HOUR_S

@@ -6,12 +6,12 @@ from infra.errors import ProteusError
 from infra.storage.price_store import PriceStore
 from tasks.market import ingest
 from tasks.market.ingest import IngestRequest, fetch_prices, markets_of_interest
-from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskRuntime, plain, spec
 
 DAYS = 3.0
 
 
-def test_the_second_fetch_asks_only_for_what_is_new(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_fetch_asks_only_for_what_is_new(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
     history = here.market.price_history
 
@@ -27,14 +27,14 @@ def test_the_second_fetch_asks_only_for_what_is_new(here: TaskWorld, monkeypatch
     assert PriceStore(here.runtime.blobs).read([MARKET], T0, BEGIN_S)[MARKET].price_at(BEGIN_S) == 20_000
 
 
-def test_a_market_that_is_asked_for_later_gets_its_whole_history(here: TaskWorld) -> None:
+def test_a_market_that_is_asked_for_later_gets_its_whole_history(here: TaskRuntime) -> None:
     plain(fetch_prices)([MARKET], DAYS)
     here.clock.at_s += 3600
     assert plain(fetch_prices)([MARKET, OTHER], DAYS) == 1
     assert PriceStore(here.runtime.blobs).observed_until_s(OTHER) == BEGIN_S + 3600
 
 
-def test_one_run_at_a_time(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_at_a_time(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     here.store.claim(ingest._CLAIM, "another", here.clock.now_s(), 10_000)
     monkeypatch.setattr(ingest, "_PATIENCE_S", 0.0)
     with pytest.raises(ProteusError, match="another run"):
@@ -42,7 +42,7 @@ def test_one_run_at_a_time(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> 
     assert PriceStore(here.runtime.blobs).segments() == ()
 
 
-def test_a_run_that_fails_lets_the_next_one_in(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_fails_lets_the_next_one_in(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(here.market, "price_history", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -50,7 +50,7 @@ def test_a_run_that_fails_lets_the_next_one_in(here: TaskWorld, monkeypatch: pyt
     assert plain(fetch_prices)([MARKET], DAYS) == 1
 
 
-def test_the_markets_of_interest_are_those_of_the_open_jobs(here: TaskWorld) -> None:
+def test_the_markets_of_interest_are_those_of_the_open_jobs(here: TaskRuntime) -> None:
     assert markets_of_interest(IngestRequest()) == ()
     here.begin(spec())
     assert markets_of_interest(IngestRequest()) == (MARKET,)

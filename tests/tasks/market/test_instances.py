@@ -25,22 +25,22 @@ from tasks.market.instances import (
 from tasks.market.opening import close_job
 from tasks.reports.job_summary import summary
 from tasks.training.controller import await_controller
-from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, TaskRuntime, plain, spec
 
 
-def test_the_reliable_tier_is_bought_once(here: TaskWorld) -> None:
+def test_the_reliable_tier_is_bought_once(here: TaskRuntime) -> None:
     here.begin(spec())
     plain(secure_reliable_tier)(spec())
     assert len(here.facts(spec())) == 1
     assert machine_names("job", "job-reliable-0") == [here.facts(spec())[0].instance_id]
 
 
-def _stray(here: TaskWorld, job_id: str, token: str) -> str:
+def _stray(here: TaskRuntime, job_id: str, token: str) -> str:
     tags = {OWNER_TAG: here.runtime.settings.owner_tag, "proteus:job": job_id}
     return here.market.launch(LaunchRequest(token, MARKET, 1, None, "", tags))[0].instance_id
 
 
-def test_orphans_are_what_no_open_job_and_no_book_wants(here: TaskWorld) -> None:
+def test_orphans_are_what_no_open_job_and_no_book_wants(here: TaskRuntime) -> None:
     here.begin(spec())
     stray = _stray(here, "gone", "stray")
     grace_s = 2 * here.runtime.settings.tick_s
@@ -52,7 +52,7 @@ def test_orphans_are_what_no_open_job_and_no_book_wants(here: TaskWorld) -> None
     assert plain(orphans)() == {}
 
 
-def test_a_spot_machine_that_waits_for_the_end_of_its_hour_is_no_orphan(here: TaskWorld) -> None:
+def test_a_spot_machine_that_waits_for_the_end_of_its_hour_is_no_orphan(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     plain(close_job)("job", {})
@@ -63,7 +63,7 @@ def test_a_spot_machine_that_waits_for_the_end_of_its_hour_is_no_orphan(here: Ta
     assert sum(fact.alive for fact in here.facts(spec())) == 3
 
 
-def test_machines_of_another_owner_are_let_alone(here: TaskWorld) -> None:
+def test_machines_of_another_owner_are_let_alone(here: TaskRuntime) -> None:
     here.market.launch(LaunchRequest("x", MARKET, 1, None, "", {OWNER_TAG: "db-other", "proteus:job": "theirs"}))
     here.clock.at_s += 100_000
     assert plain(orphans)() == {}
@@ -72,7 +72,7 @@ def test_machines_of_another_owner_are_let_alone(here: TaskWorld) -> None:
 # -- broken off ----------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_is_paused_in_a_market_that_stays_keeps_its_machines(here: TaskWorld) -> None:
+def test_a_job_that_is_paused_in_a_market_that_stays_keeps_its_machines(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     before = here.facts(spec())
@@ -83,7 +83,7 @@ def test_a_job_that_is_paused_in_a_market_that_stays_keeps_its_machines(here: Ta
     assert not here.store.job("job").state.terminal
 
 
-def test_a_job_that_is_paused_in_a_market_of_others_lets_all_go_and_buys_again(here: TaskWorld) -> None:
+def test_a_job_that_is_paused_in_a_market_of_others_lets_all_go_and_buys_again(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     here.clock.at_s += 600
@@ -101,7 +101,7 @@ def test_a_job_that_is_paused_in_a_market_of_others_lets_all_go_and_buys_again(h
     assert orders == ["job-reliable-0-again-1"]
 
 
-def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(here: TaskWorld) -> None:
+def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(here: TaskRuntime) -> None:
     here.begin(spec())
     for _ in range(5):
         pause("job", "proteus run", market_stays=False)
@@ -111,7 +111,7 @@ def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(here: TaskWor
         plain(secure_reliable_tier)(spec())
 
 
-def test_a_job_that_failed_lets_all_go(here: TaskWorld) -> None:
+def test_a_job_that_failed_lets_all_go(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     plain(close_job)("job", None, "the application raised")
@@ -121,7 +121,7 @@ def test_a_job_that_failed_lets_all_go(here: TaskWorld) -> None:
     assert not any(fact.alive for fact in here.facts(spec()))
 
 
-def test_a_job_that_was_trained_stays_trained_and_waits_for_its_hours_to_end(here: TaskWorld) -> None:
+def test_a_job_that_was_trained_stays_trained_and_waits_for_its_hours_to_end(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     plain(close_job)("job", {})
@@ -130,7 +130,7 @@ def test_a_job_that_was_trained_stays_trained_and_waits_for_its_hours_to_end(her
     assert here.store.allocations("job", alive=True)
 
 
-def test_pausing_what_was_not_begun_writes_nothing(here: TaskWorld) -> None:
+def test_pausing_what_was_not_begun_writes_nothing(here: TaskRuntime) -> None:
     assert pause("job", "COMMAND", market_stays=True) == "nothing was bought; to begin anew: COMMAND"
     assert here.store.jobs() == []
     plain(record_job)(spec())
@@ -140,7 +140,7 @@ def test_pausing_what_was_not_begun_writes_nothing(here: TaskWorld) -> None:
 # -- the bill -------------------------------------------------------------------------------------------------------
 
 
-def _bill(here: TaskWorld) -> int:
+def _bill(here: TaskRuntime) -> int:
     """Each instance by itself: hours that began, less the one in which it was evicted."""
     total = 0
     for fact in here.market.log():
@@ -154,7 +154,7 @@ def _bill(here: TaskWorld) -> int:
     return total
 
 
-def test_the_ledger_is_the_bill_when_an_allocation_ends_as_one(taking: TaskWorld) -> None:
+def test_the_ledger_is_the_bill_when_an_allocation_ends_as_one(taking: TaskRuntime) -> None:
     taking.begin(spec())
     taking.tick(spec())
     for at_s in (1400, 1560, 3700):
@@ -164,7 +164,7 @@ def test_the_ledger_is_the_bill_when_an_allocation_ends_as_one(taking: TaskWorld
     assert taking.store.spent("job") == _bill(taking) == 2 * ON_DEMAND
 
 
-def test_the_ledger_is_the_bill_when_one_machine_of_an_allocation_ends_early(here: TaskWorld) -> None:
+def test_the_ledger_is_the_bill_when_one_machine_of_an_allocation_ends_early(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     lost = next(fact for fact in here.facts(spec()) if fact.bid_micros is not None)
@@ -176,7 +176,7 @@ def test_the_ledger_is_the_bill_when_one_machine_of_an_allocation_ends_early(her
     assert here.store.spent("job") == _bill(here)
 
 
-def test_the_ledger_is_the_bill_over_the_hours_that_the_rest_of_an_allocation_lives(here: TaskWorld) -> None:
+def test_the_ledger_is_the_bill_over_the_hours_that_the_rest_of_an_allocation_lives(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     lost = next(fact for fact in here.facts(spec()) if fact.bid_micros is not None)
@@ -201,7 +201,9 @@ def test_the_ledger_is_the_bill_over_the_hours_that_the_rest_of_an_allocation_li
     assert told == pytest.approx({"on_demand": 7260 / 3600, "paid": 7260 / 3600, "free": 600 / 3600})
 
 
-def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_gives_no_date(here: TaskWorld) -> None:
+def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_gives_no_date(
+    here: TaskRuntime,
+) -> None:
     here.begin(spec())
     here.tick(spec())
     first, second = (fact for fact in here.facts(spec()) if fact.bid_micros is not None)
@@ -215,7 +217,7 @@ def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_
     assert record.instance_ends == {first.instance_id: (BEGIN_S + 600, EndCause.USER)}
 
 
-def test_every_machine_says_whose_it_is_for_which_job_and_order_and_until_when(here: TaskWorld) -> None:
+def test_every_machine_says_whose_it_is_for_which_job_and_order_and_until_when(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     for fact in here.facts(spec()):
@@ -224,7 +226,7 @@ def test_every_machine_says_whose_it_is_for_which_job_and_order_and_until_when(h
         assert int(fact.tags["proteus:expires"]) > BEGIN_S + 86_400
 
 
-def test_nothing_is_bought_or_waited_for_when_a_tick_has_found_the_work_done(here: TaskWorld) -> None:
+def test_nothing_is_bought_or_waited_for_when_a_tick_has_found_the_work_done(here: TaskRuntime) -> None:
     here.begin(spec())
     here.runtime.blobs.write_set(JobPaths("job").model, {}, {"clocks": 3, "lost_micro_tasks": 0})
     plain(close_job)("job", {"clocks": 3})

@@ -24,7 +24,7 @@ from tasks.market.ledger import book_ledger, book_or_postpone
 from tasks.market.opening import open_job
 from tasks.market.prices import Prices, observe_prices, prices_to_decide_on
 from tests.support.market_servers import client, credentials, served
-from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskRuntime, plain, spec
 
 DAY_S = 86_400
 LIMIT_S = 3 * DAY_S
@@ -32,7 +32,7 @@ STOPPED = "no market's price was told for 3 days (PROTEUS_PRICES_MAX_AGE_S): the
 
 
 @pytest.fixture
-def live(here: TaskWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskWorld]:
+def live(here: TaskRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskRuntime]:
     """The world's market behind the real endpoint, asked by the real client, with a job that holds a spot machine."""
     credentials(monkeypatch)
     monkeypatch.setattr(tasks.market.prices, "observe_prices", plain(observe_prices))
@@ -44,7 +44,7 @@ def live(here: TaskWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         yield here
 
 
-def tick(here: TaskWorld) -> tuple[Prices, list[Order]]:
+def tick(here: TaskRuntime) -> tuple[Prices, list[Order]]:
     """Observe, decide and carry out, as `tick_job` does."""
     job = spec(max_vcpus=8)
     prices = prices_to_decide_on(opened_markets("job"))
@@ -57,7 +57,7 @@ def tick(here: TaskWorld) -> tuple[Prices, list[Order]]:
     return prices, orders
 
 
-def check_replay(here: TaskWorld) -> None:
+def check_replay(here: TaskRuntime) -> None:
     """The journal alone gives the orders that were given."""
     entries = [entry.record for entry in here.store.journal("job")]
     assert [r["left_out"] for r in entries if r["kind"] == "TickDue"], "what was left out is in the journal"
@@ -68,7 +68,7 @@ def check_replay(here: TaskWorld) -> None:
             assert list(orders) == [from_record(one) for one in entries[number + 1 :][: len(orders)]]
 
 
-def test_a_price_that_has_stood_for_long_is_not_old_while_others_are_told(live: TaskWorld) -> None:
+def test_a_price_that_has_stood_for_long_is_not_old_while_others_are_told(live: TaskRuntime) -> None:
     live.market.traces = TraceSet(
         {
             MARKET: Trace(np.array([T0]), np.array([20_000])),
@@ -80,7 +80,7 @@ def test_a_price_that_has_stood_for_long_is_not_old_while_others_are_told(live: 
 
 
 def test_nothing_is_bought_on_the_prices_of_a_feed_that_has_stopped(
-    live: TaskWorld, caplog: pytest.LogCaptureFixture
+    live: TaskRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     prices, orders = tick(live)
     assert (prices.left_out, [type(order) for order in orders]) == ({}, [Acquire])
@@ -99,13 +99,13 @@ def test_nothing_is_bought_on_the_prices_of_a_feed_that_has_stopped(
     check_replay(live)
 
 
-def test_a_market_that_tells_no_price_is_left_out_by_itself(live: TaskWorld) -> None:
+def test_a_market_that_tells_no_price_is_left_out_by_itself(live: TaskRuntime) -> None:
     nowhere = Market("c4.large", "us-east-1f")
     prices = plain(observe_prices)([MARKET, nowhere])
     assert prices == Prices({MARKET: 20_000}, {nowhere: "the market tells no price"})
 
 
-def test_a_market_that_does_not_answer_stops_no_tick(live: TaskWorld, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_market_that_does_not_answer_stops_no_tick(live: TaskRuntime, caplog: pytest.LogCaptureFixture) -> None:
     _, (order,) = tick(live)
     assert isinstance(order, Acquire)
     assert plain(book_ledger)("job") == 2
@@ -128,7 +128,7 @@ def test_a_market_that_does_not_answer_stops_no_tick(live: TaskWorld, caplog: py
     assert book_or_postpone("job") == 2, "the hours that began meanwhile"
 
 
-def test_a_job_is_not_opened_on_a_history_that_nobody_kept_up(here: TaskWorld) -> None:
+def test_a_job_is_not_opened_on_a_history_that_nobody_kept_up(here: TaskRuntime) -> None:
     job = spec()
     plain(record_job)(job)
     observed_s = BEGIN_S - here.runtime.settings.prices_max_age_s - DAY_S
@@ -144,7 +144,7 @@ def test_a_job_is_not_opened_on_a_history_that_nobody_kept_up(here: TaskWorld) -
     assert plain(open_job)(job) == 1
 
 
-def test_a_market_that_was_never_observed_has_no_history(here: TaskWorld) -> None:
+def test_a_market_that_was_never_observed_has_no_history(here: TaskRuntime) -> None:
     plain(record_job)(spec())
     with pytest.raises(InputError, match="has no price history"):
         plain(open_job)(spec())

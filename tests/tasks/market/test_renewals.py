@@ -5,17 +5,17 @@ from prefect.exceptions import ObjectNotFound
 
 from tasks.market import renewals
 from tasks.market.renewals import book_renewals, due_bookings
-from tests.support.task_runtime import BEGIN_S, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain, spec
 
 
 @pytest.fixture
-def held(here: TaskWorld) -> TaskWorld:
+def held(here: TaskRuntime) -> TaskRuntime:
     here.begin(spec())
     here.tick(spec())
     return here
 
 
-def test_an_hours_end_is_due_its_lead_before_it(held: TaskWorld) -> None:
+def test_an_hours_end_is_due_its_lead_before_it(held: TaskRuntime) -> None:
     lead_s = held.runtime.settings.renewal_lead_s
     (booking,) = due_bookings("job", held.clock.now_s())
     assert (booking.hour_end.hour, booking.at_s) == (0, BEGIN_S + 3600 - lead_s)
@@ -23,13 +23,13 @@ def test_an_hours_end_is_due_its_lead_before_it(held: TaskWorld) -> None:
     assert due_bookings("job", BEGIN_S + 3600)[0].hour_end.hour == 1
 
 
-def test_on_demand_machines_are_not_booked(here: TaskWorld) -> None:
+def test_on_demand_machines_are_not_booked(here: TaskRuntime) -> None:
     here.begin(spec())
     assert due_bookings("job", here.clock.now_s()) == []
 
 
 def test_the_same_hour_is_booked_under_the_same_key_at_the_same_time(
-    held: TaskWorld, monkeypatch: pytest.MonkeyPatch
+    held: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booked = []
     monkeypatch.setattr(renewals, "run_deployment", lambda name, **options: booked.append((name, options)))
@@ -43,7 +43,7 @@ def test_the_same_hour_is_booked_under_the_same_key_at_the_same_time(
     assert booked[0][1]["parameters"]["hour_end"]["allocation_id"] == "job-buy-0"
 
 
-def test_without_the_deployment_the_ticks_decide(held: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_deployment_the_ticks_decide(held: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise ObjectNotFound(http_exc=Exception("404"))
 

@@ -27,7 +27,7 @@ from tasks.plan.spec import plan_spec, spec_of_job
 from tasks.training.preflight import check
 from tests.support.backtests import MARKETS, quiet, small_file, small_spec, small_traces
 from tests.support.backtests import T0 as FILE_BEGINS_S
-from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, TaskRuntime, plain, spec
 
 #: What one of the two markets loses in a month is next to nothing; the other loses most.
 OFTEN = of_bands({MARKET: Band(0.9, None), OTHER: Band(0.0, 0.01)}, open_band=0.95)
@@ -40,7 +40,7 @@ def saved(tmp_path: Path) -> str:
     return str(tmp_path / "capacity.npz")
 
 
-def opened(here: TaskWorld) -> JobOpened:
+def opened(here: TaskRuntime) -> JobOpened:
     (event,) = (item for e in here.store.journal("job") if isinstance(item := from_record(e.record), JobOpened))
     return event
 
@@ -50,7 +50,7 @@ def opened(here: TaskWorld) -> JobOpened:
 
 @pytest.mark.parametrize("policy", ["best", "proteus"])
 def test_a_job_bids_by_the_model_that_it_is_given_and_learns_no_foresight(
-    here: TaskWorld, saved: str, policy: str
+    here: TaskRuntime, saved: str, policy: str
 ) -> None:
     here.begin(spec(policy=policy, markets=[str(MARKET), str(OTHER)], evictions=saved))
     event = opened(here)
@@ -58,7 +58,7 @@ def test_a_job_bids_by_the_model_that_it_is_given_and_learns_no_foresight(
     assert (event.evictions.bids_decide, event.foresight) == (False, None)
 
 
-def test_under_best_the_on_demand_price_is_bid_where_bids_decide_nothing(here: TaskWorld, saved: str) -> None:
+def test_under_best_the_on_demand_price_is_bid_where_bids_decide_nothing(here: TaskRuntime, saved: str) -> None:
     job = spec(policy="best", evictions=saved)
     here.begin(job)
     (order,) = here.tick(job)
@@ -69,7 +69,7 @@ def test_under_best_the_on_demand_price_is_bid_where_bids_decide_nothing(here: T
 
 
 def test_what_cannot_be_had_is_taken_refused_left_alone_for_a_while_and_bought_again(
-    here: TaskWorld, saved: str
+    here: TaskRuntime, saved: str
 ) -> None:
     here.market.availability = {MARKET: availability_trace([1, 1, 0, 1], 1200, BEGIN_S)}
     job = spec(policy="best", evictions=saved)
@@ -97,7 +97,7 @@ def test_what_cannot_be_had_is_taken_refused_left_alone_for_a_while_and_bought_a
     assert machines() == [False, False, True, True]
 
 
-def test_a_model_by_price_leaves_best_its_foresight(here: TaskWorld, tmp_path: Path) -> None:
+def test_a_model_by_price_leaves_best_its_foresight(here: TaskRuntime, tmp_path: Path) -> None:
     traces = here.market.traces
     write_model(tmp_path / "table.npz", fit_table(traces, Window(traces.first_s, traces.first_s + 7200)))
     here.begin(spec(policy="best", evictions=str(tmp_path / "table.npz")))
@@ -108,7 +108,7 @@ def test_a_model_by_price_leaves_best_its_foresight(here: TaskWorld, tmp_path: P
 
 
 def test_a_market_that_the_model_does_not_know_is_refused_before_anything_is_bought(
-    here: TaskWorld, tmp_path: Path
+    here: TaskRuntime, tmp_path: Path
 ) -> None:
     write_model(tmp_path / "one.npz", of_bands({MARKET: Band(0, 0.05)}))
     job = spec(markets=[str(MARKET), str(OTHER)], evictions=str(tmp_path / "one.npz"))
@@ -122,7 +122,7 @@ def test_a_market_that_the_model_does_not_know_is_refused_before_anything_is_bou
     assert here.market.log() == []
 
 
-def test_what_is_no_model_is_refused(here: TaskWorld, tmp_path: Path) -> None:
+def test_what_is_no_model_is_refused(here: TaskRuntime, tmp_path: Path) -> None:
     (tmp_path / "no.npz").write_text("no model")
     with pytest.raises(InputError, match=r"no\.npz: is no eviction model .* `proteus evictions fit`"):
         plain(check)(spec(evictions=str(tmp_path / "no.npz")))

@@ -6,16 +6,16 @@ from infra.state.records import JobState
 from tasks.market.instances import release_reliable_tier
 from tasks.market.opening import close_job
 from tasks.reports.job_summary import hour_end_decisions, snapshot, summary
-from tests.support.task_runtime import BEGIN_S, ON_DEMAND, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, ON_DEMAND, TaskRuntime, plain, spec
 
 RESULT = {"accuracy": 0.97, "clocks": 3, "repeated_micro_tasks": 1, "lost_micro_tasks": 0}
 
 
-def test_an_unknown_job_has_no_snapshot(here: TaskWorld) -> None:
+def test_an_unknown_job_has_no_snapshot(here: TaskRuntime) -> None:
     assert snapshot("job") is None
 
 
-def test_a_snapshot_tells_how_the_job_stands(here: TaskWorld) -> None:
+def test_a_snapshot_tells_how_the_job_stands(here: TaskRuntime) -> None:
     here.begin(spec())
     here.clock.at_s += 60
     here.tick(spec())
@@ -34,7 +34,7 @@ def test_a_snapshot_tells_how_the_job_stands(here: TaskWorld) -> None:
     assert shot.last_decision.startswith("Acquire: 2 x c4.large/us-east-1a")
 
 
-def test_a_summary_of_a_job_that_was_evicted(taking: TaskWorld) -> None:
+def test_a_summary_of_a_job_that_was_evicted(taking: TaskRuntime) -> None:
     taking.begin(spec())
     taking.clock.at_s += 60
     taking.tick(spec())
@@ -62,7 +62,7 @@ def test_a_summary_of_a_job_that_was_evicted(taking: TaskWorld) -> None:
     assert told["cost_vs_on_demand"] == pytest.approx(0.105 / on_demand)
 
 
-def test_a_job_that_bought_nothing_has_no_ratio(here: TaskWorld) -> None:
+def test_a_job_that_bought_nothing_has_no_ratio(here: TaskRuntime) -> None:
     from tasks.job_records import record_job
 
     plain(record_job)(spec())
@@ -72,7 +72,7 @@ def test_a_job_that_bought_nothing_has_no_ratio(here: TaskWorld) -> None:
     assert told["ledger_usd"] == 0
 
 
-def test_an_hour_is_decided_once_however_often_the_order_is_repeated(here: TaskWorld) -> None:
+def test_an_hour_is_decided_once_however_often_the_order_is_repeated(here: TaskRuntime) -> None:
     here.begin(spec())
     here.clock.at_s += 60
     here.tick(spec())

@@ -11,7 +11,7 @@ from infra.storage.job_paths import JobPaths
 from tasks.reports.publish import EVERY_S, publish_picture, save_report, show_job, show_job_now_and_then
 from tests.support.html_tables import PageTables
 from tests.support.job_states import JOB, record_job
-from tests.support.task_runtime import TaskWorld, plain
+from tests.support.task_runtime import TaskRuntime, plain
 
 
 class Published:
@@ -33,12 +33,12 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Published:
 
 
 @pytest.fixture
-def job(here: TaskWorld) -> TaskWorld:
+def job(here: TaskRuntime) -> TaskRuntime:
     record_job(here.store)
     return here
 
 
-def test_report_and_picture(job: TaskWorld, published: Published) -> None:
+def test_report_and_picture(job: TaskRuntime, published: Published) -> None:
     show_job(JOB)
     page = job.runtime.blobs.read_bytes(JobPaths(JOB).report).decode()
     assert PageTables(page).data["job"] == JOB
@@ -53,7 +53,7 @@ def test_report_and_picture(job: TaskWorld, published: Published) -> None:
 @pytest.mark.parametrize("broken", ["save_report", "publish_picture"])
 @pytest.mark.parametrize("show", [show_job, show_job_now_and_then])
 def test_what_fails_is_logged_and_stops_nothing(
-    job: TaskWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str, show: Any
+    job: TaskRuntime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str, show: Any
 ) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("no room")
@@ -67,7 +67,7 @@ def test_what_fails_is_logged_and_stops_nothing(
 
 
 def test_a_database_that_is_away_stops_no_tick(
-    here: TaskWorld, published: Published, caplog: pytest.LogCaptureFixture
+    here: TaskRuntime, published: Published, caplog: pytest.LogCaptureFixture
 ) -> None:
     show_job_now_and_then("unknown")
     assert "it cannot be told whether a picture is due" in caplog.text
@@ -75,7 +75,7 @@ def test_a_database_that_is_away_stops_no_tick(
 
 
 def test_ticks_show_a_job_every_few_minutes_and_at_its_very_end(
-    here: TaskWorld, published: Published, monkeypatch: pytest.MonkeyPatch
+    here: TaskRuntime, published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks.reports.publish, "job_png", lambda chart: b"")
     now = [1000.0]
@@ -97,7 +97,7 @@ def test_ticks_show_a_job_every_few_minutes_and_at_its_very_end(
     assert len(published.all) == 3
 
 
-def test_the_world_is_not_touched_more_than_needed(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_world_is_not_touched_more_than_needed(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tick does nothing between two pictures."""
     monkeypatch.setattr(tasks.reports.publish, "show_job", lambda job_id: pytest.fail("was shown"))
     here.store.create_job("job", {}, here.clock.now_s())

@@ -19,7 +19,7 @@ from tasks.market.instances import secure_reliable_tier
 from tasks.market.ledger import book_ledger
 from tasks.training.controller import start_training
 from tasks.training.follow import follow
-from tests.support.task_runtime import BEGIN_S, ON_DEMAND, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, ON_DEMAND, TaskRuntime, plain, spec
 
 CLOCKS = 6
 DATA = DataSummary("digits", "file:///data", 2, 10, 2, {"n_inputs": 3, "n_classes": 2, "n_examples": 10})
@@ -28,7 +28,7 @@ DATA = DataSummary("digits", "file:///data", 2, 10, 2, {"n_inputs": 3, "n_classe
 class Controllers:
     """The controllers of one job, one after the other; each trains a clock a look, and has kept the last clock but one."""
 
-    def __init__(self, here: TaskWorld) -> None:
+    def __init__(self, here: TaskRuntime) -> None:
         self._here = here
         self.clock = 0
         self.started: list[str] = []
@@ -86,7 +86,7 @@ class Client:
 
 
 @pytest.fixture
-def controllers(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> Controllers:
+def controllers(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> Controllers:
     """The seams of following: controllers, data, and no Prefect."""
     made = Controllers(here)
     monkeypatch.setattr(tasks.training.controller, "ControllerClient", made.client)
@@ -99,7 +99,7 @@ def controllers(here: TaskWorld, monkeypatch: pytest.MonkeyPatch) -> Controllers
 
 
 def following(
-    here: TaskWorld,
+    here: TaskRuntime,
     monkeypatch: pytest.MonkeyPatch,
     controllers: Controllers,
     befalls: Callable[[int], None],
@@ -126,13 +126,13 @@ def following(
     return result
 
 
-def orders(here: TaskWorld) -> list[tuple[str, EndCause | None]]:
+def orders(here: TaskRuntime) -> list[tuple[str, EndCause | None]]:
     """What was bought to last, and how it ended."""
     return [(r.order_id, r.end_cause) for r in here.store.allocations("job") if r.allocation.bid_micros is None]
 
 
 def test_a_reliable_tier_that_is_lost_is_bought_again_once_the_book_says_so(
-    here: TaskWorld, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
+    here: TaskRuntime, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bought: list[list[tuple[str, EndCause | None]]] = []
 
@@ -160,7 +160,7 @@ def test_a_reliable_tier_that_is_lost_is_bought_again_once_the_book_says_so(
 
 
 def test_the_controllers_machine_is_bought_again_where_another_of_the_tier_is_still_there(
-    here: TaskWorld, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
+    here: TaskRuntime, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def befalls(wait: int) -> None:
         if wait == 2:
@@ -176,7 +176,7 @@ def test_the_controllers_machine_is_bought_again_where_another_of_the_tier_is_st
 
 
 def test_a_controller_that_is_silent_on_a_machine_that_is_there_is_waited_for(
-    here: TaskWorld, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
+    here: TaskRuntime, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def befalls(wait: int) -> None:
         if wait == 1:
@@ -189,7 +189,7 @@ def test_a_controller_that_is_silent_on_a_machine_that_is_there_is_waited_for(
 
 
 def test_a_reliable_tier_that_cannot_be_had_again_ends_the_following(
-    here: TaskWorld, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
+    here: TaskRuntime, controllers: Controllers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def befalls(_wait: int) -> None:
         machine = controllers.machine()

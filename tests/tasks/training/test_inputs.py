@@ -15,7 +15,7 @@ from tasks.training.application_checks import check_application
 from tasks.training.code_shipping import job_code, prepare_code
 from tasks.training.controller import start_training
 from tasks.training.preflight import check
-from tests.support.task_runtime import TaskWorld, plain, spec
+from tests.support.task_runtime import TaskRuntime, plain, spec
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "kmeans.py"
 
@@ -35,7 +35,7 @@ def with_app(app: str, code: str) -> JobSpec:
     ],
 )
 def test_a_job_whose_code_cannot_run_is_refused_before_it_is_recorded(
-    here: TaskWorld, app: str, code: str, says: str
+    here: TaskRuntime, app: str, code: str, says: str
 ) -> None:
     for refuse in (plain(check), lambda job: check_application(job.training), plain(prepare_code)):
         with pytest.raises(InputError, match=says):
@@ -44,7 +44,7 @@ def test_a_job_whose_code_cannot_run_is_refused_before_it_is_recorded(
     assert here.runtime.blobs.list() == []
 
 
-def test_code_is_prepared_once_and_a_running_job_keeps_it(here: TaskWorld, tmp_path: Path) -> None:
+def test_code_is_prepared_once_and_a_running_job_keeps_it(here: TaskRuntime, tmp_path: Path) -> None:
     mine = tmp_path / "kmeans.py"
     mine.write_text(EXAMPLE.read_text())
     job = with_app("kmeans:KMeans", str(mine))
@@ -67,7 +67,7 @@ def test_code_is_prepared_once_and_a_running_job_keeps_it(here: TaskWorld, tmp_p
 
 
 def test_whoever_starts_the_training_hands_on_the_digest(
-    here: TaskWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: TaskRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = with_app("kmeans:KMeans", str(EXAMPLE))
     plain(record_job)(job)

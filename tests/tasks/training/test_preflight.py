@@ -10,10 +10,10 @@ from tasks.market.tick import is_overtaken, next_hour_end_s, next_tick_s
 from tasks.reports.job_snapshot import Snapshot
 from tasks.training.controller import prepare_data
 from tasks.training.preflight import check
-from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, TaskWorld, plain, spec
+from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, TaskRuntime, plain, spec
 
 
-def test_a_good_job_is_let_through_and_nothing_is_bought_or_written(here: TaskWorld) -> None:
+def test_a_good_job_is_let_through_and_nothing_is_bought_or_written(here: TaskRuntime) -> None:
     plain(check)(spec())
     assert here.store.jobs() == []
     assert here.market.log() == []
@@ -27,13 +27,13 @@ def test_a_good_job_is_let_through_and_nothing_is_bought_or_written(here: TaskWo
         ({"markets": ["z9.huge/us-east-1a"]}, "instance type z9.huge: is not in the catalogue; name another"),
     ],
 )
-def test_a_job_that_cannot_run_is_refused_by_name(here: TaskWorld, transient: dict[str, object], says: str) -> None:
+def test_a_job_that_cannot_run_is_refused_by_name(here: TaskRuntime, transient: dict[str, object], says: str) -> None:
     with pytest.raises(InputError, match=says):
         plain(check)(spec(**transient))
     assert here.store.jobs() == []
 
 
-def test_parameters_that_a_built_in_application_does_not_take_are_refused(here: TaskWorld) -> None:
+def test_parameters_that_a_built_in_application_does_not_take_are_refused(here: TaskRuntime) -> None:
     good = spec()
     job = good.model_copy(update={"training": good.training.model_copy(update={"app_params": {"depth": 3}})})
     says = r"^job job: training\.app_params: app 'mlr' does not take these app_params: .*'depth'"
@@ -44,7 +44,7 @@ def test_parameters_that_a_built_in_application_does_not_take_are_refused(here: 
     plain(check)(job)  # it runs already, and its controller has said what it thinks
 
 
-def test_parameters_that_do_not_fit_the_data_are_refused_before_anything_is_written(here: TaskWorld) -> None:
+def test_parameters_that_do_not_fit_the_data_are_refused_before_anything_is_written(here: TaskRuntime) -> None:
     good = spec()
     training = {"app": "kmeans", "app_params": {"k": 100_000}, "data": "digits"}
     job = good.model_copy(update={"training": good.training.model_copy(update=training)})
@@ -54,13 +54,13 @@ def test_parameters_that_do_not_fit_the_data_are_refused_before_anything_is_writ
     assert here.runtime.blobs.list("jobs") == []
 
 
-def test_a_type_without_a_price_of_the_day_is_refused(here: TaskWorld) -> None:
+def test_a_type_without_a_price_of_the_day_is_refused(here: TaskRuntime) -> None:
     here.clock.at_s = 946684800.0  # long before it was sold
     with pytest.raises(InputError, match=r"instance type c4\.large: has no on-demand price on that day"):
         plain(check)(spec())
 
 
-def test_ticks_stand_on_whole_multiples_of_their_period(here: TaskWorld) -> None:
+def test_ticks_stand_on_whole_multiples_of_their_period(here: TaskRuntime) -> None:
     period_s = here.runtime.settings.tick_s
     assert BEGIN_S % period_s == 0
     for at_s, due_s in ((BEGIN_S, period_s), (BEGIN_S + 1, period_s), (BEGIN_S + period_s - 0.5, period_s)):
@@ -68,11 +68,11 @@ def test_ticks_stand_on_whole_multiples_of_their_period(here: TaskWorld) -> None
         assert next_tick_s() == BEGIN_S + due_s
 
 
-def test_a_run_that_nobody_scheduled_is_never_stale(here: TaskWorld) -> None:
+def test_a_run_that_nobody_scheduled_is_never_stale(here: TaskRuntime) -> None:
     assert not is_overtaken()
 
 
-def test_the_next_hour_end_is_that_of_the_earliest_allocation(here: TaskWorld) -> None:
+def test_the_next_hour_end_is_that_of_the_earliest_allocation(here: TaskRuntime) -> None:
     assert next_hour_end_s("job") is None
     here.begin(spec())
     here.clock.at_s += 600
@@ -83,7 +83,7 @@ def test_the_next_hour_end_is_that_of_the_earliest_allocation(here: TaskWorld) -
     assert next_hour_end_s("job") == here.clock.at_s + 1, "time goes on, also where a decision is due already"
 
 
-def test_no_notices_of_a_job_that_is_not_there_or_has_no_controller(here: TaskWorld) -> None:
+def test_no_notices_of_a_job_that_is_not_there_or_has_no_controller(here: TaskRuntime) -> None:
     assert seen_notices("job") == []
     here.begin(spec())
     assert seen_notices("job") == []
@@ -97,7 +97,7 @@ def test_a_notice_is_checked() -> None:
             EvictionNotice.model_validate(good | bad)
 
 
-def test_a_machine_runs_as_many_micro_tasks_as_it_has_vcpus_where_it_is_real(here: TaskWorld) -> None:
+def test_a_machine_runs_as_many_micro_tasks_as_it_has_vcpus_where_it_is_real(here: TaskRuntime) -> None:
     assert node_threads(MARKET, 1.0) == node_threads(OTHER, 1.0) == 2
     assert node_threads(MARKET, 60.0) == 1
 

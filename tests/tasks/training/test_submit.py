@@ -10,7 +10,7 @@ from infra.state.records import UnknownRecord
 from tasks.market.opening import close_job, job_model
 from tasks.reports.job_list import job_lines
 from tasks.training.submit import read_job, stop
-from tests.support.task_runtime import TaskWorld, plain, spec
+from tests.support.task_runtime import TaskRuntime, plain, spec
 
 GOOD = """
 job_id: mine
@@ -19,7 +19,7 @@ transient: {markets: [c4.large/us-east-1a]}
 """
 
 
-def test_a_job_is_a_line(here: TaskWorld) -> None:
+def test_a_job_is_a_line(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     (line,) = job_lines()
@@ -68,7 +68,7 @@ def test_a_bad_job_file_is_one_line_that_names_the_place(tmp_path: Path, text: s
     assert "\n" not in str(caught.value)
 
 
-def test_stopping(here: TaskWorld) -> None:
+def test_stopping(here: TaskRuntime) -> None:
     with pytest.raises(UnknownRecord):
         stop("nobody", "because")
     here.begin(spec())
