@@ -186,6 +186,68 @@ def test_every_package_is_shipped() -> None:
     assert set(find_packages(str(ROOT), include=found["include"])) == there
 
 
+# -- folders --------------------------------------------------------------------------------------------------------
+
+#: Modules in a folder, beside its `__init__`.
+MOST_MODULES = 13
+SHIPPED = (*PACKAGES, "benchmarks")
+
+
+def _folders() -> list[Path]:
+    return sorted({path.parent for path in _sources(*SHIPPED)})
+
+
+def overfull(modules: dict[str, int]) -> dict[str, int]:
+    return {folder: count for folder, count in modules.items() if count > MOST_MODULES}
+
+
+def unlisted(text: str, modules: set[str]) -> set[str]:
+    """Modules that have no line of their own in the docstring of their package: a name and what it holds."""
+    lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
+    return modules - {match[1] for line in lines if (match := re.match(r"\s*([a-z0-9_]+)/? {2,}\S", line))}
+
+
+def same_names(classes: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Public classes of one name in several modules."""
+    places: dict[str, list[str]] = {}
+    for module, names in classes.items():
+        for name in names:
+            places.setdefault(name, []).append(module)
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_no_folder_is_overfull() -> None:
+    counts = {folder.relative_to(ROOT).as_posix(): len(list(folder.glob("[!_]*.py"))) for folder in _folders()}
+    assert not overfull(counts)
+    assert overfull({"a": MOST_MODULES + 1, "b": MOST_MODULES}) == {"a": MOST_MODULES + 1}
+
+
+def test_every_package_has_a_line_for_each_module() -> None:
+    missing = {}
+    for folder in _folders():
+        inner = {path.name for path in folder.iterdir() if (path / "__init__.py").exists()}
+        modules = {path.stem for path in folder.glob("[!_]*.py")} | inner
+        if found := unlisted((folder / "__init__.py").read_text(), modules):
+            missing[folder.relative_to(ROOT).as_posix()] = sorted(found)
+    assert not missing
+    assert unlisted('"""Rooms.\n\n    kitchen  cooks\n    hall/    leads on\n"""', {"kitchen", "hall", "attic"}) == {
+        "attic"
+    }
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    classes = {
+        path.relative_to(ROOT).as_posix(): [
+            node.name
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.ClassDef) and node.name[0] != "_"
+        ]
+        for path in _sources(*SHIPPED)
+    }
+    assert not same_names(classes)
+    assert same_names({"a": ["X", "Y"], "b": ["X"]}) == {"X": ["a", "b"]}
+
+
 # -- what may not stand in a file -----------------------------------------------------------------------------------
 
 

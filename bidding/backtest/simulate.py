@@ -21,7 +21,7 @@ _COST, _RUNTIME, _ON_DEMAND = int(Outcome.COST_MICROS), int(Outcome.RUNTIME_S), 
 _EVICTIONS, _PURCHASES, _FINISHED = int(Outcome.EVICTIONS), int(Outcome.PURCHASES), int(Outcome.FINISHED)
 
 
-class Room(NamedTuple):
+class Buffers(NamedTuple):
     """What one thread works in; what it holds before and after a job does not matter.
 
     Attributes
@@ -39,10 +39,10 @@ class Room(NamedTuple):
     scratch: NDArray[np.float64]
 
 
-def room(markets: Markets, deltas: int, setting: JobParameters) -> Room:
+def room(markets: Markets, deltas: int, setting: JobParameters) -> Buffers:
     """Return room for a job on `markets`, with an eviction table of so many bid deltas."""
     most = most_held(markets, setting)
-    return Room(
+    return Buffers(
         np.zeros(1, dtype=MOMENT),
         np.zeros(most, dtype=HELD),
         np.zeros(most, dtype=ACCOUNT),
@@ -68,7 +68,7 @@ def simulate(
     markets: Markets,
     table: EvictionArrays,
     start_s: int,
-    room: Room,
+    room: Buffers,
     out: Int64s,
     log: Int64s,
 ) -> None:

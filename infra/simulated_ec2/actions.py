@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market
 from bidding.market.money import Micros, to_micros
 from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.price_history import PRODUCT, PriceHistory, offset_of, token_of
+from infra.simulated_ec2.price_history import PRODUCT, SpotPriceHistory, offset_of, token_of
 from infra.simulated_ec2.wire_protocol import Ec2Error, unknown_action
 
 Params = Mapping[str, Any]
@@ -46,7 +46,7 @@ class Ec2Actions:
     def __init__(self, market: SimSpotMarket, region: str) -> None:
         self._market = market
         self._region = region
-        self._history = PriceHistory(market)
+        self._history = SpotPriceHistory(market)
         self._images: dict[str, str] = {}
         #: Instances that shut themselves down.
         self._shut_down: dict[str, None] = {}

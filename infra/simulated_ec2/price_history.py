@@ -32,7 +32,7 @@ class _Rows:
     prices_micros: npt.NDArray[np.int64]
 
 
-class PriceHistory:
+class SpotPriceHistory:
     """The price history of one endpoint.
 
     A page's token carries the end of the query, so that pages fit together while time goes on.

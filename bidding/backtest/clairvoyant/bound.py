@@ -32,7 +32,7 @@ import numpy as np
 from numba import njit
 
 from bidding.backtest.clairvoyant.hourly_offers import Offers, offers
-from bidding.backtest.clairvoyant.shortest_paths import FREE, TAKEN, VALUE, WORK, Floats, Room, shortest
+from bidding.backtest.clairvoyant.shortest_paths import FREE, TAKEN, VALUE, WORK, Floats, PathBuffers, shortest
 from bidding.backtest.jit import inline_jit, source_digest
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.parameters import PPM, JobParameters
@@ -152,7 +152,7 @@ def bounds(
 
 
 @inline_jit
-def _bound(seen: Offers, terms: _Terms, start_s: int, room: Room, tried: Floats, out: Int64s) -> None:
+def _bound(seen: Offers, terms: _Terms, start_s: int, room: PathBuffers, tried: Floats, out: Int64s) -> None:
     """Write the row of the job that starts at `start_s`.
 
     Parameters
@@ -252,7 +252,7 @@ def _compile(of_version: int) -> Callable[..., int]:
     def loop(seen: Offers, terms: _Terms, starts_s: Int64s, rows: Int64s) -> int:
         most = (terms.window_s + 2 * seen.grid_s) // seen.grid_s + 2  # boundaries 0, 1, ... of one job
         bins = most + HOUR_S // seen.grid_s
-        room = Room(np.empty((bins, 4)), np.empty((bins, 4)), np.empty((bins, 4)))
+        room = PathBuffers(np.empty((bins, 4)), np.empty((bins, 4)), np.empty((bins, 4)))
         tried = np.empty((_TRIES, most, 4))
         for job in range(len(starts_s)):
             _bound(seen, terms, starts_s[job], room, tried, rows[job])

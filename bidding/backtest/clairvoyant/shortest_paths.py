@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 VALUE, WORK, FREE, TAKEN = range(4)
 
 
-class Room(NamedTuple):
+class PathBuffers(NamedTuple):
     """Room for the best paths to each bin, shape (bins, 4) each; see `shortest`.
 
     Attributes
@@ -32,7 +32,7 @@ class Room(NamedTuple):
 
 
 @inline_jit
-def shortest(seen: Offers, first: int, late_s: int, ends: int, mu: float, room: Room, best: Floats) -> None:
+def shortest(seen: Offers, first: int, late_s: int, ends: int, mu: float, room: PathBuffers, best: Floats) -> None:
     """Write the path of the least c - μ w to each boundary: c in micro-dollars, w in seconds of one vCPU.
 
     Parameters
@@ -79,7 +79,9 @@ def shortest(seen: Offers, first: int, late_s: int, ends: int, mu: float, room: 
 
 
 @inline_jit
-def _taken(path: Floats, k: int, since_s: int, free_s: Int64s, mu: float, ahead: int, grid_s: int, room: Room) -> None:
+def _taken(
+    path: Floats, k: int, since_s: int, free_s: Int64s, mu: float, ahead: int, grid_s: int, room: PathBuffers
+) -> None:
     """Go on from `path` with what is bought in bin k, `since_s` after its beginning, and taken within the hour."""
     for j in range(len(free_s)):
         work_s = free_s[j] - since_s
@@ -105,7 +107,7 @@ def _hours(
     ahead: int,
     ends: int,
     grid_s: int,
-    room: Room,
+    room: PathBuffers,
     best: Floats,
 ) -> None:
     """Go on from `path` with an hour that begins in bin k: it is renewed, it lapses, or the job ends in it.
