@@ -20,6 +20,42 @@ CLOCKS = {
     ("time", name)
     for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")
 } | {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
+#: Modules that reach out of a process, or into its environment.
+IMPURE = frozenset(
+    [
+        "asyncio",
+        "concurrent",
+        "fcntl",
+        "http",
+        "importlib",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "pickle",
+        "random",
+        "secrets",
+        "shutil",
+        "signal",
+        "socket",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
+        "urllib",
+        "uuid",
+    ]
+)
+#: What decides and moves nothing. The rest of psengine is a node's part, or the shell.
+PURE = (
+    "bidding",
+    *(
+        f"psengine/{name}"
+        for name in ("controller", "membership", "protocol", "scheduling", "tables", "telemetry", "tiers")
+    ),
+)
 MUTABLE_CALLS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter", "bytearray"}
 
 Rule = Callable[[ast.Module], Iterator[tuple[int, str]]]
@@ -104,6 +140,23 @@ def clock_reads(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, "imports from time"
 
 
+def impure_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Ways out of the values that were handed in: files, processes, threads, the network, the environment."""
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        for name in names:
+            if name.partition(".")[0] in IMPURE:
+                yield node.lineno, f"imports {name}"
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("open", "print", "input")
+        ):
+            yield node.lineno, f"calls {node.func.id}"
+
+
 def missing_docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Public modules, classes and functions that say nothing of themselves."""
     if not ast.get_docstring(tree) and tree.body:
@@ -123,6 +176,7 @@ RULES: dict[Rule, tuple[tuple[str, ...], str, str]] = {
     module_level_containers: (CORES, "seen = {}", "LIMITS = MappingProxyType({})"),
     iterated_sets: (CORES, "for x in set(names): print(x)", "for x in sorted(set(names)): print(x)"),
     clock_reads: (PACKAGES, "now_s = time.monotonic()", "now_s = clock.now_s()"),
+    impure_imports: (PURE, "from pathlib import Path", "from dataclasses import dataclass"),
     missing_docstrings: (PACKAGES, "def f(): ...", '"""M."""\ndef f():\n    """F."""'),
 }
 #: The one module that reads the machine's clock for the rest, and the shells that measure how long something took.

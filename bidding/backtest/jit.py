@@ -6,7 +6,7 @@ would go unseen. So the version of all of the loop's sources goes into its closu
 
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path  # impure-ok: the digest of its own sources
 from typing import Any, TypeVar
 
 from numba import njit

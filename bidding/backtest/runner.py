@@ -1,7 +1,7 @@
 """Many jobs of one scheme, on as many threads as are given."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor  # impure-ok: kernels on threads
 from dataclasses import dataclass
 from typing import Any
 

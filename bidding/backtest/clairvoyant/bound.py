@@ -24,7 +24,7 @@ gives a valid bound, so where the search for the best one stops early the bound 
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor  # impure-ok: kernels on threads
 from dataclasses import replace
 from typing import NamedTuple
 
