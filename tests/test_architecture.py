@@ -5,7 +5,8 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -287,6 +288,29 @@ def test_every_package_has_a_line_for_each_module() -> None:
     assert unlisted('"""Rooms.\n\n    kitchen  cooks\n    hall/    leads on\n"""', {"kitchen", "hall", "attic"}) == {
         "attic"
     }
+
+
+def imports_of(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """The modules of ours that each module imports, wherever in it."""
+    found: dict[str, set[str]] = {module: set() for module in sources}
+    for module, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = [name if name in sources else node.module for name in inner]
+            found[module].update(name for name in names if name in sources and name != module)
+    return found
+
+
+def test_no_circle_of_files() -> None:
+    sources = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path.read_text()
+        for path in _sources(*SHIPPED)
+    }
+    TopologicalSorter(imports_of(sources)).prepare()  # a CycleError names the modules
+    with pytest.raises(CycleError):
+        TopologicalSorter(imports_of({"a": "from b import f", "b": "def f():\n    import a"})).prepare()
 
 
 def test_no_two_public_classes_have_one_name() -> None:
