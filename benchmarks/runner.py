@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figure import Figure
+from flows.terminal.output import output_console
 
 #: Name as it is typed -> the module that measures it.
 _MODULES = MappingProxyType(
@@ -79,7 +79,9 @@ def measure(
     pictures : folder that takes a picture of each of these, named after it.
     """
     if not quiet:
-        _console().print(f"benchmarks: {', '.join(names)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+        output_console(_WIDTH).print(
+            f"benchmarks: {', '.join(names)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+        )
     figures: list[Figure] = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="proteus-bench-") as scratch:
@@ -99,14 +101,9 @@ def measure(
 
 def show(figures: list[Figure]) -> None:
     """Print the figures."""
-    _console().print(_table(figures))
+    output_console(_WIDTH).print(_table(figures))
 
 
 def as_json(figures: list[Figure]) -> dict[str, Any]:
     """Return the figures for machines."""
     return {"cores": os.cpu_count(), "figures": [asdict(one) | {"ratio": one.ratio} for one in figures]}
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=_WIDTH)

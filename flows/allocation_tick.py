@@ -13,6 +13,7 @@ from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from tasks.job_records import is_open, job_spec, saved_result, settle_job, ticking_jobs
 from tasks.market.costs import publish_ledger
 from tasks.market.decisions import decide, opened_markets, publish
+from tasks.market.engine_journal import JobEngine
 from tasks.market.features import signals_to_decide_on
 from tasks.market.instances import buy, let_go, machine_names, observe_machines, release_reliable_tier
 from tasks.market.ledger import book_or_postpone
@@ -60,18 +61,19 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
     with claim_tick(job_id, patience_s) as mine:
         if not mine:
             return "somebody else is at it"
+        job_engine = JobEngine(job_id)  # its journal is replayed once a tick
         result = saved_result(job_id)
         if result is not None:
-            close_job(job_id, result)  # its flow died after the work was done
-            release_reliable_tier(job_id)
+            close_job(job_engine, result)  # its flow died after the work was done
+            release_reliable_tier(job_engine)
         if is_open(job_id):
             keep_training(job_spec(job_id))
         facts = observe_machines(job_id)
-        prices = prices_to_decide_on(opened_markets(job_id))
-        signals = signals_to_decide_on(job_id, prices)
-        orders = decide(job_id, facts, prices.by_market, notices, prices.left_out, signals)
+        prices = prices_to_decide_on(opened_markets(job_engine))
+        signals = signals_to_decide_on(job_engine, prices)
+        orders = decide(job_engine, facts, prices.by_market, notices, prices.left_out, signals)
         for order in orders:
-            carry_out(job_id, order)
+            carry_out(job_engine, order)
         booked = book_or_postpone(job_id)
         if booked:
             publish_ledger(job_id)
@@ -82,11 +84,12 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
     return ", ".join(type(order).__name__.lower() for order in orders) or "nothing to do"
 
 
-def carry_out(job_id: str, order: Order) -> None:
+def carry_out(job_engine: JobEngine, order: Order) -> None:
     """Do what the engine ordered."""
+    job_id = job_engine.job_id
     match order:
         case Acquire():
-            buy(job_spec(job_id), order)
+            buy(job_spec(job_id), job_engine, order)
         case Lapse():
             if not time_to_let_go(order.before_s):
                 return  # its hour is paid: it works on, and the next tick brings the order again

@@ -11,6 +11,7 @@ from prefect import flow
 from infra.errors import InputError, JobFailed
 from tasks.job_records import ended_result, is_known, record_job
 from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.instances import release_reliable_tier, secure_reliable_tier
 from tasks.market.ledger import book_ledger
@@ -32,25 +33,26 @@ async def train(spec: JobSpec) -> dict[str, Any]:
     if not is_known(spec.job_id):
         prepare_data(spec)  # what is wrong with the data is told before the id is taken
     record_job(spec)
+    job_engine = JobEngine(spec.job_id)
     result = ended_result(spec.job_id)
     if result is None:
         prepare_code(spec)  # not below: a job that runs is not ended because somebody has edited his file since
         try:
             data = prepare_data(spec)
-            if not is_opened(spec.job_id):
+            if not is_opened(job_engine):
                 fetch_prices(markets_of(spec), history_days())
-                open_job(spec)
-            secure_reliable_tier(spec)
+                open_job(spec, job_engine)
+            secure_reliable_tier(spec, job_engine)
             address = await_controller(spec.job_id, _BOOT_S)
             if address is not None:
                 start_training(spec, address, data)
-            result = follow(spec)
+            result = follow(spec, job_engine)
         except (JobFailed, InputError) as error:
-            close_job(spec.job_id, None, str(error))
-            release_reliable_tier(spec.job_id)
+            close_job(job_engine, None, str(error))
+            release_reliable_tier(job_engine)
             raise
-    close_job(spec.job_id, result)
-    release_reliable_tier(spec.job_id)
+    close_job(job_engine, result)
+    release_reliable_tier(job_engine)
     book_ledger(spec.job_id)
     show_job(spec.job_id)
     return result

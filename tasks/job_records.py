@@ -3,26 +3,19 @@
 from typing import Any
 
 from infra.errors import JobFailed
-from infra.state.records import Job, JobState
+from infra.state.records import Job, JobState, ObservationKind
 from infra.storage.job_paths import JobPaths
 from tasks.job_spec import JobSpec
 from tasks.runtime import current_runtime, runtime_task
-
-#: Kind of the observation that says that the training was begun.
-TRAINING_BEGUN = "training begun"
-
-
-#: Kind of the observation that says that an ended job has no machine and no unbooked hour left.
-_SETTLED = "settled"
 
 
 @runtime_task("record job")
 def record_job(spec: JobSpec) -> Job:
     """Record the job, or return the one that is there; the same id with another spec is refused."""
     store = current_runtime().store
-    for job in store.jobs():
-        if job.job_id == spec.job_id and JobSpec.model_validate(dict(job.spec)) == spec:
-            return job  # also where it was recorded before a field with a default was added
+    job = store.find_job(spec.job_id)
+    if job is not None and JobSpec.model_validate(dict(job.spec)) == spec:
+        return job  # also where it was recorded before a field with a default was added
     return store.create_job(spec.job_id, spec.model_dump(mode="json"), current_runtime().clock.now_s())
 
 
@@ -56,7 +49,7 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
 
 def is_known(job_id: str) -> bool:
     """Return whether there is such a job in the state database."""
-    return any(job.job_id == job_id for job in current_runtime().store.jobs())
+    return current_runtime().store.find_job(job_id) is not None
 
 
 def is_open(job_id: str) -> bool:
@@ -90,16 +83,16 @@ def ticking_jobs(job_id: str | None = None) -> list[str]:
 
 def _settled(job_id: str) -> bool:
     store = current_runtime().store
-    return bool(store.observations(job_id, _SETTLED)) and not store.allocations(job_id, alive=True)
+    return bool(store.observations(job_id, ObservationKind.SETTLED)) and not store.allocations(job_id, alive=True)
 
 
 def settle_job(job_id: str) -> None:
     """Write down that an ended job holds nothing any more and all is booked; call it after booking."""
     runtime = current_runtime()
     if runtime.store.job(job_id).state.terminal and not runtime.store.allocations(job_id, alive=True):
-        runtime.store.observe(job_id, runtime.clock.now_s(), _SETTLED, {})
+        runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.SETTLED, {})
 
 
 def training_begun(job_id: str) -> bool:
     """Return whether the job's training was ever started: before that, more machines are of no use."""
-    return bool(current_runtime().store.observations(job_id, TRAINING_BEGUN))
+    return bool(current_runtime().store.observations(job_id, ObservationKind.TRAINING_BEGUN))

@@ -14,6 +14,6 @@ prices             reading a price file, beside pyarrow's bare reading of the sa
                    and sorts nothing)
 run_picture        ``python -m benchmarks.market.run_picture RUN_DIRECTORY OUT.png``: draw a run of `proteus
                    run` from what it left behind
-tick               a tick late in a long job: its journal of 600 ticks read, replayed, and one more decision
-                   made and written
+tick               a tick that buys, late in a long job, whole: the flow's own code on a journal of 600 ticks,
+                   and under Prefect
 """

@@ -9,7 +9,6 @@ from time import process_time
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks.figure import Figure, figure, seconds
@@ -22,6 +21,7 @@ from bidding.backtest.replay.engine_replay import run_by_engine
 from bidding.backtest.runner import Outcomes, run_one
 from bidding.backtest.runner import run as run_jobs
 from bidding.backtest.schemes.registry import ORACLE, SCHEMES
+from flows.terminal.output import output_console
 
 _ROUNDS = 5
 _STARTS = 1000
@@ -158,8 +158,7 @@ def _cells(outcomes: Outcomes, beside: float | None) -> list[str]:
 )
 def main(starts: int, threads: int, generated: int | None) -> None:
     """Print the table, and how many jobs a second one thread simulates."""
-    console = Console()
-    console = console if console.is_terminal else Console(width=175)
+    console = output_console(175)
     folder = _folder()
     if folder is None:
         raise click.UsageError(f"PROTEUS_TRACES names no folder with {CATALOG} and its price files")

@@ -8,7 +8,7 @@ from benchmarks.figure import Figure, figure, seconds
 from benchmarks.market.prices import price_file
 from bidding.evictions.table import fit
 from bidding.market.model import DAY_S
-from flows.terminal.progress_bar import bar
+from flows.terminal.progress_bar import progress
 from infra.market_data.price_files import read_prices
 from tasks.backtest.inputs import open_inputs
 from tasks.backtest.runner import plan, run_cells
@@ -59,6 +59,6 @@ def whole_table(note: str, **asked: Any) -> Figure:
 
 def _compute(spec: BacktestSpec) -> int:
     """Return how many cells were computed."""
-    with bar() as report:
+    with progress() as report:
         planned = plan(open_inputs(spec, report), spec)
         return len(list(run_cells(planned, threads=_CORES, kept=None, resume=False, report=report)))

@@ -22,7 +22,7 @@ from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.catalogs import read_catalog
 from infra.market_data.price_files import read_prices
-from infra.state.records import AllocationRecord, Job
+from infra.state.records import AllocationRecord, Job, ObservationKind
 from infra.state.store import Store
 
 _ON_DEMAND = "#555555"
@@ -109,7 +109,7 @@ def _draw_dollars(axes: Any, job: Job, store: Store, records: list[AllocationRec
 
 
 def _draw_loss(axes: Any, job: Job, store: Store) -> None:
-    points = [p for p in store.observations(job.job_id, "progress") if p.payload["loss"] is not None]
+    points = [p for p in store.observations(job.job_id, ObservationKind.PROGRESS) if p.payload["loss"] is not None]
     times = _minutes([p.at_s for p in points], job)
     axes.plot(times, [p.payload["loss"] for p in points], color="tab:blue", lw=1.6)
     axes.set_yscale("log")

@@ -1,24 +1,59 @@
-"""A tick late in a long job: its journal of 600 ticks read, replayed, and one more decision made and written."""
+"""A tick that buys, late in a long job, whole: the flow's own code on a journal of 600 ticks, and under Prefect.
 
-from collections.abc import Sequence
+The job lives in a generated market behind the `SpotMarket` Protocol. It is made by the tasks themselves, so that its
+journal, its tables and the market agree; a spot machine is taken before each measured tick, so that it buys.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+from prefect import Task
+from prefect.logging.configuration import setup_logging
+from prefect.logging.handlers import APILogWorker
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
+import flows.allocation_tick
+import tasks.market.costs
+import tasks.market.decisions
+import tasks.market.renewals
+import tasks.runtime
+import tasks.training.controller
 from benchmarks.figure import Figure, figure, seconds
-from bidding.economics.job_model import JobModel
-from bidding.engine.engine import AllocationState, BidEngine
-from bidding.engine.events import AllocationGone, AllocationGranted, Event, JobOpened, TickDue
+from bidding.engine.events import TickDue
 from bidding.engine.journal import replay, to_record
-from bidding.engine.orders import Acquire, Lapse, Order
-from bidding.evictions.table import fit
-from bidding.market.model import Allocation, EndCause, Market
+from bidding.engine.orders import Acquire, Lapse
+from bidding.market.model import Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import LIVELY, generate
+from infra.local.prefect_server import QUIET, LocalPrefect
 from infra.market_data.catalogs import read_catalog
-from infra.state.records import Entry
+from infra.runtime import Runtime
+from infra.settings import Settings
+from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.market import SimSpotMarket
+from infra.simulated_ec2.snapshot import MarketState
+from infra.state.records import Entry, JournalEntry, ObservationKind
 from infra.state.store import Store
+from infra.storage.blobs import Blobs
+from tasks.job_records import record_job
+from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
+from tasks.market.ingest import fetch_prices, history_days, markets_of
+from tasks.market.instances import buy, let_go, observe_machines, secure_reliable_tier
+from tasks.market.ledger import book_ledger
+from tasks.market.opening import open_job
 
 TICKS = 600
 PERIOD_S = 120
@@ -28,68 +63,233 @@ _TYPES = ("c4.large", "c4.xlarge", "m4.large", "r3.large")
 _ZONES = ("us-east-1a", "us-east-1b")
 _ROUNDS = 5
 _JOB = "bench"
+_MARKETS = tuple(Market(name, zone) for name in _TYPES for zone in _ZONES)
+_SPEC = JobSpec.model_validate(
+    {
+        "job_id": _JOB,
+        "training": {"clocks": 1000},
+        "reliable": {"count": 1},
+        "transient": {
+            "markets": [str(market) for market in _MARKETS],
+            "allocation_vcpus": 4,
+            "max_vcpus": 16,
+            "policy": "proteus",
+        },
+    }
+)
 
 
-def story(ticks: int) -> tuple[list[Entry], TraceSet, int]:
-    """Return the journal of a job that was ticked so often in a generated market, the market, and when the next is due.
+class StillClock:
+    """Market time that stands where it was put."""
 
-    What is ordered is granted at once, and taken when the price passes the bid.
-    """
+    scale = 1.0
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+
+    def now_s(self) -> float:
+        """Return market time."""
+        return self.at_s
+
+    def wait_until(self, at_s: float, wake: object = None) -> bool:
+        """Refuse: a tick that waits is not measured for what it does."""
+        raise AssertionError(f"the tick waits until {at_s}")
+
+
+@dataclass(frozen=True)
+class LateJob:
+    """A job after many ticks, as its database, its blobs and the market remember it."""
+
+    database: Path
+    blobs: Path
+    traces: TraceSet
+    market: MarketState
+    now_s: float
+
+    @contextmanager
+    def world(self, database: Path, at_s: float | None = None) -> Iterator[Runtime]:
+        """Give the tasks of this process a copy of the job to work on."""
+        shutil.copyfile(self.database, database)
+        clock = StillClock(self.now_s if at_s is None else at_s)
+        market = _market(self.traces, clock)
+        market.restore(self.market)
+        with _world(database, self.blobs, market, clock) as runtime:
+            yield runtime
+
+
+def late_job(scratch: Path, ticks: int) -> LateJob:
+    """Return a job that was ticked so often in a generated market."""
     types = read_catalog().at(_BEGIN.date())
-    types = {name: types[name] for name in _TYPES}
     from_s = int(_BEGIN.timestamp())
     start_s = from_s + _HISTORY_S
-    markets = {Market(name, zone): types[name].on_demand_micros for name in _TYPES for zone in _ZONES}
+    on_demand = {market: types[market.instance_type].on_demand_micros for market in _MARKETS}
     until_s = start_s + (ticks + 1) * PERIOD_S
-    traces = generate(markets, from_s, until_s, np.random.default_rng(0), climate=LIVELY)
-    engine, entries = BidEngine(), []
-
-    def enter(event: Event) -> Sequence[Order]:
-        orders = engine.handle(event)
-        entries.append(Entry("event", float(event.at_s), float(event.at_s), to_record(event)))
-        entries.extend(Entry("order", float(event.at_s), float(event.at_s), to_record(order)) for order in orders)
-        return orders
-
-    job = JobModel(allocation_vcpus=4, max_spot_vcpus=16)
-    table = fit(traces.between(from_s, start_s), from_s, start_s)
-    enter(JobOpened(start_s, _JOB, job, "proteus", types, tuple(sorted(markets)), table))
-    for now_s in range(start_s, start_s + ticks * PERIOD_S, PERIOD_S):
-        for name, position in engine.positions.items():
-            held = position.allocation
-            assert held.bid_micros is not None
-            taken_s = traces[held.market].first_above(held.bid_micros, held.launched_at_s)
-            if position.standing is not AllocationState.GONE and taken_s is not None and taken_s <= now_s:
-                enter(AllocationGone(taken_s, name, EndCause.EVICTED))
-        for order in enter(TickDue(now_s, traces.prices_at(now_s))):
-            match order:
-                case Acquire():
-                    bought = Allocation(
-                        order.order_id, order.market, order.count, now_s, bid_micros=order.bid_micros
-                    )  # fmt: skip
-                    enter(AllocationGranted(now_s, order.order_id, bought))
-                case Lapse():
-                    enter(AllocationGone(now_s, order.allocation_id, EndCause.USER))
-    return entries, traces, start_s + ticks * PERIOD_S
+    traces = generate(on_demand, from_s, until_s, np.random.default_rng(0), climate=LIVELY)
+    clock = StillClock(float(start_s))
+    market = _market(traces, clock)
+    database, blobs = scratch / "late.db", scratch / "blobs"
+    with _world(database, blobs, market, clock) as runtime, without_prefect():
+        job_engine = JobEngine(_JOB)
+        record_job(_SPEC)
+        fetch_prices(markets_of(_SPEC), history_days())
+        open_job(_SPEC, job_engine)
+        secure_reliable_tier(_SPEC, job_engine)
+        runtime.store.set_controller(_JOB, "tcp://controller:1")
+        runtime.store.observe(_JOB, start_s, ObservationKind.TRAINING_BEGUN, {"address": "tcp://controller:1"})
+        for _ in range(ticks):
+            prices = traces.prices_at(int(clock.at_s))
+            for order in tasks.market.decisions.decide(job_engine, observe_machines(_JOB), prices, {}):
+                match order:
+                    case Acquire():
+                        buy(_SPEC, job_engine, order)
+                    case Lapse():
+                        let_go(_JOB, [order.allocation_id])
+            clock.at_s += PERIOD_S
+        book_ledger(_JOB)
+    return LateJob(database, blobs, traces, market.state("generated"), clock.at_s)
 
 
-def run(scratch: Path) -> list[Figure]:
-    """Measure."""
-    entries, traces, now_s = story(TICKS)
-    with Store.open(f"sqlite:///{scratch / 'tick.db'}") as store:
-        store.create_job(_JOB, {}, 0.0)
-        store.append(_JOB, 0, entries)
+def run(scratch: Path, ticks: int = TICKS, rounds: int = _ROUNDS) -> list[Figure]:
+    """Measure.
 
-        def tick() -> None:
-            journal = store.journal(_JOB)
-            engine = replay(entry.record for entry in journal)
-            event = TickDue(now_s, traces.prices_at(now_s))
-            orders = engine.handle(event)
-            at_s = float(now_s)
-            new = [Entry("event", at_s, at_s, to_record(event))]
-            new += [Entry("order", at_s, at_s, to_record(order)) for order in orders]
-            with store.transaction() as both:
-                both.append(_JOB, len(journal), new)
+    Parameters
+    ----------
+    ticks : ticks that the job has had before the measured one.
+    rounds : times that each is measured.
+    """
+    late = late_job(scratch, ticks)
+    ours, limit = [], []
+    for number in range(rounds):
+        with late.world(scratch / f"limit-{number}.db") as runtime:
+            limit.append(seconds(partial(_least, runtime, late)))
+        with late.world(scratch / f"alone-{number}.db") as runtime, without_prefect():
+            _take_one(runtime)
+            ours.append(seconds(partial(_tick_that_buys, runtime, _tick)))
+    with late.world(scratch / "counted.db") as runtime, without_prefect(), _counted() as counts:
+        length = len(runtime.store.journal(_JOB))
+        counts.clear()
+        _take_one(runtime)
+        _tick_that_buys(runtime, _tick)
+    whole = list(_under_prefect(late, scratch, rounds))
+    job = f"a tick that buys, on a journal of {ticks} ticks ({length:,} entries)"
+    least = "one replay, one decision, one commit"
+    alone = "describe, prices, decide, buy, book the ledger; what goes to Prefect left out"
+    reads = f"{counts['entries']:,} entries read, {counts['commits']} commits"
+    flow = "through the deployed flow and its tasks, on a Prefect server of this machine"
+    return [
+        figure("tick", f"{job}: its work", "s", ours, limit, least, alone),
+        figure("tick", f"{job}: replays of the journal", "replays", [float(counts["replays"])], [1.0], "one", reads),
+        figure("tick", f"{job}: whole", "s", whole, [float(PERIOD_S)], f"the period of {PERIOD_S} s", flow),
+    ]
 
-        took = [seconds(tick) for _ in range(_ROUNDS)]
-    what = f"a tick on a journal of {TICKS} ticks ({len(entries):,} entries)"
-    return [figure("tick", what, "s", took, [float(PERIOD_S)], "the period of 120 s", "read, replay, decide, write")]
+
+def _market(traces: TraceSet, clock: StillClock) -> SimSpotMarket:
+    return SimSpotMarket(traces, read_catalog().at(_BEGIN.date()), clock.now_s)
+
+
+@contextmanager
+def _world(database: Path, blobs: Path, market: SimSpotMarket, clock: StillClock) -> Iterator[Runtime]:
+    settings = Settings(blob_url=blobs.as_uri(), database_url=f"sqlite:///{database}", tick_s=PERIOD_S)
+    with Store.open(settings.database_url) as store:
+        runtime = Runtime(settings, clock, store, Blobs(settings.blob_url), market, read_catalog())
+        status = {"job_id": _JOB}  # the job's controller is there, and answers at once
+        with (
+            patch.object(tasks.runtime, "open_runtime", lambda: runtime),
+            patch.object(tasks.training.controller, "look", lambda address, since_clock: status),
+        ):
+            yield runtime
+
+
+@contextmanager
+def without_prefect() -> Iterator[None]:
+    """Have a task be the function that it wraps, and send nothing to a server."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Task, "__call__", lambda task, *args, **kwargs: task.fn(*args, **kwargs)))
+        for module in (tasks.market.costs, tasks.market.decisions):
+            stack.enter_context(patch.object(module, "create_table_artifact", lambda table, **_: None))
+        stack.enter_context(patch.object(tasks.market.renewals, "run_deployment", lambda name, **_: None))
+        stack.enter_context(patch.object(flows.allocation_tick, "get_run_logger", lambda: logging.getLogger(__name__)))
+        yield
+
+
+@contextmanager
+def _counted() -> Iterator[Counter[str]]:
+    """Count the replays, the entries that are read, and the commits to the journal."""
+    counts = Counter[str]()
+    read, append = Store.journal, Store.append
+
+    def journal(store: Store, job_id: str, from_seq: int = 0, kinds: Sequence[str] = ()) -> list[JournalEntry]:
+        found = read(store, job_id, from_seq, kinds)
+        counts["entries"] += len(found)
+        return found
+
+    def appended(store: Store, job_id: str, expected_seq: int, entries: Sequence[Entry]) -> int:
+        counts["commits"] += 1
+        return append(store, job_id, expected_seq, entries)
+
+    def replayed(records: Any) -> Any:
+        counts["replays"] += 1
+        return replay(records)
+
+    with (
+        patch.object(Store, "journal", journal),
+        patch.object(Store, "append", appended),
+        patch.object(tasks.market.engine_journal, "replay", replayed),
+    ):
+        yield counts
+
+
+def _take_one(runtime: Runtime) -> None:
+    """Have the market take the spot machines that were bought last, so that there is something to buy."""
+    assert isinstance(runtime.market, SimSpotMarket)
+    alive = [fact for fact in runtime.market.describe() if fact.alive and fact.bid_micros is not None]
+    for fact in alive:
+        if fact.token == alive[-1].token:
+            runtime.market.add_fault(Fault(FaultKind.KILL, instance_id=fact.instance_id))
+
+
+def _tick_that_buys(runtime: Runtime, tick: Callable[[], str]) -> None:
+    done = tick()
+    assert "acquire" in done, f"the tick bought nothing: {done}"
+    assert runtime.store.intents(_JOB)[-1].outcome, "the purchase is written down"
+
+
+def _least(runtime: Runtime, late: LateJob) -> None:
+    """Do what no tick can do without: read and replay the journal, decide, and write the decision."""
+    store, now_s = runtime.store, int(late.now_s)
+    journal = store.journal(_JOB)
+    engine = replay(entry.record for entry in journal)
+    event = TickDue(now_s, late.traces.prices_at(now_s))
+    items = [("event", event), *(("order", order) for order in engine.handle(event))]
+    with store.transaction() as both:
+        both.append(_JOB, len(journal), [Entry(side, late.now_s, late.now_s, to_record(item)) for side, item in items])
+
+
+def _under_prefect(late: LateJob, scratch: Path, rounds: int) -> Iterator[float]:
+    """Measure the flow on a Prefect server; the first run, which loads what every later one has, is left out."""
+    server = LocalPrefect(scratch / "prefect", scratch / "server.log")
+    server.start()
+    try:
+        server.wait_ready()
+        with (
+            patch.dict(os.environ, QUIET),
+            temporary_settings({PREFECT_API_URL: server.api_url, PREFECT_HOME: scratch / "prefect"}),
+        ):
+            setup_logging()
+            for number in range(1 + rounds):
+                with late.world(scratch / f"flow-{number}.db") as runtime:
+                    _take_one(runtime)
+                    took = seconds(partial(_tick_that_buys, runtime, _flow_run))
+                if number:
+                    yield took
+            APILogWorker.drain_all(timeout=20)
+    finally:
+        server.stop()
+
+
+def _tick() -> str:
+    return flows.allocation_tick.tick_job(_JOB)
+
+
+def _flow_run() -> str:
+    return str(asyncio.run(flows.allocation_tick.allocation_tick(_JOB))[_JOB])

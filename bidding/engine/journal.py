@@ -83,13 +83,18 @@ def from_record(record: Mapping[str, Any]) -> Event | Order:
 def replay(records: Iterable[Mapping[str, Any]]) -> BidEngine:
     """Return the engine that the events among `records` lead to; orders are what it said, and are passed over."""
     engine = BidEngine()
+    catch_up(engine, records)
+    return engine
+
+
+def catch_up(engine: BidEngine, records: Iterable[Mapping[str, Any]]) -> None:
+    """Hand the events among `records`, which follow those that `engine` has seen, to it."""
     for record in records:
         if isinstance(record, Mapping) and str(record.get("kind")) in _ORDERS:
             continue
         event = from_record(record)
         assert not isinstance(event, Acquire | Renew | Lapse | Wait)
         engine.handle(event)
-    return engine
 
 
 def _plain(value: Any) -> Any:

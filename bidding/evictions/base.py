@@ -1,7 +1,6 @@
 """What every eviction model answers, and what follows from it: β, the median time to an eviction, the paper's table."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -11,23 +10,8 @@ from bidding.evictions.curves import Float64s
 from bidding.evictions.table import DELTAS_MICROS, EvictionTable
 from bidding.market.model import HOUR_S, MINUTE_S, Market
 from bidding.market.money import Micros
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, Trace
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The time that a model was fitted on or is checked on: [from_s, until_s)."""
-
-    from_s: int
-    until_s: int
-
-    def __post_init__(self) -> None:
-        if self.until_s <= self.from_s:
-            raise ValueError(f"a window must end after it begins, not {self.until_s} after {self.from_s}")
-
-    def overlaps(self, other: "Window") -> bool:
-        """Return whether the two have a second in common."""
-        return self.from_s < other.until_s and other.from_s < self.until_s
 
 
 class EvictionModel(Protocol):
@@ -46,7 +30,7 @@ class EvictionModel(Protocol):
         """The markets that are known, sorted."""
 
     @property
-    def fitted(self) -> Window | None:
+    def fitted(self) -> TimeWindow | None:
         """The time that it was fitted on; None where it comes from elsewhere than from a history."""
 
     @property

@@ -12,13 +12,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bidding.evictions.base import EvictionModel, Window
+from bidding.evictions.base import EvictionModel
 from bidding.evictions.curves import Float64s
 from bidding.evictions.fit_survival import Report, quiet
 from bidding.evictions.lifetimes import Int32s, grants_s, lifetimes_s
 from bidding.evictions.table import DELTAS_MICROS
 from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.money import Micros
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, TraceSet
 
 #: "Within the hour", and within a quarter of it.
@@ -119,7 +120,7 @@ class Calibration:
 def calibrate(
     model: EvictionModel,
     traces: TraceSet,
-    window: Window,
+    window: TimeWindow,
     *,
     horizons_s: Sequence[int] = CHECKED_S,
     deltas_micros: Sequence[Micros] = DELTAS_MICROS,

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bidding.evictions.base import Window
 from bidding.evictions.curves import Curves, Float64s, delta_index, survival
 from bidding.evictions.states import Bins, of_markets, states_at
 from bidding.market.model import Market
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, Trace
 
 #: Of the record; another number is another meaning.
@@ -33,7 +33,7 @@ class CurveModel:
     name : str
         One of `table`, `survival`, `conditioned`, `capacity`.
     markets : tuple of Market, sorted
-    fitted : Window or None
+    fitted : TimeWindow or None
         The time it was fitted on; None where it comes from elsewhere than from a history.
     curves : Curves
         Rows in the order of `markets`.
@@ -47,7 +47,7 @@ class CurveModel:
 
     name: str
     markets: tuple[Market, ...]
-    fitted: Window | None
+    fitted: TimeWindow | None
     curves: Curves
     bins: Bins
     grants: Int64s
@@ -182,7 +182,7 @@ class CurveModel:
             return cls(
                 str(header["name"]),
                 tuple(Market.parse(name) for name in header["markets"]),
-                None if header["fitted"] is None else Window(*map(int, header["fitted"])),
+                None if header["fitted"] is None else TimeWindow(*map(int, header["fitted"])),
                 Curves(*parts[:4]),
                 Bins(*parts[4:7]),
                 parts[7],

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from bidding.evictions.base import Window
 from bidding.evictions.curve_model import BY_CAPACITY, CurveModel
 from bidding.evictions.curves import HORIZONS_S, Curves, Float64s
 from bidding.evictions.fit_survival import fit_survival
 from bidding.evictions.states import one_state
 from bidding.market.model import Market
 from bidding.market.money import Micros
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, Trace, TraceSet
 
 #: What an advisor looks back on.
@@ -114,7 +114,7 @@ def with_capacity(prices: Trace, availability: Trace) -> Trace:
     return Trace(times[told[: len(times)]], now[told[: len(times)]])
 
 
-def fit_availability(traces: TraceSet, window: Window) -> CurveModel:
+def fit_availability(traces: TraceSet, window: TimeWindow) -> CurveModel:
     """Return the share of machines that lived for each horizon, of those that could be had at a minute of `window`.
 
     Parameters
@@ -136,7 +136,7 @@ def joined(first: CurveModel, second: CurveModel) -> CurveModel:
 
 
 def _model(
-    markets: tuple[Market, ...], fitted: Window | None, lived: Float64s, grants: Any, notes: Mapping[str, Any]
+    markets: tuple[Market, ...], fitted: TimeWindow | None, lived: Float64s, grants: Any, notes: Mapping[str, Any]
 ) -> CurveModel:
     known = np.ones(len(markets), dtype=np.int64)
     curves = Curves(np.zeros(1, np.int64), np.array(HORIZONS_S, dtype=np.int64), lived, known)

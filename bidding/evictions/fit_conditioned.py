@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from bidding.evictions.base import Window
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import BID_DELTAS_MICROS, HORIZONS_S, Float64s, falling
 from bidding.evictions.fit_survival import Report, fit_survival, quiet
@@ -14,6 +13,7 @@ from bidding.evictions.lifetimes import grants_s, lifetimes_s, shares, survivors
 from bidding.evictions.states import LATELY_S, Bins, changes, states_at
 from bidding.market.model import Market
 from bidding.market.money import Micros
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, Trace, TraceSet
 
 
@@ -53,7 +53,7 @@ class Conditions:
 
 def fit_conditioned(
     traces: TraceSet,
-    window: Window,
+    window: TimeWindow,
     on_demand_micros: Mapping[Market, Micros] | None = None,
     *,
     conditions: Conditions = Conditions(),
@@ -139,7 +139,7 @@ def _ordered(lived: Float64s, bins: Bins) -> Float64s:
 def _bins(
     traces: TraceSet,
     markets: Sequence[Market],
-    window: Window,
+    window: TimeWindow,
     on_demand_micros: Mapping[Market, Micros],
     conditions: Conditions,
 ) -> Bins:
@@ -153,7 +153,11 @@ def _bins(
 
 
 def _levels(
-    trace: Trace, window: Window, on_demand_micros: Mapping[Market, Micros], market: Market, quantiles: Sequence[float]
+    trace: Trace,
+    window: TimeWindow,
+    on_demand_micros: Mapping[Market, Micros],
+    market: Market,
+    quantiles: Sequence[float],
 ) -> list[int]:
     """Return the prices from which on a level is the next one: just above each quantile, and above on-demand."""
     at_s = grants_s(trace, window.from_s, window.until_s)

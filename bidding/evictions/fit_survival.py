@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bidding.evictions import table as eviction
-from bidding.evictions.base import Window
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import (
     BID_DELTAS_MICROS,
@@ -20,6 +19,7 @@ from bidding.evictions.states import one_state
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import HOUR_S, Market
 from bidding.market.money import Micros
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, TraceSet
 
 #: Says how far a fit is: markets done, of how many, and which comes next.
@@ -30,14 +30,16 @@ def quiet(done: int, of: int, what: str) -> None:
     """Tell nobody."""
 
 
-def fit_table(traces: TraceSet, window: Window, *, report: Report = quiet) -> CurveModel:
+def fit_table(traces: TraceSet, window: TimeWindow, *, report: Report = quiet) -> CurveModel:
     """Return the model of the paper's table, fitted on `window`."""
     report(0, 1, f"{len(traces)} markets")
     grants = {market: len(grants_s(trace, window.from_s, window.until_s)) for market, trace in traces.items()}
     return of_table(eviction.fit(traces, window.from_s, window.until_s), window, grants)
 
 
-def of_table(table: EvictionTable, window: Window | None = None, grants: dict[Market, int] | None = None) -> CurveModel:
+def of_table(
+    table: EvictionTable, window: TimeWindow | None = None, grants: dict[Market, int] | None = None
+) -> CurveModel:
     """Return curves that say what the table does: β within the hour, of which half before the median time.
 
     Notes
@@ -76,7 +78,7 @@ def _two_lines(horizons: Float64s, beta: float, median: float) -> Float64s:
 
 def fit_survival(
     traces: TraceSet,
-    window: Window,
+    window: TimeWindow,
     *,
     deltas_micros: Sequence[Micros] = BID_DELTAS_MICROS,
     highest_micros: Micros | None = None,

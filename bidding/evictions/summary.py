@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from bidding.evictions.base import Window, median_s
+from bidding.evictions.base import median_s
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import HORIZONS_S, HOUR, delta_index
 from bidding.evictions.states import LATELY_S
 from bidding.market.model import Market
 from bidding.market.money import Micros, to_dollars
+from bidding.market.time_window import TimeWindow
 
 _QUARTER = HORIZONS_S.index(900)
 #: What the middle bid of `shown_deltas` is; states are told by it.
@@ -63,7 +64,7 @@ class ModelSummary:
     """A model: its kind and window, its markets, and for a conditioned one what each condition means."""
 
     model: str
-    fitted: Window | None
+    fitted: TimeWindow | None
     n_states: int
     markets: tuple[MarketEvictions, ...]
     states: tuple[StateSummary, ...]

@@ -6,6 +6,7 @@ era
 model             the nouns of the market, as immutable values
 money             money as integers: one micro-dollar is the unit of every price, charge and refund
 spot_market       what the core needs of the world, as Protocols
+time_window       a part of time: what a model was fitted on, what it is checked on, what a backtest evaluates
 trace_statistics  what a price history is like, in the figures that decide how schemes rank on it
 traces            prices over time: step functions on sorted arrays
 """

@@ -26,6 +26,10 @@ class Catalog:
         """Every type that has a row, sorted."""
         return tuple(dict.fromkeys(row.instance_type.name for row in self._rows))
 
+    def lacks(self, name: str, day: date) -> str:
+        """Return what is to be said of a type that is not on sale on `day`, to be followed by the catalogue's name."""
+        return f"has no on-demand price on {day} in" if name in self.names else "is not in"
+
     def at(self, day: date) -> Mapping[str, InstanceType]:
         """Return the types on sale on `day`, by name; a type whose first row is later is not among them."""
         rows = (row for row in self._rows if row.from_day is None or row.from_day <= day)

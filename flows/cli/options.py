@@ -1,4 +1,4 @@
-"""Options that several verbs share: the application, how spot machines are charged, `--json`."""
+"""Options that several verbs share: the application, how spot machines are charged, prices, `--json`."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -37,6 +37,23 @@ _OPTIONS = (
     ),
     click.option("--flat-price", metavar="USD", help="flat: the price per instance-hour."),
 )
+#: Options of a price file and of what it does not say.
+catalog_option = click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one.")
+product_option = click.option(
+    "--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'."
+)
+_REGION = click.option("--region", metavar="NAME", help="Of a catalogue with several regions, this one.")
+#: Options of what jobs are tried on.
+allow_gaps_option = click.option(
+    "--allow-gaps", is_flag=True, help="Hold the last prices over more than two days without any."
+)
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the starts, and of a generated market.",
+)
 _MAX_LIFE = click.option("--max-life", metavar="H", help="flat: after so many hours every machine is taken.")
 
 
@@ -50,6 +67,32 @@ def charge_options(command: Command) -> Command:
 def billing_options(command: Command) -> Command:
     """Give a verb these and --max-life, where it also says when machines are taken."""
     return charge_options(_MAX_LIFE(command))
+
+
+def price_options(
+    prices: str = " Default: generated.", markets: str = "Bid here only (repeat). Default: all."
+) -> Callable[[Command], Command]:
+    """Return the options `--prices`, `--catalog`, `--region`, `--product` and `--market`; the command gets `markets`.
+
+    Parameters
+    ----------
+    prices : what the help of `--prices` says beside the form of the file.
+    markets : the help of `--market`.
+    """
+    options = (
+        click.option("--prices", metavar="FILE", help=f"Price file, as `proteus traces describe` reads.{prices}"),
+        catalog_option,
+        _REGION,
+        product_option,
+        click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help=markets),
+    )
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def app_options(command: Command) -> Command:

@@ -1,21 +1,18 @@
 """What a backtest shows on a terminal: how far it is, the table, the story of one job."""
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from flows.terminal.output import output_console
+
 if TYPE_CHECKING:
     from tasks.backtest.job_story import Story
 
-#: As long as a line of the table may be where there is no terminal: no figure is cut.
+#: Columns where there is no terminal.
 _WIDTH = 170
-
-
-def _console() -> Console:
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_WIDTH)
 
 
 def notes(texts: Iterable[str]) -> None:
@@ -27,7 +24,7 @@ def notes(texts: Iterable[str]) -> None:
 
 def say(what: Any) -> None:
     """Show something on standard output."""
-    _console().print(what)
+    output_console(_WIDTH).print(what)
 
 
 def outcome_table(result: dict[str, Any]) -> Table:
@@ -92,7 +89,7 @@ def story_lines(story: "Story") -> None:
     from tasks.times import clock
 
     told = story_json(story)
-    console = _console()
+    console = output_console(_WIDTH)
     console.print(
         f"{story.cell}, from {told['start']}: {told['relative_cost']:.1%} of the cost and {told['relative_runtime']:.1%} "
         "of the run time on demand",

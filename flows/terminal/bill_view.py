@@ -1,21 +1,22 @@
 """How bills look to a reader."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 
 from bidding.billing.requests import Bill, SpotRequest
 from bidding.market.model import Market
 from bidding.market.money import Micros, usd
 from bidding.market.traces import Trace
+from flows.terminal.output import output_console
 from flows.terminal.run_view import clock_time
 from tasks.market_data.bills import iso
 
 #: Hours of a bill that are shown; of more, the first ones.
 _HOURS = 48
+#: Columns where there is no terminal.
+_WIDTH = 180
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Sums:
 
 def show_one(traces: Mapping[Market, Trace], request: SpotRequest, bill: Bill, billing: str) -> None:
     """Print the bill of one request, hour by hour."""
-    console = _console()
+    console = output_console(_WIDTH)
     console.print(
         f"{request.count} x {request.market}, bid {_price(request.bid_micros)}, {iso(request.at_s)}, {billing}",
         soft_wrap=True,
@@ -68,7 +69,7 @@ def show_one(traces: Mapping[Market, Trace], request: SpotRequest, bill: Bill, b
 
 def show_many(requests: Sequence[SpotRequest], first: Sequence[Bill], sums: Sums, billing: str) -> None:
     """Print the first bills, a line each, and what all come to."""
-    console = _console()
+    console = output_console(_WIDTH)
     table = _table(
         ("request", "market", "count", "bid", "at", "granted", "ended", "why", "refunded", "total", "pro rata")
     )
@@ -138,8 +139,3 @@ def _table(titles: Sequence[str]) -> Table:
         right = title in ("count", "bid", "price", "charged", "refunded", "total", "pro rata")
         table.add_column(title, justify="right" if right else "left", no_wrap=True)
     return table
-
-
-def _console() -> Console:
-    # Elsewhere than on a terminal a line is as long as it must be: no figure is cut.
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=180)

@@ -1,22 +1,24 @@
 """How eviction models and their checks look on a terminal."""
 
-import sys
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from tasks.market_data.eviction_sources import span
+from flows.terminal.output import output_console
 
 if TYPE_CHECKING:
     from bidding.evictions.summary import ModelSummary
     from tasks.market_data.eviction_models import Check
 
+#: Columns where there is no terminal.
+_WIDTH = 180
+
 
 def show_model(file: str, found: "ModelSummary") -> None:
     """Print a model: its markets by bid, and what its conditions mean."""
-    console = _console()
-    window = "" if found.fitted is None else f", fitted on {span(found.fitted)} UTC"
+    console = output_console(_WIDTH)
+    window = "" if found.fitted is None else f", fitted on {found.fitted} UTC"
     states = "" if found.n_states == 1 else f", {found.n_states} states each"
     console.print(f"{file}: {found.model}, {len(found.markets)} markets{states}{window}", soft_wrap=True, markup=False)
     table = _table("market")
@@ -55,8 +57,8 @@ def _show_states(console: Console, found: "ModelSummary") -> None:
 
 def show_check(found: "Check") -> None:
     """Print the scores of each model, and by how much it is better than the first."""
-    console = _console()
-    console.print(f"checked on {span(found.window)} UTC", soft_wrap=True)
+    console = output_console(_WIDTH)
+    console.print(f"checked on {found.window} UTC", soft_wrap=True)
     table = _table("model")
     for title in ("within", "forecasts", "taken", "foretold", "Brier", "below the first", "off"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -91,11 +93,6 @@ def _print(console: Console, table: Table, caption: str) -> None:
     """Print a table, and below it what its figures are; a caption of its own would be broken to its width."""
     console.print(table)
     console.print(caption, style="dim", soft_wrap=True)
-
-
-def _console() -> Console:
-    # Elsewhere than on a terminal a line is as long as it must be: no figure is cut.
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=180)
 
 
 def _percent(share: float) -> str:

@@ -1,10 +1,11 @@
-"""Results for machines, on a file or on standard output."""
+"""Standard output: results for machines, and the console that readers see."""
 
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 
@@ -20,6 +21,14 @@ def write_text(target: str, text: str) -> None:
         sys.stdout.write(text)
     else:
         Path(target).write_text(text)
+
+
+def output_console(piped_width: int) -> Console:
+    """Return the console on standard output: as wide as the terminal, or of `piped_width` columns elsewhere.
+
+    Elsewhere than on a terminal a line is as long as it must be, so that no figure is cut.
+    """
+    return Console(highlight=False, width=None if sys.stdout.isatty() else piped_width)
 
 
 def plain_table(title: str, *columns: str) -> Table:

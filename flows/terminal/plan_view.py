@@ -1,13 +1,12 @@
 """What a plan shows on a terminal: the schemes, the markets, and what to do."""
 
-import sys
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
 from bidding.market.model import HOUR_S
 from bidding.market.money import usd
+from flows.terminal.output import output_console
 from flows.terminal.run_view import clock_time
 from tasks.plan.outlook import Outlook, percent, spread
 from tasks.plan.reliable_counts import rows
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Of the candidates, the first so many are shown.
 SHOWN = 12
-#: As long as a line may be where there is no terminal: no figure is cut.
+#: Columns where there is no terminal.
 _WIDTH = 170
 _SCHEMES = ("scheme", "cost", "p10", "p50", "p90", "of on demand", "time", "p10", "p50", "p90")
 _CANDIDATES = ("market", "now", "of on demand", "free hours", "after", "cost", "p10", "p90", "time", "p90")
@@ -26,7 +25,7 @@ _RELIABLE = ("machines", "ratio", "stage", "an hour", "with failures", "time", "
 
 def show(plan: "JobPlan") -> None:
     """Show the plan on standard output."""
-    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_WIDTH)
+    console = output_console(_WIDTH)
     console.print(_job(plan), markup=False, soft_wrap=True)
     console.print()
     console.print(_schemes(plan))

@@ -1,19 +1,20 @@
 """What price files show on a terminal: the markets, and what their prices do."""
 
-import sys
 from datetime import UTC, datetime
 from math import isnan
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
 from bidding.market.model import DAY_S, HOUR_S
+from flows.terminal.output import output_console
 
 if TYPE_CHECKING:
     from bidding.market.trace_statistics import TraceStatistics
     from tasks.market_data.trace_summary import FileSummary, MarketSummary
 
+#: Columns where there is no terminal.
+_WIDTH = 160
 #: Columns of what the prices do: title, field of `TraceStatistics`, form.
 _STATISTICS = (
     ("level", "level", ".3f"),
@@ -72,8 +73,7 @@ def _row(of: "MarketSummary") -> list[str]:
 
 def show(summary: "FileSummary") -> None:
     """Show a file on standard output."""
-    # Elsewhere than on a terminal a line is as long as it must be: no figure is cut.
-    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=160)
+    console = output_console(_WIDTH)
     console.print(
         f"{summary.file}: {len(summary.markets)} markets, {summary.events:,} events, "
         f"{span(summary.from_s, summary.until_s)}",

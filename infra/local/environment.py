@@ -11,13 +11,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from infra.clock import ScaledClock, SystemClock
 from infra.errors import InputError, ProteusError
 from infra.local.child_process import Child
 from infra.local.prefect_server import LocalPrefect
+from infra.open_close import OpenedAtStart
 
 #: Credentials that boto3 wants to see; the local endpoint believes anything.
 LOCAL_AWS = {
@@ -74,7 +73,7 @@ def clock_file(directory: Path) -> Path:
     return directory / "clock.json"
 
 
-class LocalEnvironment:
+class LocalEnvironment(OpenedAtStart):
     """A simulated market and the servers around it, as child processes of this one.
 
     Parameters
@@ -181,19 +180,6 @@ class LocalEnvironment:
             clock.wait_until(clock.now_s() + 0.05)
         url: str = json.loads(announce.read_text())["url"]
         return url
-
-    def __enter__(self) -> Self:
-        try:
-            self.open()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _past_proxies() -> dict[str, str]:

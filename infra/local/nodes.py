@@ -7,13 +7,12 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from infra.clock import SystemClock
 from infra.errors import InputError, ProteusError
 from infra.local.child_process import Child, stop_together
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
+from infra.open_close import ClosedAtEnd
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
 
@@ -30,7 +29,7 @@ _LINGER_S = 5.0
 _ASK_S = 0.5
 
 
-class LocalNodes:
+class LocalNodes(ClosedAtEnd):
     """A context manager that ends every process it started.
 
     Start nodes from a thread that lives as long as they should (see `infra.local.child_process.Child`).
@@ -159,11 +158,3 @@ class LocalNodes:
         child = Child(command, self._directory / "logs" / f"{name}.log", environment)
         self._children[name] = child  # before it is started, so that a signal in between leaves nobody unknown
         child.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

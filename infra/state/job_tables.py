@@ -15,6 +15,7 @@ from infra.state.records import (
     JobState,
     Json,
     Observation,
+    ObservationKind,
     StoreError,
     UnknownRecord,
 )
@@ -44,6 +45,12 @@ class JobTables(Tables):
         """Return a job; `UnknownRecord` where there is none."""
         with self.read() as connection:
             return _job(one(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
+
+    def find_job(self, job_id: str) -> Job | None:
+        """Return a job, or None where there is none."""
+        with self.read() as connection:
+            row = connection.execute(select(jobs).where(jobs.c.job_id == job_id)).one_or_none()
+        return None if row is None else _job(row)
 
     def jobs(self, states: Sequence[JobState] = ()) -> list[Job]:
         """Return all jobs, or those in one of `states`, oldest first."""
@@ -90,21 +97,21 @@ class JobTables(Tables):
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
             return _job(one(connection, query, "job", job_id))
 
-    def observe(self, job_id: str, at_s: float, kind: str, payload: Json) -> None:
+    def observe(self, job_id: str, at_s: float, kind: ObservationKind, payload: Json) -> None:
         """Write down a point of a job's progress; a number that JSON lacks (a loss that left the floats) becomes null."""
         with self.write() as connection:
             one(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
-            row = {"job_id": job_id, "at_s": at_s, "kind": kind, "payload": finite(dict(payload))}
+            row = {"job_id": job_id, "at_s": at_s, "kind": kind.value, "payload": finite(dict(payload))}
             connection.execute(insert(observations), [row])
 
-    def observations(self, job_id: str, kind: str | None = None) -> list[Observation]:
+    def observations(self, job_id: str, kind: ObservationKind | None = None) -> list[Observation]:
         """Return the observations of a job, or those of one kind, in order of time."""
         query = select(observations).where(observations.c.job_id == job_id)
         query = query.order_by(observations.c.at_s, observations.c.observation_id)
         if kind is not None:
-            query = query.where(observations.c.kind == kind)
+            query = query.where(observations.c.kind == kind.value)
         with self.read() as connection:
-            return [Observation(row.job_id, row.at_s, row.kind, row.payload) for row in connection.execute(query)]
+            return [_observation(row) for row in connection.execute(query)]
 
     def last_seen_s(self, job_id: str) -> float | None:
         """Return the market time of the newest thing that was written down of a job; None where nothing was."""
@@ -116,15 +123,19 @@ class JobTables(Tables):
             found = [connection.execute(query).scalar_one() for query in times]
         return max((float(at_s) for at_s in found if at_s is not None), default=None)
 
-    def last_observation(self, job_id: str, kind: str) -> Observation | None:
+    def last_observation(self, job_id: str, kind: ObservationKind) -> Observation | None:
         """Return the newest observation of one kind, or None."""
-        query = select(observations).where(observations.c.job_id == job_id, observations.c.kind == kind)
+        query = select(observations).where(observations.c.job_id == job_id, observations.c.kind == kind.value)
         query = query.order_by(observations.c.at_s.desc(), observations.c.observation_id.desc()).limit(1)
         with self.read() as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else Observation(row.job_id, row.at_s, row.kind, row.payload)
+        return None if row is None else _observation(row)
 
 
 def _job(row: Row[Any]) -> Job:
     found = columns(row)
     return Job(**(found | {"state": JobState(found["state"])}))
+
+
+def _observation(row: Row[Any]) -> Observation:
+    return Observation(row.job_id, row.at_s, ObservationKind(row.kind), row.payload)

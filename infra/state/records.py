@@ -15,12 +15,6 @@ from bidding.market.model import Allocation, EndCause, Market, Tier
 from bidding.market.money import Micros
 from infra.errors import InputError, ProteusError
 
-#: Kind of the observation that tells the state of each node, written when one changes.
-NODES = "nodes"
-#: Kind of the observation that tells who serves and who keeps each shard, written when that changes.
-SHARDS = "shards"
-
-
 #: A JSON object: text keys, and values that JSON can write.
 Json = Mapping[str, Any]
 
@@ -43,6 +37,17 @@ class IllegalTransition(StoreError):
 
 class UnknownRecord(InputError):
     """There is no such job, intent or allocation."""
+
+
+class ObservationKind(StrEnum):
+    """What an observation of a job is about, as it is stored."""
+
+    PROGRESS = "progress"  # clock, loss, stage and machines, at every look at the controller
+    NODES = "nodes"  # the state of each node, when one changes
+    SHARDS = "shards"  # the server and the backup owner of each shard, when one changes
+    TRAINING_BEGUN = "training begun"  # the controller took the job for the first time
+    PICTURE = "picture"  # the job's picture was last made
+    SETTLED = "settled"  # an ended job has no machine and no unbooked hour left
 
 
 class JobState(StrEnum):
@@ -230,7 +235,7 @@ class Observation:
 
     job_id: str
     at_s: float
-    kind: str
+    kind: ObservationKind
     payload: Json
 
 

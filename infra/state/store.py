@@ -7,11 +7,11 @@ with the same fact; another one under the same name is refused. Nothing here dec
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
 
 from sqlalchemy import Connection, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from infra.open_close import ClosedAtEnd
 from infra.state.base import columns, one
 from infra.state.database import insert_or, open_engine
 from infra.state.job_tables import JobTables
@@ -20,7 +20,7 @@ from infra.state.records import Entry, JournalConflict, JournalEntry
 from infra.state.schema import claims, jobs, journal
 
 
-class Store(JobTables, PurchaseTables):
+class Store(JobTables, PurchaseTables, ClosedAtEnd):
     """The state database: jobs and observations, intents, allocations and the ledger, and here the journal and claims.
 
     **Thread and process safety.** Any number of threads and processes may use one database, each process with a store
@@ -41,12 +41,6 @@ class Store(JobTables, PurchaseTables):
     def close(self) -> None:
         """Close every connection of this process."""
         self._engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @contextmanager
     def transaction(self) -> "Iterator[Store]":
@@ -85,9 +79,16 @@ class Store(JobTables, PurchaseTables):
                     raise JournalConflict(f"journal of {job_id}: another writer took entry {expected_seq}") from None
         return expected_seq + len(rows)
 
-    def journal(self, job_id: str, from_seq: int = 0) -> list[JournalEntry]:
-        """Return the journal of a job from entry `from_seq` on, in order; empty for a job without one."""
+    def journal(self, job_id: str, from_seq: int = 0, kinds: Sequence[str] = ()) -> list[JournalEntry]:
+        """Return the journal of a job from entry `from_seq` on, in order; empty for a job without one.
+
+        Parameters
+        ----------
+        kinds : kinds of the records that are returned; all where none is given.
+        """
         query = select(journal).where(journal.c.job_id == job_id, journal.c.seq >= from_seq).order_by(journal.c.seq)
+        if kinds:
+            query = query.where(journal.c.record["kind"].as_string().in_(kinds))
         with self.read() as connection:
             return [JournalEntry(**columns(row)) for row in connection.execute(query)]
 

@@ -4,12 +4,12 @@ artifacts            a backtest as a flow runs it: its progress, its table and i
 its report among the blobs
 capacity             backtests of markets whose machines cannot be had at all times, whatever is bid:
 availability traces beside the prices
-checkpoint_interval  how often the checkpointing schemes of a backtest save: every so many minutes, or as the
-prices of the fit advise
+comparison           a backtest from its request to its result: inputs opened, cells run, finished ones kept,
+figures gathered
 explain              why a simulated job did what it did: the reasons that the live engine wrote down, which
 goes through the same job
-inputs               what the schemes of a backtest are compared on: prices, what was learnt from them, and the
-reference cluster
+inputs               what the schemes of a backtest are compared on: prices, what was learnt from them, the
+reference cluster, how often checkpoints are written
 job_story            one simulated job told in order: what it bought, when and at what price, what was paid,
 refunded, renewed and let go
 page                 the report of a backtest: the paper's figures on cost, redrawn from what was computed, and

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,13 +18,10 @@ from infra.clock import SystemClock
 from reports.pages.figures_page import render
 from reports.pictures.backtest import by_zone, cost_and_time
 from reports.pictures.figures import png
-from tasks.backtest.checkpoint_interval import at_interval
-from tasks.backtest.inputs import BacktestInputs, open_inputs
+from tasks.backtest.comparison import Comparison
 from tasks.backtest.page import bars, page
-from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
-from tasks.backtest.runner import CellResult, all_cores, kept_cells, plan, run_cells
 from tasks.backtest.spec import BacktestSpec
-from tasks.backtest.tables import as_json, flat
+from tasks.backtest.tables import flat
 from tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
@@ -35,37 +31,19 @@ _EVERY_S = 2.0
 PROGRESS, TABLE, PICTURE = "backtest-progress", "backtest-table", "backtest-picture"
 
 
-class Compared:
-    """What was computed. No dataclass: Prefect would look into one for states, prices and all."""
-
-    def __init__(
-        self, field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult], result: dict[str, Any]
-    ) -> None:
-        self.field, self.spec, self.runs, self.result = field, spec, runs, result
-
-
 @runtime_task("compare schemes")
-def compare(spec: BacktestSpec) -> Compared:
+def compare(spec: BacktestSpec) -> Comparison:
     """Run the backtest of `spec`; what an earlier run of the same has kept before it died is taken."""
-    clock, progress = SystemClock(), _Progress()
-    began_s = clock.now_s()
-    kept, threads = kept_cells(), all_cores()
-    tiered(spec)  # says what cannot be weighed
-    field, spec = at_interval(open_inputs(spec, progress.show), spec)
-    for note in field.notes:
+    comparison = Comparison(spec, resume=True, report=_Progress().show)
+    for note in comparison.field.notes:
         _log.warning("%s", note)
-    planned = plan(field, spec)
-    runs = list(run_cells(planned, threads=threads, kept=kept, resume=True, report=progress.show))
-    numbers = run_numbers(field, spec, runs, threads=threads, kept=kept, resume=True, report=progress.show)
-    kept.forget([ran.key for ran in (*runs, *(each for of in numbers for each in of.runs))])
-    result = as_json(field, spec, runs, clock.now_s() - began_s)
-    if spec.reliable_counts:
-        result["reliable"] = as_records(numbers)
-    return Compared(field, spec, runs, result)
+    comparison.run()
+    comparison.forget()
+    return comparison
 
 
 @runtime_task("publish table")
-def publish_table(compared: Compared) -> None:
+def publish_table(compared: Comparison) -> None:
     """Show every figure as a table."""
     rows = [{name: _short(value) for name, value in flat(run).items()} for run in compared.result["runs"]]
     fit = compared.result["fit"]
@@ -73,7 +51,7 @@ def publish_table(compared: Compared) -> None:
 
 
 @runtime_task("publish pictures")
-def publish_pictures(compared: Compared) -> None:
+def publish_pictures(compared: Comparison) -> None:
     """Write the report into the blob store; show where it is, and Figures 1 and 9.
 
     Notes
@@ -94,7 +72,7 @@ def publish_pictures(compared: Compared) -> None:
     create_markdown_artifact("\n\n".join(lines), key=PICTURE, description=f"Schemes on {compared.field.source}")
 
 
-def _save(compared: Compared, text: bytes) -> str:
+def _save(compared: Comparison, text: bytes) -> str:
     """Write the report under a name that its request makes, so that the same one again takes its place."""
     blobs = current_runtime().blobs
     asked = json.dumps(compared.spec.model_dump(), sort_keys=True).encode()

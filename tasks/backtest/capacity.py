@@ -1,6 +1,6 @@
 """Backtests of markets whose machines cannot be had at all times, whatever is bid: availability traces beside the prices."""
 
-from bidding.evictions.base import Window, as_table
+from bidding.evictions.base import as_table
 from bidding.evictions.fit_capacity import NO_CAPACITY_MICROS, fit_availability, with_capacity
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import DAY_S
@@ -56,7 +56,7 @@ def scarce(source: str, prices: TraceSet, capacity: TraceSet) -> tuple[TraceSet,
 
 def learnt_of(capacity: TraceSet, windows: Split) -> EvictionTable:
     """Return how often machines could not be had any more in the fit window, as a policy's table."""
-    return as_table(fit_availability(capacity, Window(windows.fit.from_s, windows.fit.until_s)))
+    return as_table(fit_availability(capacity, windows.fit))
 
 
 def why_taken(price_micros: Micros) -> str:

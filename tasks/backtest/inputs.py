@@ -1,8 +1,9 @@
-"""What the schemes of a backtest are compared on: prices, what was learnt from them, and the reference cluster."""
+"""What the schemes of a backtest are compared on: prices, what was learnt from them, the reference cluster, checkpoints."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import isinf
 
 import numpy as np
 
@@ -10,17 +11,19 @@ from bidding.backtest.eviction_arrays import EvictionArrays, pack_table
 from bidding.backtest.price_arrays import Markets, pack
 from bidding.backtest.reference_cluster import Reference, by_zone, cheapest
 from bidding.backtest.schemes import SchemeId
+from bidding.economics.elasticity import elasticity_record, mean_time_to_eviction_s
+from bidding.evictions.fixed_bid import eviction_prob
 from bidding.evictions.table import EvictionTable, fit
 from bidding.forecast import Forecast, fit_forecast
 from bidding.market.catalog import Catalog
-from bidding.market.model import DAY_S, InstanceType, Market
+from bidding.market.model import DAY_S, HOUR_S, MINUTE_S, InstanceType, Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import TYPICAL, generate
 from infra.errors import InputError
 from infra.market_data.catalogs import read_catalog
 from tasks.backtest.capacity import learnt_of, read_capacity, scarce
-from tasks.backtest.spec import ALL, EACH, BacktestSpec
-from tasks.backtest.windows import Split, Window, choose_windows
+from tasks.backtest.spec import ALL, EACH, MEAN_TIME, BacktestSpec
+from tasks.backtest.windows import Split, choose_windows
 from tasks.market_data.eviction_tables import given_table
 from tasks.market_data.local_market import BEGIN, TYPES, ZONES
 from tasks.market_data.traces import Report, open_traces
@@ -144,9 +147,9 @@ def _evictions(
     given, fitted = given_table(spec.evictions, traces.markets)
     if not given.rows:
         raise InputError(f"--evictions {spec.evictions}: knows no market of {source}; fit a model of these markets")
-    if fitted is None or not windows.evaluation.overlaps(seen := Window(fitted.from_s, fitted.until_s)):
+    if fitted is None or not windows.evaluation.overlaps(fitted):
         return given, []
-    what = f"--evictions {spec.evictions} was fitted on {seen}, and has seen what is evaluated ({windows.evaluation})"
+    what = f"--evictions {spec.evictions} was fitted on {fitted}, and has seen what is evaluated ({windows.evaluation})"
     if not spec.allow_overlap:
         raise InputError(f"{what}; evaluate later months by --from, or give --allow-overlap")
     return given, [f"the result is not honest: {what} (--allow-overlap)"]
@@ -204,9 +207,8 @@ def _on_sale(
     for market in traces:
         name = market.instance_type
         if name not in types:
-            what = f"has no on-demand price on {day} in" if name in catalog.names else "is not in"
             raise InputError(
-                f"{source}: instance type {name} {what} {_named(spec)}; give a --catalog that has it, or --leave-out "
+                f"{source}: instance type {name} {catalog.lacks(name, day)} {_named(spec)}; give a --catalog that has it, or --leave-out "
                 f"{name}"
             )
     return types
@@ -222,3 +224,57 @@ def _reference(source: str, traces: TraceSet, types: Mapping[str, InstanceType],
         return cheapest(traces, types, vcpus)
     except ValueError as error:
         raise InputError(f"{source}: {error}; name one by --reference TYPE") from None
+
+
+def at_interval(field: BacktestInputs, spec: BacktestSpec) -> tuple[BacktestInputs, BacktestSpec]:
+    """Return `field` and `spec` with the interval that was asked for: among the elasticities, and in a note.
+
+    Both as they are where none was asked for.
+
+    Raises
+    ------
+    InputError
+        If checkpoints would leave no time between them, or the fit says nothing of evictions.
+
+    Notes
+    -----
+    The mean time to eviction is that of a bid at the on-demand price in the fit window: its β over all markets, at a
+    constant hazard. All zones and schemes get the same interval.
+    """
+    asked = spec.checkpoint_interval
+    if asked is None:
+        return field, spec
+    checkpointing = spec.elasticities[1]
+    try:
+        if asked == MEAN_TIME:
+            mean_s = _mean_time_s(field)
+            found = checkpointing.for_mean_time(mean_s)
+            why = f", for {_lived(mean_s)} in the fit"
+        else:
+            found = checkpointing.every(float(asked) * MINUTE_S)
+            why = ""
+    except ValueError as error:
+        raise InputError(
+            f"--checkpoint-interval {asked}: {error} (one takes {checkpointing.write_s:.0f} s); give other minutes"
+        ) from None
+    others = [record for record in spec.elasticity if record["model"] != "checkpointing"]
+    note = f"a checkpoint every {found.interval_s / MINUTE_S:,.0f} min, {found.overhead:.1%} of the time{why}"
+    return (
+        replace(field, notes=(*field.notes, note)),
+        spec.model_copy(update={"elasticity": [*others, elasticity_record(found)]}),
+    )
+
+
+def _lived(mean_s: float) -> str:
+    if isinf(mean_s):
+        return "no bid at the on-demand price was taken"
+    return f"a bid at the on-demand price lived {mean_s / HOUR_S:,.0f} h on average"
+
+
+def _mean_time_s(field: BacktestInputs) -> float:
+    fit = field.windows.fit
+    on_demand = {market: field.types[market.instance_type].on_demand_micros for market in field.traces}
+    beta = eviction_prob(field.traces, on_demand, fit.from_s, fit.until_s)
+    if beta is None:
+        raise ValueError(f"no market stood at its on-demand price or below in {fit}")
+    return mean_time_to_eviction_s(beta)

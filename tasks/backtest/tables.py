@@ -9,11 +9,11 @@ from typing import Any
 from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
 from bidding.backtest.outcomes import Outcome, Summary, summary
 from bidding.market.money import to_dollars
+from bidding.market.time_window import TimeWindow
 from infra.files import write_whole
 from tasks.backtest.inputs import BacktestInputs
 from tasks.backtest.runner import CellResult, free_share, machine_hours
 from tasks.backtest.spec import BacktestSpec
-from tasks.backtest.windows import Window
 from tasks.times import iso
 
 #: Titles of the table's columns; the first two are names, the others figures.
@@ -136,5 +136,5 @@ def _four(of: Summary) -> dict[str, float]:
     return asdict(of)
 
 
-def _window(window: Window) -> dict[str, str]:
+def _window(window: TimeWindow) -> dict[str, str]:
     return {"from": iso(window.from_s), "until": iso(window.until_s)}

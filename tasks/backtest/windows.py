@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidding.market.model import DAY_S, HOUR_S
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, TraceSet
 from infra.errors import InputError
 from tasks.times import day_of, minute, parse_moment
@@ -18,26 +19,11 @@ _MOST_SILENT_S = 48 * HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """The seconds [from_s, until_s)."""
-
-    from_s: int
-    until_s: int
-
-    def overlaps(self, other: "Window") -> bool:
-        """Return whether any second lies in both."""
-        return self.from_s < other.until_s and other.from_s < self.until_s
-
-    def __str__(self) -> str:
-        return f"{minute(self.from_s)} to {minute(self.until_s)}"
-
-
-@dataclass(frozen=True, slots=True)
 class Split:
     """What is learnt from, what is evaluated on, and what is to be said of them."""
 
-    fit: Window
-    evaluation: Window
+    fit: TimeWindow
+    evaluation: TimeWindow
     notes: tuple[str, ...] = ()
 
     @property
@@ -104,8 +90,10 @@ def choose_windows(
     else:
         from_s = fit_until_s = _cut(fit_from_s, until_s)
         notes.append(f"fit on the first two thirds of the time, evaluated on the rest, from {minute(from_s)}")
-    windows = Split(Window(fit_from_s, min(fit_until_s, most_s)), Window(from_s, until_s))
-    _check_not_empty(windows)
+    windows = Split(
+        _window("fit", "--fit-from and --fit-to", fit_from_s, min(fit_until_s, most_s)),
+        _window("evaluation", "--from and --to", from_s, until_s),
+    )
     if windows.overlap:
         if not allow_overlap:
             raise InputError(
@@ -117,13 +105,12 @@ def choose_windows(
     return Split(windows.fit, windows.evaluation, tuple(notes))
 
 
-def _check_not_empty(windows: Split) -> None:
-    for name, options, window in (
-        ("fit", "--fit-from and --fit-to", windows.fit),
-        ("evaluation", "--from and --to", windows.evaluation),
-    ):
-        if window.until_s <= window.from_s:
-            raise InputError(f"{options}: the {name} is empty ({window}); let it end after it begins")
+def _window(name: str, options: str, from_s: int, until_s: int) -> TimeWindow:
+    if until_s <= from_s:
+        raise InputError(
+            f"{options}: the {name} is empty ({minute(from_s)} to {minute(until_s)}); let it end after it begins"
+        )
+    return TimeWindow(from_s, until_s)
 
 
 def _gaps(traces: TraceSet, windows: Split, allowed: bool) -> list[str]:
@@ -148,7 +135,7 @@ def _gaps(traces: TraceSet, windows: Split, allowed: bool) -> list[str]:
     return notes
 
 
-def _longest_silence(events_s: Int64s, window: Window, last_s: int) -> tuple[int, int]:
+def _longest_silence(events_s: Int64s, window: TimeWindow, last_s: int) -> tuple[int, int]:
     """Return (beginning, seconds) of the longest time without an event in `window`, which ends no later than the file.
 
     Before the first event there is no price, so that nothing is held there.

@@ -112,12 +112,11 @@ def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> JobStatus:
         If it failed, or was begun with another `spec`.
     """
     with closing(Store.open(url)) as store:
-        found = [job for job in store.jobs() if job.job_id == job_id]
-        if not found:
+        job = store.find_job(job_id)
+        if job is None:
             return JobStatus.NEW
         alive = store.allocations(job_id, alive=True)
         spent = usd(store.spent(job_id))
-    job = found[0]
     if job.state is JobState.FAILED:
         raise InputError(f"job {job_id}: failed before ({job.failure}), {spent} spent; give another --job")
     if JobSpec.model_validate(dict(job.spec)) != JobSpec.model_validate(spec):

@@ -12,9 +12,10 @@ from bidding.market.money import usd
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.state.records import JobState
 from infra.storage.checkpoints import newest_clock
-from tasks.market.engine_journal import commit_events, load_engine
+from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import job_tag, tiers_of
 from tasks.market.ledger import book_ledger
+from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime
 
 #: Real seconds that a controller is looked for, and that it has to keep what is committed.
@@ -33,11 +34,11 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
     market_stays : whether the market stands still until then, its machines with it.
     """
     runtime = current_runtime()
-    found = [job for job in runtime.store.jobs() if job.job_id == job_id]
-    if not found:
+    job = runtime.store.find_job(job_id)
+    if job is None:
         return f"nothing was bought; to begin anew: {command}"
-    clock = 0 if found[0].state.terminal else _keep(job_id)
-    if not market_stays or found[0].state is JobState.FAILED:
+    clock = 0 if job.state.terminal else _keep(job_id)
+    if not market_stays or job.state is JobState.FAILED:
         _let_all_go(job_id)
     unwrap(book_ledger)(job_id)
     spent, job = usd(runtime.store.spent(job_id)), runtime.store.job(job_id)
@@ -65,8 +66,7 @@ def _let_all_go(job_id: str) -> None:
     tag = job_tag(job_id)
     runtime.market.terminate([fact.instance_id for fact in runtime.market.describe([tag]) if fact.alive])
     facts = runtime.market.describe([tag])
-    if load_engine(runtime, job_id)[0].job_id is not None:
+    job_engine = JobEngine(job_id)
+    if is_opened(job_engine):
         groups = by_token(facts)
-        commit_events(
-            runtime, job_id, lambda engine: reconcile(engine, groups, tiers_of(facts), runtime.now_s()), dict(groups)
-        )
+        job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(facts), runtime.now_s()), groups)

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from infra.applications import code_shipping as code
 from infra.clock import SystemClock
@@ -15,6 +14,7 @@ from infra.json_values import finite
 from infra.local.node_events import NodeEvent, there_after
 from infra.local.nodes import CONTROLLER, LocalNodes
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
+from infra.open_close import ClosedAtEnd
 from infra.settings import load_settings
 from infra.storage.blobs import MANIFEST, Blobs, open_blobs
 from infra.storage.checkpoints import find_checkpoint
@@ -64,7 +64,7 @@ def open_store(option: str, url: str) -> Blobs:
         raise InputError(str(error).replace("PROTEUS_BLOB_URL", option)) from None
 
 
-class LocalTraining:
+class LocalTraining(ClosedAtEnd):
     """A job that trains on this machine; a context manager that leaves no process behind.
 
     Parameters
@@ -248,12 +248,8 @@ class LocalTraining:
             if self._client is None or name == CONTROLLER or not self._lasting:
                 raise ProteusError(f"job {self._job.job_id}: the process {name} has ended: {tail}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the processes."""
         self._nodes.close()
 
 

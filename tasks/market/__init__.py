@@ -3,8 +3,8 @@
 costs             the ledger as its reader wants it: by job, market and use, adding up to what was charged
 decisions         a decision point: what was seen goes to the engine, what it orders is written down before
 anybody acts
-engine_journal    the desk of a job: its journal opened, events handed to the engine, and all of it written down
-in one transaction
+engine_journal    a job's engine: its journal replayed once, events handed to it, and all of it written down in
+one transaction
 eviction_notices  an eviction notice as the reliable tier reports it; the payload of the event
 `spot.interruption-notice`
 features          the recent past of the markets that a job may bid in, for policies that weigh it

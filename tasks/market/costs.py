@@ -11,7 +11,7 @@ from bidding.market.money import Micros, to_dollars
 from infra.runtime import Runtime
 from infra.state.charge_shares import by_hour, by_second
 from infra.state.ledger import BY_SECOND
-from infra.state.records import NODES, AllocationRecord, Job, LedgerKind
+from infra.state.records import AllocationRecord, Job, LedgerKind, ObservationKind
 from tasks.runtime import current_runtime, runtime_task
 
 _LEAVING = ("draining", "drained")
@@ -90,16 +90,15 @@ def _lives(runtime: Runtime, job: Job, records: Mapping[str, AllocationRecord]) 
     """Return the life of every machine of every allocation, as the controller and the journal tell it."""
     ready: dict[str, float] = {}
     leaving: dict[str, float] = {}
-    for point in runtime.store.observations(job.job_id, NODES):
+    for point in runtime.store.observations(job.job_id, ObservationKind.NODES):
         for name, state in point.payload.items():
             if state == "ready":
                 ready.setdefault(name, point.at_s)
             elif state in _LEAVING:
                 leaving.setdefault(name, point.at_s)
     told: dict[str, float] = {}
-    for entry in runtime.store.journal(job.job_id):
-        if entry.record["kind"] in ("NoticeSeen", "Lapse"):
-            told.setdefault(entry.record["allocation_id"], entry.at_s)
+    for entry in runtime.store.journal(job.job_id, kinds=("NoticeSeen", "Lapse")):
+        told.setdefault(entry.record["allocation_id"], entry.at_s)
     lives = {}
     for name, record in records.items():
         left = told.get(name) if record.allocation.tier is Tier.TRANSIENT else None

@@ -13,14 +13,14 @@ from bidding.forecast import MarketFeatures
 from bidding.market.model import InstanceFact, Market, Tier
 from bidding.market.money import Micros, to_dollars
 from tasks.job_records import training_begun
-from tasks.market.engine_journal import commit_events, load_engine
+from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import tiers_of
 from tasks.runtime import current_runtime, runtime_task
 
 
 @runtime_task("decide")
 def decide(
-    job_id: str,
+    job_engine: JobEngine,
     facts: Sequence[InstanceFact],
     prices: Mapping[Market, Micros],
     notices: Mapping[str, int],
@@ -37,8 +37,7 @@ def decide(
     left_out : markets whose prices are not fit to decide on, each with the reason.
     signals : what the recent past of the markets was like, if the job's policy has a use for it.
     """
-    runtime = current_runtime()
-    now_s = runtime.now_s()
+    now_s = current_runtime().now_s()
     groups = by_token(facts)
 
     def plan(engine: BidEngine) -> Sequence[Event]:
@@ -49,16 +48,16 @@ def decide(
             if position is not None and position.standing is AllocationState.HELD and name not in told:
                 events.append(NoticeSeen(now_s, name, takes_at_s))
         if engine.job_id is not None:
-            buy = training_begun(job_id) and _reliable_tier_stands(engine)
+            buy = training_begun(job_engine.job_id) and _reliable_tier_stands(engine)
             events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}))
         return events
 
-    return commit_events(runtime, job_id, plan, dict(groups))
+    return job_engine.commit(plan, groups)
 
 
-def opened_markets(job_id: str) -> tuple[Market, ...]:
+def opened_markets(job_engine: JobEngine) -> tuple[Market, ...]:
     """Return the markets that the job may bid in; none before it was opened."""
-    engine, _ = load_engine(current_runtime(), job_id)
+    engine = job_engine.loaded()
     return engine.opened.markets if engine.job_id is not None else ()
 
 

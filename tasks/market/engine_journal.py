@@ -1,11 +1,11 @@
-"""The desk of a job: its journal opened, events handed to the engine, and all of it written down in one transaction.
+"""A job's engine: its journal replayed once, events handed to it, and all of it written down in one transaction.
 
 What the engine orders is in the database (journal and intents) before anybody acts on it, and what became of it is
-written with the same transaction that moves the tables. Whoever loses a race for the journal reads it anew and decides
-again.
+written with the same transaction that moves the tables. A writer that loses a race for the journal replays it anew and
+decides again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -17,69 +17,101 @@ from bidding.engine.events import (
     Event,
     JobOpened,
 )
-from bidding.engine.journal import replay, to_record
+from bidding.engine.journal import catch_up, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order
 from bidding.engine.reconcile import ABANDONED
 from bidding.market.model import EndCause, InstanceFact
-from infra.runtime import Runtime
 from infra.state.records import Entry, IntentState, JournalConflict
 from infra.state.store import Store
+from tasks.runtime import current_runtime
 
 #: What is to happen, given the engine as it stands.
 DecideEvents = Callable[[BidEngine], Sequence[Event]]
 
 
-def load_engine(world: Runtime, job_id: str) -> tuple[BidEngine, int]:
-    """Return the engine as the job's journal leaves it, and the journal's length."""
-    entries = world.store.journal(job_id)
-    return replay(entry.record for entry in entries), len(entries)
+class JobEngine:
+    """A job's engine in this process, loaded once and handed on from step to step of a flow run.
 
-
-def commit_events(
-    world: Runtime, job_id: str, plan: DecideEvents, instances: dict[str, Sequence[InstanceFact]] | None = None
-) -> list[Order]:
-    """Hand what `plan` says to the engine, write it all down, and return what was ordered.
+    The journal is replayed when the engine is first asked for; later only the entries that others have written since
+    are read. Nothing is kept here that the journal does not hold: a run that is killed loses a copy.
 
     Parameters
     ----------
-    plan : returns the events, given the engine as it stands; asked again if somebody else wrote meanwhile.
-    instances : what the market says of the instances, by order id: those of purchases that the events grant, and those
-        whose ends are to be written down.
+    job_id : the job; it need not be opened, nor recorded.
+
+    Notes
+    -----
+    It belongs to one thread. It is a plain class, because Prefect looks for futures inside of the collections,
+    dataclasses and models among a task's arguments, and would walk through the engine at every step.
     """
-    contended = retry_if_exception_type(JournalConflict)
-    for attempt in Retrying(
-        retry=contended, stop=stop_after_attempt(8), wait=wait_random_exponential(0.02, 0.5), reraise=True
-    ):
-        with attempt:
-            orders = _commit_once(world, job_id, plan, instances or {})
-    return orders
 
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        self._engine: BidEngine | None = None
+        #: Number of journal entries that the engine has seen.
+        self._length = 0
 
-def _commit_once(
-    world: Runtime, job_id: str, plan: DecideEvents, instances: dict[str, Sequence[InstanceFact]]
-) -> list[Order]:
-    engine, length = load_engine(world, job_id)
-    now_s = world.clock.now_s()
-    entries: list[Entry] = []
-    events = list(plan(engine))
-    orders: list[Order] = []
-    for event in events:
-        entries.append(Entry("event", float(event.at_s), now_s, to_record(event)))
-        for order in engine.handle(event):
-            orders.append(order)
-            entries.append(Entry("order", float(event.at_s), now_s, to_record(order)))
-    engine.validate()
-    with world.store.transaction() as store:
-        if entries:
-            store.append(job_id, length, entries)
-        for order in orders:
-            _decide(store, job_id, order, now_s)
+    def loaded(self) -> BidEngine:
+        """Return the engine as the last step left it, without asking the database; loaded if it was not yet."""
+        return self._engine if self._engine is not None else self.current()
+
+    def current(self) -> BidEngine:
+        """Return the engine as the journal leaves it now: what others have written meanwhile is read."""
+        engine, self._engine = self._engine, None  # one that fails in the middle is of no use
+        entries = current_runtime().store.journal(self.job_id, 0 if engine is None else self._length)
+        records = [entry.record for entry in entries]
+        if engine is None:
+            engine, self._length = replay(records), len(records)
+        else:
+            catch_up(engine, records)
+            self._length += len(records)
+        self._engine = engine
+        return engine
+
+    def commit(self, plan: DecideEvents, instances: Mapping[str, Sequence[InstanceFact]] | None = None) -> list[Order]:
+        """Hand what `plan` says to the engine, write it all down, and return what was ordered.
+
+        Parameters
+        ----------
+        plan : returns the events, given the engine as it stands; asked again if somebody else wrote meanwhile.
+        instances : what the market says of the instances, by order id: those of purchases that the events grant, and
+            those whose ends are to be written down.
+        """
+        contended = retry_if_exception_type(JournalConflict)
+        for attempt in Retrying(
+            retry=contended, stop=stop_after_attempt(8), wait=wait_random_exponential(0.02, 0.5), reraise=True
+        ):
+            with attempt:
+                orders = self._commit_once(plan, instances or {})
+        return orders
+
+    def _commit_once(self, plan: DecideEvents, instances: Mapping[str, Sequence[InstanceFact]]) -> list[Order]:
+        engine = self.current()
+        self._engine = None  # until it is committed it is ahead of the journal: one that fails is loaded anew
+        runtime = current_runtime()
+        now_s = runtime.clock.now_s()
+        entries: list[Entry] = []
+        events = list(plan(engine))
+        orders: list[Order] = []
         for event in events:
-            _settle(store, job_id, event, instances, now_s)
-        if instances:
-            for record in store.allocations(job_id, alive=True):
-                _note_ends(store, record.allocation_id, instances, int(now_s))
-    return orders
+            entries.append(Entry("event", float(event.at_s), now_s, to_record(event)))
+            for order in engine.handle(event):
+                orders.append(order)
+                entries.append(Entry("order", float(event.at_s), now_s, to_record(order)))
+        engine.validate()
+        with runtime.store.transaction() as store:
+            if entries:
+                store.append(self.job_id, self._length, entries)
+            for order in orders:
+                _decide(store, self.job_id, order, now_s)
+            for event in events:
+                _settle(store, self.job_id, event, instances, now_s)
+            if instances:
+                for record in store.allocations(self.job_id, alive=True):
+                    _note_ends(store, record.allocation_id, instances, int(now_s))
+        self._length += len(entries)
+        self._engine = engine
+        return orders
 
 
 def _decide(store: Store, job_id: str, order: Order, now_s: float) -> None:
@@ -94,7 +126,7 @@ def _decide(store: Store, job_id: str, order: Order, now_s: float) -> None:
 
 
 def _settle(
-    store: Store, job_id: str, event: Event, instances: dict[str, Sequence[InstanceFact]], now_s: float
+    store: Store, job_id: str, event: Event, instances: Mapping[str, Sequence[InstanceFact]], now_s: float
 ) -> None:
     """Move the tables to what the event says."""
     match event:
@@ -126,7 +158,7 @@ def _settle(
             return
 
 
-def _note_ends(store: Store, allocation_id: str, instances: dict[str, Sequence[InstanceFact]], seen_s: int) -> None:
+def _note_ends(store: Store, allocation_id: str, instances: Mapping[str, Sequence[InstanceFact]], seen_s: int) -> None:
     """Write down which instances of an allocation have ended; an end that the market does not date is `seen_s`."""
     ends = {
         fact.instance_id: (seen_s if fact.ended_at_s is None else fact.ended_at_s, fact.end_cause or EndCause.USER)

@@ -14,7 +14,7 @@ from bidding.market.model import Market
 from bidding.market.spot_market import MarketError
 from bidding.market.traces import Trace, TraceSet
 from infra.storage.price_store import PriceStore
-from tasks.market.engine_journal import load_engine
+from tasks.market.engine_journal import JobEngine
 from tasks.market.prices import Prices, history
 from tasks.runtime import current_runtime, runtime_task
 
@@ -40,12 +40,12 @@ def observe_signals(markets: Sequence[Market]) -> dict[Market, MarketFeatures]:
     return features_of(_joined(stored, told).between(from_s, now_s), now_s)
 
 
-def signals_to_decide_on(job_id: str, prices: Prices) -> dict[Market, MarketFeatures]:
+def signals_to_decide_on(job_engine: JobEngine, prices: Prices) -> dict[Market, MarketFeatures]:
     """Return the signals of the markets that have a price to decide on; none where the job's policy has no use for them.
 
     Where the market does not answer there are none either, and nothing is bought.
     """
-    engine, _ = load_engine(current_runtime(), job_id)
+    engine = job_engine.loaded()
     if engine.job_id is None or engine.opened.foresight is None or not prices.by_market:
         return {}
     try:

@@ -11,7 +11,7 @@ from infra.ec2.user_data import NodeBoot, user_data
 from infra.errors import JobFailed
 from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import commit_events, load_engine
+from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import types_on_sale
 from tasks.runtime import current_runtime, runtime_task
 
@@ -45,20 +45,20 @@ def observe_machines(job_id: str) -> list[InstanceFact]:
 
 
 @runtime_task("buy", market=True)
-def buy(spec: JobSpec, order: Acquire) -> str:
+def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> str:
     """Carry out a purchase and write down what became of it; return that in a few words.
 
     An order that was answered meanwhile (its job was closed, say) is not carried out.
     """
-    open_order = load_engine(current_runtime(), spec.job_id)[0].open_order
+    open_order = job_engine.current().open_order
     if open_order is None or open_order.order_id != order.order_id:
         return "answered meanwhile"
     request = _request(spec, order.order_id, order.market, order.count, Tier.TRANSIENT, bid_micros=order.bid_micros)
-    return _launch(spec.job_id, request)
+    return _launch(job_engine, request)
 
 
 @runtime_task("secure reliable tier", market=True)
-def secure_reliable_tier(spec: JobSpec) -> None:
+def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
     """Buy the machines that must last, or find them bought; the controller's machine first.
 
     Those that are gone (a run on one's own machine let them go, say) are replaced, and the training goes on from its
@@ -87,7 +87,7 @@ def secure_reliable_tier(spec: JobSpec) -> None:
         params = {"market": str(market), "count": count, "bid_micros": None}
         runtime.store.plan(order_id, spec.job_id, "acquire", order_id, params, runtime.clock.now_s())
         request = _request(spec, order_id, market, count, Tier.RELIABLE, controller=suffix == _CONTROLLER_ORDER)
-        said = _launch(spec.job_id, request)
+        said = _launch(job_engine, request)
         if not said.startswith("granted"):
             raise JobFailed(f"job {spec.job_id}: the reliable tier could not be bought: {said}")
 
@@ -114,12 +114,12 @@ def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
 
 
 @runtime_task("release reliable tier", market=True)
-def release_reliable_tier(job_id: str) -> None:
+def release_reliable_tier(job_engine: JobEngine) -> None:
     """End the machines that were bought on demand, and write down that they are gone.
 
     Spot machines stay to the end of their paid hour: an eviction until then gives the hour's money back.
     """
-    runtime = current_runtime()
+    runtime, job_id = current_runtime(), job_engine.job_id
     records = runtime.store.allocations(job_id, alive=True)
     names = [record.allocation_id for record in records if record.allocation.tier is Tier.RELIABLE]
     if not names:
@@ -127,12 +127,7 @@ def release_reliable_tier(job_id: str) -> None:
     facts = by_token(runtime.market.describe([job_tag(job_id)]))
     runtime.market.terminate([fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
     groups = by_token(runtime.market.describe([job_tag(job_id)]))
-    commit_events(
-        runtime,
-        job_id,
-        lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), runtime.now_s()),
-        dict(groups),
-    )
+    job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), runtime.now_s()), groups)
 
 
 @runtime_task("find orphans", market=True)
@@ -173,22 +168,17 @@ def machine_names(job_id: str, allocation_id: str) -> list[str]:
     return [name for r in records if r.allocation_id == allocation_id for name in r.instance_ids]
 
 
-def _launch(job_id: str, request: LaunchRequest) -> str:
+def _launch(job_engine: JobEngine, request: LaunchRequest) -> str:
     """Ask the market, and enter its answer; an answer that is lost is found by the next tick."""
     runtime = current_runtime()
     try:
-        facts = _launch_or_find(job_id, request)
+        facts = _launch_or_find(job_engine.job_id, request)
     except (LaunchRefused, BadRequest, TokenMismatch) as error:
         refused: Event = AllocationRefused(runtime.now_s(), request.token, error.code, error.message)
-        commit_events(runtime, job_id, lambda engine: [] if request.token in engine.positions else [refused])
+        job_engine.commit(lambda engine: [] if request.token in engine.positions else [refused])
         return f"refused: {error}"
     granted = AllocationGranted(runtime.now_s(), request.token, allocation_of(facts, Tier(request.tags[TIER_TAG])))
-    commit_events(
-        runtime,
-        job_id,
-        lambda engine: [] if request.token in engine.positions else [granted],
-        {request.token: facts},
-    )
+    job_engine.commit(lambda engine: [] if request.token in engine.positions else [granted], {request.token: facts})
     return f"granted: {request.count} x {request.market}"
 
 

@@ -16,7 +16,7 @@ from infra.errors import InputError
 from infra.state.records import JobState
 from infra.storage.price_store import PriceStore
 from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import commit_events, load_engine, unless_seen
+from tasks.market.engine_journal import JobEngine, unless_seen
 from tasks.market.prices import days
 from tasks.market_data.eviction_tables import job_table
 from tasks.runtime import current_runtime, runtime_task
@@ -38,24 +38,23 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
     types = types_on_sale(at_s)
     for market in markets:
         if market.instance_type not in types:
-            known = market.instance_type in current_runtime().catalog.names
-            what = "has no on-demand price on that day in" if known else "is not in"
+            what = current_runtime().catalog.lacks(market.instance_type, datetime.fromtimestamp(at_s, UTC).date())
             raise InputError(f"instance type {market.instance_type}: {what} the catalogue; name another, or --catalog")
     return {market.instance_type: types[market.instance_type] for market in markets}
 
 
-def is_opened(job_id: str) -> bool:
+def is_opened(job_engine: JobEngine) -> bool:
     """Return whether the job's journal says what it may bid on."""
-    return load_engine(current_runtime(), job_id)[0].job_id is not None
+    return job_engine.current().job_id is not None
 
 
 @runtime_task("open job")
-def open_job(spec: JobSpec) -> int:
+def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
     """Write down what the job is and what the stored price history says of bids; return how many markets it may bid in.
 
     Opening again changes nothing.
     """
-    engine, _ = load_engine(current_runtime(), spec.job_id)
+    engine = job_engine.current()
     if engine.job_id is not None:
         return len(engine.opened.markets)
     runtime = current_runtime()
@@ -83,7 +82,7 @@ def open_job(spec: JobSpec) -> int:
         evictions=evictions,
         foresight=_foresight(spec, traces, types, from_s, now_s) if evictions.bids_decide else None,
     )
-    commit_events(runtime, spec.job_id, unless_seen(JobOpened, event))
+    job_engine.commit(unless_seen(JobOpened, event))
     return len(markets)
 
 
@@ -129,11 +128,11 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
 
 
 @runtime_task("close job")
-def close_job(job_id: str, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
+def close_job(job_engine: JobEngine, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
     """Write down how the job ended. Nothing more is bought for it; closing again changes nothing."""
-    runtime = current_runtime()
-    if load_engine(runtime, job_id)[0].job_id is not None:
-        commit_events(runtime, job_id, unless_seen(JobClosed, JobClosed(runtime.now_s())))
+    runtime, job_id = current_runtime(), job_engine.job_id
+    if is_opened(job_engine):
+        job_engine.commit(unless_seen(JobClosed, JobClosed(runtime.now_s())))
     state = JobState.FAILED if failure else JobState.FINISHED
     if result is not None and result.get("stopped"):
         state = JobState.STOPPED

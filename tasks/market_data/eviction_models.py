@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from bidding.evictions import fit_capacity as capacity
-from bidding.evictions.base import Window
 from bidding.evictions.calibration import Calibration, calibrate, gain
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.fit_capacity import UP, fit_availability, joined, of_bands
@@ -15,11 +14,12 @@ from bidding.evictions.fit_conditioned import fit_conditioned
 from bidding.evictions.fit_survival import Report, fit_survival, fit_table, quiet
 from bidding.market.catalog import Catalog
 from bidding.market.model import Market
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.eviction_model_files import read_model, write_model
 from reports.pictures.evictions import plot_reliability, plot_survival
-from tasks.market_data.eviction_sources import Sources, availability, bands_of, prices_of, span, window_of
+from tasks.market_data.eviction_sources import Sources, availability, bands_of, prices_of, window_of
 
 #: Models by name; the last one is not learnt from prices.
 MODELS = ("table", "survival", "conditioned", "capacity")
@@ -82,15 +82,15 @@ def _fit_capacity(
     return found[0] if len(found) == 1 else joined(*found)
 
 
-def _on_demand(catalog: Catalog, traces: TraceSet, window: Window) -> dict[Market, int]:
+def _on_demand(catalog: Catalog, traces: TraceSet, window: TimeWindow) -> dict[Market, int]:
     """Return the on-demand price of each market at the end of the window, where it is known."""
     types = catalog.at(datetime.fromtimestamp(window.until_s, UTC).date())
     return {market: types[market.instance_type].on_demand_micros for market in traces if market.instance_type in types}
 
 
-def _not_empty(model: CurveModel, source: str, window: Window) -> CurveModel:
+def _not_empty(model: CurveModel, source: str, window: TimeWindow) -> CurveModel:
     if not model.markets:
-        raise InputError(f"{source}: no market has an hour of prices in {span(window)}; widen --from and --to")
+        raise InputError(f"{source}: no market has an hour of prices in {window}; widen --from and --to")
     return model
 
 
@@ -111,7 +111,7 @@ def open_model(source: str) -> CurveModel:
 class Check:
     """Models checked on one window: by file name, a calibration for each horizon; and what must be said of them."""
 
-    window: Window
+    window: TimeWindow
     found: Mapping[str, Sequence[Calibration]]
     kinds: Mapping[str, str]
     warnings: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ def check_models(
     warnings = []
     for name, model in models.items():
         if model.fitted is not None and model.fitted.overlaps(window):
-            seen = f"{name}: was fitted on {span(model.fitted)}, which overlaps {span(window)}"
+            seen = f"{name}: was fitted on {model.fitted}, which overlaps {window}"
             if not allow_overlap:
                 raise InputError(f"{seen}; check it on later months, or give --allow-overlap")
             warnings.append(f"{seen}: the result is not honest (--allow-overlap)")
@@ -180,7 +180,7 @@ def check_models(
     found = {name: calibrate(model, traces, window, report=report, **bids) for name, model in models.items()}
     for name, checks in found.items():
         if not checks[0].forecasts:
-            raise InputError(f"{name}: none of its markets has an hour of prices in {span(window)} of {source}")
+            raise InputError(f"{name}: none of its markets has an hour of prices in {window} of {source}")
     return Check(window, found, {name: model.name for name, model in models.items()}, tuple(warnings))
 
 
@@ -189,10 +189,10 @@ def check_models(
 
 def draw_model(target: str, file: str, model: CurveModel) -> None:
     """Draw the survival curves of the model of `file` into the picture `target`."""
-    fitted = "" if model.fitted is None else f", fitted on {span(model.fitted)} UTC"
+    fitted = "" if model.fitted is None else f", fitted on {model.fitted} UTC"
     plot_survival(target, f"{file.rsplit('/', 1)[-1]}: {model.name}{fitted}", model)
 
 
 def draw_check(target: str, found: Check) -> None:
     """Draw observed over foretold shares into the picture `target`."""
-    plot_reliability(target, f"checked on {span(found.window)} UTC", found.found)
+    plot_reliability(target, f"checked on {found.window} UTC", found.found)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bidding.evictions.base import Window
 from bidding.evictions.fit_capacity import Band
 from bidding.market.catalog import Catalog
 from bidding.market.model import DAY_S, HOUR_S, Market
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.capacity_files import read_advisor, read_availabilities
@@ -77,12 +77,7 @@ def prices_of(sources: Sources, prices: str) -> tuple[TraceSet, Catalog]:
     )
 
 
-def span(window: Window) -> str:
-    """Return a window for a reader, UTC."""
-    return f"{minute(window.from_s)} to {minute(window.until_s)}"
-
-
-def window_of(traces: TraceSet, source: str, from_time: str | None, to_time: str | None) -> Window:
+def window_of(traces: TraceSet, source: str, from_time: str | None, to_time: str | None) -> TimeWindow:
     """Return the window between two times, which ends with the last event of all at the latest.
 
     Raises
@@ -101,7 +96,7 @@ def window_of(traces: TraceSet, source: str, from_time: str | None, to_time: str
         raise InputError(
             f"--from and --to: want at least an hour of {source}, not {minute(from_s)} to {minute(until_s)}"
         )
-    return Window(from_s, until_s)
+    return TimeWindow(from_s, until_s)
 
 
 def _end_s(option: str, text: str) -> int:

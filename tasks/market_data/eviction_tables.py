@@ -3,9 +3,10 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from bidding.evictions.base import Window, as_table
+from bidding.evictions.base import as_table
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import Market
+from bidding.market.time_window import TimeWindow
 from infra.errors import InputError
 from infra.market_data.eviction_model_files import read_model
 from tasks.job_spec import JobSpec
@@ -16,7 +17,7 @@ def absolute_evictions(source: str) -> str:
     return str(Path(source).absolute()) if source and "://" not in source else source
 
 
-def given_table(source: str, markets: Collection[Market]) -> tuple[EvictionTable, Window | None]:
+def given_table(source: str, markets: Collection[Market]) -> tuple[EvictionTable, TimeWindow | None]:
     """Return what the model in a file says of those of `markets` that it knows, and what it was fitted on.
 
     Raises

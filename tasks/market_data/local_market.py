@@ -15,6 +15,7 @@ from infra.errors import InputError
 from infra.market_data.capacity_files import read_availabilities
 from infra.market_data.catalogs import read_catalog
 from infra.market_data.price_files import read_prices, write_prices
+from tasks.market_data.traces import market_of
 
 #: When the first rush comes, in seconds from the run's start: after the first hour's end was decided, long before two hours.
 _FIRST_RUSH_S = (68 * 60, 80 * 60)
@@ -94,7 +95,7 @@ def given_market(path: Path, wanted: tuple[str, ...], catalog: Path | None, hour
         If the file cannot be used, or a wanted market is not in it, or a type has no on-demand price.
     """
     traces = read_prices(path)
-    markets = tuple(_parse(text, traces, path) for text in wanted) or traces.markets
+    markets = tuple(market_of(text, traces, str(path)) for text in wanted) or traces.markets
     start_s = traces.first_s + min((traces.last_s - traces.first_s) // 2, 14 * DAY_S)
     if start_s + hours * HOUR_S > traces.last_s + DAY_S:
         raise InputError(f"{path}: ends before {hours:g} hours have passed; give a longer file, or less --hours")
@@ -126,22 +127,13 @@ def check_availability(given: Sequence[str], market: MarketFile, endpoint: str |
 def _smallest_vcpus(markets: Sequence[Market], catalog: Path | None, at_s: int, place: str) -> int:
     """Return the vCPUs of the smallest machine; `InputError` names the first type without an on-demand price."""
     book = read_catalog(catalog)
-    on_sale = book.at(datetime.fromtimestamp(at_s, UTC).date())
+    day = datetime.fromtimestamp(at_s, UTC).date()
+    on_sale = book.at(day)
     for market in markets:
         kind = market.instance_type
         if kind not in on_sale:
-            day = datetime.fromtimestamp(at_s, UTC).date()
-            what = f"has no on-demand price on {day} in" if kind in book.names else "is not in"
             shown = "the shipped catalogue" if catalog is None else str(catalog)
-            raise InputError(f"{place}: instance type {kind} {what} {shown}; give --catalog, or other --market")
+            raise InputError(
+                f"{place}: instance type {kind} {book.lacks(kind, day)} {shown}; give --catalog, or other --market"
+            )
     return min(on_sale[market.instance_type].vcpu for market in markets)
-
-
-def _parse(text: str, traces: TraceSet, path: Path) -> Market:
-    try:
-        market = Market.parse(text)
-    except ValueError as error:
-        raise InputError(f"--market: {error}") from None
-    if market not in traces:
-        raise InputError(f"--market {text}: has no prices in {path}; name one that has, or another file")
-    return market

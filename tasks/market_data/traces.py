@@ -1,7 +1,7 @@
 """What the price files hold, and how they are made and turned into one another."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 
 import numpy as np
@@ -58,21 +58,27 @@ def open_traces(
     """
     traces = read_prices(source, product=product)
     if wanted:
-        traces = TraceSet({market: traces[market] for market in _wanted(source, traces, wanted)})
+        traces = TraceSet({market: traces[market] for market in (market_of(text, traces, source) for text in wanted)})
     if catalog is None:
         return traces, read_catalog()
     return traces, _checked_catalog(source, traces, catalog, region, product, bool(wanted))
 
 
-def _wanted(source: str, traces: TraceSet, wanted: Iterable[str]) -> Iterator[Market]:
-    for text in wanted:
-        try:
-            market = Market.parse(text)
-        except ValueError as error:
-            raise InputError(f"--market: {error}") from None
-        if market not in traces:
-            raise InputError(f"--market {text}: has no prices in {source}")
-        yield market
+def market_of(text: str, traces: TraceSet, source: str) -> Market:
+    """Return the market that a user names, written ``type/zone``.
+
+    Raises
+    ------
+    InputError
+        If it is written otherwise, or the prices of `source` lack it.
+    """
+    try:
+        market = Market.parse(text)
+    except ValueError as error:
+        raise InputError(f"--market: {error}") from None
+    if market not in traces:
+        raise InputError(f"--market {text}: has no prices in {source}; name one that has, or another file")
+    return market
 
 
 def _checked_catalog(

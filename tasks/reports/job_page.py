@@ -13,7 +13,7 @@ from bidding.engine.journal import JournalError, from_record
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from infra.errors import InputError
 from infra.settings import load_settings
-from infra.state.records import SHARDS, JournalEntry, StoreError
+from infra.state.records import JournalEntry, ObservationKind, StoreError
 from infra.state.store import Store
 from reports.pages.job_page import ReportPage, write
 from reports.pages.job_series import JobFacts, Timed, chart
@@ -73,8 +73,8 @@ def read_facts(store: Store, job_id: str) -> JobFacts:
         job = now.job(job_id)
         entries = now.journal(job_id)
         allocations, ledger = now.allocations(job_id), now.ledger(job_id)
-        progress = now.observations(job_id, "progress")
-        shards = now.observations(job_id, SHARDS)
+        progress = now.observations(job_id, ObservationKind.PROGRESS)
+        shards = now.observations(job_id, ObservationKind.SHARDS)
     try:
         journal = tuple(map(_timed, entries))
     except JournalError as error:

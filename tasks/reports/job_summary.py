@@ -5,7 +5,7 @@ from typing import Any
 
 from bidding.market.model import HOUR_S, EndCause, Tier
 from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
-from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine
+from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine, ObservationKind
 from tasks.market.opening import types_on_sale
 from tasks.reports.job_snapshot import Holding, Snapshot
 from tasks.runtime import current_runtime
@@ -16,12 +16,11 @@ _DECIDED = ("Renew", "Lapse")
 def snapshot(job_id: str) -> Snapshot | None:
     """Return how the job stands now; None before it was recorded."""
     runtime = current_runtime()
-    jobs = [job for job in runtime.store.jobs() if job.job_id == job_id]
-    if not jobs:
+    job = runtime.store.find_job(job_id)
+    if job is None:
         return None
-    job = jobs[0]
-    points = runtime.store.observations(job_id, "progress")
-    last = points[-1].payload if points else {}
+    point = runtime.store.last_observation(job_id, ObservationKind.PROGRESS)
+    last = {} if point is None else point.payload
     journal = runtime.store.journal(job_id)
     records = runtime.store.allocations(job_id)
     lines = runtime.store.ledger(job_id)

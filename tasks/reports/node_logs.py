@@ -7,7 +7,6 @@ from pathlib import Path
 from infra.clock import SystemClock
 from infra.errors import InputError
 from infra.settings import load_settings
-from infra.state.records import UnknownRecord
 from infra.state.store import Store
 from infra.storage.blobs import Blobs, open_blobs
 from infra.storage.job_paths import JobPaths
@@ -140,6 +139,8 @@ class JobLogs:
     def _check_known(self) -> None:
         if self._database is not None:
             with Store.open(self._database) as store:
+                if store.find_job(self._job_id) is not None:
+                    return
                 jobs = [job.job_id for job in store.jobs()]
         else:
             jobs = sorted({name.split("/")[1] for name in self._blobs.list("jobs")})
@@ -153,10 +154,8 @@ class JobLogs:
         if self._database is None:
             return self._blobs.manifest(JobPaths(self._job_id).model) is not None
         with Store.open(self._database) as store:
-            try:
-                return store.job(self._job_id).state.terminal
-            except UnknownRecord:
-                return True
+            job = store.find_job(self._job_id)
+        return job is None or job.state.terminal
 
 
 def _shown(data: bytes) -> str:

@@ -7,6 +7,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from bidding.market.money import usd
 from infra.clock import SystemClock
+from infra.state.records import ObservationKind
 from infra.storage.job_paths import JobPaths
 from reports.pages.job_page import render
 from reports.pictures.job import job_png
@@ -17,8 +18,6 @@ _log = logging.getLogger(__name__)
 
 #: Real seconds between two pictures of a job that goes on.
 EVERY_S = 300.0
-#: Kind of the observation that says when the last picture was made.
-_PICTURE = "picture"
 
 
 def show_job(job_id: str) -> None:
@@ -70,9 +69,9 @@ def _due(job_id: str) -> bool:
     """Return whether a tick is to make a picture, and take note that it does; the first of a job waits its turn."""
     runtime = current_runtime()
     real_s = SystemClock().now_s()
-    made = runtime.store.last_observation(job_id, _PICTURE)
+    made = runtime.store.last_observation(job_id, ObservationKind.PICTURE)
     over = runtime.store.job(job_id).state.terminal and not runtime.store.allocations(job_id, alive=True)
     if made is not None and not over and real_s - made.payload["real_s"] < EVERY_S:
         return False
-    runtime.store.observe(job_id, runtime.clock.now_s(), _PICTURE, {"real_s": real_s})
+    runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.PICTURE, {"real_s": real_s})
     return over or made is not None

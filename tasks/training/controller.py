@@ -7,8 +7,8 @@ from typing import Any
 from infra.clock import SystemClock
 from infra.datasets.prepare import DataSummary, prepare
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
-from infra.state.records import NODES, SHARDS, IllegalTransition, JobState
-from tasks.job_records import TRAINING_BEGUN, saved_result, training_begun
+from infra.state.records import IllegalTransition, JobState, ObservationKind
+from tasks.job_records import saved_result, training_begun
 from tasks.job_spec import JobSpec
 from tasks.runtime import current_runtime, runtime_task
 from tasks.training.application_checks import check_sizes
@@ -71,7 +71,7 @@ def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, 
     )
     status = ControllerClient(address, _BEGIN_S).start(config.to_dict())
     if not training_begun(spec.job_id):
-        runtime.store.observe(spec.job_id, runtime.clock.now_s(), TRAINING_BEGUN, {"address": address})
+        runtime.store.observe(spec.job_id, runtime.clock.now_s(), ObservationKind.TRAINING_BEGUN, {"address": address})
     note(spec.job_id, status)
     return status
 
@@ -119,7 +119,7 @@ def note(job_id: str, status: dict[str, Any]) -> None:
     store.observe(
         job_id,
         now_s,
-        "progress",
+        ObservationKind.PROGRESS,
         {
             "state": status["state"],
             "clock": status["clock"],
@@ -130,13 +130,13 @@ def note(job_id: str, status: dict[str, Any]) -> None:
             "seconds_per_clock": status.get("seconds_per_clock"),
         },
     )
-    _note_change(job_id, now_s, NODES, {node["name"]: node["state"] for node in status["nodes"]})
+    _note_change(job_id, now_s, ObservationKind.NODES, {node["name"]: node["state"] for node in status["nodes"]})
     shards = status.get("shards", ())
     roles = {"servers": [of["node"] for of in shards], "keepers": [of["keeper"] for of in shards]}
-    _note_change(job_id, now_s, SHARDS, roles if shards else {})
+    _note_change(job_id, now_s, ObservationKind.SHARDS, roles if shards else {})
 
 
-def _note_change(job_id: str, now_s: float, kind: str, payload: dict[str, Any]) -> None:
+def _note_change(job_id: str, now_s: float, kind: ObservationKind, payload: dict[str, Any]) -> None:
     """Write down how something stands, where it stands otherwise than it did; nothing of what is empty."""
     store = current_runtime().store
     before = store.last_observation(job_id, kind)

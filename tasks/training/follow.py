@@ -11,6 +11,7 @@ from bidding.market.model import Tier
 from infra.errors import JobFailed
 from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import purchase, secure_reliable_tier
 from tasks.runtime import current_runtime, runtime_task
 from tasks.training.controller import keep_training, look, note
@@ -22,7 +23,7 @@ _ARTIFACT_S = 5.0
 
 
 @runtime_task("follow training")
-def follow(spec: JobSpec) -> dict[str, Any]:
+def follow(spec: JobSpec, job_engine: JobEngine) -> dict[str, Any]:
     """Follow the training to its end, showing progress; return its result.
 
     A controller that does not answer is waited for: it is started anew by its machine, under the same job, and goes on
@@ -44,7 +45,7 @@ def follow(spec: JobSpec) -> dict[str, Any]:
             if result is not None:
                 return result
             if _a_reliable_purchase_is_gone(spec.job_id):
-                secure_reliable_tier(spec)
+                secure_reliable_tier(spec, job_engine)
             keep_training(spec)
         else:
             if status["job_id"] is None:

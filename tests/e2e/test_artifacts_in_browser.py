@@ -90,9 +90,8 @@ def browser() -> Iterator[Chromium]:
 
 @pytest.fixture(params=["", "/v2"], ids=["v1", "v2"])
 def page(browser: Chromium, request: pytest.FixtureRequest) -> Iterator[tuple[Chromium, str]]:
-    browser.errors.clear()
-    yield browser, request.param
-    assert [error for error in browser.errors if not error.startswith(_THEIRS)] == []
+    with browser.without_complaints(_THEIRS):
+        yield browser, request.param
 
 
 def test_progress(page: tuple[Chromium, str], shown: Shown) -> None:

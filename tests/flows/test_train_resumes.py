@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 
 import flows.train
-import tasks.job_records
-import tasks.market.instances
 import tasks.runtime
 import tasks.training.controller
 from bidding.market.model import Market
@@ -32,6 +30,7 @@ from infra.state.store import Store
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
 from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
 from tests.support.prefect import prefect_api
 
 pytestmark = [pytest.mark.slow]
@@ -204,11 +203,11 @@ TOUCHES = (
     ("store", "plan", 2),
     ("market", "launch", 1),
     ("market", "launch", 2),
-    ("machines", "enter", 1),
-    ("machines", "enter", 2),
-    ("machines", "enter", 3),
-    ("jobs", "enter", 1),
-    ("jobs", "enter", 2),
+    ("engine", "commit", 1),
+    ("engine", "commit", 2),
+    ("engine", "commit", 3),
+    ("engine", "commit", 4),
+    ("engine", "commit", 5),
     ("controller", "start", 1),
     ("controller", "status", 2),
     ("controller", "status", CLOCKS),
@@ -296,6 +295,6 @@ def test_it_dies_before_a_step_and_runs_again(here: Here, step: str) -> None:
 
 @pytest.mark.parametrize(("whose", "name", "call"), _selected(TOUCHES))
 def test_it_dies_inside_a_step_and_runs_again(here: Here, whose: str, name: str, call: int) -> None:
-    targets = {"machines": tasks.market.instances, "jobs": tasks.job_records, "store": Store}
+    targets = {"engine": JobEngine, "store": Store}
     here.die(targets[whose] if whose in targets else getattr(here, whose), name, call, after=True)
     check_one_of_everything(here, here.train())

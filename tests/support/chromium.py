@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -73,6 +75,19 @@ class Chromium:
         finally:
             self._socket.close()
             self._end()
+
+    @contextmanager
+    def without_complaints(self, ignored: tuple[str, ...] = ()) -> Iterator[None]:
+        """Forget what was said and asked for before, and assert at the end that nothing was complained of.
+
+        Parameters
+        ----------
+        ignored : complaints that begin so are somebody else's.
+        """
+        self.errors.clear()
+        self.requests.clear()
+        yield
+        assert [error for error in self.errors if not error.startswith(ignored)] == []
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol; return its result."""

@@ -20,7 +20,7 @@ from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
 from bidding.policies.base import Candidate, Choice, Decision
-from infra.state.records import Entry, JobState, LedgerKind, LedgerLine
+from infra.state.records import Entry, JobState, LedgerKind, LedgerLine, ObservationKind
 from infra.state.store import Store
 
 START_S = 1_465_948_800
@@ -133,11 +133,11 @@ class _Writer:
             loss = None if clock < 20 else 2.0 / (1 + clock / 100)
             shown = {"clock": clock, "loss": loss, "stage": 1 + (at_s // 1800) % 3, "ready": 2}
             shown["seconds_per_clock"] = None if clock < 20 else 0.01 + float(rng.random()) / 100
-            self._store.observe(JOB, at_s + 0.4, "progress", shown)
+            self._store.observe(JOB, at_s + 0.4, ObservationKind.PROGRESS, shown)
             if at_s % 1800 == 60:  # the shards go from one to the next, and the first is kept
                 node = f"i-{(at_s // 1800) % 3}"
                 maps = {"servers": ["i-reliable", node], "keepers": [None, "i-reliable"]}
-                self._store.observe(JOB, at_s + 0.4, "shards", maps)
+                self._store.observe(JOB, at_s + 0.4, ObservationKind.SHARDS, maps)
 
     def _grant(self, at_s: int, name: str, market: Market, bid: int | None) -> None:
         tier = Tier.RELIABLE if bid is None else Tier.TRANSIENT

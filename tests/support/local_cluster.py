@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import psutil
@@ -20,6 +20,7 @@ import psutil
 from benchmarks.many_nodes import fork_server as nursery
 from infra.local.child_process import with_parent_death_signal
 from infra.nodes.controller_client import ControllerClient, wait_rendezvous
+from infra.open_close import OpenedAtStart
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from psengine.config import JobConfig
@@ -31,7 +32,7 @@ from tests.support.timeouts import PATIENCE
 DEADLINE_S = 60.0 * PATIENCE
 
 
-class LocalCluster:
+class LocalCluster(OpenedAtStart):
     """Nodes of one job as processes on this machine; a context manager that ends every one of them, as our own death does.
 
     `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `troubled`: links between
@@ -56,13 +57,9 @@ class LocalCluster:
         self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         self.client: ControllerClient
 
-    def __enter__(self) -> Self:
-        try:
-            self.start_controller()
-        except BaseException:
-            self.close()
-            raise
-        return self
+    def open(self) -> None:
+        """Start the controller."""
+        self.start_controller()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -70,7 +67,7 @@ class LocalCluster:
         if error is not None:
             for log in sorted(self.path.glob("*.log")):
                 print(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}", file=sys.stderr)
-        self.close()
+        super().__exit__(kind, error, trace)
 
     def start_controller(self) -> None:
         self._spawn("controller", "reliable", "--controller")

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import httpx
 import psutil
@@ -27,6 +26,7 @@ from infra.local.child_process import Child
 from infra.local.environment import LocalEnvironment
 from infra.local.prefect_server import LocalPrefect
 from infra.market_data.price_files import write_prices
+from infra.open_close import OpenedAtStart
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
@@ -38,7 +38,7 @@ POOL = "proteus"
 _RUN_ID = "PREFECT__FLOW_RUN_ID"
 
 
-class Deployed:
+class Deployed(OpenedAtStart):
     """A Prefect server at scale 1, set up by the commands that prefect.yaml names; a context manager that ends it all.
 
     Parameters
@@ -57,24 +57,15 @@ class Deployed:
         self.blob_url = (directory / "blobs").as_uri()
         self._database_url = f"sqlite:///{directory / 'state.db'}"
 
-    def __enter__(self) -> Self:
-        try:
-            self._world.open()
-            self.api_url = self._world.prefect.api_url
-            self.store = Store.open(self._database_url)
-            self.http = httpx.Client(base_url=self.api_url, timeout=20 * PATIENCE)
-            self.command("work-pool", "create", POOL, "--type", "process")
-            self.command("deploy", "--all")
-            self.start_worker()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def open(self) -> None:
+        """Start the server, the market and a worker, and register the deployments."""
+        self._world.open()
+        self.api_url = self._world.prefect.api_url
+        self.store = Store.open(self._database_url)
+        self.http = httpx.Client(base_url=self.api_url, timeout=20 * PATIENCE)
+        self.command("work-pool", "create", POOL, "--type", "process")
+        self.command("deploy", "--all")
+        self.start_worker()
 
     def close(self) -> None:
         """End every process."""

@@ -23,6 +23,7 @@ from infra.storage.blobs import Blobs
 from tasks.job_records import record_job
 from tasks.job_spec import JobSpec
 from tasks.market.decisions import decide
+from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.instances import buy, let_go, secure_reliable_tier
 from tasks.market.ledger import book_ledger
@@ -72,7 +73,7 @@ class TaskRuntime:
         plain(record_job)(spec)
         plain(fetch_prices)(markets_of(spec), history_days())
         for step in (open_job, secure_reliable_tier):
-            plain(step)(spec)
+            plain(step)(spec, JobEngine(spec.job_id))
 
     def tick(self, spec: JobSpec, notices: dict[str, int] | None = None) -> list[Any]:
         """Decide and carry out, as a tick does; return the orders."""
@@ -80,10 +81,11 @@ class TaskRuntime:
 
         facts = self.facts(spec)
         prices = {market: trace.price_at(self.clock.at_s) for market, trace in self.market.traces.items()}
-        orders = plain(decide)(spec.job_id, facts, prices, notices or {})
+        job_engine = JobEngine(spec.job_id)
+        orders = plain(decide)(job_engine, facts, prices, notices or {})
         for order in orders:
             if isinstance(order, Acquire):
-                plain(buy)(spec, order)
+                plain(buy)(spec, job_engine, order)
             elif isinstance(order, Lapse):
                 plain(let_go)(spec.job_id, [order.allocation_id])
         plain(book_ledger)(spec.job_id)

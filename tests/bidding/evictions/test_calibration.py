@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.evictions.base import Window
 from bidding.evictions.calibration import N_BINS, block_se, calibrate, gain
 from bidding.evictions.fit_conditioned import fit_conditioned
 from bidding.evictions.fit_survival import fit_survival
 from bidding.market.model import HOUR_S
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Trace, TraceSet
 from tests.bidding.evictions.naive import DELTAS, MARKET, OTHER, grants, life, trace, traces, two_state_market
 
@@ -20,7 +20,7 @@ DAY_S = 86_400
 @given(found=traces(120_000, most=25), conditioned=st.booleans(), horizon=st.sampled_from([1, 600, 900, 3600]))
 def test_scores_are_what_a_walk_over_the_forecasts_finds(found: Trace, conditioned: bool, horizon: int) -> None:
     prices, fit = TraceSet({MARKET: found}), fit_conditioned if conditioned else fit_survival
-    model, window = fit(prices, Window(0, 50_000)), Window(50_000, 50_000 + 12_000)
+    model, window = fit(prices, TimeWindow(0, 50_000)), TimeWindow(50_000, 50_000 + 12_000)
     (told,) = calibrate(model, prices, window, horizons_s=[horizon], deltas_micros=DELTAS)
     errors, bins, came, forecasts = 0.0, np.zeros(N_BINS), 0, 0
     for at_s in grants(found, window.from_s, window.until_s) if MARKET in model.markets else ():
@@ -46,7 +46,7 @@ def test_scores_are_what_a_walk_over_the_forecasts_finds(found: Trace, condition
 def test_a_right_model_lies_on_the_diagonal_and_a_wrong_one_does_not() -> None:
     """Calm and storm, each without memory: what is known now is all that there is to know."""
     prices = two_state_market(np.random.default_rng(1), 120 * DAY_S, 7200, 1800)
-    learnt, later = Window(0, 60 * DAY_S), Window(60 * DAY_S, 120 * DAY_S)
+    learnt, later = TimeWindow(0, 60 * DAY_S), TimeWindow(60 * DAY_S, 120 * DAY_S)
     plain, knowing = fit_survival(prices, learnt), fit_conditioned(prices, learnt)
     (unconditioned,), (conditioned,) = (
         calibrate(model, prices, later, horizons_s=[HOUR_S], deltas_micros=(100, 10_000)) for model in (plain, knowing)
@@ -69,8 +69,8 @@ def test_a_right_model_lies_on_the_diagonal_and_a_wrong_one_does_not() -> None:
 
 def test_a_curve_has_the_bins_that_were_met() -> None:
     prices = TraceSet({MARKET: trace((0, 20_000), (3 * HOUR_S, 90_000))})
-    model = fit_survival(prices, Window(0, 2 * HOUR_S))  # nothing was ever taken
-    (told,) = calibrate(model, prices, Window(2 * HOUR_S, 4 * HOUR_S), horizons_s=[HOUR_S], deltas_micros=(0, 100))
+    model = fit_survival(prices, TimeWindow(0, 2 * HOUR_S))  # nothing was ever taken
+    (told,) = calibrate(model, prices, TimeWindow(2 * HOUR_S, 4 * HOUR_S), horizons_s=[HOUR_S], deltas_micros=(0, 100))
     predicted, observed, counts = told.curve()
     assert (predicted.tolist(), counts.tolist()) == ([0.0], [122])
     assert observed.tolist() == [pytest.approx(59 / 61)]
@@ -82,17 +82,17 @@ def test_a_curve_has_the_bins_that_were_met() -> None:
 
 def test_an_eviction_on_the_horizon_is_not_one_within_it() -> None:
     prices = TraceSet({MARKET: trace((0, 20_000), (3 * HOUR_S, 90_000))})
-    model = fit_survival(prices, Window(0, 2 * HOUR_S))
+    model = fit_survival(prices, TimeWindow(0, 2 * HOUR_S))
     for told, minutes in zip(
-        calibrate(model, prices, Window(2 * HOUR_S, 4 * HOUR_S), deltas_micros=[0]), (14, 59), strict=True
+        calibrate(model, prices, TimeWindow(2 * HOUR_S, 4 * HOUR_S), deltas_micros=[0]), (14, 59), strict=True
     ):
         assert told.observed.sum() == minutes
 
 
 def test_markets_that_the_model_does_not_know_are_left_out() -> None:
-    model = fit_survival(TraceSet({MARKET: trace((0, 20_000))}), Window(0, 2 * HOUR_S))
+    model = fit_survival(TraceSet({MARKET: trace((0, 20_000))}), TimeWindow(0, 2 * HOUR_S))
     both = TraceSet({MARKET: trace((0, 20_000)), OTHER: trace((0, 20_000))})
-    told = calibrate(model, both, Window(2 * HOUR_S, 4 * HOUR_S))
+    told = calibrate(model, both, TimeWindow(2 * HOUR_S, 4 * HOUR_S))
     assert [each.horizon_s for each in told] == [900, 3600]
     assert told[0].markets == (MARKET,)
     assert told[0].forecasts == 61 * 25
@@ -100,8 +100,11 @@ def test_markets_that_the_model_does_not_know_are_left_out() -> None:
 
 def test_scores_of_different_bids_are_not_compared() -> None:
     prices = TraceSet({MARKET: trace((0, 20_000))})
-    model = fit_survival(prices, Window(0, 2 * HOUR_S))
-    one, other = calibrate(model, prices, Window(0, 2 * HOUR_S)), calibrate(model, prices, Window(0, 3 * HOUR_S))
+    model = fit_survival(prices, TimeWindow(0, 2 * HOUR_S))
+    one, other = (
+        calibrate(model, prices, TimeWindow(0, 2 * HOUR_S)),
+        calibrate(model, prices, TimeWindow(0, 3 * HOUR_S)),
+    )
     assert gain(one[0], one[0])[0] == 0
     for second in (one[1], other[0]):
         with pytest.raises(ValueError, match="the same bids"):
@@ -110,9 +113,9 @@ def test_scores_of_different_bids_are_not_compared() -> None:
 
 @pytest.mark.parametrize("horizon", [0, 3601])
 def test_a_horizon_beyond_the_hour_is_refused(horizon: int) -> None:
-    model = fit_survival(TraceSet({MARKET: trace((0, 20_000))}), Window(0, 7200))
+    model = fit_survival(TraceSet({MARKET: trace((0, 20_000))}), TimeWindow(0, 7200))
     with pytest.raises(ValueError, match="at most an hour"):
-        calibrate(model, TraceSet({}), Window(0, 7200), horizons_s=[horizon])
+        calibrate(model, TraceSet({}), TimeWindow(0, 7200), horizons_s=[horizon])
 
 
 def test_the_standard_error_of_equal_blocks_is_that_of_their_mean() -> None:

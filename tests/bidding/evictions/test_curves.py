@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.evictions.base import EvictionModel, Window, as_table, beta, median_s
+from bidding.evictions.base import EvictionModel, as_table, beta, median_s
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import HORIZONS_S, Curves, survival, survival_at
 from bidding.evictions.fit_survival import fit_survival, fit_table, of_table
 from bidding.evictions.states import one_state
 from bidding.evictions.table import DELTAS_MICROS, EvictionTable, fit
 from bidding.market.model import HOUR_S, Market
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
 from tests.bidding.evictions.naive import MARKET, OTHER, trace, traces
 from tests.support.markets import PROPERTY, tables
@@ -22,7 +23,7 @@ from tests.support.markets import PROPERTY, tables
 CURVES = Curves(
     np.array([0, 100]), np.array([0, 60, 120]), np.array([[[[1.0, 0.5, 0.25], [1.0, 0.9, 0.8]]]]), np.array([1])
 )
-MODEL = CurveModel("survival", (MARKET,), Window(0, 7200), CURVES, one_state(1), np.full((1, 1, 2), 9))
+MODEL = CurveModel("survival", (MARKET,), TimeWindow(0, 7200), CURVES, one_state(1), np.full((1, 1, 2), 9))
 
 
 def test_between_two_horizons_the_curve_is_a_line_and_beyond_the_last_its_mean_hazard_goes_on() -> None:
@@ -55,7 +56,7 @@ def test_a_state_that_is_none_is_refused(state: int) -> None:
 @PROPERTY
 @given(found=traces(30_000), delta=st.integers(-5, 500_000), ahead=st.floats(0, 200_000))
 def test_the_compiled_look_up_is_the_other_one(found, delta: int, ahead: float) -> None:  # type: ignore[no-untyped-def]
-    model = fit_survival(TraceSet({MARKET: found}), Window(0, 40_000))
+    model = fit_survival(TraceSet({MARKET: found}), TimeWindow(0, 40_000))
     curves, _ = model.packed([OTHER, MARKET])
     for row, market in enumerate((OTHER, MARKET)):
         assert survival_at(curves, row, 0, delta, ahead) == pytest.approx(
@@ -102,10 +103,10 @@ def test_half_of_the_evictions_of_a_table_come_before_its_median() -> None:
 
 def test_a_fitted_table_is_the_papers_to_the_last_bit() -> None:
     found = TraceSet({MARKET: trace((0, 20_000), (4000, 30_000), (9000, 20_000), (20_000, 500_000))})
-    model, table = fit_table(found, Window(0, 30_000)), fit(found, 0, 30_000)
+    model, table = fit_table(found, TimeWindow(0, 30_000)), fit(found, 0, 30_000)
     said = [table.lookup(MARKET, index)[0] for index in range(25)]
     assert beta(model, MARKET, DELTAS_MICROS).tolist() == pytest.approx(said, abs=1e-15)
-    assert (model.name, model.n_states, model.fitted) == ("table", 1, Window(0, 30_000))
+    assert (model.name, model.n_states, model.fitted) == ("table", 1, TimeWindow(0, 30_000))
     assert (model.grants == (30_000 - HOUR_S) // 60 + 1).all()
 
 
@@ -125,7 +126,7 @@ def changed(**changes: object) -> CurveModel:
         (lambda: changed(horizons_s=np.array([-1, 60, 120])), "horizons must rise"),
         (lambda: changed(known=np.ones(2, np.int64)), "one row a market"),
         (lambda: replace(MODEL, markets=(MARKET, OTHER)), "of shape"),
-        (lambda: Window(5, 5), "after it begins"),
+        (lambda: TimeWindow(5, 5), "after it begins"),
     ],
 )
 def test_what_is_no_model_is_refused(make, says: str) -> None:  # type: ignore[no-untyped-def]
@@ -134,14 +135,14 @@ def test_what_is_no_model_is_refused(make, says: str) -> None:  # type: ignore[n
 
 
 def test_windows_that_touch_do_not_overlap() -> None:
-    parts = [Window(low, high) for low, high in pairwise((0, 10, 20))]
+    parts = [TimeWindow(low, high) for low, high in pairwise((0, 10, 20))]
     assert not parts[0].overlaps(parts[1])
     assert not parts[1].overlaps(parts[0])
-    assert parts[0].overlaps(Window(9, 11))
+    assert parts[0].overlaps(TimeWindow(9, 11))
 
 
 def test_a_model_is_its_record_to_the_last_bit() -> None:
-    model = fit_survival(TraceSet({MARKET: trace((0, 20_000), (4000, 30_000))}), Window(0, 30_000))
+    model = fit_survival(TraceSet({MARKET: trace((0, 20_000), (4000, 30_000))}), TimeWindow(0, 30_000))
     again = CurveModel.from_record(model.header(), model.arrays())
     assert again == model
     assert again.curves.survival.tobytes() == model.curves.survival.tobytes()

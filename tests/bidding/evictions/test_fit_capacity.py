@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.evictions.base import Window, as_table, beta
+from bidding.evictions.base import as_table, beta
 from bidding.evictions.fit_capacity import (
     DOWN,
     MONTH_S,
@@ -22,6 +22,7 @@ from bidding.evictions.fit_capacity import (
 from bidding.evictions.fit_survival import fit_survival
 from bidding.evictions.table import DELTAS_MICROS
 from bidding.market.model import HOUR_S, Market
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Trace, TraceSet
 from tests.bidding.evictions.naive import MARKET, OTHER
 from tests.support.markets import PROPERTY
@@ -50,7 +51,7 @@ def test_as_a_table_one_bid_stands_for_all_and_what_was_bid_decides_nothing() ->
     table = as_table(model, markets=[OTHER])
     assert (table.markets, table.deltas_micros, table.bids_decide) == ((OTHER,), (DELTAS_MICROS[-1],), False)
     assert table.lookup(OTHER, 0) == pytest.approx((float(beta(model, OTHER, 0)), HOUR_S / 2), rel=1e-3)
-    by_price = fit_survival(TraceSet({MARKET: Trace(np.array([0]), np.array([1]))}), Window(0, 2 * HOUR_S))
+    by_price = fit_survival(TraceSet({MARKET: Trace(np.array([0]), np.array([1]))}), TimeWindow(0, 2 * HOUR_S))
     assert (as_table(by_price).deltas_micros, as_table(by_price).bids_decide) == (DELTAS_MICROS, True)
 
 
@@ -78,7 +79,7 @@ def test_an_availability_trace_is_up_or_down() -> None:
 def test_only_minutes_at_which_a_machine_could_be_had_count() -> None:
     """Up for 2 hours, down for 2, up for 2: of 120 + 61 minutes, those of the first stretch's last hour see the end."""
     up = [1] * 12 + [0] * 12 + [1] * 12
-    model = fit_availability(TraceSet({MARKET: availability_trace(up, 600)}), Window(0, 6 * HOUR_S))
+    model = fit_availability(TraceSet({MARKET: availability_trace(up, 600)}), TimeWindow(0, 6 * HOUR_S))
     assert model.grants.tolist() == [[[120 + 61]]]
     # The bid of an hour before the end is taken on the hour, which is not within it.
     assert float(beta(model, MARKET, 0)) == pytest.approx(59 / 181)
@@ -90,18 +91,18 @@ def test_a_known_hazard_is_found() -> None:
     up: list[int] = []
     while len(up) < 60_000:
         up += [1] * int(1 + rng.exponential(120)) + [0] * int(1 + rng.exponential(30))
-    model = fit_availability(TraceSet({MARKET: availability_trace(up, 60)}), Window(0, 60 * len(up)))
+    model = fit_availability(TraceSet({MARKET: availability_trace(up, 60)}), TimeWindow(0, 60 * len(up)))
     assert float(beta(model, MARKET, 0)) == pytest.approx(1 - np.exp(-0.5), abs=0.03)
 
 
 def test_what_was_measured_comes_before_a_band() -> None:
     third = Market("a", "z")
-    measured = fit_availability(TraceSet({MARKET: availability_trace([1] * 30, 600)}), Window(0, 18_000))
+    measured = fit_availability(TraceSet({MARKET: availability_trace([1] * 30, 600)}), TimeWindow(0, 18_000))
     both = joined(measured, of_bands({MARKET: Band(0.2, None), third: Band(0.0, 0.05)}))
     assert both.markets == (third, MARKET)
     assert float(both.survival(MARKET, 0, HOUR_S)) == 1.0
     assert 0 < float(beta(both, third, 0)) < 0.001
-    assert both.fitted == Window(0, 18_000)
+    assert both.fitted == TimeWindow(0, 18_000)
     assert both.notes == {"open_band": 0.3}
 
 

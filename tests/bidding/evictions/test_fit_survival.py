@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bidding.evictions.base import Window, beta
+from bidding.evictions.base import beta
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.curves import BID_DELTAS_MICROS, HOUR
 from bidding.evictions.fit_conditioned import Conditions, fit_conditioned
@@ -14,6 +14,7 @@ from bidding.evictions.lifetimes import NEVER_S, grants_s, lifetimes_s
 from bidding.evictions.states import Bins, states_at
 from bidding.evictions.table import fit
 from bidding.market.model import HOUR_S
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Trace, TraceSet
 from tests.bidding.evictions.naive import (
     BINS,
@@ -50,7 +51,7 @@ def test_bids_live_as_long_as_a_walk_finds(found: Trace, from_s: int, span_s: in
 @settings(deadline=None, max_examples=6)  # long walks
 @given(found=traces(100_000), from_s=st.integers(-90, 4000), span_s=st.sampled_from([3600, 9000, 40_000, 95_000]))
 def test_survival_is_what_a_walk_over_the_bids_finds(found: Trace, from_s: int, span_s: int) -> None:
-    model = fit_survival(TraceSet({MARKET: found}), Window(from_s, from_s + span_s), deltas_micros=DELTAS)
+    model = fit_survival(TraceSet({MARKET: found}), TimeWindow(from_s, from_s + span_s), deltas_micros=DELTAS)
     if not grants(found, from_s, from_s + span_s):
         assert model.markets == ()
         return
@@ -66,7 +67,7 @@ def test_survival_is_what_a_walk_over_the_bids_finds(found: Trace, from_s: int, 
 @SLOW
 @given(found=traces(40_000), from_s=st.integers(-90, 4000), span_s=st.integers(3600, 30_000))
 def test_within_the_hour_survival_says_what_the_papers_table_does(found: Trace, from_s: int, span_s: int) -> None:
-    window = Window(from_s, from_s + span_s)
+    window = TimeWindow(from_s, from_s + span_s)
     model, table = (
         fit_survival(TraceSet({MARKET: found}), window),
         fit(TraceSet({MARKET: found}), from_s, window.until_s),
@@ -94,7 +95,7 @@ def test_only_minutes_at_or_below_the_highest_price_are_grants() -> None:
 
 def test_nothing_after_the_window_is_looked_at() -> None:
     prices = TraceSet({MARKET: trace((0, 20_000), (5000, 80_000), (90_000, 20_000), (100_001, 900_000))})
-    window = Window(0, 100_000)
+    window = TimeWindow(0, 100_000)
     for learn in (fit_survival, fit_conditioned):
         assert learn(prices, window) == learn(prices.between(0, 100_000), window)
 
@@ -102,7 +103,7 @@ def test_nothing_after_the_window_is_looked_at() -> None:
 def test_conditions_see_the_day_before_the_window() -> None:
     spike = ((0, 20_000), (40_000, 300_000), (50_000, 20_000))
     with_spike, without = (TraceSet({MARKET: trace(*events)}) for events in (spike, spike[:1]))
-    window = Window(60_000, 160_000)
+    window = TimeWindow(60_000, 160_000)
     found, plain = (fit_conditioned(prices, window) for prices in (with_spike, without))
     assert not np.array_equal(found.grants, plain.grants)
     assert fit_survival(with_spike, window) == fit_survival(without, window)
@@ -132,7 +133,7 @@ def test_a_reissue_is_no_change_of_the_price() -> None:
 
 def test_a_model_tells_states_for_deltas_in_any_order() -> None:
     found = TraceSet({MARKET: trace((0, 90_000), (40_000, 20_000), (80_000, 30_000))})
-    model = fit_conditioned(found, Window(0, 200_000))
+    model = fit_conditioned(found, TimeWindow(0, 200_000))
     one, other = (
         model.states(MARKET, found[MARKET], [50_000, 90_000], deltas) for deltas in ([0, 80_000], [80_000, 0])
     )
@@ -155,7 +156,7 @@ def ordered(model: CurveModel) -> bool:
 @SLOW
 @given(found=traces(200_000, most=30), other=traces(200_000, most=30))
 def test_of_two_bids_the_higher_lives_longer_in_every_state_and_moment(found: Trace, other: Trace) -> None:
-    prices, window = TraceSet({MARKET: found, OTHER: other}), Window(0, 200_000)
+    prices, window = TraceSet({MARKET: found, OTHER: other}), TimeWindow(0, 200_000)
     model = fit_conditioned(prices, window, {MARKET: 70_000})  # the model itself checks time and delta
     assert ordered(model)
     moments = np.arange(0, 200_000, 3571)
@@ -168,7 +169,7 @@ def test_of_two_bids_the_higher_lives_longer_in_every_state_and_moment(found: Tr
 @SLOW
 @given(found=traces(100_000, most=30), other=traces(100_000, most=30))
 def test_with_one_state_conditioned_is_survival(found: Trace, other: Trace) -> None:
-    prices, window = TraceSet({MARKET: found, OTHER: other}), Window(0, 100_000)
+    prices, window = TraceSet({MARKET: found, OTHER: other}), TimeWindow(0, 100_000)
     model, plain = fit_conditioned(prices, window, conditions=UNCONDITIONED), fit_survival(prices, window)
     assert model.markets == plain.markets
     assert np.abs(model.curves.survival - plain.curves.survival).max(initial=0) < 1e-9
@@ -178,7 +179,7 @@ def test_with_one_state_conditioned_is_survival(found: Trace, other: Trace) -> N
 @SLOW
 @given(found=traces(100_000, most=30))
 def test_conditions_that_are_trusted_little_change_little(found: Trace) -> None:
-    prices, window = TraceSet({MARKET: found}), Window(0, 100_000)
+    prices, window = TraceSet({MARKET: found}), TimeWindow(0, 100_000)
     doubtful = Conditions(pool_grants=1e15, own_grants=1e15)
     model, plain = fit_conditioned(prices, window, conditions=doubtful), fit_survival(prices, window)
     assert np.abs(model.curves.survival - plain.curves.survival).max(initial=0) < 1e-6
@@ -188,7 +189,7 @@ def test_conditions_that_are_trusted_wholly_are_the_shares_of_each_state() -> No
     """Calm for ten hours, then a rise, each day: a bid of a calm hour lives the longer the younger the price."""
     events = [(day * DAY_S + at_s, price) for day in range(20) for at_s, price in ((0, 20_000), (36_000, 90_000))]
     conditions = Conditions(levels=(), ages_s=(32_400,), aboves_s=(), pool_grants=0, own_grants=0)
-    window = Window(0, 20 * DAY_S)
+    window = TimeWindow(0, 20 * DAY_S)
     model = fit_conditioned(TraceSet({MARKET: trace(*events)}), window, conditions=conditions, deltas_micros=(100,))
     young, old = model.curves.survival[0, :, 0, HOUR]
     # Young: 540 minutes of calm and 540 of the dear price, of which none is taken. Old: 60 of calm, all but one of them
@@ -199,7 +200,7 @@ def test_conditions_that_are_trusted_wholly_are_the_shares_of_each_state() -> No
 
 def test_the_mean_over_the_states_is_the_unconditioned_share() -> None:
     prices = two_state_market(np.random.default_rng(3), 20 * DAY_S, 9000, 3000)
-    window = Window(0, 20 * DAY_S)
+    window = TimeWindow(0, 20 * DAY_S)
     trusted = Conditions(pool_grants=0, own_grants=0, aboves_s=())
     model, plain = fit_conditioned(prices, window, conditions=trusted), fit_survival(prices, window)
     within = model.curves.horizons_s[: HOUR + 1]
@@ -228,6 +229,6 @@ def test_conditions_that_make_no_sense_are_refused(changes: dict, says: str) -> 
 def test_a_window_without_a_market_gives_an_empty_model() -> None:
     prices = TraceSet({MARKET: trace((90_000, 20_000))})
     for learn in (fit_survival, fit_conditioned):
-        model = learn(prices, Window(0, 7200))
+        model = learn(prices, TimeWindow(0, 7200))
         assert model.markets == ()
         assert CurveModel.from_record(model.header(), model.arrays()) == model

@@ -2,16 +2,16 @@
 
 import pytest
 
-from bidding.evictions.base import Window
 from bidding.evictions.fit_capacity import Band, of_bands
 from bidding.evictions.fit_conditioned import Conditions, fit_conditioned
 from bidding.evictions.fit_survival import fit_survival, fit_table
 from bidding.evictions.summary import shown_deltas, summary
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
 from tests.bidding.evictions.naive import MARKET, trace
 
 DAY_S = 86_400
-WINDOW = Window(0, 20 * DAY_S)
+WINDOW = TimeWindow(0, 20 * DAY_S)
 #: Ten hours of a low price a day, then a high one.
 DAILY = TraceSet(
     {

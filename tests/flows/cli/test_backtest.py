@@ -17,11 +17,11 @@ from tasks.backtest.spec import NAMES
 from tests.support.backtests import small_file
 from tests.support.cli_process import PROTEUS, environment, proteus
 from tests.support.market_servers import wait_for
+from tests.support.price_rows import HEADER
 from tests.support.timeouts import PATIENCE
 
 SMALL = ("--hours", "1", "--starts", "8", "--threads", "1")
 CATALOG = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h"
-HEADER = "timestamp,instance_type,az,product,price"
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from flows.cli.commands.planning.backtest import backtest
 from flows.cli.commands.planning.bill import bill
 from flows.cli.commands.planning.plan import plan
 from infra.errors import InputError
+from tests.support.price_rows import HEADER, price_row
 
-HEADER = "timestamp,instance_type,az,product,price"
 CATALOG = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\nc4.xlarge,us-east-1,4,7.5,0.209\n"
 
 #: Verbs by what they are called; {prices} is the file.
@@ -33,7 +33,7 @@ VERBS: Mapping[str, tuple[click.Command, str]] = {
 
 
 def row(day: int, product: str = "Linux/UNIX", kind: str = "m4.xlarge", price: str = "0.03") -> str:
-    return f"2016-06-{day:02}T00:00:00Z,{kind},us-east-1a,{product},{price}"
+    return price_row(f"2016-06-{day:02}T00:00:00Z", kind, price=price, product=product)
 
 
 #: What is wrong with a file, its lines, and what must be said of it.

@@ -12,14 +12,19 @@ from click.testing import CliRunner, Result
 from bidding.billing import SPOT_BILLING
 from flows.cli.commands.planning.bill import SHOWN, bill
 from infra.errors import InputError
+from tests.support.price_rows import HEADER, price_row
 
-PRICES = """timestamp,instance_type,az,product,price
-2016-04-01T00:00:00Z,c4.large,us-east-1a,Linux/UNIX,0.0324
-2016-04-01T01:00:00Z,c4.large,us-east-1a,Linux/UNIX,0.03
-2016-04-01T02:30:00Z,c4.large,us-east-1a,Linux/UNIX,0.9
-2016-04-01T03:00:00Z,c4.large,us-east-1a,Linux/UNIX,0.0001
-2016-04-01T00:00:00Z,m4.large,us-east-1a,Linux/UNIX,0.05
-"""
+PRICES = "".join(
+    f"{line}\n"
+    for line in (
+        HEADER,
+        price_row("2016-04-01T00:00:00Z", price="0.0324"),
+        price_row("2016-04-01T01:00:00Z", price="0.03"),
+        price_row("2016-04-01T02:30:00Z", price="0.9"),
+        price_row("2016-04-01T03:00:00Z", price="0.0001"),
+        price_row("2016-04-01T00:00:00Z", "m4.large", price="0.05"),
+    )
+)
 REQUESTS = """type,zone,count,bid,at,until,hours
 c4.large,us-east-1a,3,0.05,2016-04-01T00:00:00Z,,20
 m4.large,us-east-1a,1,0.05,2016-04-01T00:00:00Z,2016-04-01T01:30:00Z,

@@ -23,11 +23,11 @@ from click.testing import CliRunner
 
 from tests.support.cli_process import PROTEUS, Outcome, environment, inside, proteus
 from tests.support.market_servers import wait_for
+from tests.support.price_rows import HEADER, price_row
 from tests.support.timeouts import PATIENCE
 
-HEADER = "timestamp,instance_type,az,product,price"
 GOOD_ROWS = [
-    f"2016-03-{day:02}T00:00:00Z,{kind},us-east-1a,Linux/UNIX,0.02{day % 10}"
+    price_row(f"2016-03-{day:02}T00:00:00Z", kind, price=f"0.02{day % 10}")
     for day in range(1, 29)
     for kind in ("c4.large", "m4.large")
 ]

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidding.evictions.base import Window
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.fit_capacity import DOWN, UP, Band
 from bidding.evictions.fit_conditioned import fit_conditioned
 from bidding.evictions.fit_survival import fit_survival, fit_table
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.capacity_files import read_advisor, read_availabilities, read_availability
@@ -23,7 +23,7 @@ PRICES = TraceSet({MARKET: trace((0, 20_000), (4000, 33_333), (9000, 20_000)), O
 
 @pytest.mark.parametrize("fit", [fit_table, fit_survival, fit_conditioned])
 def test_a_model_is_read_back_to_the_last_bit_and_written_the_same_again(fit, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    model: CurveModel = fit(PRICES, Window(0, 20_000))
+    model: CurveModel = fit(PRICES, TimeWindow(0, 20_000))
     write_model(tmp_path / "a.npz", model)
     again = read_model(tmp_path / "a.npz")
     assert again == model
@@ -38,7 +38,7 @@ def record(model: CurveModel, **changes: object) -> dict[str, np.ndarray]:
 
 
 def test_what_is_no_model_is_told_in_one_line(tmp_path: Path) -> None:
-    model, path = fit_survival(PRICES, Window(0, 20_000)), tmp_path / "m.npz"
+    model, path = fit_survival(PRICES, TimeWindow(0, 20_000)), tmp_path / "m.npz"
     cases: list[tuple[dict[str, np.ndarray], str]] = [
         (record(model, schema=7), r"m.npz: is no eviction model \(has schema 7; this program reads 1\)"),
         (model.arrays(), "has no 'header'"),
@@ -46,7 +46,7 @@ def test_what_is_no_model_is_told_in_one_line(tmp_path: Path) -> None:
         ({"header": np.frombuffer(b"[]", dtype=np.uint8)}, "is no eviction model"),
         ({name: part for name, part in record(model).items() if name != "survival"}, "survival"),
         (record(model) | {"survival": np.array(["x"])}, "is no eviction model"),
-        (record(fit_survival(TraceSet({}), Window(0, 20_000))), "knows no market"),
+        (record(fit_survival(TraceSet({}), TimeWindow(0, 20_000))), "knows no market"),
     ]
     for arrays, says in cases:
         with path.open("wb") as file:

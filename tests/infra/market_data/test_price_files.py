@@ -15,16 +15,15 @@ from bidding.market.model import InstanceType, Market
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.market_data.price_files import PRICE_ENDINGS, check_price_name, read_prices, write_prices
+from tests.support.price_rows import HEADER, price_row
 
-HEAD = "timestamp,instance_type,az,product,price\n"
+HEAD = f"{HEADER}\n"
 T0 = 1_459_513_800  # 2016-04-01T12:30:00Z
 A, B = Market("c4.large", "us-east-1a"), Market("m4.large", "us-east-1b")
 
 
-def row(
-    time: str = "2016-04-01T12:30:00Z", kind: str = "c4.large", zone: str = "us-east-1a", price: str = "0.0324"
-) -> str:
-    return f"{time},{kind},{zone},Linux/UNIX,{price}\n"
+def row(*columns: str, **named: str) -> str:
+    return price_row(*columns, **named) + "\n"
 
 
 PAID = HEAD.replace("price", "price,currency")

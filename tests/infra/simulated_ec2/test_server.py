@@ -34,6 +34,7 @@ from tests.support.market_servers import (
     served,
     wait_for,
 )
+from tests.support.price_rows import HEADER, price_row
 from tests.support.timeouts import PATIENCE
 
 #: Starts a child in its own group, one in the background and one in a session of its own, and never ends by itself.
@@ -237,7 +238,7 @@ def test_variables_are_passed_by_name_alone(command, monkeypatch):
 )
 def test_bad_input_is_one_line(tmp_path, option, value, told):
     prices = tmp_path / "prices.csv"
-    prices.write_text("timestamp,instance_type,az,product,price\n2016-03-01T00:00:00Z,c4.large,a,Linux/UNIX,0.1\n")
+    prices.write_text(f"{HEADER}\n{price_row()}\n")
     given = {"--prices": str(prices), "--clock": "system", option: str(tmp_path / value)}
     options = [text for pair in given.items() for text in pair]
     announce = tmp_path / "announce"

@@ -10,6 +10,7 @@ from infra.state.records import (
     IntentState,
     JobState,
     JournalConflict,
+    ObservationKind,
     StoreError,
     UnknownRecord,
 )
@@ -54,6 +55,8 @@ def test_jobs_are_listed_by_age_and_state(store: Store) -> None:
     store.move_job("job-0", JobState.FAILED, 12.0)
     assert [job.job_id for job in store.jobs()] == ["job-1", "job-0"]
     assert [job.job_id for job in store.jobs([JobState.FAILED, JobState.STOPPED])] == ["job-0"]
+    assert store.find_job("job-0") == store.job("job-0")
+    assert store.find_job("job-x") is None
 
 
 def test_what_is_unknown_is_named(store: Store) -> None:
@@ -64,7 +67,7 @@ def test_what_is_unknown_is_named(store: Store) -> None:
         lambda: store.append("job-x", 0, entries("tick")),
         lambda: store.plan("job-x/1", "job-x", "acquire", None, {}, 1.0),
         lambda: store.record_allocation("job-x", "o", HELD, []),
-        lambda: store.observe("job-x", 1.0, "loss", {}),
+        lambda: store.observe("job-x", 1.0, ObservationKind.PROGRESS, {}),
     ]
     for call in calls:
         with pytest.raises(UnknownRecord, match="job job-x: is not in the state database"):
@@ -94,6 +97,13 @@ def test_the_journal_keeps_order_and_refuses_a_stale_writer(store: Store) -> Non
     assert read[2].record == {"nested": [1, {"a": None}]}
     assert store.journal("job-1", from_seq=2) == read[2:]
     assert len(store.journal("job-1")) == 3
+
+
+def test_the_records_of_some_kinds_are_read_alone(store: Store) -> None:
+    store.append("job-1", 0, entries("tick", "Lapse", "tick", "NoticeSeen", "tick", "Lapse"))
+    assert [entry.seq for entry in store.journal("job-1", kinds=("Lapse", "NoticeSeen"))] == [1, 3, 5]
+    assert [entry.seq for entry in store.journal("job-1", from_seq=2, kinds=("Lapse",))] == [5]
+    assert store.journal("job-1", kinds=("JobClosed",)) == []
 
 
 def test_the_journal_of_a_job_of_twenty_hours_is_read_whole_and_in_order(store: Store) -> None:
@@ -169,11 +179,17 @@ def test_all_claims_are_given_up_at_once(store: Store) -> None:
 
 
 def test_observations_are_read_in_order_of_time(store: Store) -> None:
-    store.observe("job-1", 3.0, "loss", {"clock": 2, "loss": float("nan"), "by": [float("inf"), (1.5,)]})
-    store.observe("job-1", 2.5, "loss", {"clock": 1, "loss": 0.5})
-    store.observe("job-1", 1.0, "footprint", {"vcpus": 8})
-    assert [point.payload for point in store.observations("job-1", "loss")] == [
+    store.observe(
+        "job-1", 3.0, ObservationKind.PROGRESS, {"clock": 2, "loss": float("nan"), "by": [float("inf"), (1.5,)]}
+    )
+    store.observe("job-1", 2.5, ObservationKind.PROGRESS, {"clock": 1, "loss": 0.5})
+    store.observe("job-1", 1.0, ObservationKind.NODES, {"i-1": "ready"})
+    assert [point.payload for point in store.observations("job-1", ObservationKind.PROGRESS)] == [
         {"clock": 1, "loss": 0.5},
         {"clock": 2, "loss": None, "by": [None, [1.5]]},
     ]
-    assert len(store.observations("job-1")) == 3
+    assert [point.kind for point in store.observations("job-1")] == [
+        ObservationKind.NODES,
+        ObservationKind.PROGRESS,
+        ObservationKind.PROGRESS,
+    ]

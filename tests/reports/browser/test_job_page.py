@@ -34,22 +34,14 @@ def path(url: str, store: Store, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return write_report(JOB, database=url, output=tmp_path_factory.mktemp("page") / "report.html")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    with Chromium() as opened:
-        yield opened
-
-
 @pytest.fixture
 def page(browser: Chromium, path: Path) -> Iterator[Chromium]:
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.open(path)
-    browser.evaluate("document.getElementById('chart').scrollIntoView()")
-    # The page takes a wheel that follows a scroll for a part of it; what it waits for is over after this.
-    browser.evaluate("new Promise((done) => setTimeout(done, 300))")
-    yield browser
-    assert browser.errors == []
+    with browser.without_complaints():
+        browser.open(path)
+        browser.evaluate("document.getElementById('chart').scrollIntoView()")
+        # The page takes a wheel that follows a scroll for a part of it; what it waits for is over after this.
+        browser.evaluate("new Promise((done) => setTimeout(done, 300))")
+        yield browser
     assert browser.evaluate("window.hacked") is None
 
 

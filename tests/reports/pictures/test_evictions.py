@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from bidding.evictions.base import Window
 from bidding.evictions.calibration import calibrate
 from bidding.evictions.fit_capacity import Band, of_bands
 from bidding.evictions.fit_conditioned import fit_conditioned
 from bidding.evictions.fit_survival import fit_survival
 from bidding.market.model import Market
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from reports.pictures.evictions import MOST_PANELS, check_picture_name, plot_reliability, plot_survival
@@ -30,15 +30,15 @@ def test_survival_is_drawn_for_any_number_of_markets(tmp_path: Path, markets: in
 
 def test_the_range_of_the_states_is_drawn_beside_the_mean(tmp_path: Path) -> None:
     for name, fit in (("plain", fit_survival), ("states", fit_conditioned)):
-        plot_survival(tmp_path / f"{name}.svg", "t", fit(PRICES, Window(0, 50_000)))
+        plot_survival(tmp_path / f"{name}.svg", "t", fit(PRICES, TimeWindow(0, 50_000)))
     plain, states = ((tmp_path / f"{name}.svg").read_text().count("FillBetween") for name in ("plain", "states"))
     assert plain == 0
     assert states > 0
 
 
 def test_reliability_has_a_line_a_model(tmp_path: Path) -> None:
-    model = fit_survival(PRICES, Window(0, 30_000))
-    checks = calibrate(model, PRICES, Window(30_000, 50_000))
+    model = fit_survival(PRICES, TimeWindow(0, 30_000))
+    checks = calibrate(model, PRICES, TimeWindow(30_000, 50_000))
     plot_reliability(tmp_path / "p.png", "t", {f"m{number}": checks for number in range(8)})
     assert imread(tmp_path / "p.png").std() > 0.05
     plot_reliability(tmp_path / "p.svg", "t", {"first.npz": checks, "second.npz": checks})

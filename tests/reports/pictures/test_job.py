@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from infra.state.records import ObservationKind
 from infra.state.store import Store
 from reports.pictures.job import MOST_BYTES, job_figure, job_png
 from tasks.reports.job_page import gather
@@ -59,7 +60,7 @@ def test_prices_and_bids(store: Store, panels: dict[str, Any]) -> None:
 
 def test_loss_and_dollars(store: Store, panels: dict[str, Any]) -> None:
     (loss,) = _lines(panels["loss"], "loss")
-    looks = [look for look in store.observations(JOB, "progress") if look.payload["loss"] is not None]
+    looks = [look for look in store.observations(JOB, ObservationKind.PROGRESS) if look.payload["loss"] is not None]
     assert list(loss.get_xdata()) == [round(look.at_s - START_S) for look in looks]
     assert loss.get_ydata()[-1] == pytest.approx(looks[-1].payload["loss"], rel=1e-4)
     (spent,) = _lines(panels["dollars"], "spent")

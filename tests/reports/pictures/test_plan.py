@@ -16,20 +16,6 @@ CURVES = [
 ]
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that were saved."""
-    figures: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(self: Figure, *args: object, **options: object) -> None:
-        figures.append(self)
-        save(self, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return figures
-
-
 def draw(target: Path, curves: list[Curve], **limits: float | None) -> None:
     draw_plan(target, "title", curves, **{"deadline_h": None, "budget_usd": None, "enough": 0.9, **limits})  # type: ignore[arg-type]
 

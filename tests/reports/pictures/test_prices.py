@@ -30,20 +30,6 @@ MARKETS = TraceSet(
 ON_DEMAND = {"a.big": Trace(np.array([T0 - DAY_S, T0 + DAY_S]), np.array([105_000, 100_000]))}
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that were saved."""
-    figures: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(self: Figure, *args: object, **options: object) -> None:
-        figures.append(self)
-        save(self, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return figures
-
-
 def test_a_panel_shows_the_steps_of_a_types_zones_and_its_on_demand_price(tmp_path: Path, drawn: list[Figure]) -> None:
     plot_prices(tmp_path / "p.png", "the title", MARKETS, ON_DEMAND)
     assert imread(tmp_path / "p.png").shape[1] == 1100

@@ -10,7 +10,8 @@ from prefect import Flow
 
 from flows.backtest import backtest
 from tasks.backtest import artifacts
-from tasks.backtest.artifacts import Compared, compare, publish_pictures, publish_table
+from tasks.backtest.artifacts import compare, publish_pictures, publish_table
+from tasks.backtest.comparison import Comparison
 from tasks.backtest.spec import BacktestSpec
 from tests.support.backtests import small_file, small_spec
 from tests.support.html_tables import PageTables
@@ -51,12 +52,12 @@ def spec(tmp_path: Path) -> BacktestSpec:
 
 
 @pytest.fixture
-def compared(shown: Shown, spec: BacktestSpec) -> Compared:
-    found: Compared = plain(compare)(spec)
+def compared(shown: Shown, spec: BacktestSpec) -> Comparison:
+    found: Comparison = plain(compare)(spec)
     return found
 
 
-def test_the_table_has_a_row_for_each_run(shown: Shown, compared: Compared) -> None:
+def test_the_table_has_a_row_for_each_run(shown: Shown, compared: Comparison) -> None:
     plain(publish_table)(compared)
     rows = shown.all["backtest-table"]
     assert [(row["scheme"], row["zone"], row["hours"]) for row in rows] == [
@@ -68,13 +69,13 @@ def test_the_table_has_a_row_for_each_run(shown: Shown, compared: Compared) -> N
 
 def test_the_interval_of_checkpoints_is_that_of_the_fit(shown: Shown, spec: BacktestSpec) -> None:
     asked = spec.model_copy(update={"checkpoint_interval": "mean-time", "schemes": ["standard+checkpoint"]})
-    found: Compared = plain(compare)(asked)
+    found: Comparison = plain(compare)(asked)
     assert "a checkpoint every" in found.field.notes[-1]
     (record,) = found.result["settings"]["elasticity"]
     assert record["interval_s"] == found.spec.elasticities[1].interval_s != 1800
 
 
-def test_the_pictures_and_where_the_report_is(here: TaskRuntime, shown: Shown, compared: Compared) -> None:
+def test_the_pictures_and_where_the_report_is(here: TaskRuntime, shown: Shown, compared: Comparison) -> None:
     plain(publish_pictures)(compared)
     text = shown.all["backtest-picture"]
     assert text.count("](data:image/png;base64,iVBOR") == 2
@@ -85,7 +86,7 @@ def test_the_pictures_and_where_the_report_is(here: TaskRuntime, shown: Shown, c
     assert "fit on the first two thirds" in text
 
 
-def test_how_far_it_is_is_shown_to_the_end(shown: Shown, compared: Compared) -> None:
+def test_how_far_it_is_is_shown_to_the_end(shown: Shown, compared: Comparison) -> None:
     assert shown.progress[-1] == 100
     assert all(0 <= percent <= 100 for percent in shown.progress)
 

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bidding.market.model import DAY_S, HOUR_S, Market
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
-from tasks.backtest.windows import Window, choose_windows
+from tasks.backtest.windows import choose_windows
 from tasks.times import clock, iso, minute, moment_s
 
 #: 2016-06-01T00:00:00Z
@@ -34,8 +33,8 @@ def test_a_day_that_ends_a_window_is_in_it() -> None:
     found = choose_windows(
         traces(), fit_from="2016-06-02", fit_to="2016-06-10", evaluate_from="2016-06-11", evaluate_to="2016-06-20"
     )
-    assert found.fit == Window(day(2), day(11))
-    assert found.evaluation == Window(day(11), day(21))
+    assert found.fit == TimeWindow(day(2), day(11))
+    assert found.evaluation == TimeWindow(day(11), day(21))
     assert not found.overlap
     assert found.notes == ()
 
@@ -48,8 +47,8 @@ def test_times_are_what_they_say() -> None:
         evaluate_from="2016-06-10 14:00:00+02:00",
         evaluate_to="2016-06-20T00:00",
     )
-    assert found.fit == Window(day(2.25), day(10.5))
-    assert found.evaluation == Window(day(10.5), day(20))
+    assert found.fit == TimeWindow(day(2.25), day(10.5))
+    assert found.evaluation == TimeWindow(day(10.5), day(20))
 
 
 def test_where_the_evaluation_begins_on_the_fits_last_day_the_fit_ends_before_it() -> None:
@@ -59,8 +58,8 @@ def test_where_the_evaluation_begins_on_the_fits_last_day_the_fit_ends_before_it
 
 def test_nothing_said_is_cut_at_two_thirds_and_told() -> None:
     found = choose_windows(traces())
-    assert found.fit == Window(FIRST_S, day(21))
-    assert found.evaluation == Window(day(21), LAST_S)
+    assert found.fit == TimeWindow(FIRST_S, day(21))
+    assert found.evaluation == TimeWindow(day(21), LAST_S)
     assert found.notes == ("fit on the first two thirds of the time, evaluated on the rest, from 2016-06-21 00:00",)
 
 
@@ -75,7 +74,7 @@ def test_nothing_said_is_cut_at_two_thirds_and_told() -> None:
 )
 def test_what_is_not_said_follows(given: dict[str, str], fit: tuple[int, int], evaluation: tuple[int, int]) -> None:
     found = choose_windows(traces(), **given)  # type: ignore[arg-type]
-    assert (found.fit, found.evaluation) == (Window(*fit), Window(*evaluation))
+    assert (found.fit, found.evaluation) == (TimeWindow(*fit), TimeWindow(*evaluation))
 
 
 def test_the_evaluation_ends_with_the_files_last_day() -> None:
@@ -131,16 +130,6 @@ def test_gaps() -> None:
     # a hole outside both windows is nobody's business
     found = choose_windows(traces((12, 18)), fit_to="2016-06-12", evaluate_from="2016-06-20")
     assert found.notes == ()
-
-
-@given(st.integers(0, 60), st.integers(0, 60))
-def test_windows_overlap_iff_they_share_a_second(first: int, second: int) -> None:
-    left, right = Window(first, first + 24), Window(second, second + 24)
-    assert (
-        left.overlaps(right)
-        == right.overlaps(left)
-        == bool(set(range(first, first + 24)) & set(range(second, second + 24)))
-    )
 
 
 def test_how_times_are_written() -> None:

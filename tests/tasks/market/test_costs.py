@@ -5,8 +5,9 @@ import pytest
 from bidding.billing import total_micros
 from bidding.billing.spending import Use
 from bidding.market.model import EndCause
-from infra.state.records import NODES
+from infra.state.records import ObservationKind
 from tasks.market.costs import cost_rows
+from tasks.market.engine_journal import JobEngine
 from tasks.market.ledger import book_ledger
 from tasks.market.opening import close_job
 from tests.support.task_runtime import MARKET, OTHER, TaskRuntime, plain, spec
@@ -20,9 +21,9 @@ def test_the_uses_of_all_rows_add_up_to_the_ledger(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
     names = [*_names(here, "job-buy-0"), *_names(here, "job-reliable-0")]
-    here.store.observe("job", here.clock.now_s() + 600, NODES, dict.fromkeys(names, "ready"))
+    here.store.observe("job", here.clock.now_s() + 600, ObservationKind.NODES, dict.fromkeys(names, "ready"))
     here.clock.at_s += 1800
-    plain(close_job)("job", {"clocks": 3})
+    plain(close_job)(JobEngine("job"), {"clocks": 3})
     plain(book_ledger)("job")
     rows = cost_rows(["job"])
     assert sum(row.spent for row in rows) == here.store.spent("job") > 0
@@ -62,7 +63,7 @@ def test_under_every_billing_model_rows_ledger_and_the_markets_bill_are_the_same
     for seconds in (0, 1600, 2400, 4000):
         taking.clock.at_s += seconds
         taking.tick(asked)
-    plain(close_job)("job", {"clocks": 3})
+    plain(close_job)(JobEngine("job"), {"clocks": 3})
     closed_s = taking.clock.at_s
     while any(record.allocation.bid_micros is not None for record in taking.store.allocations("job", alive=True)):
         taking.clock.at_s += 120

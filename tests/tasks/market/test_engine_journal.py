@@ -1,14 +1,15 @@
-"""The desk: one writer wins a race for the journal, the other decides again; nothing is half written."""
+"""A job's engine: one writer wins a race for the journal, the other decides again; nothing is half written."""
 
 import threading
 
 import pytest
 
+import tasks.market.engine_journal
 from bidding.engine.engine import BidEngine
 from bidding.engine.events import JobClosed, TickDue
 from infra.state.records import IntentState
 from tasks.market.decisions import decide
-from tasks.market.engine_journal import commit_events, load_engine, unless_seen
+from tasks.market.engine_journal import JobEngine, unless_seen
 from tasks.market.instances import buy
 from tasks.market.opening import close_job
 from tasks.market.tick import claim_tick
@@ -27,9 +28,7 @@ def test_of_two_at_once_both_are_entered_and_one_purchase_is_ordered(here: TaskR
             barrier.wait(10)  # both have read the same journal
         return [TickDue(BEGIN_S + 60, {MARKET: 20_000})]
 
-    threads = [
-        threading.Thread(target=lambda: orders.extend(commit_events(here.runtime, "job", tick))) for _ in range(2)
-    ]
+    threads = [threading.Thread(target=lambda: orders.extend(JobEngine("job").commit(tick))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -45,11 +44,37 @@ def test_a_failure_leaves_nothing_half_written(here: TaskRuntime, monkeypatch: p
     here.begin(spec())
     before = len(here.store.journal("job"))
     monkeypatch.setattr("tasks.market.engine_journal._decide", _fail)
+    job_engine = JobEngine("job")
     with pytest.raises(ZeroDivisionError):
-        commit_events(here.runtime, "job", lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
+        job_engine.commit(lambda engine: [TickDue(BEGIN_S + 60, {MARKET: 20_000})])
     assert len(here.store.journal("job")) == before
-    engine, _ = load_engine(here.runtime, "job")
-    assert engine.open_order is None
+    assert job_engine.loaded().open_order is None, "what was not written down did not happen"
+
+
+def test_an_engine_that_lost_a_race_is_loaded_anew_once_and_goes_on(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.begin(spec())
+    job_engine, beaten = JobEngine("job"), []
+    job_engine.current()
+    replays: list[int] = []
+    replayed = tasks.market.engine_journal.replay
+    monkeypatch.setattr(
+        tasks.market.engine_journal, "replay", lambda records: replays.append(len(records)) or replayed(records)
+    )
+
+    def plan(engine: BidEngine) -> list[TickDue]:
+        if not beaten:  # between the reading and the writing somebody else writes
+            beaten.append(JobEngine("job").commit(lambda _: [TickDue(BEGIN_S + 30, {MARKET: 20_000})]))
+            replays.clear()
+        return [TickDue(BEGIN_S + 60, {MARKET: 20_000})]
+
+    orders = job_engine.commit(plan)
+    assert orders == beaten[0], "the other's purchase is ordered again, not a second one"
+    assert replays == [len(here.store.journal("job")) - 2]
+    assert job_engine.commit(plan) == orders
+    assert len(replays) == 1, "once loaded anew it goes on from the end"
+    assert job_engine.loaded().open_order == JobEngine("job").current().open_order
 
 
 def _fail(*_: object) -> None:
@@ -59,7 +84,7 @@ def _fail(*_: object) -> None:
 def test_once_enters_an_event_once(here: TaskRuntime) -> None:
     here.begin(spec())
     for at_s in (BEGIN_S + 1, BEGIN_S + 2):
-        commit_events(here.runtime, "job", unless_seen(JobClosed, JobClosed(at_s)))
+        JobEngine("job").commit(unless_seen(JobClosed, JobClosed(at_s)))
     assert [e.at_s for e in here.store.journal("job") if e.record["kind"] == "JobClosed"] == [BEGIN_S + 1]
 
 
@@ -106,10 +131,10 @@ def test_who_is_patient_gets_the_claim_when_it_is_given_back(
 def test_an_order_that_was_not_carried_out_before_the_job_closed_is_abandoned(here: TaskRuntime) -> None:
     here.begin(spec())
     prices = {MARKET: 20_000}
-    (order,) = plain(decide)("job", here.facts(spec()), prices, {})
-    plain(close_job)("job", {})
-    plain(decide)("job", here.facts(spec()), prices, {})
+    (order,) = plain(decide)(JobEngine("job"), here.facts(spec()), prices, {})
+    plain(close_job)(JobEngine("job"), {})
+    plain(decide)(JobEngine("job"), here.facts(spec()), prices, {})
     states = {intent.order_id: intent.state for intent in here.store.intents("job")}
     assert states[order.order_id] is IntentState.ABANDONED
-    assert plain(buy)(spec(), order) == "answered meanwhile"
+    assert plain(buy)(spec(), JobEngine("job"), order) == "answered meanwhile"
     assert len(here.facts(spec())) == 1, "only the reliable machine was bought"

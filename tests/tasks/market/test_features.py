@@ -19,6 +19,7 @@ from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.simulated_ec2.faults import Fault, FaultKind
 from tasks.market.decisions import decide, opened_markets
+from tasks.market.engine_journal import JobEngine
 from tasks.market.features import observe_signals, signals_to_decide_on
 from tasks.market.instances import buy
 from tasks.market.opening import job_model
@@ -75,7 +76,7 @@ def test_a_job_under_another_policy_learns_nothing_and_asks_for_no_signals(here:
     (event,) = journal(here, JobOpened)
     assert event.foresight is None
     asked.clear()
-    assert signals_to_decide_on("job", Prices({MARKET: 20_000})) == {}
+    assert signals_to_decide_on(JobEngine("job"), Prices({MARKET: 20_000})) == {}
     assert not asked
 
 
@@ -83,14 +84,14 @@ def test_where_nothing_can_be_learnt_the_job_is_not_opened(here: TaskRuntime) ->
     here.market.traces = TraceSet({MARKET: Trace(np.array([T0]), np.array([ON_DEMAND + 1]))})
     with pytest.raises(InputError, match=r"^policy best: the 14 days of stored prices hold no hour .*policy proteus$"):
         here.begin(best(markets=[str(MARKET)]))
-    assert opened_markets("job") == ()
+    assert opened_markets(JobEngine("job")) == ()
 
 
 def test_a_tick_asks_the_market_only_for_what_is_not_stored(here: TaskRuntime, asked: list[Any]) -> None:
     here.begin(best())
     here.clock.at_s = BEGIN_S + 5 * HOUR_S
     asked.clear()
-    signals = signals_to_decide_on("job", Prices({MARKET: 1, OTHER: 1}))
+    signals = signals_to_decide_on(JobEngine("job"), Prices({MARKET: 1, OTHER: 1}))
     assert asked == [((MARKET, OTHER), BEGIN_S, BEGIN_S + 5 * HOUR_S)]
     assert signals == features_of(here.market.traces, BEGIN_S + 5 * HOUR_S), "as if all had been asked for"
 
@@ -99,7 +100,7 @@ def test_a_store_that_nobody_kept_up_is_older_than_what_is_asked_for(here: TaskR
     here.begin(best())
     here.clock.at_s = BEGIN_S + 10 * 86_400
     asked.clear()
-    assert signals_to_decide_on("job", Prices({MARKET: 1})) == features_of(
+    assert signals_to_decide_on(JobEngine("job"), Prices({MARKET: 1})) == features_of(
         TraceSet({MARKET: here.market.traces[MARKET]}), BEGIN_S + 10 * 86_400
     )
     assert asked == [((MARKET,), BEGIN_S + 10 * 86_400 - LOOKBACK_S, BEGIN_S + 10 * 86_400)]
@@ -109,7 +110,7 @@ def test_a_market_that_is_not_stored_has_the_signal_of_what_is_told(here: TaskRu
     here.begin(best(markets=[str(MARKET)]))
     now_s = BEGIN_S + 2 * HOUR_S
     here.clock.at_s = now_s
-    signals = signals_to_decide_on("job", Prices({MARKET: 1, OTHER: 1, NOWHERE: 1}))
+    signals = signals_to_decide_on(JobEngine("job"), Prices({MARKET: 1, OTHER: 1, NOWHERE: 1}))
     told = here.market.traces.between(BEGIN_S, now_s)
     assert signals == {MARKET: features_of(here.market.traces, now_s)[MARKET], OTHER: features_of(told, now_s)[OTHER]}
 
@@ -120,10 +121,10 @@ def test_a_market_that_does_not_answer_gives_no_signals(
     here.begin(best())
     here.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history", until_s=BEGIN_S + HOUR_S))
     with caplog.at_level(logging.WARNING, "tasks.market.features"):
-        assert signals_to_decide_on("job", Prices({MARKET: 1})) == {}
+        assert signals_to_decide_on(JobEngine("job"), Prices({MARKET: 1})) == {}
     assert "did not tell its recent prices" in caplog.messages[-1]
     asked.clear()
-    assert signals_to_decide_on("job", Prices({}, {MARKET: "it did not tell"})) == {}
+    assert signals_to_decide_on(JobEngine("job"), Prices({}, {MARKET: "it did not tell"})) == {}
     assert not asked, "what has no price is not decided on"
 
 
@@ -132,16 +133,16 @@ def test_a_decision_is_journalled_with_its_signals_and_can_be_made_again(here: T
     here.begin(job)
     here.clock.at_s = BEGIN_S + HOUR_S
     prices = here.market.traces.prices_at(here.clock.at_s)
-    told = signals_to_decide_on("job", Prices(prices))
-    (order,) = plain(decide)("job", here.facts(job), prices, {}, {}, told)
+    told = signals_to_decide_on(JobEngine("job"), Prices(prices))
+    (order,) = plain(decide)(JobEngine("job"), here.facts(job), prices, {}, {}, told)
     assert isinstance(order, Acquire)
     assert order.count == 4, "all of the cap at once"
     assert journal(here, TickDue)[-1].signals == told
     entries = [entry.record for entry in here.store.journal("job")]
     at = next(number for number, record in enumerate(entries) if record["kind"] == "TickDue")
     assert replay(entries[:at]).handle(from_record(entries[at])) == (order,)
-    plain(buy)(job, order)
-    (order,) = plain(decide)("job", here.facts(job), prices, {}, {}, told)
+    plain(buy)(job, JobEngine("job"), order)
+    (order,) = plain(decide)(JobEngine("job"), here.facts(job), prices, {}, {}, told)
     assert isinstance(order, Wait)
 
 

@@ -13,7 +13,7 @@ from infra.storage.job_paths import JobPaths
 from tasks.job_records import record_job
 from tasks.local.pause import pause
 from tasks.market.costs import cost_rows
-from tasks.market.engine_journal import commit_events
+from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import (
     OWNER_TAG,
     machine_names,
@@ -30,7 +30,7 @@ from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, TaskRuntime, 
 
 def test_the_reliable_tier_is_bought_once(here: TaskRuntime) -> None:
     here.begin(spec())
-    plain(secure_reliable_tier)(spec())
+    plain(secure_reliable_tier)(spec(), JobEngine("job"))
     assert len(here.facts(spec())) == 1
     assert machine_names("job", "job-reliable-0") == [here.facts(spec())[0].instance_id]
 
@@ -55,8 +55,8 @@ def test_orphans_are_what_no_open_job_and_no_book_wants(here: TaskRuntime) -> No
 def test_a_spot_machine_that_waits_for_the_end_of_its_hour_is_no_orphan(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
-    plain(close_job)("job", {})
-    plain(release_reliable_tier)("job")
+    plain(close_job)(JobEngine("job"), {})
+    plain(release_reliable_tier)(JobEngine("job"))
     stray = _stray(here, "job", "stray")
     here.clock.at_s += 1000
     assert plain(orphans)() == {"job": [stray]}
@@ -95,8 +95,8 @@ def test_a_job_that_is_paused_in_a_market_of_others_lets_all_go_and_buys_again(h
     assert here.store.spent("job") == ON_DEMAND + 2 * 20_000 == _bill(here)
     assert pause("job", "proteus run", market_stays=False) == said
 
-    plain(secure_reliable_tier)(spec())
-    plain(secure_reliable_tier)(spec())
+    plain(secure_reliable_tier)(spec(), JobEngine("job"))
+    plain(secure_reliable_tier)(spec(), JobEngine("job"))
     orders = [record.order_id for record in here.store.allocations("job", alive=True)]
     assert orders == ["job-reliable-0-again-1"]
 
@@ -105,16 +105,16 @@ def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(here: TaskRun
     here.begin(spec())
     for _ in range(5):
         pause("job", "proteus run", market_stays=False)
-        plain(secure_reliable_tier)(spec())
+        plain(secure_reliable_tier)(spec(), JobEngine("job"))
     pause("job", "proteus run", market_stays=False)
     with pytest.raises(JobFailed, match="job job: the reliable tier was lost 6 times; see who ends it"):
-        plain(secure_reliable_tier)(spec())
+        plain(secure_reliable_tier)(spec(), JobEngine("job"))
 
 
 def test_a_job_that_failed_lets_all_go(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
-    plain(close_job)("job", None, "the application raised")
+    plain(close_job)(JobEngine("job"), None, "the application raised")
     here.clock.at_s += 60
     said = pause("job", "proteus run", market_stays=True)
     assert said.startswith("job job failed (the application raised), $0.1450 spent, and leaves nothing running")
@@ -124,7 +124,7 @@ def test_a_job_that_failed_lets_all_go(here: TaskRuntime) -> None:
 def test_a_job_that_was_trained_stays_trained_and_waits_for_its_hours_to_end(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
-    plain(close_job)("job", {})
+    plain(close_job)(JobEngine("job"), {})
     assert "job job is trained" in pause("job", "COMMAND", market_stays=True)
     assert here.store.job("job").state is JobState.FINISHED
     assert here.store.allocations("job", alive=True)
@@ -209,10 +209,10 @@ def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_
     first, second = (fact for fact in here.facts(spec()) if fact.bid_micros is not None)
     down = replace(first, state=InstanceState.SHUTTING_DOWN, end_cause=EndCause.USER)
     here.clock.at_s += 600
-    commit_events(here.runtime, "job", lambda engine: [], {first.token: [down, second]})
+    JobEngine("job").commit(lambda engine: [], {first.token: [down, second]})
     here.clock.at_s += 600
     dated = replace(down, ended_at_s=BEGIN_S + 500)
-    commit_events(here.runtime, "job", lambda engine: [], {first.token: [dated, second]})
+    JobEngine("job").commit(lambda engine: [], {first.token: [dated, second]})
     record = next(r for r in here.store.allocations("job") if r.allocation_id == first.token)
     assert record.instance_ends == {first.instance_id: (BEGIN_S + 600, EndCause.USER)}
 
@@ -229,8 +229,8 @@ def test_every_machine_says_whose_it_is_for_which_job_and_order_and_until_when(h
 def test_nothing_is_bought_or_waited_for_when_a_tick_has_found_the_work_done(here: TaskRuntime) -> None:
     here.begin(spec())
     here.runtime.blobs.write_set(JobPaths("job").model, {}, {"clocks": 3, "lost_micro_tasks": 0})
-    plain(close_job)("job", {"clocks": 3})
-    plain(release_reliable_tier)("job")
+    plain(close_job)(JobEngine("job"), {"clocks": 3})
+    plain(release_reliable_tier)(JobEngine("job"))
     assert plain(await_controller)("job", 600.0) is None
-    plain(secure_reliable_tier)(spec())
+    plain(secure_reliable_tier)(spec(), JobEngine("job"))
     assert not any(fact.alive for fact in here.facts(spec()))

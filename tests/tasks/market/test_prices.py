@@ -19,6 +19,7 @@ from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.storage.price_store import PriceStore
 from tasks.job_records import record_job
 from tasks.market.decisions import decide, opened_markets
+from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import buy, let_go
 from tasks.market.ledger import book_ledger, book_or_postpone
 from tasks.market.opening import open_job
@@ -47,11 +48,11 @@ def live(here: TaskRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def tick(here: TaskRuntime) -> tuple[Prices, list[Order]]:
     """Observe, decide and carry out, as `tick_job` does."""
     job = spec(max_vcpus=8)
-    prices = prices_to_decide_on(opened_markets("job"))
-    orders = list(plain(decide)("job", here.facts(job), prices.by_market, {}, prices.left_out))
+    prices = prices_to_decide_on(opened_markets(JobEngine("job")))
+    orders = list(plain(decide)(JobEngine("job"), here.facts(job), prices.by_market, {}, prices.left_out))
     for order in orders:
         if isinstance(order, Acquire):
-            plain(buy)(job, order)
+            plain(buy)(job, JobEngine("job"), order)
         elif isinstance(order, Lapse):
             plain(let_go)("job", [order.allocation_id])
     return prices, orders
@@ -136,15 +137,15 @@ def test_a_job_is_not_opened_on_a_history_that_nobody_kept_up(here: TaskRuntime)
     stored = PriceStore(here.runtime.blobs)
     stored.add(points, [MARKET], (observed_s - HOUR_S, observed_s), "test", observed_s)
     with pytest.raises(InputError, match=rf"^market {MARKET}: .* 22 days ago, .* 21 days .*run .*ingest-prices"):
-        plain(open_job)(job)
-    assert opened_markets("job") == ()
+        plain(open_job)(job, JobEngine("job"))
+    assert opened_markets(JobEngine("job")) == ()
 
     seen_s = observed_s + DAY_S  # nothing has changed, and somebody looked
     stored.add([], [MARKET], (observed_s, seen_s), "test", seen_s)
-    assert plain(open_job)(job) == 1
+    assert plain(open_job)(job, JobEngine("job")) == 1
 
 
 def test_a_market_that_was_never_observed_has_no_history(here: TaskRuntime) -> None:
     plain(record_job)(spec())
     with pytest.raises(InputError, match="has no price history"):
-        plain(open_job)(spec())
+        plain(open_job)(spec(), JobEngine("job"))

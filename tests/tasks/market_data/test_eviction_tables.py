@@ -10,16 +10,18 @@ from bidding.backtest.runner import run as run_jobs
 from bidding.engine.events import JobOpened
 from bidding.engine.journal import from_record
 from bidding.engine.orders import Acquire, Wait
-from bidding.evictions.base import Window, as_table
+from bidding.evictions.base import as_table
 from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.fit_capacity import Band, availability_trace, fit_availability, of_bands
 from bidding.evictions.fit_survival import fit_table
 from bidding.evictions.table import DELTAS_MICROS, fit
 from bidding.market.model import DAY_S
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
 from infra.market_data.eviction_model_files import write_model
 from tasks.backtest.inputs import open_inputs
+from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import open_job
 from tasks.market_data.eviction_tables import absolute_evictions
 from tasks.plan.planner import make_plan
@@ -99,7 +101,7 @@ def test_what_cannot_be_had_is_taken_refused_left_alone_for_a_while_and_bought_a
 
 def test_a_model_by_price_leaves_best_its_foresight(here: TaskRuntime, tmp_path: Path) -> None:
     traces = here.market.traces
-    write_model(tmp_path / "table.npz", fit_table(traces, Window(traces.first_s, traces.first_s + 7200)))
+    write_model(tmp_path / "table.npz", fit_table(traces, TimeWindow(traces.first_s, traces.first_s + 7200)))
     here.begin(spec(policy="best", evictions=str(tmp_path / "table.npz")))
     event = opened(here)
     assert event.foresight is not None
@@ -115,9 +117,9 @@ def test_a_market_that_the_model_does_not_know_is_refused_before_anything_is_bou
     says = (
         r"^.*one\.npz: knows nothing of m4\.large/us-east-1b, in which job job may bid; fit a model that does, or leave"
     )
-    for step in (check, open_job):
+    for step in (plain(check), lambda job: plain(open_job)(job, JobEngine("job"))):
         with pytest.raises(InputError, match=says):
-            plain(step)(job)
+            step(job)
     assert here.store.jobs() == []
     assert here.market.log() == []
 
@@ -144,7 +146,7 @@ def prices(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def table_model(days: int) -> CurveModel:
     """The paper's table of the file's first days, as a model."""
-    return fit_table(small_traces(), Window(FILE_BEGINS_S, FILE_BEGINS_S + days * DAY_S))
+    return fit_table(small_traces(), TimeWindow(FILE_BEGINS_S, FILE_BEGINS_S + days * DAY_S))
 
 
 def test_the_papers_table_as_a_file_is_the_papers_table(prices: Path, tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_by_capacity_best_runs_without_a_foresight_and_unknown_markets_are_left_
     prices: Path, tmp_path: Path
 ) -> None:
     up = availability_trace(([1] * 9 + [0]) * 60, 600)
-    model = fit_availability(TraceSet(dict.fromkeys(MARKETS[:2], up)), Window(0, 100 * 3600))
+    model = fit_availability(TraceSet(dict.fromkeys(MARKETS[:2], up)), TimeWindow(0, 100 * 3600))
     write_model(tmp_path / "capacity.npz", model)
     asked = small_spec(prices, schemes=["best", "proteus"], evictions=str(tmp_path / "capacity.npz"))
     field = open_inputs(asked, quiet)
@@ -206,6 +208,6 @@ def test_a_plan_goes_by_the_model_that_it_or_its_job_is_given(prices: Path, tmp_
 def test_a_file_of_the_papers_table_says_what_the_fit_says() -> None:
     traces, until_s = small_traces(), FILE_BEGINS_S + 3 * DAY_S
     learnt = fit(traces, FILE_BEGINS_S, until_s)
-    model = as_table(fit_table(traces, Window(FILE_BEGINS_S, until_s)))
+    model = as_table(fit_table(traces, TimeWindow(FILE_BEGINS_S, until_s)))
     for market in MARKETS:
         assert np.array(model.rows[market]) == pytest.approx(np.array(learnt.rows[market]), abs=1.0)

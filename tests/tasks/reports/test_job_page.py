@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.errors import InputError
-from infra.state.records import JobState, LedgerKind, UnknownRecord
+from infra.state.records import JobState, LedgerKind, ObservationKind, UnknownRecord
 from infra.state.store import Store
 from reports.pages.job_page import render
 from reports.pages.job_series import MOST_CANDIDATES, on_demand_reference, thin
@@ -151,7 +151,7 @@ def test_allocations_and_progress(store: Store, page: PageTables) -> None:
         assert row[0] == a.allocation_id
         assert data["markets"][row[1]] == str(a.market)
         assert row[3:7] == [a.count, a.bid_micros, a.launched_at_s - START_S, record.ended_at_s - START_S]
-    looks = store.observations(JOB, "progress")
+    looks = store.observations(JOB, ObservationKind.PROGRESS)
     learned = [look for look in looks if look.payload["clock"]]
     assert len(data["progress"]) == len(learned)
     for row, look in zip(data["progress"], learned, strict=True):
@@ -162,7 +162,7 @@ def test_allocations_and_progress(store: Store, page: PageTables) -> None:
         assert _step(data["stage"], round(look.at_s - START_S)) == look.payload["stage"]
     told = [look.payload["seconds_per_clock"] for look in looks if look.payload["seconds_per_clock"] is not None]
     assert [ms for _, ms in data["pace"]] == pytest.approx([seconds * 1e3 for seconds in told], rel=1e-3)
-    for row, seen in zip(data["shards"], store.observations(JOB, "shards"), strict=True):
+    for row, seen in zip(data["shards"], store.observations(JOB, ObservationKind.SHARDS), strict=True):
         names = [[None if node is None else data["nodes"][node] for node in of] for of in row[1:]]
         assert (row[0], names) == (
             round(seen.at_s - START_S),

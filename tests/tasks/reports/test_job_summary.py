@@ -2,7 +2,8 @@
 
 import pytest
 
-from infra.state.records import JobState
+from infra.state.records import JobState, ObservationKind
+from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import release_reliable_tier
 from tasks.market.opening import close_job
 from tasks.reports.job_summary import hour_end_decisions, snapshot, summary
@@ -20,7 +21,9 @@ def test_a_snapshot_tells_how_the_job_stands(here: TaskRuntime) -> None:
     here.clock.at_s += 60
     here.tick(spec())
     here.store.move_job("job", JobState.RUNNING, here.clock.at_s)
-    here.store.observe("job", here.clock.at_s, "progress", {"clock": 7, "loss": 0.5, "ready": 2, "stage": 1})
+    here.store.observe(
+        "job", here.clock.at_s, ObservationKind.PROGRESS, {"clock": 7, "loss": 0.5, "ready": 2, "stage": 1}
+    )
     shot = snapshot("job")
     assert shot is not None
     assert (shot.state, shot.clock, shot.loss, shot.nodes_ready, shot.market_s) == ("running", 7, 0.5, 2, 60)
@@ -46,8 +49,8 @@ def test_a_summary_of_a_job_that_was_evicted(taking: TaskRuntime) -> None:
     assert [h.state for h in shot.holdings] == ["held", "noticed"]
     taking.clock.at_s = BEGIN_S + 1560
     taking.tick(spec())
-    plain(close_job)("job", RESULT)
-    plain(release_reliable_tier)("job")
+    plain(close_job)(JobEngine("job"), RESULT)
+    plain(release_reliable_tier)(JobEngine("job"))
     taking.tick(spec())
     told = summary("job")
     assert told["state"] == "finished"
@@ -76,12 +79,12 @@ def test_an_hour_is_decided_once_however_often_the_order_is_repeated(here: TaskR
     here.begin(spec())
     here.clock.at_s += 60
     here.tick(spec())
-    plain(close_job)("job", RESULT)
+    plain(close_job)(JobEngine("job"), RESULT)
     from tasks.market.decisions import decide
 
     for after_s in (3500, 3550):  # the order to let go dies with its tick, twice
         here.clock.at_s = BEGIN_S + after_s
-        assert plain(decide)("job", here.facts(spec()), {}, {})
+        assert plain(decide)(JobEngine("job"), here.facts(spec()), {}, {})
     kinds = [entry.record["kind"] for entry in here.store.journal("job")]
     assert kinds.count("Lapse") == 2
     assert hour_end_decisions(here.store.journal("job")) == 1

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import tasks.reports.publish
-from infra.state.records import JobState
+from infra.state.records import JobState, ObservationKind
 from infra.storage.job_paths import JobPaths
 from tasks.reports.publish import EVERY_S, publish_picture, save_report, show_job, show_job_now_and_then
 from tests.support.html_tables import PageTables
@@ -103,4 +103,4 @@ def test_the_world_is_not_touched_more_than_needed(here: TaskRuntime, monkeypatc
     here.store.create_job("job", {}, here.clock.now_s())
     for _ in range(3):
         show_job_now_and_then("job")
-    assert len(here.store.observations("job", "picture")) == 1
+    assert len(here.store.observations("job", ObservationKind.PICTURE)) == 1

@@ -15,6 +15,7 @@ from bidding.market.model import EndCause, InstanceFact
 from infra.datasets.prepare import DataSummary
 from infra.errors import JobFailed
 from infra.nodes.controller_client import ControllerUnreachable
+from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import secure_reliable_tier
 from tasks.market.ledger import book_ledger
 from tasks.training.controller import start_training
@@ -122,7 +123,7 @@ def following(
     address = controllers.address()
     here.store.set_controller("job", address)
     plain(start_training)(job, address, DATA)
-    result: dict[str, Any] = plain(follow)(job)
+    result: dict[str, Any] = plain(follow)(job, JobEngine(job.job_id))
     return result
 
 

@@ -7,6 +7,7 @@ import pytest
 from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
 from infra.errors import InputError, ProteusError
 from infra.state.records import UnknownRecord
+from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job, job_model
 from tasks.reports.job_list import job_lines
 from tasks.training.submit import read_job, stop
@@ -74,7 +75,7 @@ def test_stopping(here: TaskRuntime) -> None:
     here.begin(spec())
     with pytest.raises(ProteusError, match="no controller yet"):
         stop("job", "because")
-    plain(close_job)("job", {"clocks": 3})
+    plain(close_job)(JobEngine("job"), {"clocks": 3})
     assert "ended before: finished" in stop("job", "because")
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from flows.cli.options import json_option
 from flows.terminal.interrupts import Interrupted
-from flows.terminal.output import write_json
+from flows.terminal.output import output_console, write_json
 
 if TYPE_CHECKING:
     from tasks.reports.node_logs import LogLine
@@ -56,7 +55,7 @@ def logs(
         lines = found.lines()
         write_json(json_target, {"job": job, "logs": [asdict(line) for line in lines]})
         if json_target != "-":
-            _console(lines).print(_table(lines) if lines else "no node has left a log yet")
+            output_console(_width(lines)).print(_table(lines) if lines else "no node has left a log yet")
         return
     try:
         _tell(found.follow(node, incarnation) if follow else found.text(node, incarnation))
@@ -77,11 +76,9 @@ def _tell(pieces: Iterable[tuple[str, str]]) -> None:
         click.echo(text, nl=not text.endswith("\n"))
 
 
-def _console(lines: "list[LogLine]") -> Console:
-    """Return standard output; a file or a program gets whole lines, a terminal what it has room for."""
-    console = Console()
-    widest = max((len(line.node + line.last_line) for line in lines), default=0)
-    return console if console.is_terminal else Console(width=100 + widest)
+def _width(lines: "list[LogLine]") -> int:
+    """Return how wide the table is with every line whole: a file or a program gets that."""
+    return 100 + max((len(line.node + line.last_line) for line in lines), default=0)
 
 
 def _table(lines: "list[LogLine]") -> Table:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.options import json_option
+from flows.cli.options import json_option, price_options
 from flows.terminal.output import write_json
 from flows.terminal.progress_bar import progress
 from infra.errors import InputError
@@ -20,11 +20,7 @@ def evictions() -> None:
 
 
 _SOURCES = (
-    click.option("--prices", metavar="FILE", help="Price file, as `proteus traces describe` reads."),
-    click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one."),
-    click.option("--region", metavar="NAME", help="Of a catalogue with several regions, this one."),
-    click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'."),
-    click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="This market only (repeat)."),
+    price_options(prices="", markets="This market only (repeat)."),
     click.option(
         "--availability",
         multiple=True,
@@ -81,7 +77,7 @@ def fit(
       proteus evictions fit --model capacity --advisor advisor.json --market m5.large/us-east-1a --out model.npz
     """  # noqa: D301 - click reads the control character
     from tasks.market_data.eviction_models import fit_model, save_model
-    from tasks.market_data.eviction_sources import Sources, span
+    from tasks.market_data.eviction_sources import Sources
 
     _check_target("--out", out)
     _check_target("--json", json_target)
@@ -92,7 +88,7 @@ def fit(
         report(0, 1, f"writing {out}")
         save_model(Path(out), model)
     if json_target != "-":
-        fitted = "" if model.fitted is None else f", fitted on {span(model.fitted)} UTC"
+        fitted = "" if model.fitted is None else f", fitted on {model.fitted} UTC"
         states = "" if model.n_states == 1 else f", {model.n_states} states each"
         click.echo(f"{out}: {model.name}, {len(model.markets)} markets{states}{fitted}")
     fitted_on = None if model.fitted is None else {"from_s": model.fitted.from_s, "until_s": model.fitted.until_s}

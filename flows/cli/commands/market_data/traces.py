@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.options import json_option
+from flows.cli.options import catalog_option, json_option, product_option
 from flows.terminal.output import write_json
 from flows.terminal.progress_bar import progress
 from flows.terminal.traces_view import show, span, title
@@ -25,15 +25,13 @@ def traces() -> None:
 
 
 _region = click.option("--region", metavar="NAME", help="Of a catalogue or price list with several regions, this one.")
-_product = click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'.")
-_catalog = click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one.")
 
 
 @traces.command("describe", short_help="Show what price files hold: a table, and a picture.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@_catalog
+@catalog_option
 @_region
-@_product
+@product_option
 @click.option(
     "--market", "markets", multiple=True, metavar="TYPE/ZONE", help="This market only (repeat). Default: all."
 )
@@ -105,7 +103,7 @@ def describe_files(
     show_default=True,
     help="First day (UTC).",
 )
-@_catalog
+@catalog_option
 @_region
 @json_option("what was made")
 def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
@@ -129,7 +127,7 @@ def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
 
 @traces.command("convert", short_help="Turn one form into another; a price list into a catalogue.")
 @click.argument("paths", nargs=-1, required=True, metavar="[IN] OUT")
-@_product
+@product_option
 @click.option("--price-list", metavar="FILE", help="Make a catalogue from EC2's offer file (index.csv or index.json).")
 @_region
 @json_option("what was made")

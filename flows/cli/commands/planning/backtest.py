@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from flows.cli.options import billing_options, json_option
+from flows.cli.options import allow_gaps_option, billing_options, json_option, price_options, seed_option
 from flows.terminal.backtest_view import notes, outcome_table, reliable_table, say, story_lines
 from flows.terminal.interrupts import Interrupted
 from flows.terminal.output import write_json
-from flows.terminal.progress_bar import bar
+from flows.terminal.progress_bar import progress
 from infra.errors import InputError
 
 
@@ -56,11 +56,7 @@ _WHOLE = click.IntRange(min=0)
 
 
 @click.command(cls=_NamesItsSchemes, short_help="What schemes would have cost on recorded prices.")
-@click.option("--prices", metavar="FILE", help="Price file, as `proteus traces describe` reads. Default: generated.")
-@click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one.")
-@click.option("--region", metavar="NAME", help="Of a catalogue with several regions, this one.")
-@click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'.")
-@click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
+@price_options()
 @click.option(
     "--leave-out", "left_out", type=_Names(), default="m1.small,t1.micro", show_default=True,
     help="Types that are not bid in, because nobody would build a cluster of them.",
@@ -76,7 +72,7 @@ _WHOLE = click.IntRange(min=0)
 @click.option("--begins", default="1970-01-01", show_default=True, metavar="TIME",
               help="When the availability traces begin; they carry no date.")  # fmt: skip
 @click.option("--allow-overlap", is_flag=True, help="Learn from what is evaluated; the result is not honest then.")
-@click.option("--allow-gaps", is_flag=True, help="Hold the last prices over more than two days without any.")
+@allow_gaps_option
 @click.option(
     "--scheme",
     "schemes",
@@ -87,7 +83,7 @@ _WHOLE = click.IntRange(min=0)
 @click.option("--zones", type=_Names(), default="each,all", show_default=True, help="each, all, or names of zones.")
 @click.option("--hours", type=_Numbers(), default="2,20", show_default=True, help="The job's on the reference cluster.")
 @click.option("--starts", type=_COUNT, default=1000, show_default=True, help="Jobs a scheme, zone and length.")
-@click.option("--seed", type=_WHOLE, default=0, show_default=True, help="Of the starts, and of a generated market.")
+@seed_option
 @billing_options
 @click.option("--lambda", "eviction_overhead_s", type=_WHOLE, default=60, show_default=True, metavar="SECONDS",
               help="Lost to an eviction, by schemes without an overhead of their own.")  # fmt: skip
@@ -184,46 +180,32 @@ def _compare(
     csv_target: Path | None,
     report_target: Path | None,
 ) -> None:
-    from infra.clock import SystemClock
-    from tasks.backtest.checkpoint_interval import at_interval
-    from tasks.backtest.inputs import open_inputs
+    from tasks.backtest.comparison import Comparison
     from tasks.backtest.page import write_report
-    from tasks.backtest.reliable_counts import as_records, run_numbers, tiered
-    from tasks.backtest.runner import CellResult, all_cores, kept_cells, plan, run_cells
-    from tasks.backtest.tables import as_json, write_csv
+    from tasks.backtest.tables import write_csv
 
-    tiered(spec)  # says what cannot be weighed
-    clock = SystemClock()
-    began_s = clock.now_s()
-    kept, threads = kept_cells(directory), threads or all_cores()
-    done: list[CellResult] = []
-    with bar() as report:
-        field, spec = at_interval(open_inputs(spec, report), spec)
-        planned = plan(field, spec)
-        notes(field.notes)
+    with progress() as report:
+        comparison = Comparison(spec, directory=directory, threads=threads, resume=resume, report=report)
+        notes(comparison.field.notes)
         try:
-            done.extend(run_cells(planned, threads=threads, kept=kept, resume=resume, report=report))
-            numbers = run_numbers(field, spec, done, threads=threads, kept=kept, resume=resume, report=report)
+            comparison.run()
         except Interrupted as error:
             error.outcome = (
-                f"{len(done)} of {len(planned.cells)} cells are done and kept in {kept.directory}; "
-                "the same command with --resume goes on"
+                f"{len(comparison.runs)} of {len(comparison.planned.cells)} cells are done and kept in "
+                f"{comparison.kept.directory}; the same command with --resume goes on"
             )
             raise
-        result = as_json(field, spec, done, clock.now_s() - began_s)
-        if spec.reliable_counts:
-            result["reliable"] = as_records(numbers)
+        result = comparison.result
         if csv_target is not None:
             write_csv(str(csv_target), result["runs"])
         if report_target is not None:
             report(1, 1, f"drawing {report_target}")
-            write_report(report_target, field, spec, done, result)
-    if directory is None:
-        kept.forget([ran.key for ran in (*done, *(each for of in numbers for each in of.runs))])
+            write_report(report_target, comparison.field, comparison.spec, comparison.runs, result)
+    comparison.forget()
     write_json(json_target, result)
     if json_target != "-":
         say(outcome_table(result))
-        if spec.reliable_counts:
+        if "reliable" in result:
             say(reliable_table(result["reliable"]))
         for target in (csv_target, report_target):
             if target is not None:
@@ -234,9 +216,8 @@ def _explain(context: click.Context, fields: dict[str, Any], start: str, json_ta
     """Tell one job; what would name several cells must be named by an option."""
     from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
     from bidding.backtest.schemes.registry import SCHEMES
-    from tasks.backtest.checkpoint_interval import at_interval
     from tasks.backtest.explain import explainer
-    from tasks.backtest.inputs import open_inputs
+    from tasks.backtest.inputs import at_interval, open_inputs
     from tasks.backtest.job_story import job_story, story_json
     from tasks.backtest.runner import Cell
     from tasks.backtest.spec import ALL, backtest_spec
@@ -256,7 +237,7 @@ def _explain(context: click.Context, fields: dict[str, Any], start: str, json_ta
             "--hours"
         )
     start_s = moment_s("--explain", start)
-    with bar() as report:
+    with progress() as report:
         field, spec = at_interval(open_inputs(spec, report), spec)
         cell = Cell(spec.schemes[0], spec.zones[0], spec.hours[0])
         story = job_story(field, spec, cell, start_s, explainer(field, spec, cell, start_s))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from flows.cli.options import billing_options, json_option
+from flows.cli.options import billing_options, json_option, product_option
 from flows.terminal.output import write_text
 from flows.terminal.progress_bar import progress
 from infra.errors import InputError
@@ -20,7 +20,7 @@ _STRIDE = 1000
 
 @click.command()
 @click.option("--prices", required=True, metavar="FILE", help="Price file: path or URL.")
-@click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'.")
+@product_option
 @click.option("--market", metavar="TYPE/ZONE", help="Where the machines are asked for, as in c4.large/us-east-1a.")
 @click.option("--count", metavar="N", help="How many, all or none.")
 @click.option("--bid", metavar="USD", help="Most that is paid per instance-hour, as in 0.0324.")

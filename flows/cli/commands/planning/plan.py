@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from flows.cli.options import json_option
+from flows.cli.options import allow_gaps_option, json_option, price_options, seed_option
 from flows.terminal.backtest_view import notes
 from flows.terminal.output import write_json
-from flows.terminal.progress_bar import bar
+from flows.terminal.progress_bar import progress
 
 _HOURS = click.FloatRange(min=0, min_open=True)
 _COUNT = click.IntRange(min=1)
@@ -31,21 +31,17 @@ _SECONDS = click.IntRange(min=0)
 @click.option("--reliable-tier", metavar="FILE", help="JSON of what their number is weighed by: {model_bytes, ...}.")
 @click.option("--lambda", "eviction_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost to an eviction. [60]")
 @click.option("--sigma", "resize_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost to a change. [20]")
-@click.option("--prices", metavar="FILE", help="Price file, as `proteus traces describe` reads. Default: generated.")
-@click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one.")
-@click.option("--region", metavar="NAME", help="Of a catalogue with several regions, this one.")
-@click.option("--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'.")
-@click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
+@price_options()
 @click.option("--leave-out", metavar="TYPE,...", help="Types that are not bid in. [m1.small,t1.micro]")
 @click.option("--from", "evaluate_from", metavar="TIME",
               help="Jobs begin from here (UTC day or time), what is before is learnt from. Default: the last third.")  # fmt: skip
 @click.option("--evictions", metavar="FILE",
               help="Eviction model of `proteus evictions fit`. Default: the paper's table, of what is before.")  # fmt: skip
-@click.option("--allow-gaps", is_flag=True, help="Hold the last prices over more than two days without any.")
+@allow_gaps_option
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME,...",
               help="Compare these. Default: on-demand,standard+checkpoint,proteus,best.")  # fmt: skip
 @click.option("--starts", type=_COUNT, default=500, show_default=True, help="Jobs a scheme, and a market.")
-@click.option("--seed", type=_SECONDS, default=0, show_default=True, help="Of the starts, and of a generated market.")
+@seed_option
 @json_option()
 @click.option("--picture", metavar="FILE", help="Draw the distributions into a .png, .svg or .pdf.")
 def plan(job_file: Path | None, json_target: str | None, picture: str | None, **asked: Any) -> None:
@@ -77,7 +73,7 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
     from flows.terminal.plan_view import show
     from tasks.plan.planner import make_plan
 
-    with bar() as report:
+    with progress() as report:
         made = make_plan(spec, report)
     notes(made.notes)
     if picture is not None:

@@ -9,8 +9,7 @@ import pytest
 from bidding.economics.elasticity import Checkpointing, mean_time_to_eviction_s
 from bidding.evictions.fixed_bid import eviction_prob
 from infra.errors import InputError
-from tasks.backtest.checkpoint_interval import at_interval
-from tasks.backtest.inputs import BacktestInputs, open_inputs
+from tasks.backtest.inputs import BacktestInputs, at_interval, open_inputs
 from tasks.backtest.runner import setting_of
 from tasks.backtest.spec import backtest_spec
 from tests.support.backtests import quiet, small_file, small_spec

@@ -1,0 +1,78 @@
+"""A backtest from its request to its result: inputs opened, cells run, finished ones kept, figures gathered."""
+
+from pathlib import Path
+from typing import Any
+
+from infra.clock import SystemClock
+from tasks.backtest.inputs import at_interval, open_inputs
+from tasks.backtest.reliable_counts import Numbers, as_records, run_numbers, tiered
+from tasks.backtest.runner import CellResult, all_cores, kept_cells, plan, run_cells
+from tasks.backtest.spec import BacktestSpec
+from tasks.backtest.tables import as_json
+from tasks.market_data.traces import Report
+
+
+class Comparison:
+    """The schemes of a backtest, opened and planned; `run` computes them.
+
+    Parameters
+    ----------
+    directory : where finished cells are kept; None: in `DEFAULT_DIRECTORY`, until all are done.
+    threads : None: all cores.
+    resume : take the cells that an earlier run has kept.
+    report : told of what is read, and of job-hours done.
+
+    Attributes
+    ----------
+    field, spec : what is compared on and what was asked, the interval of checkpoints filled in.
+    runs : the cells that are done.
+    numbers : the schemes with each number of reliable machines, where numbers were asked for.
+    result : what ``--json`` writes; empty before `run`.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be used, a window or a zone is none, or nothing can be compared or weighed.
+
+    Notes
+    -----
+    It is a plain class, because Prefect would look into a dataclass for states, prices and all.
+    """
+
+    def __init__(
+        self,
+        spec: BacktestSpec,
+        *,
+        directory: Path | None = None,
+        threads: int | None = None,
+        resume: bool,
+        report: Report,
+    ) -> None:
+        self._clock = SystemClock()
+        self._began_s = self._clock.now_s()
+        tiered(spec)  # says what cannot be weighed, before anything is read
+        self.field, self.spec = at_interval(open_inputs(spec, report), spec)
+        self.planned = plan(self.field, self.spec)
+        self.runs: list[CellResult] = []
+        self.numbers: list[Numbers] = []
+        self.result: dict[str, Any] = {}
+        self.kept = kept_cells(directory)
+        self._directory = directory
+        self._threads = threads or all_cores()
+        self._resume = resume
+        self._report = report
+
+    def run(self) -> None:
+        """Run every cell, each kept as soon as it is done, and gather the figures."""
+        how: dict[str, Any] = {"threads": self._threads, "kept": self.kept, "resume": self._resume}
+        for ran in run_cells(self.planned, **how, report=self._report):
+            self.runs.append(ran)
+        self.numbers = run_numbers(self.field, self.spec, self.runs, **how, report=self._report)
+        self.result = as_json(self.field, self.spec, self.runs, self._clock.now_s() - self._began_s)
+        if self.spec.reliable_counts:
+            self.result["reliable"] = as_records(self.numbers)
+
+    def forget(self) -> None:
+        """Drop the kept cells when their figures are written, but for a directory that was asked for."""
+        if self._directory is None:
+            self.kept.forget([ran.key for ran in (*self.runs, *(ran for each in self.numbers for ran in each.runs))])

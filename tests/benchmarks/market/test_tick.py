@@ -1,0 +1,24 @@
+"""The benchmark of the tick measures a tick that buys, and counts what it reads."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.market import tick
+
+
+@pytest.mark.slow
+def test_the_measured_tick_buys_and_replays_its_journal_once(tmp_path: Path) -> None:
+    work, replays, whole = tick.run(tmp_path, ticks=12, rounds=1)
+    assert (replays.ours, replays.beside, replays.ours_spread) == (1, 1, (1, 1))
+    assert replays.note.endswith(" 2 commits"), "the order, and what the market answered"
+    assert (work.beside_is, whole.beside) == ("one replay, one decision, one commit", tick.PERIOD_S)
+    assert 0 < work.ours < whole.ours < tick.PERIOD_S
+
+
+def test_a_late_job_holds_what_its_market_has_sold(tmp_path: Path) -> None:
+    late = tick.late_job(tmp_path, 8)
+    with late.world(tmp_path / "copy.db") as runtime, tick.without_prefect():
+        held = {name for record in runtime.store.allocations("bench", alive=True) for name in record.instance_ids}
+        assert held == {fact.instance_id for fact in runtime.market.describe() if fact.alive}
+        assert sum(entry.record["kind"] == "TickDue" for entry in runtime.store.journal("bench")) == 8

@@ -1,0 +1,138 @@
+"""A tick under Prefect: the job's journal is read and replayed once, whatever the tick does with the engine."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flows.allocation_tick
+import tasks.market.engine_journal
+from bidding.engine.events import TickDue
+from bidding.engine.journal import replay
+from bidding.engine.orders import Order
+from flows.allocation_tick import allocation_tick
+from infra.state.records import IntentState, JournalEntry
+from infra.state.store import Store
+from tasks.market.engine_journal import JobEngine
+from tasks.market.instances import release_reliable_tier
+from tasks.market.opening import close_job
+from tests.support.prefect import prefect_api
+from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
+
+pytestmark = [pytest.mark.slow]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with prefect_api(tmp_path_factory.mktemp("api")):
+        yield
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskRuntime]:
+    """A job that has had forty ticks in which it could buy nothing."""
+    world = TaskRuntime(tmp_path, monkeypatch)
+    world.begin(spec())
+    for number in range(40):
+        event = TickDue(BEGIN_S + 10 * number, {MARKET: 20_000}, buy=False)
+        JobEngine("job").commit(lambda engine, event=event: [event])  # type: ignore[misc]
+    world.clock.at_s = BEGIN_S + 420.0
+    yield world
+    world.close()
+
+
+class Reads:
+    """What is read of the journal from now on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.entries = 0
+        self.replays = 0
+        read = Store.journal
+
+        def journal(store: Store, job_id: str, from_seq: int = 0, kinds: Sequence[str] = ()) -> list[JournalEntry]:
+            found = read(store, job_id, from_seq, kinds)
+            self.entries += len(found)
+            return found
+
+        def replayed(records: Any) -> Any:
+            self.replays += 1
+            return replay(records)
+
+        patch.setattr(Store, "journal", journal)
+        patch.setattr(tasks.market.engine_journal, "replay", replayed)
+
+
+def kinds(here: TaskRuntime) -> list[str]:
+    return [str(entry.record["kind"]) for entry in here.store.journal("job")]
+
+
+def test_a_tick_that_buys_replays_the_journal_once_and_reads_no_entry_twice(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = kinds(here)
+    reads = Reads(monkeypatch)
+    assert asyncio.run(allocation_tick("job")) == {"job": "acquire"}
+    assert (reads.replays, reads.entries) == (1, len(before))
+    assert kinds(here)[len(before) :] == ["TickDue", "Acquire", "AllocationGranted"]
+    assert here.store.spent("job") > 0, "the ledger was booked and published, too"
+
+
+def test_a_tick_that_closes_the_job_replays_the_journal_once(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.allocation_tick.saved_result", lambda job_id: {"clocks": 3})
+    reads = Reads(monkeypatch)
+    asyncio.run(allocation_tick("job"))
+    assert reads.replays == 1
+    assert here.store.job("job").state.terminal
+    assert not [fact for fact in here.facts(spec()) if fact.alive]
+
+
+def test_what_another_writer_enters_between_two_steps_is_read_and_nothing_else(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    length = len(kinds(here))
+    reads = Reads(monkeypatch)
+    launch = here.market.launch
+
+    def launched(request: Any) -> Any:
+        facts = launch(request)
+        JobEngine("job").commit(lambda engine: [TickDue(BEGIN_S + 421, {MARKET: 20_000}, buy=False)])
+        return facts
+
+    monkeypatch.setattr(here.market, "launch", launched)
+    assert asyncio.run(allocation_tick("job")) == {"job": "acquire"}
+    assert reads.replays == 2, "the tick's own, and the other writer's"
+    assert reads.entries == length + (length + 2) + 1, "of the other's entries each is read once by the tick"
+    assert kinds(here)[length:] == ["TickDue", "Acquire", "TickDue", "AllocationGranted"]
+
+
+def test_a_purchase_that_was_answered_since_it_was_ordered_is_not_made(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry_out = flows.allocation_tick.carry_out
+
+    def carried_out(job_engine: JobEngine, order: Order) -> None:
+        """Close the job first, as its own flow does when the training fails, and carry the order out."""
+        close_job(JobEngine("job"), None, "the training failed")
+        release_reliable_tier(JobEngine("job"))
+        carry_out(job_engine, order)
+
+    monkeypatch.setattr(flows.allocation_tick, "carry_out", carried_out)
+    assert asyncio.run(allocation_tick("job")) == {"job": "acquire"}
+    assert [fact.bid_micros for fact in here.market.log()] == [None], "the reliable machine alone was bought"
+    states = {intent.order_id: intent.state for intent in here.store.intents("job")}
+    assert states["job-buy-0"] is IntentState.ABANDONED
+
+
+def test_prefect_neither_copies_nor_stores_nor_prints_the_engine(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Any:
+        raise AssertionError("the engine is a task's argument and nothing else")
+
+    for name in ("__reduce_ex__", "__getstate__", "__deepcopy__", "__copy__", "__hash__", "__eq__", "__repr__"):
+        monkeypatch.setattr(JobEngine, name, refuse, raising=False)
+    assert asyncio.run(allocation_tick("job")) == {"job": "acquire"}
