@@ -12,6 +12,7 @@ Pure: no clock, no network, no files, no random source that was not handed in. `
                 later months
     forecast/   what the recent past of a market says of a bid made in it now: how likely it is taken within the
                 hour, and when
+    jit         how compiled functions are made, and when they are compiled again
     market/     the market as values: money, prices over time, markets, grants
     policies/   bidding policies, one file each, by the name that users type
     synthetic/  seeded markets for when there is no price file

@@ -12,7 +12,6 @@ can go below.
     billing_codes      a billing model as fields of `Setting`, and back: the compiled loop counts by those, whoever
                        else by the model
     eviction_arrays    the eviction table as arrays
-    jit                how the loop is compiled, and when it is compiled again
     outcomes           what became of a job, as one row of whole numbers
     parameters         what a simulated job is, and how it bears losses: alike for every scheme that is compared
     price_arrays       markets as arrays, and the two questions that a simulation asks of them: the price now, and

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from bidding.backtest.jit import inline_jit
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.price_arrays import Markets, Records, price_seconds
-from bidding.billing.expected import BillingKind, compiled_is_refunded
+from bidding.billing.expected import BillingKind, is_refunded
+from bidding.jit import inline_jit
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
 
@@ -36,7 +36,7 @@ def end_hour(
     """
     used_s = at_s - account.hour_s
     first_hour = account.hour_s == held.launched_s
-    if evicted and used_s < HOUR_S and compiled_is_refunded(setting.billing, first_hour):
+    if evicted and used_s < HOUR_S and is_refunded(setting.billing, first_hour):
         out[_FREE] += held.vcpus * used_s
         return
     out[_PAID] += held.vcpus * used_s

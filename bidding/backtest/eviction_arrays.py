@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.jit import inline_jit
 from bidding.economics.equations import useful_time_s
 from bidding.evictions.table import EvictionTable
 from bidding.forecast.model import BLIND, Forecast, Weights
+from bidding.jit import inline_jit
 from bidding.market.model import HOUR_S, Market
 from bidding.market.traces import Int64s
 

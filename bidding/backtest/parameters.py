@@ -6,6 +6,7 @@ import numpy as np
 
 from bidding.backtest.price_arrays import Records
 from bidding.billing.expected import BillingKind
+from bidding.jit import jitable
 from bidding.market.model import HOUR_S
 
 #: Progress is counted in millionths of a vCPU-second, so that it is a whole number.
@@ -77,6 +78,22 @@ class JobParameters:
 
 
 SETTING = np.dtype([(field.name, np.int64) for field in fields(JobParameters)], align=True)
+
+
+@jitable
+def expected_overhead_s(eviction_overhead_s: float, checkpoint_s: float, restart_s: float) -> float:
+    """Return λ as BidBrain knows it: the seconds that an eviction is expected to cost the whole footprint.
+
+    With checkpoints it is the restart and half an interval, because the work since the last checkpoint is lost and an
+    eviction is as likely in each of the interval's seconds.
+
+    Notes
+    -----
+    Source: Proteus (EuroSys 2017), Table 2; the paper gives no λ of checkpointing.
+    """
+    if checkpoint_s == 0:
+        return float(eviction_overhead_s)
+    return float(max(eviction_overhead_s, restart_s)) + checkpoint_s / 2.0
 
 
 def window_s(hours: int) -> int:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bidding.backtest.jit import inline_jit
 from bidding.forecast.features import price_history_of
+from bidding.jit import inline_jit
 from bidding.market.model import InstanceType, Market
 from bidding.market.traces import Int64s, TraceSet
 

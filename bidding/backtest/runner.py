@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bidding.backtest.eviction_arrays import EvictionArrays
-from bidding.backtest.jit import source_digest
 from bidding.backtest.outcomes import LOG_COLUMNS, Outcome
 from bidding.backtest.parameters import JobParameters
 from bidding.backtest.price_arrays import Markets
@@ -18,6 +16,7 @@ from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import Scheme
 from bidding.backtest.simulate import room, simulate
+from bidding.jit import entry
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
 
@@ -134,14 +133,13 @@ def _run(
 ) -> None:
     if scheme.rule is SchemeId.BEST and table.bids_decide and not len(table.foresight.shares):
         raise ValueError("a scheme that weighs signals needs a foresight: see pack_table")
-    space = room(markets, len(table.deltas_micros), setting)
+    space = room(markets, max(len(table.deltas_micros), len(table.foresight.shares)), setting)
     settings = setting.record()
     values = np.array(scheme.values(reference), dtype=np.float64)
     _loop(int(scheme.rule), values, settings, markets, table, starts_s, space, rows, log)
 
 
-def _compile(of_version: int) -> Callable[..., int]:
-    @njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[misc,unused-ignore]  # numba has no types
+def _jobs(version: int) -> Callable[..., int]:
     def loop(
         rule: int,
         parameters: Floats,
@@ -155,10 +153,9 @@ def _compile(of_version: int) -> Callable[..., int]:
     ) -> int:
         for job in range(len(starts_s)):
             simulate(rule, parameters, settings, markets, table, starts_s[job], space, rows[job], log)
-        return of_version
+        return version
 
-    compiled: Callable[..., int] = loop
-    return compiled
+    return loop
 
 
-_loop = _compile(source_digest())
+_loop = entry(_jobs)

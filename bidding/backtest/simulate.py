@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from bidding.backtest.accounts import ACCOUNT, end_hour, prorated
 from bidding.backtest.eviction_arrays import EvictionArrays
-from bidding.backtest.jit import inline_jit
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.parameters import PPM, JobParameters
 from bidding.backtest.price_arrays import NEVER_S, Markets, Records, event_at, passed_at
 from bidding.backtest.schemes import acquire, renews
 from bidding.backtest.view import FOLLOWED, HELD, MOMENT, SchemeView, price_at
-from bidding.billing.expected import compiled_hour_micros
+from bidding.billing.expected import hour_micros
+from bidding.jit import inline_jit
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
 
@@ -223,7 +223,7 @@ def simulate(
 @inline_jit
 def _begin_hour(setting: Records, held: Records, account: Records, at_s: int, price_micros: int) -> None:
     account.hour_s = at_s
-    account.charge_micros = compiled_hour_micros(setting.billing, setting.flat_micros, price_micros) * held.count
+    account.charge_micros = hour_micros(setting.billing, setting.flat_micros, price_micros) * held.count
     if held.paid_until_s <= at_s:  # bought now; or nobody decided in time, so it is paid for
         held.paid_until_s = at_s + HOUR_S
 

@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidding.backtest.eviction_arrays import EvictionArrays
-from bidding.backtest.jit import inline_jit
 from bidding.backtest.price_arrays import Markets, Records
-from bidding.billing.expected import compiled_hour_micros
+from bidding.billing import expected
+from bidding.jit import inline_jit
+from bidding.policies.rules import Refusal, refusal
 
 #: A scheme's answer that buys nothing: (market, instances, bid).
 NOTHING = (-1, 0, 0)
+_NO_REFUSAL = int(Refusal.NONE)
 
 #: One allocation: market's row, instances, their vCPUs together, bid, start; end of the last hour that was decided for;
 #: 1 where that hour is the last (it works on, but the footprint is counted without it).
@@ -40,8 +42,8 @@ class SchemeView(NamedTuple):
     followed : records of FOLLOWED, shape (markets,)
     parameters : the scheme's own.
     scratch : shape (rows, columns)
-        The scheme's to write to, at least 8 rows of as many columns as there can be allocations, with two more, and as there are deltas; what it
-        holds does not last.
+        The scheme's to write to, at least 8 rows of as many columns as there can be allocations, with two more, and as there are
+        bid deltas of any kind; what it holds does not last.
     """
 
     moment: Records
@@ -73,23 +75,20 @@ def price(view: SchemeView, market: int) -> int:
 
 
 @inline_jit
-def on_sale(view: SchemeView, market: int) -> int:
-    """Return the market's price if a bid may be made in it, else -1.
-
-    None may be in a market without history, in one that is just taking what it sold, or (with the setting's `ceiling`)
-    above its on-demand price.
-    """
-    if view.table.known[market] == 0 or view.followed[market].cool_s > view.moment[0].now_s:
-        return -1
-    now = price(view, market)
-    return now if view.setting[0].ceiling == 0 or now <= view.markets.facts[market].on_demand_micros else -1
+def on_sale(view: SchemeView, market: int, left_vcpus: int) -> int:
+    """Return the market's price if a bid for `left_vcpus` may be made in it, else -1."""
+    facts, now_s = view.markets.facts[market], view.moment[0].now_s
+    has_history, is_cooling = view.table.known[market] == 1, view.followed[market].cool_s > now_s
+    ceiling, now = view.setting[0].ceiling == 1, price(view, market)
+    why_not = refusal(has_history, left_vcpus, is_cooling, ceiling, now, facts.on_demand_micros, facts.vcpus)
+    return now if why_not == _NO_REFUSAL else -1
 
 
 @inline_jit
 def hour_micros(view: SchemeView, price_micros: int) -> int:
     """Return what an instance-hour costs that begins at this price of its market."""
     setting = view.setting[0]
-    return int(compiled_hour_micros(setting.billing, setting.flat_micros, price_micros))
+    return int(expected.hour_micros(setting.billing, setting.flat_micros, price_micros))
 
 
 @inline_jit

@@ -6,12 +6,12 @@
 from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from bidding.jit import jitable
 from bidding.market.money import Micros
 
 Figures = TypeVar("Figures", float, NDArray[np.float64])
@@ -37,7 +37,8 @@ KINDS: Mapping[str, BillingKind] = MappingProxyType(
 _HOURLY_REFUND, _PER_SECOND, _FLAT = map(int, BillingKind)
 
 
-def _is_refunded(kind: int, first_hour: bool) -> bool:
+@jitable
+def is_refunded(kind: int, first_hour: bool) -> bool:
     """Return whether an eviction brings back what its hour has cost.
 
     Parameters
@@ -48,7 +49,8 @@ def _is_refunded(kind: int, first_hour: bool) -> bool:
     return kind == _HOURLY_REFUND or (kind == _PER_SECOND and first_hour)
 
 
-def _paid_share(refunded: bool, beta: Figures, useful_s: Figures, left_s: float) -> Figures:
+@jitable
+def paid_share(refunded: bool, beta: Figures, useful_s: Figures, left_s: float) -> Figures:
     """Return which part of the time left in an hour is expected to be paid, in [0, 1].
 
     Parameters
@@ -65,15 +67,7 @@ def _paid_share(refunded: bool, beta: Figures, useful_s: Figures, left_s: float)
     return 1.0 - beta if refunded else useful_s / left_s
 
 
-def _hour_micros(kind: int, flat_micros: Micros, price_micros: Micros) -> Micros:
+@jitable
+def hour_micros(kind: int, flat_micros: Micros, price_micros: Micros) -> Micros:
     """Return what an instance-hour costs that begins at the market's `price_micros`; `flat_micros` is that of FLAT."""
     return flat_micros if kind == _FLAT else price_micros
-
-
-#: For Python callers, with figures or arrays of them.
-is_refunded, paid_share, hour_micros = _is_refunded, _paid_share, _hour_micros
-#: The same, compiled, for compiled callers. Without a cache of their own: from there they could not be put inline, which a
-#: third of the simulator's speed hangs on.
-compiled_is_refunded = cast(Any, njit(nogil=True)(_is_refunded))
-compiled_paid_share = cast(Any, njit(nogil=True)(_paid_share))
-compiled_hour_micros = cast(Any, njit(nogil=True)(_hour_micros))

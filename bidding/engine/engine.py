@@ -18,7 +18,7 @@ from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
-    Event,
+    BidEvent,
     JobClosed,
     JobOpened,
     NoticeSeen,
@@ -111,7 +111,7 @@ class BidEngine:
 
     # -- the door ---------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event) -> tuple[Order, ...]:
+    def handle(self, event: BidEvent) -> tuple[Order, ...]:
         """Take one event; return what is to be done, in order.
 
         Raises

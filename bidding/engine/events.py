@@ -11,13 +11,19 @@ from bidding.market.money import Micros
 
 
 @dataclass(frozen=True, slots=True)
-class JobOpened:
+class BidEvent:
+    """Something that happened at `at_s`, seconds since the epoch."""
+
+    at_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened(BidEvent):
     """A job begins: what it is like, what may be bought for it, and what history says of bids.
 
     `foresight` is None for a policy that has no use for it.
     """
 
-    at_s: int
     job_id: str
     job: JobModel
     policy: str
@@ -28,7 +34,7 @@ class JobOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class TickDue:
+class TickDue(BidEvent):
     """A decision point, with the present price of every market where one is known.
 
     `buy` False decides on what is held and buys nothing: the job cannot use more now. `left_out` holds the markets whose
@@ -36,7 +42,6 @@ class TickDue:
     `signals` says what the recent past of the markets was like; empty for a policy that has no use for it.
     """
 
-    at_s: int
     prices: Mapping[Market, Micros]
     buy: bool = True
     left_out: Mapping[Market, str] = field(default_factory=dict)
@@ -44,47 +49,38 @@ class TickDue:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationGranted:
+class AllocationGranted(BidEvent):
     """The market sold what order `order_id` asked for (or: what it had sold was found again)."""
 
-    at_s: int
     order_id: str
     allocation: Allocation
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationRefused:
+class AllocationRefused(BidEvent):
     """The market did not sell it; `code` is the market's."""
 
-    at_s: int
     order_id: str
     code: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class NoticeSeen:
+class NoticeSeen(BidEvent):
     """The market has said that it will take the allocation at `takes_at_s`."""
 
-    at_s: int
     allocation_id: str
     takes_at_s: int
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationGone:
+class AllocationGone(BidEvent):
     """The allocation ended at `at_s`: taken by the market, or let go."""
 
-    at_s: int
     allocation_id: str
     cause: EndCause
 
 
 @dataclass(frozen=True, slots=True)
-class JobClosed:
+class JobClosed(BidEvent):
     """The work is done (or given up): nothing more is bought; spot allocations stay to the end of their paid hour."""
-
-    at_s: int
-
-
-Event = JobOpened | TickDue | AllocationGranted | AllocationRefused | NoticeSeen | AllocationGone | JobClosed

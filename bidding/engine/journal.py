@@ -16,7 +16,7 @@ from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
-    Event,
+    BidEvent,
     JobClosed,
     JobOpened,
     NoticeSeen,
@@ -43,7 +43,7 @@ class JournalError(ValueError):
     """A record that this program cannot read; one line says why."""
 
 
-def to_record(item: Event | Order) -> dict[str, Any]:
+def to_record(item: BidEvent | Order) -> dict[str, Any]:
     """Return `item` as a JSON object."""
     record: dict[str, Any] = {"schema": SCHEMA, "kind": type(item).__name__}
     for field in fields(item):
@@ -51,7 +51,7 @@ def to_record(item: Event | Order) -> dict[str, Any]:
     return record
 
 
-def from_record(record: Mapping[str, Any]) -> Event | Order:
+def from_record(record: Mapping[str, Any]) -> BidEvent | Order:
     """Return the event or order that `to_record` wrote.
 
     Raises
@@ -76,7 +76,7 @@ def from_record(record: Mapping[str, Any]) -> Event | Order:
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"journal: a {name} record cannot be read: {error!r}") from error
-    item: Event | Order = kind(**values)
+    item: BidEvent | Order = kind(**values)
     return item
 
 

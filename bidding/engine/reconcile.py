@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from bidding.engine.engine import AllocationState, BidEngine, HeldAllocation
-from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, Event, NoticeSeen
+from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, BidEvent, NoticeSeen
 from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, Tier
 
 #: The code of an order that was never carried out, as against one that the market refused.
@@ -36,7 +36,7 @@ def by_token(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:
 
 def reconcile(
     engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], tiers: Mapping[str, Tier], now_s: int
-) -> list[Event]:
+) -> list[BidEvent]:
     """Return the events that bring the engine's picture up to the facts, in a fixed order.
 
     Parameters
@@ -55,7 +55,7 @@ def reconcile(
     ended, no longer knows any of them an hour after the launch (before that the market may be slow to tell of them).
     A purchase of a closed job that the market does not know is abandoned.
     """
-    events: list[Event] = []
+    events: list[BidEvent] = []
     positions = engine.positions
     for token in sorted({*facts, *positions}):
         group = facts.get(token, ())

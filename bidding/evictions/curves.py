@@ -90,7 +90,7 @@ def survival(curves: Curves, market: int, state: ArrayLike, delta_micros: ArrayL
 def survival_at(curves: Curves, market: int, state: int, delta_micros: int, ahead_s: float) -> float:
     """Return what `survival` does, of one bid, in a compiled loop; nothing is checked.
 
-    Not cached here: the loop that calls it is, and must know when this file changes (`bidding.backtest.jit`).
+    Not cached here: the loop that calls it is, and must know when this file changes (`bidding.jit`).
     """
     if curves.known[market] == 0:
         return 1.0

@@ -2,11 +2,10 @@
 
 `signals` reads the recent past from a price history, `model` weighs it, `learning` fits the weights.
 
-    features    the recent past of a market in seven numbers, and what a model reads in them
-    fit         fitting a foresight: penalised logistic regression on step functions, by Newton's method
-    hour_value  what an hour of machines is worth: the cost of the work that can be expected of it
-    model       how a signal is weighed: an additive model of log-odds, one step function a feature, for each bid
-                delta and horizon
+    features  the recent past of a market in seven numbers, and what a model reads in them
+    fit       fitting a foresight: penalised logistic regression on step functions, by Newton's method
+    model     how a signal is weighed: an additive model of log-odds, one step function a feature, for each bid
+              delta and horizon
 """
 
 from bidding.forecast.features import MarketFeatures, features_of

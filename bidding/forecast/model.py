@@ -1,15 +1,15 @@
 """How a signal is weighed: an additive model of log-odds, one step function a feature, for each bid delta and horizon."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from bidding.forecast.features import FEATURES
+from bidding.jit import entry, inline_jit
 from bidding.market.model import HOUR_S
 
 Floats = NDArray[np.float64]
@@ -68,15 +68,20 @@ class Forecast:
     def __hash__(self) -> int:
         return hash(self.arrays.weights.tobytes())
 
-    def outlook(self, features: Floats, delta: int) -> tuple[float, float]:
-        """Return (β, ω in seconds) of a bid with the delta of this index in a market with these `features`.
+    def outlooks(self, features: Floats) -> tuple[Floats, Floats]:
+        """Return (β, ω in seconds) of a bid with each delta in markets with these `features`, shape (markets, FEATURES).
 
-        β is the probability to be taken within the hour, ω the expected time until then, at most an hour.
+        β is the probability to be taken within the hour, ω the expected time until then, at most an hour; both of shape
+        (markets, deltas).
         """
-        bins = np.empty(FEATURES, dtype=np.int64)
-        bins_of(self.arrays, features, bins)
-        beta, useful_s = outlook(self.arrays, delta, bins)
-        return float(beta), float(useful_s)
+        out = np.empty((2, len(features), len(self.arrays.shares)))
+        _outlooks(self.arrays, np.ascontiguousarray(features), out)
+        return out[0], out[1]
+
+    def outlook(self, features: Floats, delta: int) -> tuple[float, float]:
+        """Return (β, ω in seconds) of a bid with the delta of this index in a market with these `features`."""
+        beta, useful_s = self.outlooks(features[np.newaxis])
+        return float(beta[0, delta]), float(useful_s[0, delta])
 
     def to_json(self) -> dict[str, Any]:
         """Return the model as JSON-able values; `from_json` gives the same model again, to the last bit."""
@@ -97,7 +102,7 @@ class Forecast:
             raise ValueError(f"not a foresight: {error}") from None
 
 
-@njit(cache=True)  # type: ignore[misc,unused-ignore]  # numba has no types
+@inline_jit
 def _bins_of(model: Weights, features: Floats, out: NDArray[np.int64]) -> None:
     """Write the bin of each feature."""
     for feature in range(len(features)):
@@ -111,7 +116,7 @@ def _bins_of(model: Weights, features: Floats, out: NDArray[np.int64]) -> None:
         out[feature] = low
 
 
-@njit(cache=True)  # type: ignore[misc,unused-ignore]
+@inline_jit
 def _outlook(model: Weights, delta: int, bins: NDArray[np.int64]) -> tuple[float, float]:
     """Return (β, ω): the chance to be taken within the hour, and the area under the curve of those that are not.
 
@@ -129,6 +134,22 @@ def _outlook(model: Weights, delta: int, bins: NDArray[np.int64]) -> tuple[float
     return taken, useful_s
 
 
-#: The compiled functions, for compiled callers.
-bins_of = cast(Any, _bins_of)
-outlook = cast(Any, _outlook)
+@inline_jit
+def outlooks(model: Weights, features: Floats, beta: Floats, useful_s: Floats) -> None:
+    """Write (β, ω in seconds) of a bid with each delta in a market with these `features`, shape (deltas,) each."""
+    bins = np.empty(FEATURES, dtype=np.int64)
+    _bins_of(model, features, bins)
+    for delta in range(len(model.shares)):
+        beta[delta], useful_s[delta] = _outlook(model, delta, bins)
+
+
+def _of_markets(version: int) -> Callable[..., int]:
+    def of_markets(model: Weights, features: Floats, out: Floats) -> int:
+        for market in range(len(features)):
+            outlooks(model, features[market], out[0, market], out[1, market])
+        return version
+
+    return of_markets
+
+
+_outlooks = entry(_of_markets)

@@ -1,22 +1,6 @@
 """Bidding policies, one file each, by the name that users type.
 
-base             what a policy is shown, and what it answers: a decision that carries its reason and what it was
-weighed against
-best             the cheapest hour of work that the recent past of the markets promises: the decisions of the
-backtest's rule `best`
-cheapest_market  the cheapest market: what several policies buy, each under a bid of its own, and keep until it
-is taken
-fixed_delta      the bid delta that a name carries: ``fixed-delta:0.01`` bids a cent above the price
-footprint        a footprint as arrays, and its cost per work with and without one more allocation
-just_above       always the cheapest market, and a bid a fixed distance above its price: many refunds, and many
-evictions
-offers           what the markets can sell at the moment, and why what is not bought is not: alike for every
-policy that weighs markets
-on_demand        never bids: the reliable tier does all the work
-proteus          BidBrain as published: buy what lowers the expected cost per work of the whole footprint, by
-equations (1)-(4)
-standard         the standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken
-
+The modules:
 
     base             what a policy is shown, and what it answers: a decision that carries its reason and what it was
                      weighed against
@@ -25,7 +9,8 @@ standard         the standard strategy: the cheapest market now, bid the on-dema
     cheapest_market  the cheapest market: what several policies buy, each under a bid of its own, and keep until it
                      is taken
     fixed_delta      the bid delta that a name carries: ``fixed-delta:0.01`` bids a cent above the price
-    footprint        a footprint as arrays, and its cost per work with and without one more allocation
+    footprint        what is held in the terms of equations (1)-(4), and its cost per work with and without one more
+                     allocation
     just_above       always the cheapest market, and a bid a fixed distance above its price: many refunds, and many
                      evictions
     offers           what the markets can sell at the moment, and why what is not bought is not: alike for every
@@ -33,6 +18,8 @@ standard         the standard strategy: the cheapest market now, bid the on-dema
     on_demand        never bids: the reliable tier does all the work
     proteus          BidBrain as published: buy what lowers the expected cost per work of the whole footprint, by
                      equations (1)-(4)
+    rules            the rules of the policies, each once: for the live ones, and for the compiled schemes of the
+                     backtest
     standard         the standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken
 """
 

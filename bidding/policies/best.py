@@ -1,21 +1,25 @@
 """The cheapest hour of work that the recent past of the markets promises: the decisions of the backtest's rule `best`.
 
-Chances and worth come from the same compiled functions as there (`bidding.forecast`), so the same picture gets the same
-decision, to the last bit: a tie here must be a tie there, or it would be broken otherwise.
+Chances, worth and rules come from the same functions as there (`bidding.forecast`, `bidding.economics.hour_value`, `rules`),
+so the same picture gets the same decision, to the last bit: a tie here must be a tie there, or it would be broken otherwise.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bidding.economics.equations import useful_time_s
-from bidding.forecast.hour_value import cost_and_work, cost_per_work
+from bidding.economics.equations import EACH, TOTAL, WORK, cost_per_work, useful_time_s
+from bidding.economics.hour_value import Surroundings, cost_and_work, hours_per_work
+from bidding.forecast.features import FEATURES
 from bidding.market.model import HOUR_S, Allocation, Market, Tier
-from bidding.market.money import MICROS_PER_DOLLAR
+from bidding.market.money import MICROS_PER_DOLLAR, Micros
 from bidding.policies.base import Candidate, Choice, Decision, MarketView
 from bidding.policies.footprint import price_text, usd_per_vcpu_h
 from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
+from bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, hour_end, is_worth_keeping
+
+Floats = NDArray[np.float64]
 
 #: What makes dollars per vCPU-hour of micro-dollars per vCPU-second.
 _TO_USD_PER_VCPU_H = HOUR_S / MICROS_PER_DOLLAR
@@ -47,20 +51,18 @@ class BestPolicy:
         if view.now_s < idle_until_s:
             seconds = idle_until_s - view.now_s
             return _wait(f"what is bought now would only stand still for {seconds:g} s: the job bears an eviction")
-        offers, refusals = _offers(view, _alive_vcpus(view))
-        # the best bid delta of each market; ties go to the lower delta, then to the market's order
-        offers.sort(key=lambda offer: offer.each)
-        if not offers:
+        fresh, refusals = _fresh(view, _alive_vcpus(view))
+        if not fresh.markets:
             return _wait(nothing_on_sale(refusals))
-        candidates = [offer.candidate() for offer in offers[:SHOWN]]
+        candidates = fresh.candidates(view)
         best = candidates[0]
         if not np.isfinite(best.cost_per_work):
-            reason = f"no work is to be expected of any of {len(offers)} markets, {best.market} among them"
+            reason = f"no work is to be expected of any of {len(fresh.markets)} markets, {best.market} among them"
             return Decision(Choice.WAIT, reason, float("inf"), explained(candidates, float("inf"), bought=False))
         reason = (
             f"{best.count} x {best.market} at {price_text(best.price_micros)}, bid {price_text(best.bid_micros)} "
             f"(eviction within the hour {best.eviction_prob:.0%}): {best.work:.2f} vCPU-h of work are expected for "
-            f"{usd_per_vcpu_h(best.cost_per_work)}, the least of {len(offers)} markets"
+            f"{usd_per_vcpu_h(best.cost_per_work)}, the least of {len(fresh.markets)} markets"
         )
         return Decision(Choice.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
 
@@ -80,25 +82,26 @@ class BestPolicy:
             )
             return Decision(Choice.RENEW, unknown, float("inf"))
         here = f"{market} at {price_text(price)}"
-        if price > bid:
+        kind, refunded = view.types[market.instance_type], view.job.is_refunded(first_hour=False)
+        decides, ceiling = view.evictions.bids_decide, view.job.ceiling_on_demand
+        end = hour_end(price, bid, kind.on_demand_micros, refunded, decides, ceiling)
+        if end == HourEndRule.PASSED:
             taken = f"{here} has passed the bid of {price_text(bid)}: the market takes it, and refunds the hour to who stays"
             return Decision(Choice.RENEW, taken, float("inf"))
-        refunded = view.job.is_refunded(first_hour=False)
-        if price < bid and refunded and view.evictions.bids_decide:
+        if end == HourEndRule.FALLEN:
             fallen = (
                 f"{here} has fallen below the bid of {price_text(bid)}, so a refund is unlikely: a fresh bid is better"
             )
             return Decision(Choice.LAPSE, fallen, float("inf"))
-        kind = view.types[market.instance_type]
-        if view.job.ceiling_on_demand and price > kind.on_demand_micros:
+        if end == HourEndRule.CEILING:
             return Decision(Choice.LAPSE, f"{here} stands above its on-demand price", float("inf"))
         others = _alive_vcpus(view) - view.vcpus_of(allocation)
         beta, useful_s = _chances_of(view, market, bid)
-        micros = float(view.job.hour_micros(price) * allocation.count)
-        hour = (micros, float(view.vcpus_of(allocation)), beta, useful_s, 0.0)
-        stays = float(cost_per_work(*hour, *_surroundings(view, others), refunded))
-        fresh = min((offer.each for offer in _offers(view, others)[0]), default=float("inf"))
-        verdict = Choice.RENEW if stays <= fresh and np.isfinite(stays) else Choice.LAPSE
+        micros, vcpus = float(view.job.hour_micros(price) * allocation.count), float(view.vcpus_of(allocation))
+        around = _surroundings(view, 0.0, others, refunded)
+        stays = cost_per_work(*cost_and_work(micros, vcpus, beta, useful_s, around))
+        fresh = float(_fresh(view, others)[0].each.min(initial=np.inf))
+        verdict = Choice.RENEW if is_worth_keeping(stays, fresh) else Choice.LAPSE
         let_go = fresh * _TO_USD_PER_VCPU_H
         bid_here = "its very bid" if price == bid else f"bid {price_text(bid)}"
         if not view.evictions.bids_decide:
@@ -111,49 +114,65 @@ class BestPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
-    """What one market sells at its best bid delta.
+class _Fresh:
+    """What the markets offer, in their order.
 
     Attributes
     ----------
-    beta : probability of eviction within the hour.
-    cost_micros, work_vcpu_s : C and W of its first hour.
-    each : C / W, micro-dollars per vCPU-second; infinite where no work is to be expected.
+    counts : instances that each market would add.
+    beta : probability of eviction within the hour, shape (markets, bid deltas).
+    each, cost_micros, work_vcpu_s : E, C and W of the first hour, of the same shape; E in micro-dollars per vCPU-second,
+        infinite where no work is to be expected.
     """
 
-    market: Market
-    count: int
-    price_micros: int
-    delta_micros: int
-    beta: float
-    cost_micros: float
-    work_vcpu_s: float
-    each: float
+    markets: list[Market]
+    counts: list[int]
+    beta: Floats
+    each: Floats
+    cost_micros: Floats
+    work_vcpu_s: Floats
 
-    def candidate(self) -> Candidate:
-        """Return it in a reader's units."""
+    def candidates(self, view: MarketView) -> list[Candidate]:
+        """Return the best in a reader's units, each market with its best bid delta.
+
+        Ties go to the lower delta, then to the market's order.
+        """
+        best = np.argsort(self.each.min(axis=1), kind="stable")[:SHOWN]
+        return [self._candidate(view, int(row), int(self.each[row].argmin())) for row in best]
+
+    def _candidate(self, view: MarketView, row: int, delta: int) -> Candidate:
+        market = self.markets[row]
+        price, on_demand = view.prices[market], view.types[market.instance_type].on_demand_micros
+        share = 0.0 if view.foresight is None else float(view.foresight.arrays.shares[delta])
         return Candidate(
-            market=self.market,
-            count=self.count,
-            price_micros=self.price_micros,
-            delta_micros=self.delta_micros,
-            eviction_prob=self.beta,
-            cost_usd=self.cost_micros / MICROS_PER_DOLLAR,
-            work=max(self.work_vcpu_s, 0.0) / HOUR_S,
-            cost_per_work=self.each * _TO_USD_PER_VCPU_H,
+            market=market,
+            count=self.counts[row],
+            price_micros=price,
+            delta_micros=fresh_delta_micros(share, price, on_demand, view.evictions.bids_decide),
+            eviction_prob=float(self.beta[row, delta]),
+            cost_usd=float(self.cost_micros[row, delta]) / MICROS_PER_DOLLAR,
+            work=max(float(self.work_vcpu_s[row, delta]), 0.0) / HOUR_S,
+            cost_per_work=float(self.each[row, delta]) * _TO_USD_PER_VCPU_H,
         )
 
 
-def _offers(view: MarketView, others: int) -> tuple[list[_Offer], dict[Market, str]]:
-    """Return what the markets offer beside `others` vCPUs that are alive, in the markets' order, and who is refused why."""
+def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, str]]:
+    """Return what the markets offer beside `others` vCPUs that are alive, and who is refused why."""
     counts, refusals = counts_of(view, view.job.max_spot_vcpus - others)
-    offers = []
+    markets = []
     for market, count in counts.items():
-        if count and not _is_foreseen(view, market):
-            refusals[market] = "nothing is known of the recent past of a market"
+        if count and _is_foreseen(view, market):
+            markets.append(market)
         elif count:
-            offers.append(min(_bids(view, market, count, others), key=lambda offer: offer.each))
-    return offers, refusals
+            refusals[market] = "nothing is known of the recent past of a market"
+    bought = [counts[market] for market in markets]
+    beta, useful_s = _chances(view, markets)
+    micros = [view.job.hour_micros(view.prices[market]) * count for market, count in zip(markets, bought, strict=True)]
+    vcpus = [view.types[market.instance_type].vcpu * count for market, count in zip(markets, bought, strict=True)]
+    around = _surroundings(view, view.job.resize_overhead_s, others, view.job.is_refunded(first_hour=True))
+    out = np.empty((len(markets), 3, beta.shape[1]))
+    hours_per_work(np.array(micros, dtype=np.float64), np.array(vcpus, dtype=np.float64), beta, useful_s, around, out)
+    return _Fresh(markets, bought, beta, out[:, EACH], out[:, TOTAL], out[:, WORK]), refusals
 
 
 def _is_foreseen(view: MarketView, market: Market) -> bool:
@@ -161,45 +180,33 @@ def _is_foreseen(view: MarketView, market: Market) -> bool:
     return not view.evictions.bids_decide or (view.foresight is not None and market in view.signals)
 
 
-def _chances(view: MarketView, market: Market) -> Iterator[tuple[int, float, float]]:
-    """Return (bid delta, β, ω in seconds) of each bid that is weighed in a foreseen market, the lowest first."""
-    kind, price = view.types[market.instance_type], view.prices[market]
+def _chances(view: MarketView, markets: list[Market]) -> tuple[Floats, Floats]:
+    """Return (β, ω in seconds) of each bid that is weighed in foreseen markets, shape (markets, bid deltas)."""
     if not view.evictions.bids_decide:
-        beta, median_s = view.evictions.of_bid(market, 0)
-        yield max(kind.on_demand_micros - price, 0), beta, float(useful_time_s(beta, median_s, HOUR_S))
-        return
+        pairs = [view.evictions.of_bid(market, 0) for market in markets]
+        beta, median_s = np.array(pairs, dtype=np.float64).reshape(-1, 2).T.copy()[:, :, np.newaxis]
+        return beta, useful_time_s(beta, median_s, HOUR_S)
     assert view.foresight is not None, "see _is_foreseen"
-    features = view.signals[market].features(kind.on_demand_micros)
-    for delta, share in enumerate(view.foresight.arrays.shares.tolist()):
-        yield int(share * price), *view.foresight.outlook(features, delta)
+    features = [view.signals[market].features(view.types[market.instance_type].on_demand_micros) for market in markets]
+    return view.foresight.outlooks(np.array(features, dtype=np.float64).reshape(-1, FEATURES))
 
 
-def _chances_of(view: MarketView, market: Market, bid: int) -> tuple[float, float]:
+def _chances_of(view: MarketView, market: Market, bid: Micros) -> tuple[float, float]:
     """Return (β, ω in seconds) of a bid that is held: those of the largest bid delta that it has at the present price."""
-    weighed = list(_chances(view, market))
-    held = (chances for delta, *chances in reversed(weighed) if view.prices[market] + delta <= bid)
-    beta, useful_s = next(held, weighed[0][1:])
-    return beta, useful_s
+    beta, useful_s = _chances(view, [market])
+    delta = 0
+    if view.evictions.bids_decide and view.foresight is not None:
+        delta = held_delta(view.foresight.arrays.shares, view.prices[market], bid)
+    return float(beta[0, delta]), float(useful_s[0, delta])
 
 
-def _bids(view: MarketView, market: Market, count: int, others: int) -> Iterator[_Offer]:
-    """Return the purchase of `count` instances under each bid delta, the lowest first."""
-    kind, price = view.types[market.instance_type], view.prices[market]
-    surroundings = (*_surroundings(view, others), view.job.is_refunded(first_hour=True))
-    for delta_micros, beta, useful_s in _chances(view, market):
-        micros = float(view.job.hour_micros(price) * count)
-        hour = (micros, float(count * kind.vcpu), beta, useful_s, float(view.job.resize_overhead_s))
-        cost, work = cost_and_work(*hour, *surroundings)
-        each = float(cost_per_work(*hour, *surroundings))
-        yield _Offer(market, count, price, delta_micros, beta, float(cost), float(work), each)
-
-
-def _surroundings(view: MarketView, others: int) -> tuple[float, float, float, float]:
-    """Return λ, φ, the vCPUs that work beside a purchase, and what the reliable tier costs an hour, micro-dollars."""
+def _surroundings(view: MarketView, resize_s: float, others: int, refunded: bool) -> Surroundings:
+    job = view.job
     tier = sum(
         a.count * view.types[a.market.instance_type].on_demand_micros for a in view.footprint if a.tier is Tier.RELIABLE
     )
-    return float(view.job.eviction_overhead_s), view.job.scaling_efficiency, float(others), float(tier)
+    eviction_s, efficiency = float(job.eviction_overhead_s), float(job.scaling_efficiency)
+    return Surroundings(float(resize_s), eviction_s, efficiency, float(others), float(tier), refunded)
 
 
 def _alive_vcpus(view: MarketView) -> int:

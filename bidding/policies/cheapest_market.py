@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
+from functools import cmp_to_key
 
 from bidding.market.model import Allocation, Market
 from bidding.market.money import MICROS_PER_DOLLAR, Micros
 from bidding.policies.base import Candidate, Choice, Decision, MarketView
 from bidding.policies.footprint import price_text, usd_per_vcpu_h
 from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
+from bidding.policies.rules import is_cheaper
 
 #: A policy's bid in a market.
 BidOf = Callable[[MarketView, Market], Micros]
@@ -17,7 +18,7 @@ BidOf = Callable[[MarketView, Market], Micros]
 def cheapest(view: MarketView, left_vcpus: int, bid_of: BidOf) -> Decision:
     """Return the purchase of the market that costs least per vCPU, under the bid that is made there; else WAIT.
 
-    Ties go to the earlier market. Prices per vCPU are compared as fractions, hence exactly. A bid that its market would
+    Ties go to the earlier market. A bid that its market would
     refuse is not made; nor is another market bought instead, for it would cost more.
 
     Parameters
@@ -30,7 +31,7 @@ def cheapest(view: MarketView, left_vcpus: int, bid_of: BidOf) -> Decision:
     full. The probability of an eviction is there for the reader.
     """
     counts, refusals = counts_of(view, left_vcpus)
-    markets = sorted((market for market, count in counts.items() if count), key=lambda market: _per_vcpu(view, market))
+    markets = _by_price(view, [market for market, count in counts.items() if count])
     if not markets:
         return _wait(nothing_on_sale(refusals))
     candidates = [_candidate(view, market, counts[market], bid_of(view, market)) for market in markets[:SHOWN]]
@@ -55,14 +56,20 @@ def kept(view: MarketView, allocation: Allocation) -> Decision:
     return Decision(Choice.RENEW, reason, float("inf"))
 
 
-def _per_vcpu(view: MarketView, market: Market) -> Fraction:
-    return Fraction(view.prices[market], view.types[market.instance_type].vcpu)
+def _by_price(view: MarketView, markets: list[Market]) -> list[Market]:
+    def compare(one: Market, other: Market) -> int:
+        price, vcpu = view.prices[one], view.types[one.instance_type].vcpu
+        other_price, other_vcpu = view.prices[other], view.types[other.instance_type].vcpu
+        cheaper = is_cheaper(price, vcpu, other_price, other_vcpu)
+        return -1 if cheaper else int(is_cheaper(other_price, other_vcpu, price, vcpu))
+
+    return sorted(markets, key=cmp_to_key(compare))
 
 
 def _candidate(view: MarketView, market: Market, count: int, bid_micros: Micros) -> Candidate:
-    price = view.prices[market]
+    price, vcpu = view.prices[market], view.types[market.instance_type].vcpu
     cost_usd = price * count / MICROS_PER_DOLLAR
-    work = float(count * view.types[market.instance_type].vcpu)
+    work = float(count * vcpu)
     return Candidate(
         market=market,
         count=count,
@@ -71,7 +78,7 @@ def _candidate(view: MarketView, market: Market, count: int, bid_micros: Micros)
         eviction_prob=view.evictions.of_bid(market, bid_micros - price)[0],
         cost_usd=cost_usd,
         work=work,
-        cost_per_work=float(_per_vcpu(view, market)) / MICROS_PER_DOLLAR,
+        cost_per_work=price / vcpu / MICROS_PER_DOLLAR,
     )
 
 

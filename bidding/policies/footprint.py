@@ -1,13 +1,13 @@
-"""A footprint as arrays, and its cost per work with and without one more allocation."""
+"""What is held in the terms of equations (1)-(4), and its cost per work with and without one more allocation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from bidding.billing.expected import paid_share
-from bidding.economics.equations import cost_per_work, effective_time_s, expected_cost_usd, time_left_s, useful_time_s
+from bidding.economics import equations
+from bidding.economics.equations import Overheads, expected_hour, time_left_s
 from bidding.market.model import HOUR_S, Allocation, Tier
 from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.policies.base import MarketView
@@ -15,9 +15,9 @@ from bidding.policies.base import MarketView
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Part:
-    """One or many alternative allocations in the terms of equations (1)-(3); the arrays broadcast together.
+    """One allocation in the terms of equations (1)-(3): a column of `equations.weigh`'s footprint.
 
     Attributes
     ----------
@@ -27,34 +27,49 @@ class Part:
     rate : k ν, vCPUs that compute; 0 for a machine that only serves.
     """
 
+    beta: float
+    cost_usd: float
+    useful_s: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Alternative allocations in the same terms: shape (markets, deltas), and `rate` of shape (markets,)."""
+
     beta: Floats
     cost_usd: Floats
     useful_s: Floats
     rate: Floats
 
 
+#: No allocation at all, as an offer.
+_NOTHING = Offers(np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), np.zeros(1))
+
+
 def part(
-    beta: ArrayLike,
-    median_s: ArrayLike,
-    price: ArrayLike,
-    count: ArrayLike,
-    vcpu: ArrayLike,
-    left_s: int,
-    *,
-    refunded: bool = True,
+    beta: float, median_s: float, price: int, count: int, vcpu: int, left_s: int, *, refunded: bool = True
 ) -> Part:
     """Return the part that `count` instances of `vcpu` at `price` (micro-dollars an hour) are for `left_s`.
 
     `refunded` says whether an eviction brings back what the hour has cost; if not, its seconds are paid.
     """
-    beta = np.asarray(beta, dtype=np.float64)
-    useful_s = useful_time_s(beta, median_s, left_s)
-    return Part(
-        beta=beta,
-        cost_usd=expected_cost_usd(beta, price, count, left_s, paid_share(refunded, beta, useful_s, left_s)),
-        useful_s=useful_s,
-        rate=np.asarray(count, dtype=np.float64) * np.asarray(vcpu),
-    )
+    cost_usd, useful_s = expected_hour(beta, median_s, price, count, left_s, refunded)
+    return Part(beta, float(cost_usd), float(useful_s), float(count * vcpu))
+
+
+def offers(beta: Floats, median_s: Floats, price: Floats, count: Floats, vcpu: Floats, *, refunded: bool) -> Offers:
+    """Return an hour's purchases in many markets.
+
+    Parameters
+    ----------
+    beta, median_s : β and the median seconds to an eviction, shape (markets, deltas).
+    price, count, vcpu : micro-dollars an hour, instances, and vCPUs of one; shape (markets,).
+    refunded : whether an eviction brings back what the hour has cost; if not, its seconds are paid.
+    """
+    beta, median_s = np.ascontiguousarray(beta), np.ascontiguousarray(median_s)
+    cost_usd, useful_s = expected_hour(beta, median_s, price[:, np.newaxis], count[:, np.newaxis], HOUR_S, refunded)
+    return Offers(beta, cost_usd, useful_s, count * vcpu)
 
 
 def held_part(view: MarketView, allocation: Allocation, left_s: int | None = None) -> Part:
@@ -79,27 +94,31 @@ def held_part(view: MarketView, allocation: Allocation, left_s: int | None = Non
     return part(beta, median, hourly, allocation.count, kind.vcpu, left_s, refunded=refunded)
 
 
-def per_work(parts: Sequence[Part], view: MarketView, *, resized: bool) -> tuple[Floats, Floats, Floats]:
-    """Return (E, C, W) of the parts together.
-
-    E is in dollars per vCPU-hour, C in dollars, W in vCPU-hours; the shape is what the parts broadcast to.
+def per_work(parts: Sequence[Part], view: MarketView, *, resized: bool) -> tuple[float, float, float]:
+    """Return (E, C, W) of the parts together: dollars per vCPU-hour, dollars, vCPU-hours.
 
     Notes
     -----
     Source: Proteus (EuroSys 2017), equations (1)-(4); σ only where the decision changes the footprint.
     """
-    survives: Floats = np.asarray(1.0)
-    cost: Floats = np.asarray(0.0)
-    for p in parts:
-        survives = survives * (1.0 - p.beta)
-        cost = cost + p.cost_usd
-    job = view.job
-    sigma = job.resize_overhead_s if resized else 0.0
-    work: Floats = np.asarray(0.0)
-    for p in parts:
-        work = work + p.rate * effective_time_s(p.useful_s, 1.0 - survives, job.eviction_overhead_s, sigma)
-    work = work * (job.scaling_efficiency / HOUR_S)
-    return cost_per_work(cost, work), cost, work
+    each, cost_usd, work = _weighed(parts, _NOTHING, view, resized=resized)[0, :, 0].tolist()
+    return each, cost_usd, work
+
+
+def per_work_with(parts: Sequence[Part], bought: Offers, view: MarketView) -> tuple[Floats, Floats, Floats]:
+    """Return (E, C, W) of the parts with each offer, of shape (markets, deltas) each; the footprint changes, so σ is paid."""
+    out = _weighed(parts, bought, view, resized=True)
+    return out[:, equations.EACH], out[:, equations.TOTAL], out[:, equations.WORK]
+
+
+def _weighed(parts: Sequence[Part], bought: Offers, view: MarketView, *, resized: bool) -> Floats:
+    columns = [(each.beta, each.cost_usd, each.useful_s, each.rate) for each in parts]
+    footprint = np.array(columns, dtype=np.float64).reshape(-1, 4).T.copy()
+    job, out = view.job, np.empty((len(bought.rate), 3, bought.beta.shape[1]))
+    resize_s = float(job.resize_overhead_s) if resized else 0.0
+    overheads = Overheads(float(job.eviction_overhead_s), resize_s, float(job.scaling_efficiency))
+    equations.per_work(footprint, bought.beta, bought.cost_usd, bought.useful_s, bought.rate, overheads, out)
+    return out
 
 
 def usd_per_vcpu_h(cost: float) -> str:

@@ -1,14 +1,27 @@
 """What the markets can sell at the moment, and why what is not bought is not: alike for every policy that weighs markets."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
+from types import MappingProxyType
 
+from bidding.economics.job_model import JobModel
 from bidding.market.model import Market
 from bidding.policies.base import Candidate, MarketView
 from bidding.policies.footprint import usd_per_vcpu_h
+from bidding.policies.rules import Refusal, refusal
 
 #: Candidates that a decision keeps for the reader.
 SHOWN = 8
+
+_WORDS: Mapping[int, str] = MappingProxyType(
+    {
+        Refusal.UNKNOWN: "a market is not known to the catalogue or has no history",
+        Refusal.COOLING: "markets that refused, or take what they sold, are left alone for a while",
+        Refusal.CEILING: "markets stand above their on-demand price",
+        Refusal.LARGE: "machines are larger than what may still be held",
+    }
+)
 
 
 def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dict[Market, str]]:
@@ -23,20 +36,26 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
     refusals: dict[Market, str] = {}
     for market in sorted(view.prices):
         kind = view.types.get(market.instance_type)
-        if kind is None or market not in view.evictions.rows:
-            refusals[market] = "a market is not known to the catalogue or has no history"
-        elif left < 1:
-            refusals[market] = f"all of {view.job.max_spot_vcpus} spot vCPUs are held"
-        elif market in view.cooling:
-            refusals[market] = "markets that refused, or take what they sold, are left alone for a while"
-        elif view.job.ceiling_on_demand and view.prices[market] > kind.on_demand_micros:
-            refusals[market] = "markets stand above their on-demand price"
-        elif view.job.allocation_vcpus < kind.vcpu:
-            refusals[market] = f"machines are larger than an allocation of {view.job.allocation_vcpus} vCPUs"
-        elif left < kind.vcpu:
-            refusals[market] = "machines are larger than what may still be held"
-        counts[market] = 0 if market in refusals else left // view.types[market.instance_type].vcpu
+        counts[market] = 0
+        if kind is None:
+            refusals[market] = _why(Refusal.UNKNOWN, view.job, 0)
+            continue
+        has_history, is_cooling = market in view.evictions.rows, market in view.cooling
+        price, ceiling = view.prices[market], view.job.ceiling_on_demand
+        code = refusal(has_history, left, is_cooling, ceiling, price, kind.on_demand_micros, kind.vcpu)
+        if code == Refusal.NONE:
+            counts[market] = left // kind.vcpu
+        else:
+            refusals[market] = _why(code, view.job, kind.vcpu)
     return counts, refusals
+
+
+def _why(code: int, job: JobModel, vcpu: int) -> str:
+    if code == Refusal.FULL:
+        return f"all of {job.max_spot_vcpus} spot vCPUs are held"
+    if code == Refusal.LARGE and job.allocation_vcpus < vcpu:
+        return f"machines are larger than an allocation of {job.allocation_vcpus} vCPUs"
+    return _WORDS[code]
 
 
 def nothing_on_sale(refusals: dict[Market, str]) -> str:

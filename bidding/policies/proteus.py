@@ -4,8 +4,9 @@ import numpy as np
 
 from bidding.market.model import HOUR_S, Allocation
 from bidding.policies.base import Candidate, Choice, Decision, MarketView
-from bidding.policies.footprint import held_part, part, per_work, price_text, usd_per_vcpu_h
+from bidding.policies.footprint import held_part, offers, per_work, per_work_with, price_text, usd_per_vcpu_h
 from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
+from bidding.policies.rules import is_worth_keeping
 
 
 class ProteusPolicy:
@@ -18,23 +19,21 @@ class ProteusPolicy:
     def acquisition(self, view: MarketView) -> Decision:
         """Return the best market x bid delta if it lowers E of the footprint, else WAIT."""
         held = [held_part(view, allocation) for allocation in view.footprint]
-        now = float(per_work(held, view, resized=False)[0]) if held else float("inf")
+        now = per_work(held, view, resized=False)[0]
         counts, refusals = counts_of(view, view.job.max_spot_vcpus - view.spot_vcpus)
         markets = [market for market, count in counts.items() if count]
         if not markets:
             return Decision(Choice.WAIT, nothing_on_sale(refusals), now)
         beta, median = view.evictions.grid(markets)  # each (markets, deltas)
-        kinds = [view.types[market.instance_type] for market in markets]
-        offers = part(
+        bought = offers(
             beta,
             median,
-            np.array([[view.job.hour_micros(view.prices[market])] for market in markets]),
-            np.array([[counts[market]] for market in markets]),
-            np.array([[kind.vcpu] for kind in kinds]),
-            HOUR_S,
+            np.array([view.job.hour_micros(view.prices[market]) for market in markets], dtype=np.float64),
+            np.array([counts[market] for market in markets], dtype=np.float64),
+            np.array([view.types[market.instance_type].vcpu for market in markets], dtype=np.float64),
             refunded=view.job.is_refunded(first_hour=True),
         )
-        each, cost, work = per_work([*held, offers], view, resized=True)
+        each, cost, work = per_work_with(held, bought, view)
         candidates = []
         # the best bid delta of each market; ties go to the lower delta, then to the market's order
         for row in np.argsort(each.min(axis=1), kind="stable")[:SHOWN]:
@@ -77,15 +76,15 @@ class ProteusPolicy:
         """
         price = view.prices.get(allocation.market)
         others = [held_part(view, a) for a in view.footprint if a.allocation_id != allocation.allocation_id]
-        renewed = float(per_work([*others, held_part(view, allocation, HOUR_S)], view, resized=False)[0])
-        let_go = float(per_work(others, view, resized=True)[0]) if others else float("inf")
+        renewed = per_work([*others, held_part(view, allocation, HOUR_S)], view, resized=False)[0]
+        let_go = per_work(others, view, resized=True)[0]
         if price is not None and allocation.bid_micros is not None and price > allocation.bid_micros:
             taken = (
                 f"{allocation.market} at {price_text(price)} has passed the bid of {price_text(allocation.bid_micros)}: "
                 "the market takes it, and refunds the hour to who stays"
             )
             return Decision(Choice.RENEW, taken, let_go)
-        verdict = Choice.RENEW if renewed <= let_go and np.isfinite(renewed) else Choice.LAPSE
+        verdict = Choice.RENEW if is_worth_keeping(renewed, let_go) else Choice.LAPSE
         reason = (
             f"{allocation.market} at {price_text(price) if price is not None else 'an unknown price'}: "
             f"with it work costs {usd_per_vcpu_h(renewed)}, without it {usd_per_vcpu_h(let_go)}"

@@ -25,7 +25,7 @@ DRAIN_S = 30.0
 
 
 @dataclass(frozen=True)
-class NodeEvent:
+class ScriptedEvent:
     """Something that is to happen to a node.
 
     Attributes
@@ -59,7 +59,7 @@ def transient_name(number: int) -> str:
     return f"t{number}"
 
 
-def read_script(source: Source, tiers: Mapping[str, str], clocks: int | None) -> tuple[NodeEvent, ...]:
+def read_script(source: Source, tiers: Mapping[str, str], clocks: int | None) -> tuple[ScriptedEvent, ...]:
     """Return the events of a file, in its order.
 
     Parameters
@@ -73,7 +73,7 @@ def read_script(source: Source, tiers: Mapping[str, str], clocks: int | None) ->
         Naming the file, the line, and the mend.
     """
     walk = _ScriptValidator(tiers, clocks)
-    events: list[NodeEvent] = []
+    events: list[ScriptedEvent] = []
     for line, row in _rows(source):
         try:
             events += walk.take(row)
@@ -84,7 +84,7 @@ def read_script(source: Source, tiers: Mapping[str, str], clocks: int | None) ->
     return tuple(events)
 
 
-def there_after(tiers: Mapping[str, str], events: Sequence[NodeEvent]) -> dict[str, str]:
+def there_after(tiers: Mapping[str, str], events: Sequence[ScriptedEvent]) -> dict[str, str]:
     """Return {node: tier} of those that are there when `events` have been carried out."""
     there = dict(tiers)
     for event in events:
@@ -131,7 +131,7 @@ class _ScriptValidator:
         self._clocks = clocks
         self._clock, self._second = 0, 0.0
 
-    def take(self, row: Mapping[str, str]) -> list[NodeEvent]:
+    def take(self, row: Mapping[str, str]) -> list[ScriptedEvent]:
         """Return the events of a row; ValueError says what is wrong with it."""
         clock, second = self._time(row.get("at", ""))
         action: Any = row.get("action", "")
@@ -144,7 +144,7 @@ class _ScriptValidator:
             if row.get("count"):
                 raise ValueError(f"count {row['count']}: only a join has one; leave it empty, and write a line a node")
             names = [self._goer(action, row.get("node", ""))]
-        return [NodeEvent(clock, second, action, name, seconds) for name in names]
+        return [ScriptedEvent(clock, second, action, name, seconds) for name in names]
 
     def _time(self, text: str) -> tuple[int | None, float | None]:
         kind, _, value = text.partition(":")

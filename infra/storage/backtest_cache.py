@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidding.backtest.eviction_arrays import EvictionArrays
-from bidding.backtest.jit import source_digest
 from bidding.backtest.parameters import JobParameters
 from bidding.backtest.price_arrays import Markets
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.runner import Outcomes
 from bidding.backtest.schemes.registry import Scheme
+from bidding.jit import source_digest
 from bidding.market.traces import Int64s
 from infra.files import write_whole
 

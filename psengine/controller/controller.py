@@ -138,6 +138,7 @@ class Controller(ControllerState):
                 return []
             case events.BytesMoved() | events.Evaluated():
                 return []  # told in the history
+        raise TypeError(f"the controller knows no {type(event).__name__}")
 
     def silence_timeout_s(self, address: str) -> float:
         """Return how long the process at `address` may be silent before it is taken for lost."""

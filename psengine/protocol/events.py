@@ -21,8 +21,22 @@ class TaskStats:
     kernel_s: float
 
 
+class Event:
+    """Something that the controller hears. Its fields name the time last, behind what the event is about."""
+
+    now_s: float
+
+
 @dataclass(frozen=True)
-class JobStarted:
+class NodeEvent(Event):
+    """What the process of a node says. `address` is unique to the process; a node that comes back has a new one."""
+
+    node: str
+    address: str
+
+
+@dataclass(frozen=True)
+class JobStarted(Event):
     """Somebody asks for a job; the same one again changes nothing. It goes on from `checkpoint`, if there is one."""
 
     config: JobConfig
@@ -31,14 +45,12 @@ class JobStarted:
 
 
 @dataclass(frozen=True)
-class NodeJoined:
-    """A node's process registered. `address` is unique to the process; a node that comes back has a new one.
+class NodeJoined(NodeEvent):
+    """A node's process registered.
 
     `code_sha256` is the digest of the user's code that the process has, empty where it has none.
     """
 
-    node: str
-    address: str
     tier: Tier
     threads: int
     now_s: float
@@ -46,33 +58,27 @@ class NodeJoined:
 
 
 @dataclass(frozen=True)
-class NodeReady:
+class NodeReady(NodeEvent):
     """The node holds `partitions`; it had been asked for the set of `request`."""
 
-    node: str
-    address: str
     request: int
     partitions: tuple[int, ...]
     now_s: float
 
 
 @dataclass(frozen=True)
-class ShardsOpened:
+class ShardsOpened(NodeEvent):
     """The node serves `shards` under `epoch`."""
 
-    node: str
-    address: str
     shards: tuple[int, ...]
     epoch: int
     now_s: float
 
 
 @dataclass(frozen=True)
-class ShardsNotOpened:
+class ShardsNotOpened(NodeEvent):
     """The node could not have the copies of `shards` that it was to go on from, under `epoch`."""
 
-    node: str
-    address: str
     shards: tuple[int, ...]
     epoch: int
     error: str
@@ -80,25 +86,21 @@ class ShardsNotOpened:
 
 
 @dataclass(frozen=True)
-class BackedUp:
+class BackedUp(NodeEvent):
     """A server has copied `shards`, in the round `number`: it has a copy of its own, and so has their keeper."""
 
-    node: str
-    address: str
     number: int
     shards: tuple[int, ...]
     now_s: float
 
 
 @dataclass(frozen=True)
-class NotBackedUp:
+class NotBackedUp(NodeEvent):
     """A server could not copy its shards in the round `number`: it, or a keeper, was not ready for it.
 
     `unreachable`: address of a keeper that did not answer; empty where that is not why.
     """
 
-    node: str
-    address: str
     number: int
     error: str
     now_s: float
@@ -106,22 +108,18 @@ class NotBackedUp:
 
 
 @dataclass(frozen=True)
-class ShardsTaken:
+class ShardsTaken(NodeEvent):
     """The node has taken `shards` over, and serves them under `epoch`; whoever had them sends what is late to it."""
 
-    node: str
-    address: str
     shards: tuple[int, ...]
     epoch: int
     now_s: float
 
 
 @dataclass(frozen=True)
-class ShardsNotTaken:
+class ShardsNotTaken(NodeEvent):
     """The node could not take `shards` over under `epoch`: the server that has them did not answer, or refused."""
 
-    node: str
-    address: str
     shards: tuple[int, ...]
     epoch: int
     error: str
@@ -129,18 +127,16 @@ class ShardsNotTaken:
 
 
 @dataclass(frozen=True)
-class BatchDone:
+class BatchDone(NodeEvent):
     """Micro-tasks of one clock completed on a node, their updates flushed to every server before this was sent."""
 
-    node: str
-    address: str
     clock: int
     results: tuple[TaskStats, ...]
     now_s: float
 
 
 @dataclass(frozen=True)
-class BytesMoved:
+class BytesMoved(Event):
     """The process at `address` has moved so many bytes since it began, by kind (see `traffic`)."""
 
     address: str
@@ -149,7 +145,7 @@ class BytesMoved:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluated(Event):
     """The model of `clock` was evaluated, as ordered in `generation`; `metrics` by name, None where it could not be."""
 
     clock: int
@@ -159,15 +155,13 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class BatchFailed:
+class BatchFailed(NodeEvent):
     """Micro-tasks of one clock that a node could not do.
 
     `fatal`: doing them again elsewhere is useless (the application raised). `unreachable` is the address of the server that
     did not answer, where that was the reason.
     """
 
-    node: str
-    address: str
     clock: int
     tasks: tuple[tuple[int, int], ...]
     error: str
@@ -177,30 +171,26 @@ class BatchFailed:
 
 
 @dataclass(frozen=True)
-class NodeFailed:
+class NodeFailed(NodeEvent):
     """The application raised on a node, outside a micro-task: doing it elsewhere is useless."""
 
-    node: str
-    address: str
     error: str
     now_s: float
 
 
 @dataclass(frozen=True)
-class NodeUnfit:
+class NodeUnfit(NodeEvent):
     """A node cannot load, after some tries: a partition cannot be read, or the application cannot be made there.
 
     Others may be able to.
     """
 
-    node: str
-    address: str
     error: str
     now_s: float
 
 
 @dataclass(frozen=True)
-class NoticeReceived:
+class NoticeReceived(Event):
     """The market takes `node` in `seconds_left`; `about` is what the control plane wants to know of it."""
 
     node: str
@@ -210,7 +200,7 @@ class NoticeReceived:
 
 
 @dataclass(frozen=True)
-class DrainRequested:
+class DrainRequested(Event):
     """Nodes are to be let go, all of them by `deadline_s` seconds from now."""
 
     nodes: tuple[str, ...]
@@ -219,7 +209,7 @@ class DrainRequested:
 
 
 @dataclass(frozen=True)
-class NodesLost:
+class NodesLost(Event):
     """Processes are gone at one time: `reasons` by address, whatever they are."""
 
     reasons: Mapping[str, str]
@@ -227,14 +217,14 @@ class NodesLost:
 
 
 @dataclass(frozen=True)
-class TimerFired:
+class TimerFired(Event):
     """Some time has passed; deadlines are looked at."""
 
     now_s: float
 
 
 @dataclass(frozen=True)
-class StopRequested:
+class StopRequested(Event):
     """The job is to end at the clock that is under way."""
 
     reason: str
@@ -242,7 +232,7 @@ class StopRequested:
 
 
 @dataclass(frozen=True)
-class HoldRequested:
+class HoldRequested(Event):
     """No clock after `clock` is to be begun, until another one, or None, is asked for. A stop overrules it."""
 
     clock: int | None
@@ -250,7 +240,7 @@ class HoldRequested:
 
 
 @dataclass(frozen=True)
-class ModelSaved:
+class ModelSaved(Event):
     """The model of the committed clock is in the blob store, whole: no effect is missing from it."""
 
     result: dict[str, object]
@@ -258,7 +248,7 @@ class ModelSaved:
 
 
 @dataclass(frozen=True)
-class EffectsMissing:
+class EffectsMissing(Event):
     """The shards lack effects of the clock at which they were gathered; nothing was saved."""
 
     lost: int
@@ -266,7 +256,7 @@ class EffectsMissing:
 
 
 @dataclass(frozen=True)
-class SaveFailed:
+class SaveFailed(Event):
     """The model could not be gathered or written. `fatal`: trying again is useless (the application raised)."""
 
     error: str
@@ -275,14 +265,14 @@ class SaveFailed:
 
 
 @dataclass(frozen=True)
-class CheckpointRequested:
+class CheckpointRequested(Event):
     """Somebody wants what is committed to be kept now."""
 
     now_s: float
 
 
 @dataclass(frozen=True)
-class CheckpointSaved:
+class CheckpointSaved(Event):
     """A checkpoint is in the blob store, whole."""
 
     checkpoint: Checkpoint
@@ -290,7 +280,7 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
-class CheckpointFailed:
+class CheckpointFailed(Event):
     """The committed state could not be gathered or written; the next try comes by itself."""
 
     error: str
@@ -298,7 +288,7 @@ class CheckpointFailed:
 
 
 @dataclass(frozen=True)
-class JobFoundFinished:
+class JobFoundFinished(Event):
     """The blob store already holds the model that this job left: nothing is to be trained."""
 
     config: JobConfig
@@ -306,35 +296,3 @@ class JobFoundFinished:
     losses: tuple[tuple[int, float], ...]
     lost_micro_tasks: int
     now_s: float
-
-
-Event = (
-    JobStarted
-    | NodeJoined
-    | NodeReady
-    | ShardsOpened
-    | ShardsNotOpened
-    | BackedUp
-    | NotBackedUp
-    | ShardsTaken
-    | ShardsNotTaken
-    | BatchDone
-    | BytesMoved
-    | Evaluated
-    | BatchFailed
-    | NodeFailed
-    | NodeUnfit
-    | NoticeReceived
-    | DrainRequested
-    | NodesLost
-    | TimerFired
-    | StopRequested
-    | HoldRequested
-    | ModelSaved
-    | EffectsMissing
-    | SaveFailed
-    | CheckpointRequested
-    | CheckpointSaved
-    | CheckpointFailed
-    | JobFoundFinished
-)

@@ -263,7 +263,7 @@ class ControllerShell:
             self.controller.handle(BytesMoved(process, moved, _now()))  # nothing follows from it
         reported: Event = unpack(event)
         self._links.heard(reported, _now())
-        self._feed(dataclasses.replace(reported, now_s=_now()))
+        self._feed(dataclasses.replace(reported, now_s=_now()))  # type: ignore[type-var]  # every event is a dataclass
         return "ok"
 
     async def shutdown(self) -> str:

@@ -30,7 +30,7 @@ from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
-    Event,
+    BidEvent,
     JobClosed,
     JobOpened,
     NoticeSeen,
@@ -50,7 +50,7 @@ MOST_CANDIDATES = 1200
 MOST_MAPS = 400
 
 #: An event or order with the time it was written for.
-Timed = tuple[int, Event | Acquire | Renew | Lapse | Wait]
+Timed = tuple[int, BidEvent | Acquire | Renew | Lapse | Wait]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dataclasses import field as a_field
 
 from bidding.backtest.replay.engine_replay import ReplayResult, run_by_engine
-from bidding.engine.events import AllocationGranted, Event
+from bidding.engine.events import AllocationGranted, BidEvent
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.market.model import HOUR_S, Market
 from bidding.market.money import Micros
@@ -69,7 +69,7 @@ class _Reasons:
     purchases: dict[_Grant, Decision] = a_field(default_factory=dict)
     hours: dict[tuple[_Grant, int], tuple[int, Decision]] = a_field(default_factory=dict)
 
-    def read(self, journal: Sequence[Event | Order]) -> "_Reasons":
+    def read(self, journal: Sequence[BidEvent | Order]) -> "_Reasons":
         """Take the reasons of a journal in; return itself."""
         grants: dict[str, _Grant] = {}
         now_s = 0

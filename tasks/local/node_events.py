@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.local.node_events import NodeEvent, read_script
+from infra.local.node_events import ScriptedEvent, read_script
 from infra.local.nodes import LocalNodes
 from infra.nodes.controller_client import ControllerClient
 
@@ -18,12 +18,12 @@ from infra.nodes.controller_client import ControllerClient
 _TOLD = ("notice", "drain")
 
 
-def read_script_file(path: Path | None, tiers: Mapping[str, str], clocks: int | None) -> tuple[NodeEvent, ...]:
+def read_script_file(path: Path | None, tiers: Mapping[str, str], clocks: int | None) -> tuple[ScriptedEvent, ...]:
     """Return the events of a file (see `infra.local.node_events.read_script`); none where there is no file."""
     return () if path is None else read_script(path, tiers, clocks)
 
 
-def _before_kills(due: list[NodeEvent], clock: int | None) -> list[NodeEvent]:
+def _before_kills(due: list[ScriptedEvent], clock: int | None) -> list[ScriptedEvent]:
     """Return the events up to the first kill of `clock`, at which the job is held: a kill strikes into the next clock.
 
     All of them where somebody joins after it: he may be the one that is waited for.
@@ -45,7 +45,7 @@ class NodeEventScript:
     records : what was written of those that happened before; as many as there are, they come first in `events`.
     """
 
-    def __init__(self, events: Sequence[NodeEvent], records: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, events: Sequence[ScriptedEvent], records: Sequence[Mapping[str, Any]] = ()) -> None:
         self._events = tuple(events)
         self.records: list[dict[str, Any]] = [dict(record) for record in records]
         #: {node: when its notice runs out}
@@ -54,12 +54,12 @@ class NodeEventScript:
         self._let_go_at: dict[str, float] = {}
 
     @property
-    def applied_events(self) -> tuple[NodeEvent, ...]:
+    def applied_events(self) -> tuple[ScriptedEvent, ...]:
         """The events that were carried out."""
         return self._events[: len(self.records)]
 
     @property
-    def to_come(self) -> tuple[NodeEvent, ...]:
+    def to_come(self) -> tuple[ScriptedEvent, ...]:
         """The events that were not."""
         return self._events[len(self.records) :]
 
@@ -78,7 +78,7 @@ class NodeEventScript:
         clock, elapsed_s = int(status["clock"]), float(status["elapsed_s"])
         there = {node["name"] for node in status["nodes"] if not node["gone"]}
         coming = set(nodes.running) - there
-        due: list[NodeEvent] = []
+        due: list[ScriptedEvent] = []
         for event in self.to_come:
             if not event.due(clock, elapsed_s):
                 break
@@ -103,7 +103,9 @@ class NodeEventScript:
             self._do(event, nodes, client, now_s, threads)
         return [f"clock {clock}: {event.action} {event.node}" for event in due]
 
-    def _do(self, event: NodeEvent, nodes: LocalNodes, client: ControllerClient, now_s: float, threads: int) -> None:
+    def _do(
+        self, event: ScriptedEvent, nodes: LocalNodes, client: ControllerClient, now_s: float, threads: int
+    ) -> None:
         match event.action:
             case "join":
                 nodes.start(event.node, "transient", threads)

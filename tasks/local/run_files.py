@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from infra.errors import InputError
-from infra.local.node_events import NodeEvent
+from infra.local.node_events import ScriptedEvent
 from infra.storage.blobs import BlobMissing, Blobs
 from infra.storage.job_paths import JobPaths
 
@@ -69,7 +69,7 @@ class RunFiles:
         """Write down all that was carried out so far."""
         self._write("events", [dict(record) for record in records])
 
-    def applied_events_of(self, script: Sequence[NodeEvent]) -> list[dict[str, Any]]:
+    def applied_events_of(self, script: Sequence[ScriptedEvent]) -> list[dict[str, Any]]:
         """Return what was carried out so far of a script: each event happens once in the life of a job.
 
         Raises

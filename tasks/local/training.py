@@ -11,7 +11,7 @@ from infra.clock import SystemClock
 from infra.datasets.prepare import prepare
 from infra.errors import InputError, JobFailed, ProteusError
 from infra.json_values import finite
-from infra.local.node_events import NodeEvent, there_after
+from infra.local.node_events import ScriptedEvent, there_after
 from infra.local.nodes import CONTROLLER, LocalNodes
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.open_close import ClosedAtEnd
@@ -280,7 +280,7 @@ def figures_of(
     return figures
 
 
-def hints(job: LocalJob, events: Sequence[NodeEvent]) -> list[str]:
+def hints(job: LocalJob, events: Sequence[ScriptedEvent]) -> list[str]:
     """Return a line for each option that leaves nodes without something to do, when all of them are there."""
     coming = {event.node for event in events if event.action == "join"} - set(job.tiers)
     transient = len(coming) + sum(tier == "transient" for tier in job.tiers.values())

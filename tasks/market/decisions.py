@@ -6,7 +6,7 @@ from typing import Any
 from prefect.artifacts import create_table_artifact
 
 from bidding.engine.engine import AllocationState, BidEngine
-from bidding.engine.events import Event, NoticeSeen, TickDue
+from bidding.engine.events import BidEvent, NoticeSeen, TickDue
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.engine.reconcile import by_token, reconcile
 from bidding.forecast import MarketFeatures
@@ -40,7 +40,7 @@ def decide(
     now_s = current_runtime().now_s()
     groups = by_token(facts)
 
-    def plan(engine: BidEngine) -> Sequence[Event]:
+    def plan(engine: BidEngine) -> Sequence[BidEvent]:
         events = reconcile(engine, groups, tiers_of(facts), now_s)
         told = {event.allocation_id for event in events if isinstance(event, NoticeSeen)}
         for name, takes_at_s in sorted(notices.items()):

@@ -14,7 +14,7 @@ from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
-    Event,
+    BidEvent,
     JobOpened,
 )
 from bidding.engine.journal import catch_up, replay, to_record
@@ -26,7 +26,7 @@ from infra.state.store import Store
 from tasks.runtime import current_runtime
 
 #: What is to happen, given the engine as it stands.
-DecideEvents = Callable[[BidEngine], Sequence[Event]]
+DecideEvents = Callable[[BidEngine], Sequence[BidEvent]]
 
 
 class JobEngine:
@@ -126,7 +126,7 @@ def _decide(store: Store, job_id: str, order: Order, now_s: float) -> None:
 
 
 def _settle(
-    store: Store, job_id: str, event: Event, instances: Mapping[str, Sequence[InstanceFact]], now_s: float
+    store: Store, job_id: str, event: BidEvent, instances: Mapping[str, Sequence[InstanceFact]], now_s: float
 ) -> None:
     """Move the tables to what the event says."""
     match event:
@@ -169,10 +169,10 @@ def _note_ends(store: Store, allocation_id: str, instances: Mapping[str, Sequenc
         store.record_instance_ends(allocation_id, ends)
 
 
-def unless_seen(kind: type[Event], event: Event) -> DecideEvents:
+def unless_seen(kind: type[BidEvent], event: BidEvent) -> DecideEvents:
     """Return the plan that enters `event` unless the engine has seen one of its kind."""
 
-    def plan(engine: BidEngine) -> Sequence[Event]:
+    def plan(engine: BidEngine) -> Sequence[BidEvent]:
         seen = engine.job_id is not None if kind is JobOpened else engine.closed
         return () if seen else (event,)
 

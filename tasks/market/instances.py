@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from bidding.engine.events import AllocationGranted, AllocationRefused, Event
+from bidding.engine.events import AllocationGranted, AllocationRefused, BidEvent
 from bidding.engine.orders import Acquire
 from bidding.engine.reconcile import allocation_of, by_token, reconcile
 from bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
@@ -174,7 +174,7 @@ def _launch(job_engine: JobEngine, request: LaunchRequest) -> str:
     try:
         facts = _launch_or_find(job_engine.job_id, request)
     except (LaunchRefused, BadRequest, TokenMismatch) as error:
-        refused: Event = AllocationRefused(runtime.now_s(), request.token, error.code, error.message)
+        refused: BidEvent = AllocationRefused(runtime.now_s(), request.token, error.code, error.message)
         job_engine.commit(lambda engine: [] if request.token in engine.positions else [refused])
         return f"refused: {error}"
     granted = AllocationGranted(runtime.now_s(), request.token, allocation_of(facts, Tier(request.tags[TIER_TAG])))

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bidding.economics.job_model import JobModel
 from bidding.engine.engine import AllocationState, BidEngine
-from bidding.engine.events import AllocationGranted, AllocationRefused, Event, JobClosed, NoticeSeen, TickDue
+from bidding.engine.events import AllocationGranted, AllocationRefused, BidEvent, JobClosed, NoticeSeen, TickDue
 from bidding.engine.journal import from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.evictions.table import EvictionTable
@@ -86,7 +86,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.tell(AllocationGranted(START_S, "a", found))
         self.take_in(found)
 
-    def tell(self, told: Event) -> tuple[Order, ...]:
+    def tell(self, told: BidEvent) -> tuple[Order, ...]:
         orders = self.engine.handle(told)
         records = json.loads(json.dumps([to_record(item) for item in (told, *orders)], allow_nan=False))
         self.records += records

@@ -29,11 +29,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from bidding.backtest.clairvoyant.hourly_offers import Offers, offers
+from bidding.backtest.clairvoyant.hourly_offers import HourlyOffers, offers
 from bidding.backtest.clairvoyant.shortest_paths import FREE, TAKEN, VALUE, WORK, Floats, PathBuffers, shortest
-from bidding.backtest.jit import inline_jit, source_digest
 from bidding.backtest.outcomes import Outcome
 from bidding.backtest.parameters import PPM, JobParameters
 from bidding.backtest.price_arrays import Markets
@@ -42,6 +40,7 @@ from bidding.backtest.runner import Outcomes
 from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import SCHEMES, Scheme
 from bidding.backtest.simulate import most_held
+from bidding.jit import entry, inline_jit
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
 
@@ -152,7 +151,7 @@ def bounds(
 
 
 @inline_jit
-def _bound(seen: Offers, terms: _Terms, start_s: int, room: PathBuffers, tried: Floats, out: Int64s) -> None:
+def _bound(seen: HourlyOffers, terms: _Terms, start_s: int, room: PathBuffers, tried: Floats, out: Int64s) -> None:
     """Write the row of the job that starts at `start_s`.
 
     Parameters
@@ -236,30 +235,28 @@ def _bound(seen: Offers, terms: _Terms, start_s: int, room: PathBuffers, tried: 
 
 
 @inline_jit
-def _reliable(seen: Offers, terms: _Terms, end: int, late_s: int) -> float:
+def _reliable(seen: HourlyOffers, terms: _Terms, end: int, late_s: int) -> float:
     """Return what the reliable machines cost until the bin before the boundary `end` begins."""
     return terms.reliable_micros * max((end - 1) * seen.grid_s - late_s, 0)
 
 
 @inline_jit
-def _needed(seen: Offers, terms: _Terms, end: int, late_s: int) -> float:
+def _needed(seen: HourlyOffers, terms: _Terms, end: int, late_s: int) -> float:
     """Return the vCPU-seconds that the reliable machines leave to do until the boundary `end`."""
     return terms.work_vcpu_s - terms.reliable_rate * (end * seen.grid_s - late_s)
 
 
-def _compile(of_version: int) -> Callable[..., int]:
-    @njit(nogil=True, cache=True)  # type: ignore[misc,unused-ignore]  # numba has no types
-    def loop(seen: Offers, terms: _Terms, starts_s: Int64s, rows: Int64s) -> int:
+def _jobs(version: int) -> Callable[..., int]:
+    def loop(seen: HourlyOffers, terms: _Terms, starts_s: Int64s, rows: Int64s) -> int:
         most = (terms.window_s + 2 * seen.grid_s) // seen.grid_s + 2  # boundaries 0, 1, ... of one job
         bins = most + HOUR_S // seen.grid_s
         room = PathBuffers(np.empty((bins, 4)), np.empty((bins, 4)), np.empty((bins, 4)))
         tried = np.empty((_TRIES, most, 4))
         for job in range(len(starts_s)):
             _bound(seen, terms, starts_s[job], room, tried, rows[job])
-        return of_version
+        return version
 
-    compiled: Callable[..., int] = loop
-    return compiled
+    return loop
 
 
-_bounds = _compile(source_digest())
+_bounds = entry(_jobs)

@@ -20,7 +20,7 @@ from bidding.market.traces import Int64s
 Floats = NDArray[np.float64]
 
 
-class Offers(NamedTuple):
+class HourlyOffers(NamedTuple):
     """The best of all markets, for each bin of `grid_s` seconds.
 
     Attributes
@@ -47,7 +47,7 @@ class Offers(NamedTuple):
     owed_s: Int64s
 
 
-def offers(markets: Markets, setting: JobParameters, from_s: int, until_s: int, grid_s: int) -> Offers:
+def offers(markets: Markets, setting: JobParameters, from_s: int, until_s: int, grid_s: int) -> HourlyOffers:
     """Return the offers of [from_s, until_s], which begin with a whole number of bins since the epoch.
 
     Raises
@@ -64,7 +64,7 @@ def offers(markets: Markets, setting: JobParameters, from_s: int, until_s: int, 
         )
     first_s = from_s - from_s % grid_s
     bins = (until_s - first_s) // grid_s + 1
-    found = Offers(
+    found = HourlyOffers(
         first_s,
         grid_s,
         np.full(bins, np.inf),
@@ -78,7 +78,7 @@ def offers(markets: Markets, setting: JobParameters, from_s: int, until_s: int, 
 
 
 @njit(nogil=True, cache=True)  # type: ignore[misc,unused-ignore]  # numba has no types
-def _look(markets: Markets, ceiling: bool, found: Offers) -> None:
+def _look(markets: Markets, ceiling: bool, found: HourlyOffers) -> None:
     events, first_s, grid_s = markets.events, found.first_s, found.grid_s
     bins, columns = found.free_s.shape
     end_s = first_s + bins * grid_s

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bidding.backtest.clairvoyant.hourly_offers import Offers
-from bidding.backtest.jit import inline_jit
+from bidding.backtest.clairvoyant.hourly_offers import HourlyOffers
+from bidding.jit import inline_jit
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
 
@@ -32,7 +32,9 @@ class PathBuffers(NamedTuple):
 
 
 @inline_jit
-def shortest(seen: Offers, first: int, late_s: int, ends: int, mu: float, room: PathBuffers, best: Floats) -> None:
+def shortest(
+    seen: HourlyOffers, first: int, late_s: int, ends: int, mu: float, room: PathBuffers, best: Floats
+) -> None:
     """Write the path of the least c - μ w to each boundary: c in micro-dollars, w in seconds of one vCPU.
 
     Parameters

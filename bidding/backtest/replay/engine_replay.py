@@ -12,7 +12,7 @@ import numpy as np
 
 from bidding.backtest.billing_codes import billing_name, model_of
 from bidding.backtest.outcomes import LOG_COLUMNS, Outcome
-from bidding.backtest.parameters import PPM, JobParameters
+from bidding.backtest.parameters import PPM, JobParameters, expected_overhead_s
 from bidding.backtest.reference_cluster import Reference
 from bidding.backtest.replay.job_progress import JobProgress
 from bidding.backtest.replay.recorded_market import RecordedMarket
@@ -20,7 +20,7 @@ from bidding.backtest.schemes import SchemeId
 from bidding.backtest.schemes.registry import Scheme
 from bidding.billing import total_prorata_micros
 from bidding.economics.job_model import JobModel
-from bidding.engine.events import AllocationGranted, Event, JobOpened
+from bidding.engine.events import AllocationGranted, BidEvent, JobOpened
 from bidding.engine.orders import Order
 from bidding.evictions.table import EvictionTable
 from bidding.forecast import Forecast
@@ -48,7 +48,7 @@ class ReplayResult:
 
     row: Int64s
     purchases: Int64s
-    journal: tuple[Event | Order, ...]
+    journal: tuple[BidEvent | Order, ...]
 
 
 def run_by_engine(
@@ -104,18 +104,11 @@ def job_model(setting: JobParameters, at_once_vcpus: int | None = None) -> JobMo
     Parameters
     ----------
     at_once_vcpus : the size of the one allocation that is ever held, in place of the setting's sizes.
-
-    Notes
-    -----
-    With checkpoints λ is the restart and half an interval, as `schemes.proteus.eviction_overhead_s` has it.
     """
-    lost_s = float(setting.eviction_overhead_s)
-    if setting.checkpoint_s:
-        lost_s = max(setting.eviction_overhead_s, setting.restart_s) + setting.checkpoint_s / 2
     job = JobModel(
         scaling_efficiency=setting.efficiency_ppm / PPM,
         resize_overhead_s=setting.resize_overhead_s,
-        eviction_overhead_s=lost_s,
+        eviction_overhead_s=expected_overhead_s(setting.eviction_overhead_s, setting.checkpoint_s, setting.restart_s),
         allocation_vcpus=setting.allocation_vcpus,
         max_spot_vcpus=setting.max_spot_vcpus,
         renewal_lead_s=setting.renewal_lead_s,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bidding.engine.engine import BidEngine
-from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, Event, NoticeSeen, TickDue
+from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, BidEvent, NoticeSeen, TickDue
 from bidding.engine.orders import Acquire, Lapse, Order
 from bidding.forecast.features import PriceHistory, features_at
 from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
@@ -50,7 +50,7 @@ class RecordedMarket:
     max_life_s: int | None = None
     pasts: Mapping[Market, PriceHistory] = field(default_factory=dict)
     engine: BidEngine = field(default_factory=BidEngine)
-    journal: list[Event | Order] = field(default_factory=list)
+    journal: list[BidEvent | Order] = field(default_factory=list)
     lives: list[RecordedLife] = field(default_factory=list)
 
     @property
@@ -69,7 +69,7 @@ class RecordedMarket:
         found = [moment for life in self.alive for moment in (life.takes_s, life.lapses_s)]
         return [moment for moment in found if moment is not None]
 
-    def tell(self, event: Event) -> tuple[Order, ...]:
+    def tell(self, event: BidEvent) -> tuple[Order, ...]:
         """Tell the engine of an event; return what it orders."""
         orders = self.engine.handle(event)
         self.journal += [event, *orders]

@@ -1,18 +1,6 @@
 """The rules by number, for the compiled loop. A further one is a file with `acquire` and `renews`, and a line in each switch.
 
-best             the cheapest hour of work that the recent past promises: all of the cap in one market, and
-afresh at each hour's end
-cheapest_market  the cheapest market: what several rules buy
-just_above       always the cheapest market, and a bid a fixed distance above its price: many refunds, and many
-evictions
-oracle           who knows the prices of the coming hour: what foresight alone would win, by moves that any
-scheme could make
-proteus          BidBrain as published, equations (1)-(4): the decisions of `bidding.policies.proteus`, to the
-last bit
-registry         the schemes that are compared, by the name that users type: what decides, and what bears the
-losses
-standard         the standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken
-
+The modules:
 
     best             the cheapest hour of work that the recent past promises: all of the cap in one market, and
                      afresh at each hour's end
@@ -21,8 +9,8 @@ standard         the standard strategy: the cheapest market now, bid the on-dema
                      evictions
     oracle           who knows the prices of the coming hour: what foresight alone would win, by moves that any
                      scheme could make
-    proteus          BidBrain as published, equations (1)-(4): the decisions of `bidding.policies.proteus`, to the
-                     last bit
+    proteus          BidBrain as published, equations (1)-(4): the decisions of `bidding.policies.proteus`, by the
+                     same arithmetic
     registry         the schemes that are compared, by the name that users type: what decides, and what bears the
                      losses
     standard         the standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken
@@ -30,10 +18,10 @@ standard         the standard strategy: the cheapest market now, bid the on-dema
 
 from enum import IntEnum
 
-from bidding.backtest.jit import inline_jit
 from bidding.backtest.schemes import best, oracle, proteus, standard
 from bidding.backtest.schemes import just_above as above
 from bidding.backtest.view import NOTHING, SchemeView
+from bidding.jit import inline_jit
 
 
 class SchemeId(IntEnum):

@@ -15,13 +15,19 @@ the bid is the on-demand price.
 import numpy as np
 
 from bidding.backtest.eviction_arrays import BETA, USEFUL_S
-from bidding.backtest.jit import inline_jit
 from bidding.backtest.parameters import PPM
 from bidding.backtest.view import NOTHING, SchemeView, hour_micros, on_sale, price
-from bidding.billing.expected import compiled_is_refunded
+from bidding.billing.expected import is_refunded
+from bidding.economics.equations import EACH, cost_per_work
+from bidding.economics.hour_value import Surroundings, cost_and_work, weigh_hour
 from bidding.forecast.features import FEATURES, features, signal
-from bidding.forecast.hour_value import cost_per_work
-from bidding.forecast.model import bins_of, outlook
+from bidding.forecast.model import outlooks
+from bidding.jit import inline_jit
+from bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, hour_end, is_worth_keeping
+
+# rows of the scratch array: one column a bid delta
+_BETA, _USEFUL, _OUT = range(3)
+_WEIGHED, _PASSED = int(HourEndRule.WEIGHED), int(HourEndRule.PASSED)
 
 
 @inline_jit
@@ -38,86 +44,53 @@ def renews(view: SchemeView, slot: int) -> bool:
     Where its next hour may be refunded, a fresh bid is the better one under a price that has fallen since. What stands under its price is kept: the market
     is taking it, and refunds the hour to who stays.
     """
-    held = view.held[slot]
-    now = price(view, held.market)
-    if now > held.bid_micros:
-        return True
-    refunded = compiled_is_refunded(view.setting[0].billing, False)
-    if now < held.bid_micros and refunded and view.table.bids_decide == 1:
-        return False
-    if view.setting[0].ceiling == 1 and now > view.markets.facts[held.market].on_demand_micros:
-        return False
-    bins = np.empty(FEATURES, dtype=np.int64)
-    beta, useful_s = _chances(view, held.market, 0, bins)
-    delta = _delta_of(view, now, held.bid_micros)
-    if delta > 0:
-        beta, useful_s = _chances(view, held.market, delta, bins)
-    micros = hour_micros(view, now) * held.count
-    stays = _cost_per_work(view, micros, held.vcpus, beta, useful_s, 0, _working(view, slot), refunded)
-    return bool(stays <= _best(view, slot)[3] and stays < np.inf)
+    setting, held = view.setting[0], view.held[slot]
+    now, facts = price(view, held.market), view.markets.facts[held.market]
+    refunded, decides = is_refunded(setting.billing, False), view.table.bids_decide == 1
+    end = hour_end(now, held.bid_micros, facts.on_demand_micros, refunded, decides, setting.ceiling == 1)
+    if end != _WEIGHED:
+        return bool(end == _PASSED)
+    _chances(view, held.market)
+    delta = held_delta(view.table.foresight.shares, now, held.bid_micros) if decides else 0
+    beta, useful_s = view.scratch[_BETA, delta], view.scratch[_USEFUL, delta]
+    micros, around = float(hour_micros(view, now) * held.count), _surroundings(view, 0, _working(view, slot), refunded)
+    cost, work = cost_and_work(micros, float(held.vcpus), beta, useful_s, around)
+    return bool(is_worth_keeping(cost_per_work(cost, work), _best(view, slot)[3]))
 
 
 @inline_jit
 def _best(view: SchemeView, without: int) -> tuple[int, int, int, float]:
     """Return (market, instances, bid, cost per work) of the best purchase, as if the slot `without` were empty."""
-    setting = view.setting[0]
+    setting, scratch = view.setting[0], view.scratch
     others = _working(view, without)
     left = min(setting.allocation_vcpus, setting.max_spot_vcpus - others)
-    refunded = compiled_is_refunded(setting.billing, True)
+    refunded, decides = is_refunded(setting.billing, True), view.table.bids_decide == 1
     best, best_each = NOTHING, np.inf
-    bins = np.empty(FEATURES, dtype=np.int64)
     shares = view.table.foresight.shares
-    bids = len(shares) if view.table.bids_decide == 1 else 1
+    bids = len(shares) if decides else 1
+    around = _surroundings(view, setting.resize_overhead_s, others, refunded)
+    beta, useful_s, out = scratch[_BETA, :bids], scratch[_USEFUL, :bids], scratch[_OUT:]
     for market in range(len(view.markets.facts)):
-        vcpu = view.markets.facts[market].vcpus
-        count = left // vcpu
-        now = on_sale(view, market) if count > 0 else -1
+        now = on_sale(view, market, left)
         if now < 0:
             continue
+        facts = view.markets.facts[market]
+        count = left // facts.vcpus
+        _chances(view, market)
+        micros, vcpus = float(hour_micros(view, now) * count), float(count * facts.vcpus)
+        weigh_hour(micros, vcpus, beta, useful_s, around, out)
         for delta in range(bids):
-            beta, useful_s = _chances(view, market, delta, bins)
-            sigma = setting.resize_overhead_s
-            micros = hour_micros(view, now) * count
-            each = _cost_per_work(view, micros, count * vcpu, beta, useful_s, sigma, others, refunded)
-            if each < best_each:
-                best_each = each
-                bid = view.markets.facts[market].on_demand_micros
-                if view.table.bids_decide == 1:
-                    bid = now + int(shares[delta] * now)
-                best = (market, count, max(bid, now))
+            if out[EACH, delta] < best_each:
+                best_each = out[EACH, delta]
+                share = shares[delta] if decides else 0.0
+                best = (market, count, now + fresh_delta_micros(share, now, facts.on_demand_micros, decides))
     return best[0], best[1], best[2], best_each
 
 
 @inline_jit
-def _chances(view: SchemeView, market: int, delta: int, bins: np.ndarray) -> tuple[float, float]:
-    """Return (β, ω) of a bid; a market's signal is read with its first delta, and lies in `bins` for the others."""
-    if view.table.bids_decide == 0:
-        return view.table.cells[BETA, market, 0], view.table.cells[USEFUL_S, market, 0]
-    if delta == 0:
-        _read(view, market, bins)
-    beta, useful_s = outlook(view.table.foresight, delta, bins)
-    return beta, useful_s
-
-
-@inline_jit
-def _delta_of(view: SchemeView, price_micros: int, bid_micros: int) -> int:
-    """Return the index of the largest bid delta that such a bid has at this price, which is not above it."""
-    shares, index = view.table.foresight.shares, 0
-    while index + 1 < len(shares) and price_micros + int(shares[index + 1] * price_micros) <= bid_micros:
-        index += 1
-    return index
-
-
-@inline_jit
-def _cost_per_work(
-    view: SchemeView, micros: int, vcpus: int, beta: float, useful_s: float, resize_s: int, others: int, refunded: bool
-) -> float:
+def _surroundings(view: SchemeView, resize_s: int, others: int, refunded: bool) -> Surroundings:
     setting = view.setting[0]
-    each: float = cost_per_work(
-        float(micros),
-        float(vcpus),
-        beta,
-        useful_s,
+    return Surroundings(
         float(resize_s),
         float(setting.eviction_overhead_s),
         setting.efficiency_ppm / PPM,
@@ -125,22 +98,15 @@ def _cost_per_work(
         float(setting.reliable_count * setting.reliable_micros),
         refunded,
     )
-    return each
 
 
 @inline_jit
-def _working(view: SchemeView, without: int) -> int:
-    """Return the vCPUs of what is alive: what lapses works to the end of its hour, and counts in the cap until then."""
-    total = 0
-    for slot in range(view.moment[0].holds):
-        if slot != without:
-            total += view.held[slot].vcpus
-    return total
-
-
-@inline_jit
-def _read(view: SchemeView, market: int, bins: np.ndarray) -> None:
-    """Write the bins of the market's signal; its price was looked up before."""
+def _chances(view: SchemeView, market: int) -> None:
+    """Write (β, ω) of each bid; the market's price was looked up before."""
+    beta, useful_s = view.scratch[_BETA], view.scratch[_USEFUL]
+    if view.table.bids_decide == 0:
+        beta[0], useful_s[0] = view.table.cells[BETA, market, 0], view.table.cells[USEFUL_S, market, 0]
+        return
     fields, values = np.empty(FEATURES), np.empty(FEATURES)
     markets = view.markets
     first, event = markets.facts[market].first, view.followed[market].event
@@ -155,4 +121,14 @@ def _read(view: SchemeView, market: int, bins: np.ndarray) -> None:
         fields,
     )
     features(fields, markets.facts[market].on_demand_micros, values)
-    bins_of(view.table.foresight, values, bins)
+    outlooks(view.table.foresight, values, beta, useful_s)
+
+
+@inline_jit
+def _working(view: SchemeView, without: int) -> int:
+    """Return the vCPUs of what is alive: what lapses works to the end of its hour, and counts in the cap until then."""
+    total = 0
+    for slot in range(view.moment[0].holds):
+        if slot != without:
+            total += view.held[slot].vcpus
+    return total

@@ -1,8 +1,8 @@
 """Always the cheapest market, and a bid a fixed distance above its price: many refunds, and many evictions."""
 
-from bidding.backtest.jit import inline_jit
 from bidding.backtest.schemes.cheapest_market import cheapest_market
 from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, price
+from bidding.jit import inline_jit
 
 
 @inline_jit

@@ -4,8 +4,8 @@ It reads the prices to come, which no scheme may. With the clairvoyant bound it 
 a job for less than the bound, and this is a schedule that a simulated job really went through.
 """
 
-from bidding.backtest.jit import inline_jit
 from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, on_sale
+from bidding.jit import inline_jit
 from bidding.market.model import HOUR_S
 
 
@@ -21,7 +21,7 @@ def acquire(view: SchemeView) -> tuple[int, int, int]:
     best, longest_s = NOTHING, int(view.parameters[0]) - 1
     for market in range(len(view.markets.facts)):
         facts = view.markets.facts[market]
-        highest = on_sale(view, market) if facts.vcpus <= left else -1
+        highest = on_sale(view, market, left)
         if highest < 0:
             continue
         event = view.followed[market].event + 1

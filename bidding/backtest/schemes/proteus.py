@@ -1,148 +1,122 @@
-"""BidBrain as published, equations (1)-(4): the decisions of `bidding.policies.proteus`, to the last bit.
-
-The order of every sum and product is that of `bidding.policies.footprint`: two candidates that are equal there must be
-equal here, or a tie would be broken otherwise.
-"""
-
-import numpy as np
+"""BidBrain as published, equations (1)-(4): the decisions of `bidding.policies.proteus`, by the same arithmetic."""
 
 from bidding.backtest.eviction_arrays import BETA, USEFUL_S, of_bid
-from bidding.backtest.jit import inline_jit
-from bidding.backtest.parameters import PPM
-from bidding.backtest.price_arrays import Records
+from bidding.backtest.parameters import PPM, expected_overhead_s
 from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, hour_micros, on_sale, price
-from bidding.billing.expected import compiled_is_refunded, compiled_paid_share
+from bidding.billing.expected import is_refunded, paid_share
+from bidding.economics import equations
+from bidding.economics.equations import Overheads, expected_cost_usd, expected_hour, weigh
+from bidding.jit import inline_jit
 from bidding.market.model import HOUR_S
-from bidding.market.money import MICROS_PER_DOLLAR
+from bidding.policies.rules import is_worth_keeping
 
-# rows of the scratch array: one column a member of the footprint, or a delta
-_BETA, _COST, _USEFUL, _RATE, _OVERHEAD, _WORK = range(6)
+# rows of the scratch array, after those of the footprint: one column an offer
+_OFFER_USD, _OUT = 4, 5
 
 
 @inline_jit
 def acquire(view: SchemeView) -> tuple[int, int, int]:
     """Return (market, instances, bid) of the best market x bid delta if it lowers E of the footprint."""
-    setting = view.setting[0]
+    setting, scratch = view.setting[0], view.scratch
     left = min(setting.allocation_vcpus, setting.max_spot_vcpus - footprint_vcpus(view))
     if left < 1:
         return NOTHING
-    members = _members(view, -1)
-    survives, cost = _together(view, members)
-    best_each = _cost_per_work(view, members, False)
-    phi = (setting.efficiency_ppm / PPM) / HOUR_S
-    lost_s = eviction_overhead_s(setting)
-    refunded = compiled_is_refunded(setting.billing, True)
+    held = _footprint(view, -1)
+    best_each, best = _with_last(view, held, 0), NOTHING
+    refunded, overheads = is_refunded(setting.billing, True), _overheads(view, setting.resize_overhead_s)
     deltas = len(view.table.deltas_micros)
-    overhead, work = view.scratch[_OVERHEAD, :deltas], view.scratch[_WORK, :deltas]
-    best = NOTHING
+    offer_usd, out = scratch[_OFFER_USD], scratch[_OUT:]
     for market in range(len(view.markets.facts)):
-        vcpu = view.markets.facts[market].vcpus
-        count = left // vcpu
-        now = on_sale(view, market) if count > 0 else -1
+        now = on_sale(view, market, left)
         if now < 0:
             continue
-        betas, usefuls = view.table.cells[BETA, market], view.table.cells[USEFUL_S, market]
+        vcpu = view.markets.facts[market].vcpus
+        count = left // vcpu
+        beta, useful_s = view.table.cells[BETA, market], view.table.cells[USEFUL_S, market]
+        micros = hour_micros(view, now)
         for delta in range(deltas):
-            any_eviction = 1.0 - survives * (1.0 - betas[delta])
-            overhead[delta] = any_eviction * lost_s + setting.resize_overhead_s
-            work[delta] = 0.0
-        for member in range(members):
-            useful, rate = view.scratch[_USEFUL, member], view.scratch[_RATE, member]
-            for delta in range(deltas):
-                work[delta] += rate * max(useful - overhead[delta], 0.0)
-        rate = float(count) * vcpu
-        dollars = hour_micros(view, now) / MICROS_PER_DOLLAR
+            paid = paid_share(refunded, beta[delta], useful_s[delta], HOUR_S)
+            offer_usd[delta] = expected_cost_usd(paid, micros, count, HOUR_S)
+        weigh(scratch, held, beta, offer_usd, useful_s, float(count * vcpu), overheads, out)
         for delta in range(deltas):
-            done = (work[delta] + rate * max(usefuls[delta] - overhead[delta], 0.0)) * phi
-            if done > 0.0:
-                paid = compiled_paid_share(refunded, betas[delta], usefuls[delta], HOUR_S)
-                each = (cost + paid * dollars * count) / done
-                if each < best_each:
-                    best_each = each
-                    best = (market, count, now + view.table.deltas_micros[delta])
+            if out[equations.EACH, delta] < best_each:
+                best_each = out[equations.EACH, delta]
+                best = (market, count, now + view.table.deltas_micros[delta])
     return best
 
 
 @inline_jit
 def renews(view: SchemeView, slot: int) -> bool:
     """Return whether the footprint's work costs no more with the allocation's next hour than without it."""
-    members = _members(view, slot)
-    let_go = _cost_per_work(view, members, True)
-    _hold(view, members, slot, HOUR_S)
-    renewed = _cost_per_work(view, members + 1, False)
-    return renewed <= let_go and renewed < np.inf
+    others = _footprint(view, slot)
+    let_go = _with_last(view, others, view.setting[0].resize_overhead_s)
+    _hold(view, others, slot, HOUR_S)
+    return bool(is_worth_keeping(_with_last(view, others, 0), let_go))
 
 
 @inline_jit
-def eviction_overhead_s(setting: Records) -> float:
-    """Return λ as BidBrain knows it: the seconds that an eviction is expected to cost the whole footprint.
+def _footprint(view: SchemeView, without: int) -> int:
+    """Write the columns of what is held until its last decided hour ends, the reliable tier first; return how many.
 
-    With checkpoints it is the restart and half an interval, because the work since the last checkpoint is lost and an
-    eviction is as likely in each of the interval's seconds.
-
-    Source: Proteus (EuroSys 2017), Table 2; the paper gives no λ of checkpointing.
+    The column behind them is that of no allocation at all.
     """
-    if setting.checkpoint_s == 0:
-        return float(setting.eviction_overhead_s)
-    return float(max(setting.eviction_overhead_s, setting.restart_s) + setting.checkpoint_s / 2.0)
-
-
-@inline_jit
-def _members(view: SchemeView, without: int) -> int:
-    """Write what each held allocation is until its last decided hour ends, the reliable ones first; return how many."""
     setting = view.setting[0]
-    members = 0
+    held = 0
     if setting.reliable_count > 0:
         left_s = HOUR_S - (view.moment[0].now_s - view.moment[0].started_s) % HOUR_S
-        dollars = setting.reliable_micros / MICROS_PER_DOLLAR
-        view.scratch[_BETA, 0] = 0.0
-        view.scratch[_COST, 0] = dollars * setting.reliable_count * (left_s / HOUR_S)
-        view.scratch[_USEFUL, 0] = left_s
-        view.scratch[_RATE, 0] = setting.reliable_count * setting.reliable_vcpus * setting.reliable_works
-        members = 1
+        vcpus = setting.reliable_count * setting.reliable_vcpus * setting.reliable_works
+        _write(view, 0, 0.0, float(HOUR_S), setting.reliable_micros, setting.reliable_count, vcpus, left_s, True)
+        held = 1
     for slot in range(view.moment[0].holds):
         if view.held[slot].lapsing == 0 and slot != without:
-            _hold(view, members, slot, view.held[slot].paid_until_s - view.moment[0].now_s)
-            members += 1
-    return members
+            _hold(view, held, slot, view.held[slot].paid_until_s - view.moment[0].now_s)
+            held += 1
+    view.scratch[:_OFFER_USD, held] = 0.0
+    return held
 
 
 @inline_jit
-def _hold(view: SchemeView, member: int, slot: int, left_s: int) -> None:
-    """Write β, C (1), ω and k ν of a held allocation for `left_s` seconds; as `bidding.policies.footprint.held_part`."""
-    held, scratch = view.held[slot], view.scratch
+def _hold(view: SchemeView, column: int, slot: int, left_s: int) -> None:
+    """Write the column of a held allocation for `left_s` seconds."""
+    held = view.held[slot]
     now = price(view, held.market)
     beta, median_s = of_bid(view.table, held.market, held.bid_micros - now)
-    useful_s = (1.0 - beta) * left_s + beta * min(median_s, float(left_s))
     first_hour = view.moment[0].now_s + left_s <= held.launched_s + HOUR_S
-    refunded = compiled_is_refunded(view.setting[0].billing, first_hour)
-    paid = compiled_paid_share(refunded, beta, useful_s, left_s)
-    scratch[_BETA, member] = beta
-    scratch[_COST, member] = paid * (hour_micros(view, now) / MICROS_PER_DOLLAR) * held.count * (left_s / HOUR_S)
-    scratch[_USEFUL, member] = useful_s
-    scratch[_RATE, member] = held.vcpus
+    refunded = is_refunded(view.setting[0].billing, first_hour)
+    _write(view, column, beta, median_s, hour_micros(view, now), held.count, held.vcpus, left_s, refunded)
 
 
 @inline_jit
-def _together(view: SchemeView, members: int) -> tuple[float, float]:
-    """Return (Π(1 - β), C) of the members."""
-    survives, cost = 1.0, 0.0
-    for member in range(members):
-        survives = survives * (1.0 - view.scratch[_BETA, member])
-        cost = cost + view.scratch[_COST, member]
-    return survives, cost
+def _write(
+    view: SchemeView,
+    column: int,
+    beta: float,
+    median_s: float,
+    micros: int,
+    count: int,
+    vcpus: int,
+    left_s: int,
+    refunded: bool,
+) -> None:
+    cost_usd, useful_s = expected_hour(beta, median_s, micros, count, left_s, refunded)
+    view.scratch[equations.BETA, column] = beta
+    view.scratch[equations.COST, column] = cost_usd
+    view.scratch[equations.USEFUL_S, column] = useful_s
+    view.scratch[equations.RATE, column] = vcpus
 
 
 @inline_jit
-def _cost_per_work(view: SchemeView, members: int, resized: bool) -> float:
-    """Return E (4) of the members; infinite where no useful work is expected."""
-    setting, scratch = view.setting[0], view.scratch
-    survives, cost = _together(view, members)
-    overhead = (1.0 - survives) * eviction_overhead_s(setting)
-    if resized:
-        overhead = overhead + setting.resize_overhead_s
-    work = 0.0
-    for member in range(members):
-        work = work + scratch[_RATE, member] * max(scratch[_USEFUL, member] - overhead, 0.0)
-    work = work * ((setting.efficiency_ppm / PPM) / HOUR_S)
-    return cost / work if work > 0.0 else np.inf
+def _with_last(view: SchemeView, held: int, resize_s: int) -> float:
+    """Return E of the first `held` columns and the one behind them."""
+    scratch = view.scratch
+    last, out = scratch[:_OFFER_USD, held : held + 1], scratch[_OUT:]
+    beta, usd, useful_s = last[equations.BETA], last[equations.COST], last[equations.USEFUL_S]
+    weigh(scratch, held, beta, usd, useful_s, last[equations.RATE, 0], _overheads(view, resize_s), out)
+    return float(out[equations.EACH, 0])
+
+
+@inline_jit
+def _overheads(view: SchemeView, resize_s: int) -> Overheads:
+    setting = view.setting[0]
+    eviction_s = expected_overhead_s(setting.eviction_overhead_s, setting.checkpoint_s, setting.restart_s)
+    return Overheads(eviction_s, float(resize_s), setting.efficiency_ppm / PPM)

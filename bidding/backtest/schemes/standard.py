@@ -1,8 +1,8 @@
 """The standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken."""
 
-from bidding.backtest.jit import inline_jit
 from bidding.backtest.schemes.cheapest_market import cheapest_market
 from bidding.backtest.view import NOTHING, SchemeView
+from bidding.jit import inline_jit
 
 
 @inline_jit

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bidding.backtest.eviction_arrays import pack_table
-from bidding.backtest.jit import source_digest
 from bidding.backtest.outcomes import Outcome, summary
 from bidding.backtest.parameters import JobParameters, window_s
 from bidding.backtest.price_arrays import pack
@@ -18,6 +17,7 @@ from bidding.backtest.runner import Outcomes, run, run_one
 from bidding.backtest.schemes.registry import SCHEMES
 from bidding.evictions.table import fit
 from bidding.forecast import fit_forecast
+from bidding.jit import source_digest
 from bidding.market.model import InstanceType, Market
 from bidding.market.traces import TraceSet
 from bidding.synthetic.renewal_market import TYPICAL, generate

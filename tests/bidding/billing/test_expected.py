@@ -6,21 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 
-from bidding.billing.expected import (
-    BillingKind,
-    compiled_hour_micros,
-    compiled_is_refunded,
-    compiled_paid_share,
-    hour_micros,
-    is_refunded,
-    paid_share,
-)
+from bidding.billing.expected import BillingKind, hour_micros, is_refunded, paid_share
 from bidding.economics.equations import expected_cost_usd, useful_time_s
 from bidding.economics.job_model import JobModel
 from bidding.market.model import HOUR_S
 from bidding.policies.footprint import held_part
 from tests.support.markets import PROPERTY, XLARGE, spot, table, view
+
+# what compiled callers make of them
+compiled_hour_micros = njit(lambda kind, flat, price: hour_micros(kind, flat, price))
+compiled_is_refunded = njit(lambda kind, first_hour: is_refunded(kind, first_hour))
+compiled_paid_share = njit(lambda refunded, beta, useful_s, left_s: paid_share(refunded, beta, useful_s, left_s))
 
 
 @pytest.mark.parametrize(
@@ -51,8 +49,8 @@ def test_a_broken_hour_is_free_or_its_seconds_are_paid() -> None:
     useful_s = float(useful_time_s(0.5, 900.0, HOUR_S))
     assert paid_share(True, 0.5, useful_s, HOUR_S) == 0.5
     assert paid_share(False, 0.5, useful_s, HOUR_S) == 2250 / 3600
-    assert float(expected_cost_usd(0.5, 40_000, 8, HOUR_S)) == pytest.approx(0.16)
-    assert float(expected_cost_usd(0.5, 40_000, 8, HOUR_S, 2250 / 3600)) == pytest.approx(0.20)
+    assert expected_cost_usd(0.5, 40_000, 8, HOUR_S) == pytest.approx(0.16)
+    assert expected_cost_usd(2250 / 3600, 40_000, 8, HOUR_S) == pytest.approx(0.20)
 
 
 def test_a_flat_hour_costs_the_same_at_any_price() -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from bidding.economics.equations import cost_per_work, effective_time_s, expected_cost_usd
+from bidding.economics.equations import cost_per_work, effective_time_s, expected_cost_usd, overhead_s
 from bidding.economics.job_model import JobModel
 from bidding.market.model import HOUR_S, Allocation
 from bidding.policies.base import Choice
@@ -35,9 +35,9 @@ OMEGA_GREEN = Fraction(4, 5) * 1 + Fraction(1, 5) * Fraction(1, 6)
 
 
 def test_equation_1_is_the_price_of_the_hours_that_are_not_refunded() -> None:
-    costs = expected_cost_usd([0.5, 0.2], [50_000, 40_000], [4, 8], 3600)
+    costs = [expected_cost_usd(1 - 0.5, 50_000, 4, 3600), expected_cost_usd(1 - 0.2, 40_000, 8, 3600)]
     assert costs == pytest.approx([0.10, 0.256]) == [float(C_YELLOW), float(C_GREEN)]
-    assert expected_cost_usd(0.5, 50_000, 4, 900) == pytest.approx(0.025), "a quarter of the hour is left"
+    assert expected_cost_usd(1 - 0.5, 50_000, 4, 900) == pytest.approx(0.025), "a quarter of the hour is left"
 
 
 def test_equation_2_takes_off_lambda_as_often_as_any_is_taken_and_sigma_for_the_change() -> None:
@@ -45,8 +45,8 @@ def test_equation_2_takes_off_lambda_as_often_as_any_is_taken_and_sigma_for_the_
     assert any_taken == Fraction(6, 10)
     by_hand = [OMEGA_YELLOW - any_taken * LAMBDA - SIGMA, OMEGA_GREEN - any_taken * LAMBDA - SIGMA]
     assert by_hand == [Fraction(728, 1000), OMEGA_GREEN - Fraction(22, 1000)]
-    found = effective_time_s([2700, 3000], 0.6, 72, 36)
-    assert found.tolist() == pytest.approx([float(each) * HOUR_S for each in by_hand]) == [2620.8, 2920.8]
+    found = [effective_time_s(useful_s, overhead_s(0.6, 72, 36)) for useful_s in (2700, 3000)]
+    assert found == pytest.approx([float(each) * HOUR_S for each in by_hand]) == [2620.8, 2920.8]
 
 
 def test_equation_4_is_dollars_for_a_vcpu_hour() -> None:

@@ -21,7 +21,7 @@ from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
     AllocationRefused,
-    Event,
+    BidEvent,
     JobClosed,
     JobOpened,
     NoticeSeen,
@@ -241,7 +241,7 @@ def story() -> list[dict[str, Any]]:
     )
 
 
-def written(*events: Event) -> list[dict[str, Any]]:
+def written(*events: BidEvent) -> list[dict[str, Any]]:
     """Return the journal of `events` and of what is ordered on them, as JSON."""
     engine, records = BidEngine(), []
     for event in events:

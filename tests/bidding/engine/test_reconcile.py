@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bidding.economics.job_model import JobModel
 from bidding.engine.engine import AllocationState, BidEngine
-from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, Event, JobClosed, NoticeSeen
+from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, BidEvent, JobClosed, NoticeSeen
 from bidding.engine.orders import Acquire
 from bidding.engine.reconcile import allocation_of, by_token, reconcile
 from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, InstanceState, Tier
@@ -58,7 +58,7 @@ NOTICE = NoticeSeen(NOW_S, "a", NOW_S + 120)
 TAKEN, ENDED = (gone("a", NOW_S - 5, cause) for cause in (EndCause.EVICTED, EndCause.USER))
 
 #: What a fact means for an allocation that stands so.
-TABLE: list[tuple[AllocationState | None, InstanceFact, list[Event]]] = [
+TABLE: list[tuple[AllocationState | None, InstanceFact, list[BidEvent]]] = [
     (None, LIVES, [GRANT]),
     (None, NOTICED, [GRANT, NOTICE]),
     (None, EVICTED, [GRANT, TAKEN]),

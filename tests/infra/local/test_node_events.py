@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from infra.errors import InputError
-from infra.local.node_events import DRAIN_S, NodeEvent, read_script, there_after
+from infra.local.node_events import DRAIN_S, ScriptedEvent, read_script, there_after
 
 TIERS = {"r1": "reliable", "t1": "transient", "t2": "transient"}
 
 
-def read(tmp_path: Path, text: str, clocks: int | None = 50) -> tuple[NodeEvent, ...]:
+def read(tmp_path: Path, text: str, clocks: int | None = 50) -> tuple[ScriptedEvent, ...]:
     path = tmp_path / "events.csv"
     path.write_text(text)
     return read_script(path, TIERS, clocks)
@@ -24,10 +24,10 @@ def test_a_script_is_read_in_its_order(tmp_path: Path) -> None:
         "second:9,drain,t1\n",
     )
     assert events == (
-        NodeEvent(3, None, "kill", "t1"),
-        NodeEvent(None, 1.5, "notice", "t2", 30.0),
-        NodeEvent(3, None, "join", "t1"),
-        NodeEvent(None, 9.0, "drain", "t1", DRAIN_S),
+        ScriptedEvent(3, None, "kill", "t1"),
+        ScriptedEvent(None, 1.5, "notice", "t2", 30.0),
+        ScriptedEvent(3, None, "join", "t1"),
+        ScriptedEvent(None, 9.0, "drain", "t1", DRAIN_S),
     )
     assert [event.at for event in events] == ["clock:3", "second:1.5", "clock:3", "second:9"]
     assert events[0].record() == {"at": "clock:3", "action": "kill", "node": "t1", "seconds": None}
@@ -36,8 +36,8 @@ def test_a_script_is_read_in_its_order(tmp_path: Path) -> None:
 
 
 def test_the_first_line_of_names_is_optional_and_may_order_the_columns(tmp_path: Path) -> None:
-    assert read(tmp_path, "clock:0,kill,t2\n") == (NodeEvent(0, None, "kill", "t2"),)
-    assert read(tmp_path, "node,at,action\nt2,clock:0,kill\n") == (NodeEvent(0, None, "kill", "t2"),)
+    assert read(tmp_path, "clock:0,kill,t2\n") == (ScriptedEvent(0, None, "kill", "t2"),)
+    assert read(tmp_path, "node,at,action\nt2,clock:0,kill\n") == (ScriptedEvent(0, None, "kill", "t2"),)
 
 
 def test_newcomers_without_a_name_get_the_next_ones(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_newcomers_without_a_name_get_the_next_ones(tmp_path: Path) -> None:
 
 
 def test_when_an_event_is_due() -> None:
-    by_clock, by_second = NodeEvent(3, None, "kill", "t1"), NodeEvent(None, 2.0, "kill", "t1")
+    by_clock, by_second = ScriptedEvent(3, None, "kill", "t1"), ScriptedEvent(None, 2.0, "kill", "t1")
     assert [by_clock.due(clock, 99.0) for clock in (2, 3, 4)] == [False, True, True]
     assert [by_second.due(99, elapsed_s) for elapsed_s in (1.9, 2.0)] == [False, True]
 

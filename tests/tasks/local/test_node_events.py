@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.local.node_events import NodeEvent
+from infra.local.node_events import ScriptedEvent
 from tasks.local.node_events import NodeEventScript
 
 
@@ -57,9 +57,9 @@ class Client:
 
 def test_a_notice_waits_for_its_node_to_join_and_holds_the_job_there() -> None:
     events = [
-        NodeEvent(4, None, "join", "t9"),
-        NodeEvent(5, None, "notice", "t9", 3.0),
-        NodeEvent(6, None, "kill", "t1"),
+        ScriptedEvent(4, None, "join", "t9"),
+        ScriptedEvent(5, None, "notice", "t9", 3.0),
+        ScriptedEvent(6, None, "kill", "t1"),
     ]
     script, nodes, client = NodeEventScript(events), Nodes(), Client()
     client.there = ["t1"]
@@ -83,9 +83,9 @@ def test_a_notice_waits_for_its_node_to_join_and_holds_the_job_there() -> None:
 
 def test_a_kill_waits_with_a_notice_of_its_clock_so_that_it_strikes_into_the_next_one() -> None:
     events = [
-        NodeEvent(4, None, "join", "t9"),
-        NodeEvent(5, None, "kill", "t1"),
-        NodeEvent(5, None, "notice", "t9", 3.0),
+        ScriptedEvent(4, None, "join", "t9"),
+        ScriptedEvent(5, None, "kill", "t1"),
+        ScriptedEvent(5, None, "notice", "t9", 3.0),
     ]
     script, nodes, client = NodeEventScript(events), Nodes(), Client()
     client.there = ["t1"]
@@ -103,7 +103,7 @@ def test_a_kill_waits_with_a_notice_of_its_clock_so_that_it_strikes_into_the_nex
 
 def test_who_joins_and_is_drained_in_one_clock_joins_first() -> None:
     script, nodes, client = (
-        NodeEventScript([NodeEvent(4, None, "join", "t9"), NodeEvent(4, None, "drain", "t9", 3.0)]), Nodes(), Client(),
+        NodeEventScript([ScriptedEvent(4, None, "join", "t9"), ScriptedEvent(4, None, "drain", "t9", 3.0)]), Nodes(), Client(),
     )  # fmt: skip
     assert script.carry_out(nodes, client, client.status(4), 1.0, 1) == ["clock 4: join t9"]  # type: ignore[arg-type]
     client.there.append("t9")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from infra.local.node_events import NodeEvent
+from infra.local.node_events import ScriptedEvent
 from tasks.job_spec import Training
 from tasks.local.training import LocalJob, hints
 
@@ -18,7 +18,7 @@ def test_enough_is_not_spoken_of(transient: int, training: dict[str, object]) ->
 
 
 def test_nodes_of_the_script_count_too() -> None:
-    joins = [NodeEvent(3, None, "join", f"t{n}") for n in range(2, 61)] + [NodeEvent(9, None, "kill", "t1")]
+    joins = [ScriptedEvent(3, None, "join", f"t{n}") for n in range(2, 61)] + [ScriptedEvent(9, None, "kill", "t1")]
     assert hints(job(1), joins) == [
         "--partitions 16: fewer than the 60 micro-tasks that the nodes can run at a time",
         "--shards 4: no more nodes can serve; half of the transient ones are 30",

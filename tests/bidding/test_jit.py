@@ -1,0 +1,53 @@
+"""Compiled functions: what may call them, and what has them compiled again."""
+
+from pathlib import Path
+
+import numpy as np
+from numba import njit
+
+from bidding import jit
+from bidding.economics.equations import useful_time_s
+from bidding.jit import entry, inline_jit, jitable, source_digest
+
+
+@jitable
+def share(paid: float, whole: float) -> float:
+    return paid / whole
+
+
+@inline_jit
+def doubled(paid: float, whole: float) -> float:
+    return 2.0 * share(paid, whole)
+
+
+def test_a_formula_is_the_same_for_figures_arrays_and_compiled_callers() -> None:
+    compiled = njit(lambda beta, median_s: useful_time_s(beta, median_s, 3600))
+    betas, medians_s = np.linspace(0, 1, 7), np.linspace(0, 3600, 7)
+    by_arrays = useful_time_s(betas, medians_s, 3600).tolist()
+    assert by_arrays == [useful_time_s(*each, 3600) for each in zip(betas, medians_s, strict=True)]
+    assert by_arrays == [compiled(*each) for each in zip(betas, medians_s, strict=True)]
+    assert not hasattr(useful_time_s, "py_func"), "Python runs it as it is, and compiles nothing"
+
+
+def test_compiled_functions_divide_as_numpy_does() -> None:
+    made = entry(lambda source_digest: lambda paid, whole: (doubled(paid, whole), source_digest))
+    assert made(1.0, 4.0) == (0.5, source_digest())
+    assert made(1.0, 0.0)[0] == np.inf
+
+
+def test_the_version_covers_what_compiled_functions_call_and_no_wording() -> None:
+    covered = [path for source in jit._COMPILED for path in (source.rglob("*.py") if source.is_dir() else [source])]
+    names = {path.relative_to(Path(jit.__file__).parent).as_posix() for path in covered}
+    assert names >= {"jit.py", "policies/rules.py", "economics/equations.py", "economics/hour_value.py"}
+    assert names >= {"backtest/simulate.py", "backtest/schemes/best.py", "billing/expected.py", "forecast/model.py"}
+    assert "policies/best.py" not in names
+
+
+def test_a_change_in_one_file_makes_another_version(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.py"
+    rules.write_text("1")
+    first = source_digest(rules)
+    rules.write_text("2")
+    second = source_digest(rules)
+    renamed = source_digest(rules.rename(tmp_path / "other.py"))
+    assert len({first, second, renamed}) == 3
