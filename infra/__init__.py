@@ -18,6 +18,8 @@ json_values     values as JSON can write them
 runtime         the world as this process was set up to see it: settings, clock, state, blobs, market, catalogue
 settings        every setting, from the environment (``PROTEUS_…``), with what it means and a default that works
 on one machine
+structured_text  YAML and JSON files that a user writes: every value means what it looks like, and no key is given twice
 text_lines      lines and cells of a text table that is held as bytes: where a line begins, what is in it, which
 line a row is on
+urls            URLs of files of this machine, of paths with any character but the few that a URL has no word for
 """

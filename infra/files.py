@@ -1,6 +1,7 @@
 """Files that a user names, by path or by fsspec URL: read whole, written whole or not at all, every fault in one line."""
 
 import os
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,10 +96,15 @@ def write_whole(target: Source, data: bytes) -> None:
             filesystem, name = fsspec.core.url_to_fs(str(target))
             filesystem.pipe_file(name, data)
             return
-        path = Path(target)
+        path = Path(os.path.realpath(target))  # a link stays one
+        if str(target).startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file()):
+            Path(target).write_bytes(data)  # a pipe or a device takes no other file's place
+            return
         scratch = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             scratch.write_bytes(data)
+            if path.exists():
+                shutil.copymode(path, scratch)
             scratch.replace(path)
         finally:
             scratch.unlink(missing_ok=True)
@@ -129,4 +135,6 @@ def _told(source: Source, verb: str) -> Any:
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror  # without the number and the name, which stand before it
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -10,6 +10,12 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from infra.errors import InputError
+from infra.urls import file_url, sqlite_url
+
+#: A century: no duration of use is longer.
+_MOST_S = 36_525 * 86_400
+#: Characters of a wrong value that an error shows.
+_SHOWN = 60
 
 
 def _home(name: str) -> Path:
@@ -19,14 +25,14 @@ def _home(name: str) -> Path:
 class Settings(BaseSettings):
     """What a process needs to know of its surroundings. Durations are market seconds where they end in `_s`."""
 
-    model_config = SettingsConfigDict(env_prefix="PROTEUS_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="PROTEUS_", extra="ignore", frozen=True, allow_inf_nan=False)
 
     database_url: str = Field(
-        default_factory=lambda: f"sqlite:///{_home('state.db')}",
+        default_factory=lambda: sqlite_url(_home("state.db")),
         description="SQLAlchemy URL of the state database (SQLite file, or PostgreSQL where machines share it).",
     )
     blob_url: str = Field(
-        default_factory=lambda: _home("blobs").as_uri(),
+        default_factory=lambda: file_url(_home("blobs")),
         description="fsspec URL under which data, models and logs are kept (file://, s3://).",
     )
     clock: str = Field("system", description="`system`, or the path of a scaled clock's file.")
@@ -43,13 +49,20 @@ class Settings(BaseSettings):
     node_host: str | None = Field(None, description="Address that nodes listen on; unset: the one they reach out from.")
     node_python: str = Field("python3", description="The interpreter that runs a node, on the node.")
     catalog: Path | None = Field(None, description="CSV of instance types; unset: the shipped one.")
-    tick_s: int = Field(120, gt=0, description="Seconds between decisions.")
-    notice_s: int = Field(120, gt=0, description="Warning that the market gives before it takes a machine.")
-    poll_s: float = Field(5.0, gt=0, description="Seconds between two looks for a notice, on a node.")
-    renewal_lead_s: int = Field(240, gt=0, description="A renewal is decided this long before an hour ends.")
-    history_days: float = Field(14.0, gt=0, description="Price history that the eviction model is fitted on.")
+    tick_s: int = Field(120, gt=0, le=_MOST_S, description="Seconds between decisions.")
+    notice_s: int = Field(120, gt=0, le=_MOST_S, description="Warning that the market gives before it takes a machine.")
+    poll_s: float = Field(5.0, gt=0, le=_MOST_S, description="Seconds between two looks for a notice, on a node.")
+    renewal_lead_s: int = Field(
+        240, gt=0, le=_MOST_S, description="A renewal is decided this long before an hour ends."
+    )
+    history_days: float = Field(
+        14.0, gt=0, le=_MOST_S / 86_400, description="Price history that the eviction model is fitted on."
+    )
     prices_max_age_s: int = Field(
-        21 * 86_400, gt=0, description="Nothing is bought or fitted on prices that nobody has told for this long."
+        21 * 86_400,
+        gt=0,
+        le=_MOST_S,
+        description="Nothing is bought or fitted on prices that nobody has told for this long.",
     )
     events_url: str | None = Field(
         None, description="Prefect API that the reliable tier reports notices to; unset: a tick finds out."
@@ -60,7 +73,7 @@ class Settings(BaseSettings):
         """What our machines are tagged with; the same for everybody who shares the state database."""
         if self.owner:
             return self.owner
-        url = urlsplit(self.database_url)  # without the credentials, which change
+        url = urlsplit(self.database_url, allow_fragments=False)  # without the credentials, which change
         place = f"{url.scheme.partition('+')[0]}://{url.hostname or ''}:{url.port or ''}{url.path}"
         return "db-" + sha256(place.encode()).hexdigest()[:16]
 
@@ -113,4 +126,4 @@ def load_settings() -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "PROTEUS_" + "_".join(str(part) for part in first["loc"]).upper()
-        raise InputError(f"{name}: {first['msg']} (is {first['input']!r})") from None
+        raise InputError(f"{name}: {first['msg']} (is {repr(first['input'])[:_SHOWN]})") from None

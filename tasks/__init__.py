@@ -12,6 +12,7 @@ billing_options  how spot machines are charged, as users write it on the command
 file
 job_records      jobs in the state database: record, look up, open, close
 job_spec         what a user asks for: a training job
+output_files     files that a verb writes: checked before the work, written whole or not at all after it
 runtime          the world that the tasks of this process touch, and how each touch is wrapped for Prefect
 times            moments as users write and read them
 """

@@ -1,11 +1,23 @@
 """What a user asks for: a training job. The Prefect UI draws its form from this model."""
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from bidding.billing import BillingModel
-from bidding.policies import AT_ONCE
+from bidding.market.model import Market
+from bidding.policies import AT_ONCE, POLICIES, policy
+from bidding.policies.fixed_delta import FIXED_DELTA
 from infra.errors import InputError
 from infra.market_data.request_files import Place
 from tasks.billing_options import billing_model
@@ -14,10 +26,52 @@ from tasks.billing_options import billing_model
 JOB_ID_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
 
 
-class Training(BaseModel):
-    """The application, its data, and when it is done."""
+#: More clocks than anybody trains, and a number that every database and array holds.
+_MOST = 2**62
+#: vCPUs of more machines than any region has.
+_MOST_VCPUS = 10_000_000
+_DAY_S = 86_400
+#: The same for a form, which knows nothing but patterns.
+_MARKET_PATTERN = r"^[^/\s]+/[^/\s]+$"
+_POLICY_PATTERN = f"^({'|'.join(sorted(POLICIES))}|{FIXED_DELTA}:.+)$"
+#: Characters of a wrong value that an error shows.
+_SHOWN = 60
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+#: Hours, minutes and, perhaps, seconds.
+_SEXAGESIMAL = re.compile(r"([0-9]+):([0-5]?[0-9])(?::([0-5]?[0-9]))?")
+
+
+def _is_market(text: str) -> str:
+    Market.parse(text)
+    if any(letter.isspace() or not letter.isprintable() for letter in text):
+        raise ValueError(f"not a market: {text!r} (want TYPE/ZONE, as in c4.large/us-east-1a)")
+    return text
+
+
+class _Asked(BaseModel):
+    """Fields that a user writes: no truth value counts as a number, no number is infinite, no field is unknown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_what_it_looks_like(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        kind = cls.model_fields[name].annotation
+        kinds = {kind, *get_args(kind)}
+        if isinstance(value, bool) and bool not in kinds:
+            raise ValueError(
+                f"is {str(value).lower()}, a truth value; write a {'number' if kinds & {int, float} else 'text'}"
+            )
+        if isinstance(value, str) and kinds & {int, float} and (parts := _SEXAGESIMAL.fullmatch(value.strip())):
+            whole, minutes, seconds = (int(part or 0) for part in parts.groups())
+            decimal = f"{name.replace('_', ' ')} as {whole + minutes / 60 + seconds / 3600:.6g}"
+            raise ValueError(f"is {value}, no number; write {decimal if float in kinds else 'a whole number'}")
+        return value
+
+
+class Training(_Asked):
+    """The application, its data, and when it is done."""
 
     app: str = Field("mlr", title="Application", description="A built-in one, or module:Class.")
     code: str = Field(
@@ -39,13 +93,17 @@ class Training(BaseModel):
     )
     stage_2_above: float = Field(1.0, ge=0, title="Transient / reliable nodes above which stage 2 holds")
     stage_3_above: float = Field(15.0, ge=0, title="Transient / reliable nodes above which stage 3 holds")
-    clocks: int | None = Field(None, ge=1, title="Stop after this many clocks")
+    clocks: int | None = Field(None, ge=1, le=_MOST, title="Stop after this many clocks")
     hours: float | None = Field(None, gt=0, title="Stop after this many market hours")
     checkpoint_minutes: float = Field(10.0, gt=0, title="Minutes between checkpoints", description="Market minutes.")
     evaluate_every: int | None = Field(
-        None, ge=1, title="Clocks between evaluations", description="On what is held out. Empty: only at the end."
+        None,
+        ge=1,
+        le=_MOST,
+        title="Clocks between evaluations",
+        description="On what is held out. Empty: only at the end.",
     )
-    seed: int = Field(0, ge=0, title="Seed")
+    seed: int = Field(0, ge=0, le=_MOST, title="Seed")
 
     @model_validator(mode="after")
     def _ends(self) -> "Training":
@@ -56,33 +114,38 @@ class Training(BaseModel):
         return self
 
 
-class ReliableTier(BaseModel):
+class ReliableTier(_Asked):
     """The machines that must last: bought on demand, never let go while the job runs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     count: int = Field(1, ge=1, le=64, title="Machines")
     instance_type: str = Field("c4.large", title="Instance type")
     zone: str = Field("us-east-1a", title="Zone")
 
+    @model_validator(mode="after")
+    def _is_bought_somewhere(self) -> "ReliableTier":
+        _is_market(f"{self.instance_type}/{self.zone}")
+        return self
 
-class TransientTier(BaseModel):
+
+class TransientTier(_Asked):
     """The machines that may be taken: where to bid, and how much to hold."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    markets: list[str] = Field(min_length=1, title="Markets", description="Where to bid: TYPE/ZONE each.")
+    markets: list[Annotated[str, AfterValidator(_is_market), Field(json_schema_extra={"pattern": _MARKET_PATTERN})]] = (
+        Field(min_length=1, title="Markets", description="Where to bid: TYPE/ZONE each.")
+    )
     allocation_vcpus: int | None = Field(
         None,
         ge=1,
+        le=_MOST_VCPUS,
         title="vCPUs an allocation",
         description="Empty: as the policy likes it; all for best and standard, else 4.",
     )
-    max_vcpus: int = Field(8, ge=0, title="Most vCPUs held at once")
+    max_vcpus: int = Field(8, ge=0, le=_MOST_VCPUS, title="Most vCPUs held at once")
     policy: str = Field(
         "best",
         title="Bidding policy",
         description="best, fixed-delta:USD, just-above, on-demand, proteus or standard.",
+        json_schema_extra={"pattern": _POLICY_PATTERN},
     )
     evictions: str = Field(
         "",
@@ -104,8 +167,14 @@ class TransientTier(BaseModel):
     )
     ceiling_on_demand: bool = Field(True, title="Never bid in a market that stands above its on-demand price")
     scaling_efficiency: float = Field(1.0, gt=0, le=1, title="φ: scaling efficiency")
-    resize_overhead_s: float = Field(20.0, ge=0, title="σ: seconds lost to a change of the footprint")
-    eviction_overhead_s: float = Field(60.0, ge=0, title="λ: seconds lost to an eviction")
+    resize_overhead_s: float = Field(20.0, ge=0, le=_DAY_S, title="σ: seconds lost to a change of the footprint")
+    eviction_overhead_s: float = Field(60.0, ge=0, le=_DAY_S, title="λ: seconds lost to an eviction")
+
+    @field_validator("policy")
+    @classmethod
+    def _is_a_policy(cls, name: str) -> str:
+        policy(name)  # says which there are
+        return name
 
     @field_validator("flat_price")
     @classmethod
@@ -130,12 +199,24 @@ class TransientTier(BaseModel):
         return max(self.max_vcpus, 1) if self.policy in AT_ONCE else 4
 
 
-class JobSpec(BaseModel):
+class JobSpec(_Asked):
     """A training job. The same `job_id` never runs twice: a second run attaches to it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     job_id: str = Field(pattern=JOB_ID_PATTERN, title="Job", description="Lower-case letters, digits and dashes.")
     training: Training = Field(title="Training")
     reliable: ReliableTier = Field(default_factory=ReliableTier, title="Reliable tier")
     transient: TransientTier = Field(title="Transient tier")
+
+
+def fault_of(error: ValidationError) -> tuple[str, str]:
+    """Return the first field that pydantic refuses, as in ``training.hours``, and what is wrong with it, on one line."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    said = first["msg"].removeprefix("Value error, ")
+    if said != first["msg"]:
+        return field, " ".join(said.split())
+    if first["type"] in ("missing", "extra_forbidden"):
+        wanted = {"missing": "is missing; give it", "extra_forbidden": "is no field of a job; leave it out"}
+        return field, wanted[first["type"]]
+    shown = repr(first["input"])
+    return field, f"{said} (is {shown[:_SHOWN]}{'…' if len(shown) > _SHOWN else ''})"

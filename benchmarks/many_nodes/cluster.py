@@ -23,6 +23,7 @@ from infra.clock import SystemClock
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, wait_rendezvous
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from infra.urls import file_url
 from psengine.config import JobConfig, Stage
 
 #: Seconds: for a controller or for nodes to be there, for shards to be where they belong.
@@ -88,7 +89,7 @@ class Places:
     def job(self) -> Iterator[RunningCluster]:
         """Start the controller of a new job; end all of its processes in the end."""
         self._jobs += 1
-        running = RunningCluster(self, f"job-{self._jobs}", Blobs((self.folder / f"job-{self._jobs}").as_uri()))
+        running = RunningCluster(self, f"job-{self._jobs}", Blobs(file_url(self.folder / f"job-{self._jobs}")))
         try:
             running.meet()
             yield running

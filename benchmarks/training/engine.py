@@ -17,6 +17,7 @@ from benchmarks.training.through_engine import Arrays, through_engine
 from infra.datasets.prepare import prepare
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import HELD_OUT, part_name
+from infra.urls import file_url
 
 #: As in `proteus run`.
 FEATURES, PARTITIONS, SHARDS = 8192, 16, 4
@@ -31,7 +32,7 @@ def run(scratch: Path, loads: tuple[tuple[int, int], ...] = LOADS) -> list[Figur
 
 
 def _of(scratch: Path, times: int, clocks: int) -> list[Figure]:
-    blobs = Blobs((scratch / "digits").as_uri())
+    blobs = Blobs(file_url(scratch / "digits"))
     data = prepare(blobs, "digits", "digits", PARTITIONS, 0)
     source = Blobs(data.data_url)
     parts = [_repeated(source.read_npz(part_name(part)), times) for part in range(PARTITIONS)]

@@ -15,6 +15,7 @@ from infra.local.nodes import LocalNodes
 from infra.nodes.controller_client import ControllerClient
 from infra.storage.blobs import Blobs, npz_bytes
 from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
+from infra.urls import file_url
 from psengine.config import JobConfig
 
 #: What elasticity costs is told beside.
@@ -43,7 +44,7 @@ def through_engine(
     Its `seconds` are from the first dispatch to the last common clock: reading the input is left out, and so is what
     `evaluate` says of `heldout`, which is in `metrics`.
     """
-    blobs = Blobs((path / "blobs").as_uri())
+    blobs = Blobs(file_url(path / "blobs"))
     prefix = JobPaths(_JOB).data
     n_partitions = len(blobs.write_set(prefix, _files(parts, heldout)).files) - 1
     config = JobConfig(

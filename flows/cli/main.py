@@ -4,11 +4,15 @@ Exit code 0: done; 1: failed; 2: bad input, nothing bought or written; 130 or 14
 what they run, so that `--help` is quick and Prefect reads its settings only after the verb has set them.
 """
 
+import errno
 import itertools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -30,6 +34,7 @@ from flows.cli.commands.training.predict import predict
 from flows.cli.commands.training.run import run
 from flows.cli.commands.training.train import train
 from flows.terminal.interrupts import Interrupted, interruptible
+from flows.terminal.standard_streams import guard_standard_streams
 from infra.errors import ProteusError
 
 #: The verbs in the groups and the order of the help.
@@ -43,6 +48,12 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
         "Measuring": (bench,),
     }
 )
+
+
+#: What a file system says of a name that no file can have.
+_BAD_NAMES = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
+#: What was given may be of any length; a line is not.
+_LONG_WORD = re.compile(r"(\S{300})\S{100,}")
 
 
 class _GroupedVerbs(click.Group):
@@ -70,9 +81,11 @@ for verb in itertools.chain.from_iterable(GROUPS.values()):
 
 def main() -> None:
     """Run the command; turn every error into one line and an exit code."""
+    guard_standard_streams()
     try:
         with interruptible():
             cli.main(prog_name="proteus", standalone_mode=False)
+            sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)
@@ -82,18 +95,31 @@ def main() -> None:
         _leave(error.exit_code, str(error))
     except Interrupted as error:
         _leave(error.exit_code, f"interrupted: {error.outcome or 'nothing was bought'}")
+    except BrokenPipeError:
+        os._exit(1)  # whoever reads has seen enough
     except (KeyboardInterrupt, click.exceptions.Abort):
         _leave(130, "interrupted: nothing was bought")
+    except OSError as error:
+        if error.errno in _BAD_NAMES:
+            _leave(2, f"{error.filename}: {error.strerror}; give another name")
+        if error.errno != errno.ENOSPC:
+            _show_fault()
+        _leave(1, f"{error.strerror}: {error.filename or Path.cwd()}; free some, and run it again")
     except Exception:  # noqa: BLE001 - a fault of ours: its place is told, and the process ends like any other
-        traceback.print_exc()
-        _leave(1, "a fault in the program; the lines above say where")
+        _show_fault()
+
+
+def _show_fault() -> NoReturn:
+    traceback.print_exc()
+    _leave(1, "a fault in the program; the lines above say where")
 
 
 def _leave(code: int, line: str) -> NoReturn:
     """Say one line and end at once: the threads of flows that are under way are not waited for."""
-    print(f"proteus: {' '.join(line.split())}", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    shown = _LONG_WORD.sub(lambda word: f"{word[1]}…", " ".join(line.split()))
+    print(f"proteus: {shown}", file=sys.stderr, flush=True)
+    with suppress(ProteusError, OSError):  # the line above says what is wrong already
+        sys.stdout.flush()
     os._exit(code)
 
 

@@ -4,6 +4,7 @@ Prefect schedules on wall time and starts a triggered flow seconds later, which 
 prefect.yaml schedules at scale 1 is called here by the clock, against a real Prefect API.
 """
 
+import errno
 import math
 import shlex
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from flows.terminal.run_view import RunProgress, clock_time, result_table
 from infra.clock import SystemClock
 from infra.errors import InputError, ProteusError
 from tasks.billing_options import billing_model
-from tasks.job_spec import JobSpec
+from tasks.job_spec import JobSpec, fault_of
 from tasks.local.checks import (
     JobStatus,
     begun_before,
@@ -40,6 +41,7 @@ from tasks.local.environment import (
     local_environment,
     make_database,
     run_directory,
+    state_urls,
 )
 from tasks.market_data.eviction_tables import absolute_evictions, job_table
 from tasks.market_data.local_market import (
@@ -60,6 +62,8 @@ _TOUCHES = 3
 _SCALE = 60.0
 _HISTORY_DAYS = 14.0
 _ALLOCATION_VCPUS = 4
+#: What the smallest run writes (its Prefect server, its database and the market), three times.
+_NEEDED_BYTES = 32 * 2**20
 #: Real seconds that a run which is broken off has to keep its model, let machines go and close its books.
 _PAUSE_S = 8.0
 
@@ -114,7 +118,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     url = variables["PROTEUS_DATABASE_URL"]
     scale = options.scale or kept_scale(variables, _SCALE, FLOW_LATENCY_S)
     check_settings(variables, scale, FLOW_LATENCY_S)
-    check_directory("--dir", directory)
+    check_directory("--dir", directory, _NEEDED_BYTES)
     if options.endpoint is not None:
         check_endpoint(options.endpoint)
     progress = RunProgress(quiet)
@@ -202,8 +206,7 @@ def _check_numbers(options: RunOptions) -> None:
 def _variables(options: RunOptions, directory: Path) -> dict[str, str]:
     """Return the settings that this run makes, for itself and for what it starts."""
     variables = {
-        "PROTEUS_DATABASE_URL": options.database or f"sqlite:///{directory / 'state.db'}",
-        "PROTEUS_BLOB_URL": (directory / "blobs").as_uri(),
+        **state_urls(directory, options.database),
         "PROTEUS_POLL_S": str(max(5.0, 0.2 * (options.scale or _SCALE))),
         "PROTEUS_NOTICE_S": "120",
     }
@@ -278,9 +281,8 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
     try:
         return JobSpec.model_validate(record)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"job {job_id}: {where}: {first['msg']} (is {first['input']!r}); mend the option") from None
+        field, complaint = fault_of(error)
+        raise InputError(f"job {job_id}: {field}: {complaint}; mend the option") from None
 
 
 def _measured_latency_s() -> float:
@@ -318,6 +320,8 @@ def _pausing(job_id: str, directory: Path, interrupts: Interrupts, market_stays:
             error.outcome = outcome
         elif isinstance(error, MarketError):
             raise ProteusError(f"job {job_id}: the market cannot be reached ({error}); {outcome}") from error
+        elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise ProteusError(f"job {job_id}: {error.strerror}: {error.filename or directory}; {outcome}") from error
         raise
 
 

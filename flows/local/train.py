@@ -17,7 +17,8 @@ from flows.terminal.run_view import Display
 from flows.terminal.train_view import TrainingMoment, closing_table, display, story_table
 from infra.clock import SystemClock
 from infra.errors import InputError, JobFailed, ProteusError
-from tasks.job_spec import Training
+from psengine.controller.model_saving import NOT_SAVED
+from tasks.job_spec import Training, fault_of
 from tasks.local.checks import check_directory
 from tasks.local.environment import run_directory
 from tasks.local.event_log import subject
@@ -30,6 +31,8 @@ from tasks.training.inputs import absolute_data, default_data
 
 #: A job that is given no other end.
 CLOCKS = 50
+#: Room for logs and the smallest data, model and checkpoint.
+_NEEDED_BYTES = 2**20
 _TIERS = {"r": "reliable", "t": "transient"}
 _MOST_NODES = 64
 _STAGES: Mapping[str, Literal[1, 2, 3] | None] = MappingProxyType({"auto": None, "1": 1, "2": 2, "3": 3})
@@ -79,11 +82,10 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     directory = (options.directory or Path("runs") / job_id).absolute()
     events = read_script_file(options.events, job.tiers, job.training.clocks)
     check_application(job.training, code=False)  # its file is looked at when it is shipped
-    check_directory("--dir", directory)
-    url = _url(options.checkpoint or str(directory / "blobs"))
+    check_directory("--dir", directory, _NEEDED_BYTES)
     show = display(quiet)
     with run_directory(directory):
-        blobs = open_store("--checkpoint", url)
+        blobs = open_store("--checkpoint", options.checkpoint or str(directory / "blobs"))
         books = RunFiles(blobs, job_id)
         wanted = _defining(job, options)
         begun = books.check(wanted)
@@ -129,9 +131,12 @@ def _follow(
     training: LocalTraining, job_id: str, show: Display[TrainingMoment], interrupts: Interrupts
 ) -> dict[str, Any]:
     """Show the training and carry its script out until it is over; return its figures."""
-    last = ""
+    last = reason = ""
     try:
         while not training.ended(status := training.look()):
+            if status["reason"] != reason and status["reason"].startswith(NOT_SAVED):
+                show.say(status["reason"])  # it is tried for more than a minute, in which nothing else is to be seen
+            reason = status["reason"]
             for last in training.carry_out(status):
                 show.say(last)
             show.show(TrainingMoment(job_id, status, last), SystemClock().now_s())
@@ -216,9 +221,8 @@ def _training(options: TrainOptions) -> Training:
             seed=options.seed,
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]).replace("app_params", "param")
-        raise InputError(f"--{where}: {first['msg']} (is {first['input']!r}); mend the option") from None
+        field, complaint = fault_of(error)
+        raise InputError(f"--{field.replace('app_params', 'param')}: {complaint}; mend the option") from None
 
 
 def _evaluate_every(asked: int | None, clocks: int | None) -> int | None:
@@ -257,10 +261,6 @@ def _ratios(text: str) -> tuple[float, float]:
     if not 0 <= second <= third < float("inf"):
         raise InputError(f"--stage-above {text}: want ratios from 0 on, the second no less than the first")
     return second, third
-
-
-def _url(place: str) -> str:
-    return place if "://" in place else Path(place).absolute().as_uri()
 
 
 def _defining(job: LocalJob, options: TrainOptions) -> dict[str, Any]:

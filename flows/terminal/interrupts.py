@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from infra.errors import ProteusError
+
 #: Real seconds after which a signal whose exception was lost is raised again.
 _AGAIN_S = 0.02
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -21,6 +23,37 @@ class Interrupted(BaseException):
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
         self.outcome = ""
+
+
+def interruption_in(error: BaseException | None) -> "Interrupted | KeyboardInterrupt | None":
+    """Return the interruption that became `error` on its way, None where there was none.
+
+    Code that is not Python's may raise an error of its own in place of what a signal raised in it, with that as its cause
+    or context: numba's raises SystemError.
+    """
+    waiting, seen = [error], set()
+    while waiting:
+        link = waiting.pop()
+        if isinstance(link, Interrupted | KeyboardInterrupt):
+            return link
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            waiting += [link.__context__, link.__cause__]
+    return None
+
+
+@contextmanager
+def interruptions_as_such() -> Iterator[None]:
+    """Raise an interruption that became another error on its way as what it was."""
+    try:
+        yield
+    except Exception as error:
+        found = interruption_in(error)
+        if found is None:
+            raise
+        if isinstance(found, Interrupted) and isinstance(error, ProteusError):
+            found.outcome = found.outcome or str(error)  # it failed while it was being ended
+        raise found from None
 
 
 class Interrupts:
@@ -89,7 +122,8 @@ def _send(number: int) -> None:
 def explain_interrupt(outcome: str) -> Iterator[None]:
     """Have an interruption of the context tell `outcome`."""
     try:
-        yield
+        with interruptions_as_such():
+            yield
     except Interrupted as error:
         error.outcome = error.outcome or outcome
         raise
@@ -103,8 +137,9 @@ def interruptible() -> Iterator[Interrupts]:
     hook = sys.unraisablehook
 
     def unraisable(fault: Any) -> None:
-        if isinstance(fault.exc_value, Interrupted):
-            interrupts.lost(fault.exc_value.exit_code - 128)
+        found = interruption_in(fault.exc_value)
+        if isinstance(found, Interrupted):
+            interrupts.lost(found.exit_code - 128)
         else:
             hook(fault)
 
@@ -114,7 +149,8 @@ def interruptible() -> Iterator[Interrupts]:
     woken = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     threading.Thread(target=interrupts.watch, args=(pipe,), daemon=True).start()
     try:
-        yield interrupts
+        with interruptions_as_such():
+            yield interrupts
     finally:
         interrupts.over.set()
         signal.set_wakeup_fd(woken)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -16,11 +15,14 @@ def write_json(target: str | None, result: dict[str, Any]) -> None:
 
 
 def write_text(target: str, text: str) -> None:
-    """Write `text` to the file `target`; `-` is standard output."""
+    """Write `text` to the file `target`, whole or not at all; `-` is standard output."""
     if target == "-":
         sys.stdout.write(text)
-    else:
-        Path(target).write_text(text)
+        sys.stdout.flush()  # what is wrong with it is said now, not when the process ends
+        return
+    from tasks.output_files import write_file
+
+    write_file(target, text.encode())
 
 
 def output_console(piped_width: int) -> Console:

@@ -60,6 +60,23 @@ def split_app(app: str) -> tuple[str, str]:
     return module, name
 
 
+def check_code_name(app: str, code: str) -> str:
+    """Return the name of the file that is to hold an application; it is not opened.
+
+    Raises
+    ------
+    InputError
+        If a built-in application is given code, or the file's ending is of neither form.
+    """
+    module, _ = split_app(app)
+    if not module:
+        raise InputError(f"code {code}: app {app} is built in and takes no code; leave it out, or name module:Class")
+    name = PurePosixPath(code.replace("\\", "/")).name
+    if not name.endswith((".py", ".whl")):
+        raise InputError(f"code {code}: is no .py file and no wheel; a package travels as a wheel: {_WHEEL_HINT}")
+    return name
+
+
 def read_code(app: str, code: str) -> CodeFile:
     """Return the file that holds an application, once it is fit to travel.
 
@@ -74,11 +91,7 @@ def read_code(app: str, code: str) -> CodeFile:
         One line that names the file and what is wrong with it; `UnreadableCode` where it is not there.
     """
     module, wanted = split_app(app)
-    if not module:
-        raise InputError(f"code {code}: app {app} is built in and takes no code; leave it out, or name module:Class")
-    name = PurePosixPath(code.replace("\\", "/")).name
-    if not name.endswith((".py", ".whl")):
-        raise InputError(f"code {code}: is no .py file and no wheel; a package travels as a wheel: {_WHEEL_HINT}")
+    name = check_code_name(app, code)
     data = _read(code)
     if name.endswith(".py"):
         if name != f"{module}.py":

@@ -19,6 +19,7 @@ from infra.errors import InputError
 from infra.settings import load_settings
 from infra.storage.blobs import BlobError, Blobs, Manifest, npz_arrays, npz_bytes, open_blobs
 from infra.storage.job_paths import HELD_OUT, JobPaths
+from infra.urls import file_url
 from psengine.apps.base import App
 from psengine.apps.registry import BUILT_IN, resolve
 from psengine.config import JobConfig, JobError
@@ -191,7 +192,7 @@ def _names(data_url: str) -> dict[str, bytes]:
 
 
 def _url(where: str) -> str:
-    url = where if "://" in where else f"file://{Path(where).absolute()}"
+    url = where if "://" in where else file_url(Path(where))
     return url.rstrip("/").removesuffix(f"/{MODEL}").rstrip("/")
 
 

@@ -70,12 +70,11 @@ def read_data(source: str, first_index: int | None = None, n_inputs: int | None 
     return read_svmlight(source, data, first_index)
 
 
-def read_content(source: str, endings: Sequence[str], names: Iterable[str]) -> bytes:
-    """Return what is in a data file of a form that is wanted, unpacked.
+def check_form(source: str, endings: Sequence[str], names: Iterable[str]) -> str:
+    """Return which of `endings` says the form of `source`; `InputError` where none does. The file is not opened.
 
     Parameters
     ----------
-    endings : those of the forms that are wanted; all but `.npz` are texts.
     names : the built-in sets that a user may have meant.
     """
     form = form_of(source, endings)
@@ -84,6 +83,18 @@ def read_content(source: str, endings: Sequence[str], names: Iterable[str]) -> b
             f"data {source!r}: unknown; known are {', '.join(sorted(names))}, and path or URL of a file that ends in "
             f"{', '.join(endings)}, each also with {', '.join(PACKED_ENDINGS)}"
         )
+    return form
+
+
+def read_content(source: str, endings: Sequence[str], names: Iterable[str]) -> bytes:
+    """Return what is in a data file of a form that is wanted, unpacked.
+
+    Parameters
+    ----------
+    endings : those of the forms that are wanted; all but `.npz` are texts.
+    names : the built-in sets that a user may have meant.
+    """
+    form = check_form(source, endings, names)
     data = _unpacked(source, read_whole(source))
     if form != ".npz" and b"\0" in data[:4096]:
         raise InputError(f"{source}: is a binary file, not the text that its ending {form} promises")

@@ -70,6 +70,28 @@ def kind_for(app: str | None) -> str:
     return WANTS.get(app or "", "examples")
 
 
+_NAMES: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = MappingProxyType(
+    {
+        "examples": (frozenset(data_files.BUILT_IN), data_files.DATA_ENDINGS),
+        "ratings": (frozenset(data_ratings.BUILT_IN), data_ratings.RATING_ENDINGS),
+        "documents": (frozenset({data_documents.TOPICS}), data_documents.DOCUMENT_ENDINGS),
+    }
+)
+
+
+def check_name(source: str, app: str | None) -> None:
+    """Refuse a name that is neither a built-in set of the kind that `app` learns from, nor that of a file of such data.
+
+    Raises
+    ------
+    InputError
+        One line that names the source. The file is not opened.
+    """
+    sets, endings = _NAMES[kind_for(app)]
+    if source not in sets:
+        data_files.check_form(source, endings, sets)
+
+
 def absolute(source: str) -> str:
     """Return a path as an absolute one, as whoever works elsewhere wants it; a URL or a name as it is."""
     return source if source in BUILT_IN_SETS or "://" in source else str(Path(source).absolute())

@@ -1,7 +1,10 @@
 """Child processes that never outlive us: each in a group of its own, ended as a whole, and by the kernel if we die."""
 
 import contextlib
+import errno
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +19,11 @@ import psutil
 from infra.errors import ProteusError
 
 _GRACE_S = 5.0
+#: With less than this free, what a process could not write is why it ended.
+_FULL_BYTES = 64 * 1024
+#: The last line of a traceback, as in ``OSError: [Errno 5] no luck`` or ``sqlalchemy.exc.OperationalError: …``.
+_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b: .+$", re.MULTILINE)
+_CAUSE_CHARACTERS = 300
 _LEASH = str(Path(__file__).with_name("parent_death_signal.py"))
 
 
@@ -71,7 +79,9 @@ class Child:
     def check(self) -> None:
         """Raise with the end of its log if the process has ended by itself."""
         if self._process is not None and (code := self._process.poll()) is not None:
-            raise ProteusError(f"{Path(self.args[0]).name} {' '.join(self.args[1:4])} ended with {code}: {self.tail()}")
+            raise ProteusError(
+                f"{Path(self.args[0]).name} {' '.join(self.args[1:4])} ended with {code}: {self.cause()}"
+            )
 
     def tail(self, size: int = 400) -> str:
         """Return the end of the log on one line."""
@@ -79,6 +89,17 @@ class Child:
             return " | ".join(self.log.read_text(errors="replace")[-size:].split("\n")).strip(" |")
         except OSError:
             return f"(no log at {self.log})"
+
+    def cause(self) -> str:
+        """Return why the process failed, as far as its log or the disk says: its last error, else the end of the log."""
+        try:
+            total_bytes, _, free_bytes = shutil.disk_usage(self.log.parent)
+            if total_bytes and free_bytes < _FULL_BYTES:
+                return f"{os.strerror(errno.ENOSPC)}: {self.log.parent}; free some"
+            errors = _ERROR.findall(self.log.read_text(errors="replace"))
+        except OSError:
+            errors = []
+        return f"{errors[-1][:_CAUSE_CHARACTERS]} ({self.log})" if errors else self.tail()
 
     def freeze(self) -> None:
         """Stop the process where it is. It cannot end by itself then: `kill` it soon."""

@@ -1,6 +1,5 @@
 """What is told of capacity: the advisor's bands, and availability traces. Each fault is one line."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,8 @@ from bidding.evictions.fit_capacity import Band, availability_trace
 from bidding.market.model import Market
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
-from infra.files import Source, read_text
+from infra.files import Source
+from infra.structured_text import read_json
 
 
 def read_advisor(source: Source, system: str = "Linux") -> Mapping[str, Mapping[str, Band]]:
@@ -103,6 +103,6 @@ def read_availabilities(given: Sequence[str], begins_s: int = 0) -> TraceSet:
 
 def _json(source: Source) -> Any:
     try:
-        return json.loads(read_text(source))
+        return read_json(source)
     except ValueError as error:
         raise InputError(f"{source}: is not JSON ({error}); fetch the file again") from None

@@ -15,6 +15,7 @@ from bidding.market.model import HOUR_S, Market
 from bidding.market.money import MICROS_PER_DOLLAR, Micros, usd
 from infra.errors import InputError
 from infra.files import Source, read_text
+from infra.structured_text import unique_keys
 
 #: What a row has; of the last two, one may be empty or missing.
 REQUEST_COLUMNS = ("type", "zone", "count", "bid", "at", "until", "hours")
@@ -194,14 +195,14 @@ def _csv_rows(source: Source, text: str) -> Iterator[tuple[int, Mapping[str, str
 
 def _json_rows(source: Source, text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     # Numbers stay the text that they are: a bid is exact.
-    decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
+    decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=unique_keys)
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             entry = decoder.decode(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        except (ValueError, RecursionError) as error:
+            reason = "nested too deeply" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
             raise InputError(f"{source}: row {number}: is not JSON ({reason}); write an object on each line") from None
         if not isinstance(entry, dict):
             raise InputError(f"{source}: row {number}: is no object; write one on each line, as in {_EXAMPLE}")

@@ -5,8 +5,10 @@ takes the lock when it begins, so that what it read cannot change under it; and 
 returns, because a purchase must outlive a power cut.
 """
 
+import errno
 import json
 import logging
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,10 +68,16 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
     ------
     StoreError
         Where the database fails, or refuses what breaks one of its constraints.
+    InputError
+        Where a name that was asked for is no text that can be encoded.
     """
     try:
         with engine.connect() as connection, connection.execution_options(**{_WRITES: writes}).begin():
             yield connection
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{str(error.object)[:60]!r}: is no UTF-8 text, which no database holds; mend the name"
+        ) from None
     except DBAPIError as error:
         raise StoreError(f"state database {engine.url}: {_first_line(error)}") from error
 
@@ -182,4 +190,6 @@ def _locked(error: BaseException) -> bool:
 def _first_line(error: DBAPIError | sqlite3.Error) -> str:
     cause = error.orig if isinstance(error, DBAPIError) else error
     lines = str(cause).strip().splitlines()
+    if getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL":
+        return os.strerror(errno.ENOSPC)
     return lines[0] if lines else type(cause).__name__

@@ -22,6 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from infra.errors import InputError, ProteusError
 from infra.json_values import finite
+from infra.urls import local_path
 
 if TYPE_CHECKING:
     from infra.settings import Settings
@@ -71,7 +72,11 @@ class Blobs:
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self.url = url.rstrip("/")
         try:
-            self._fs, self._root = fsspec.core.url_to_fs(self.url, **dict(storage_options or {}))
+            path = local_path(self.url)  # which fsspec would cut at ::
+            if path is None:
+                self._fs, self._root = fsspec.core.url_to_fs(self.url, **dict(storage_options or {}))
+            else:
+                self._fs, self._root = LocalFileSystem(), path
         except (ValueError, ImportError) as error:
             raise InputError(f"PROTEUS_BLOB_URL: {url}: {error}; want file://, s3:// or another fsspec URL") from None
 

@@ -9,6 +9,8 @@ from psengine.protocol.instructions import GatherModel
 
 #: tries in all; between them 1, 4, 16 and 64 s
 TRIES = 5
+#: How every reason begins.
+NOT_SAVED = "the model could not be saved"
 
 
 class Saving:
@@ -25,7 +27,7 @@ class Saving:
 
     def failed(self, error: str, fatal: bool, now_s: float) -> bool:
         """Note that the try under way failed; return whether there will be another."""
-        why = f"the model could not be saved: {error}"
+        why = f"{NOT_SAVED}: {error}"
         if fatal or self._tries >= TRIES:
             self.reason = f"{why} (try {self._tries})"
             return False

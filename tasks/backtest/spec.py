@@ -1,6 +1,5 @@
 """What a user asks of a backtest. The Prefect UI draws its form from this model, the verb fills it from its options."""
 
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from bidding.billing import BillingModel
 from bidding.economics.elasticity import AgileML, Checkpointing, Elasticity, elasticity_record, load_elasticity
 from bidding.economics.reliable_tier import load_tier
 from infra.errors import InputError
-from infra.files import read_text
+from infra.structured_text import read_json
 from tasks.billing_options import billing_model
 
 #: What is compared where nothing else is said: every scheme, and the bound that none can pass.
@@ -240,7 +239,7 @@ def read_reliable_tier(source: str) -> dict[str, Any]:
 
 def _read_numbers(source: str, check: Callable[[Any], object], of: str) -> dict[str, Any]:
     try:
-        record = json.loads(read_text(source))
+        record = read_json(source)
         check(record)
     except (ValueError, AttributeError) as error:
         what = "is no JSON object" if isinstance(error, AttributeError) else str(error)

@@ -1,7 +1,9 @@
 """What can be known to be wrong with a run on this machine before anything is started, bought or written."""
 
+import errno
 import math
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import closing
 from enum import StrEnum
@@ -27,23 +29,19 @@ _CONNECT_S = 2.0
 _ANSWER_S = 3.0
 
 
-def check_file_target(option: str, path: Path) -> None:
-    """Refuse a file to be written where it cannot be."""
-    if path.is_dir():
-        raise InputError(f"{option} {path}: is a directory; name a file in it")
-    if not path.parent.is_dir():
-        raise InputError(f"{option} {path}: there is no directory {path.parent}; make it, or name another file")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"{option} {path}: may not be written by this user; name another file")
-
-
-def check_directory(option: str, path: Path) -> None:
-    """Refuse a directory to be made, or used, where it cannot be."""
+def check_directory(option: str, path: Path, needed_bytes: int = 0) -> None:
+    """Refuse a directory to be made, or used, where it cannot be, or where less than `needed_bytes` are free."""
     there = next(place for place in (path, *path.parents) if place.exists())
     if not there.is_dir():
         raise InputError(f"{option} {path}: {there} is a file; name a directory")
     if not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"{option} {path}: {there} may not be written by this user; name another directory")
+    total_bytes, _, free_bytes = shutil.disk_usage(there)
+    if total_bytes and free_bytes < needed_bytes:  # a file system that knows no sizes says 0 of all
+        raise InputError(
+            f"{option} {path}: {os.strerror(errno.ENOSPC)}: {free_bytes / 2**20:.1f} MB are free, and at least "
+            f"{needed_bytes / 2**20:.0f} are needed; free some, or name another directory"
+        )
 
 
 def check_settings(variables: Mapping[str, str], scale: float, flow_latency_s: float) -> None:

@@ -13,6 +13,7 @@ from infra.local.environment import STILL, LocalEnvironment, clock_file, market_
 from infra.runtime import forget_runtime
 from infra.simulated_ec2.snapshot import read_state
 from infra.state.store import Store
+from infra.urls import file_url, sqlite_url
 
 
 def goes_on_at(
@@ -42,6 +43,20 @@ def goes_on_at(
         known.append(ScaledClock(clock).now_s())
     at_s = max([*known, *([] if state is None else [float(state.now_s)])])
     return at_s, scale if before == STILL else before
+
+
+def state_urls(directory: Path, database: str | None = None) -> dict[str, str]:
+    """Return the settings by which a run keeps its state below `directory`; its records in `database` where one is given.
+
+    Raises
+    ------
+    InputError
+        If no URL can name a file there.
+    """
+    return {
+        "PROTEUS_DATABASE_URL": database or sqlite_url(directory / "state.db"),
+        "PROTEUS_BLOB_URL": file_url(directory / "blobs"),
+    }
 
 
 def forget_claims(url: str) -> None:

@@ -19,6 +19,7 @@ from infra.settings import load_settings
 from infra.storage.blobs import MANIFEST, Blobs, open_blobs
 from infra.storage.checkpoints import find_checkpoint
 from infra.storage.job_paths import JobPaths
+from infra.urls import file_url
 from psengine.config import JobConfig
 from psengine.controller.state import ENDED
 from psengine.telemetry.stalls import stalls_of
@@ -56,8 +57,9 @@ class LocalJob:
         return sum(tier == "reliable" for tier in self.tiers.values())
 
 
-def open_store(option: str, url: str) -> Blobs:
-    """Return the blobs under `url`; `InputError` names the option where it is no such URL."""
+def open_store(option: str, text: str) -> Blobs:
+    """Return the blobs under a path or URL; `InputError` names the option where it is no such URL."""
+    url = text if "://" in text else file_url(Path(text))
     try:
         return open_blobs(load_settings().model_copy(update={"blob_url": url}))
     except InputError as error:

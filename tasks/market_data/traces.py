@@ -25,6 +25,7 @@ CLIMATES: Mapping[str, AuctionClimate | MarketClimate] = {
     "rush-hours": RUSH_HOURS,
 }
 _MOST_DAYS = 3653.0
+_ZONE = re.compile(r"[\w.-]+")
 _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d+")
 
 #: Says how far something is: what is done, of how many, and what comes next.
@@ -140,7 +141,7 @@ def generate_file(
                 f"--types {name}: is not on sale on {begin} in the catalogue; it has {', '.join(sorted(on_sale))}"
             )
     for zone in zones:
-        if not zone or "/" in zone or zone != zone.strip():
+        if not _ZONE.fullmatch(zone):
             raise InputError(f"--zones {zone!r}: want names of zones, as in us-east-1a,us-east-1b")
     if not types or not zones:
         raise InputError("--types and --zones: want at least one of each")

@@ -119,13 +119,17 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If nobody says how much work the job is.
+        If nobody says how much work the job is, or it may hold no spot machine.
     """
     training, tier, reliable = job.training, job.transient, job.reliable
+    if not tier.max_vcpus:
+        raise InputError(
+            f"{file}: transient.max_vcpus is 0: it buys no spot machine, so there is nothing to plan; raise it"
+        )
     fields: dict[str, Any] = {
         "markets": list(tier.markets),
         "max_spot_vcpus": tier.max_vcpus,
-        "allocation_vcpus": tier.allocation_vcpus,
+        "allocation_vcpus": tier.vcpus_at_once,
         "reliable": f"{reliable.count}x{reliable.instance_type}",
         "eviction_overhead_s": round(tier.eviction_overhead_s),
         "resize_overhead_s": round(tier.resize_overhead_s),

@@ -15,6 +15,7 @@ from infra.errors import InputError
 from infra.settings import load_settings
 from infra.state.records import JournalEntry, ObservationKind, StoreError
 from infra.state.store import Store
+from infra.urls import sqlite_url
 from reports.pages.job_page import ReportPage, write
 from reports.pages.job_series import JobFacts, Timed, chart
 from reports.pages.job_tables import (
@@ -107,7 +108,7 @@ def write_report(
     lives = place.is_dir() and "/" not in job_id
     if database is None:
         held = directory is not None or (lives and (place / "state.db").is_file())
-        database = f"sqlite:///{(place / 'state.db').absolute()}" if held else load_settings().database_url
+        database = sqlite_url(place / "state.db") if held else load_settings().database_url
     check_there(database)
     with Store.open(database) as store:
         page = gather(store, job_id)

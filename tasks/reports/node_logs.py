@@ -11,6 +11,7 @@ from infra.state.store import Store
 from infra.storage.blobs import Blobs, open_blobs
 from infra.storage.job_paths import JobPaths
 from infra.storage.node_logs import EVERY_S, Incarnation, StoredLog, log_name, log_names
+from infra.urls import file_url, sqlite_url
 from tasks.reports.job_page import check_there
 
 _LAST_LINE_BYTES = 4096
@@ -53,12 +54,12 @@ class JobLogs:
         place = directory if directory is not None else Path("runs") / job_id
         local = (place / "blobs").is_dir()
         self._job_id = job_id
-        self._blobs = Blobs((place / "blobs").absolute().as_uri()) if local else open_blobs(load_settings())
+        self._blobs = Blobs(file_url(place / "blobs")) if local else open_blobs(load_settings())
         if database is not None:
             check_there(database)
         elif local:
             state = place / "state.db"  # of an engine that ran alone there is none
-            database = f"sqlite:///{state.absolute()}" if state.is_file() else None
+            database = sqlite_url(state) if state.is_file() else None
         else:
             database = load_settings().database_url
             check_there(database)

@@ -1,6 +1,7 @@
 """What can be said of an application by what is on this machine alone, before anything is started."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from infra.applications.code_files import read_code, split_app
+from infra.applications.code_files import check_code_name, read_code, split_app
+from infra.datasets.kinds import check_name
 from infra.errors import InputError
 from psengine.apps.base import SIZES, App, ChecksSizes
 from psengine.apps.registry import BUILT_IN, resolve
@@ -43,10 +45,40 @@ def check_application(training: Training, *, code: bool = True) -> None:
     InputError
         One line that names the application, the option or the file, and the mend.
     """
-    split_app(training.app)
-    check_parameters("--param", training)
+    check_asked(training)
     if code and training.code:
         read_code(training.app, training.code)
+
+
+def check_asked(training: Training, place: str = "", params: str = "--param") -> None:
+    """Refuse what no machine could train: an unknown application, parameters that it does not take, data of no known form.
+
+    What `Training` refuses by itself (numbers, an end that is missing) is not looked at again. Files are not opened: they
+    may lie where only the workers reach them. Pure.
+
+    Parameters
+    ----------
+    place : what stands before the field in an error, as in ``job.yaml: training.``.
+    params : what the parameters are called there.
+
+    Raises
+    ------
+    InputError
+        One line that names the field and the mend.
+    """
+    try:
+        split_app(training.app)
+        if training.code:
+            check_code_name(training.app, training.code)
+        check_name(training.data, training.app)
+    except InputError as error:
+        raise InputError(f"{place}{error}") from None
+    check_parameters(f"{place}{params}", training)
+    for name, value in training.app_params.items():
+        if not _is_json(value):
+            raise InputError(
+                f"{place}{params} {name}: is {str(value)[:60]}; write finite numbers, texts, lists or mappings"
+            )
 
 
 def check_parameters(name: str, training: Training) -> None:
@@ -93,6 +125,14 @@ def check_sizes_here(training: Training, sizes: Mapping[str, float]) -> None:
             f"data {training.data}: the model of {training.app} ({shapes}) takes {needed / 2**30:,.0f} GiB, {_COPIES} times, and "
             f"this machine has {there / 2**30:,.0f}; mend the largest index in the data, or choose smaller parameters"
         )
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_json(each) for key, each in value.items())
+    if isinstance(value, list):
+        return all(_is_json(each) for each in value)
+    return math.isfinite(value) if isinstance(value, float) else value is None or isinstance(value, str | int)
 
 
 def _made_for(name: str, training: Training, sizes: Mapping[str, float]) -> App:

@@ -1,14 +1,12 @@
 """What can be known to be wrong before anything is bought or written."""
 
 from bidding.market.model import Market
-from bidding.policies import policy
-from infra.errors import InputError
 from tasks.job_records import is_known
 from tasks.job_spec import JobSpec
 from tasks.market.opening import priced
 from tasks.market_data.eviction_tables import job_table
 from tasks.runtime import current_runtime, runtime_task
-from tasks.training.application_checks import check_parameters
+from tasks.training.application_checks import check_asked
 from tasks.training.code_shipping import check_code
 
 
@@ -22,14 +20,10 @@ def check(spec: JobSpec) -> None:
         One line that names the field and the mend.
     """
     runtime = current_runtime()
-    try:
-        policy(spec.transient.policy)
-        markets = [Market.parse(text) for text in spec.transient.markets]
-    except ValueError as error:
-        raise InputError(f"job {spec.job_id}: {error}") from None
+    markets = [Market.parse(text) for text in spec.transient.markets]
     if not is_known(spec.job_id):  # what runs already goes on with the code that it began with
+        check_asked(spec.training, f"job {spec.job_id}: training.", "app_params")
         check_code(spec)
-        check_parameters(f"job {spec.job_id}: training.app_params", spec.training)
         job_table(spec)
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     priced([*markets, reliable], runtime.clock.now_s())

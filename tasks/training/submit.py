@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
 from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
@@ -12,10 +11,11 @@ from pydantic import ValidationError
 from infra.errors import InputError, ProteusError
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.state.records import JobState
-from tasks.job_spec import JobSpec
+from infra.structured_text import read_yaml
+from tasks.job_spec import JobSpec, fault_of
 from tasks.market_data.eviction_tables import absolute_evictions
 from tasks.runtime import current_runtime
-from tasks.training.application_checks import absolute_code
+from tasks.training.application_checks import absolute_code, check_asked
 from tasks.training.inputs import absolute_data
 
 _TRAIN = "train/train"
@@ -28,22 +28,17 @@ def read_job(path: Path) -> JobSpec:
     Raises
     ------
     InputError
-        One line that names the file and the field.
+        One line that names the file and the field: whatever of a job can be known to be wrong from its description.
     """
-    try:
-        record = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    record = read_yaml(path)
     if not isinstance(record, dict):
         raise InputError(f"{path}: holds no job; want job_id, training, transient, … (docs/operations.md)")
     try:
         spec = JobSpec.model_validate(record)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: {where}: {first['msg']} (is {first['input']!r})") from None
+        field, complaint = fault_of(error)
+        raise InputError(f"{path}: {field}: {complaint}") from None
+    check_asked(spec.training, f"{path}: training.", "app_params")
     places = {"data": absolute_data(spec.training.data), "code": absolute_code(spec.training.code)}
     training = spec.training.model_copy(update=places)
     evictions = {"evictions": absolute_evictions(spec.transient.evictions)}

@@ -1,7 +1,11 @@
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from infra.errors import InputError
 from infra.settings import Settings, load_settings
@@ -81,3 +85,59 @@ def test_the_fastest_scale_keeps_both_periods() -> None:
     settings = Settings(tick_s=120, renewal_lead_s=90)
     assert settings.fastest_scale(2.0) == 45.0
     assert Settings(tick_s=120, renewal_lead_s=240).fastest_scale(2.0) == 60.0
+
+
+_ODD = st.sampled_from(
+    [
+        "",
+        " ",
+        "nan",
+        "inf",
+        "-inf",
+        "0",
+        "-1",
+        "1e309",
+        "1e300",
+        "1_0",
+        "9" * 5000,
+        "[",
+        "[]",
+        "{}",
+        "null",
+        "[1]",
+        '{"a": 1}',
+        "/",
+    ]
+) | st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=6)
+
+
+def _refusal() -> str | None:
+    try:
+        found = load_settings()
+        found.check_cadence(1.0, 1.0)
+    except InputError as error:
+        return str(error)
+    assert all(math.isfinite(each) for each in (found.tick_s, found.poll_s, found.history_days))
+    return None
+
+
+@settings(max_examples=300, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(name=st.sampled_from(sorted(Settings.model_fields)), value=_ODD)
+def test_any_value_is_taken_or_refused_in_one_line_that_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    variable = f"PROTEUS_{name.upper()}"
+    load_settings.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setenv(variable, value)
+        refusal = _refusal()
+    assert refusal is None or re.match("PROTEUS_[A-Z_0-9]+: ", refusal)
+    assert refusal is None or ("\n" not in refusal and len(refusal) < 500)
+
+
+@pytest.mark.parametrize("name", ["TICK_S", "NOTICE_S", "POLL_S", "RENEWAL_LEAD_S", "HISTORY_DAYS", "PRICES_MAX_AGE_S"])
+@pytest.mark.parametrize("value", ["inf", "nan", "1e12"])
+def test_a_duration_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"PROTEUS_{name}", value)
+    with pytest.raises(InputError, match=rf"^PROTEUS_{name}: "):
+        load_settings()

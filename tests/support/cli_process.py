@@ -26,6 +26,10 @@ from tests.support.timeouts import PATIENCE
 PROTEUS = str(Path(sys.executable).with_name("proteus"))
 
 
+#: A name of a directory that shells, URLs and templates read otherwise than a file system does.
+ODD_NAME = "my jöbs #1 100%20 & + it's {a} $HOME"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a command ended."""

@@ -68,7 +68,7 @@ def bench(
     Run it on a machine that does nothing else: figures of a busy one mean nothing, and the first line says the load.
     """
     from benchmarks.runner import NAMES, as_json, measure, show
-    from tasks.local.checks import check_file_target
+    from tasks.output_files import check_file_target
 
     if unknown := [name for name in names if name not in NAMES]:
         raise click.UsageError(f"{unknown[0]}: is no benchmark; there are {', '.join(NAMES)}")

@@ -23,6 +23,13 @@ transient: {markets: [m4.xlarge/us-east-1a, m4.xlarge/us-east-1b], max_vcpus: 64
 """
 
 
+def _readme_job() -> str:
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    found = re.search(r"""--params '\{"spec": (\{.*?\})\}'""", text, re.DOTALL)
+    assert found, "README.md shows a job"
+    return found[1]
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a small price file and a job, in which the verb is called."""
@@ -88,6 +95,30 @@ def test_a_submittable_job_fills_what_options_leave_open(here: Path) -> None:
     assert not any("job.yaml" in note for note in other["notes"])
 
 
+@pytest.mark.parametrize(
+    ("job", "work", "cap"),
+    [
+        pytest.param(
+            "job_id: m\ntraining: {hours: 2}\ntransient: {markets: [c4.xlarge/us-east-1a]}\n", 16, 8, id="least"
+        ),
+        pytest.param(_readme_job(), 50, 8, id="README"),
+    ],
+)
+def test_a_job_without_its_optional_fields_is_planned(here: Path, job: str, work: float, cap: int) -> None:
+    (here / "job.yaml").write_text(job)
+    short = ("--starts", "3", "--scheme", "on-demand,standard+checkpoint,proteus,best")
+    found = result("job.yaml", *short, *(("--vcpu-hours", "50") if "clocks" in job else ()))
+    assert (found["job"]["vcpu_hours"], found["job"]["cap_vcpus"]) == (work, cap)
+    assert found["settings"]["allocation_vcpus"] == 8  # all that it may hold, as its policy `best` likes it
+    assert all(each["unfinished"] == 0 for each in found["schemes"])
+
+
+def test_a_job_that_buys_no_spot_machine_has_nothing_to_plan(here: Path) -> None:
+    (here / "job.yaml").write_text(JOB.replace("max_vcpus: 64", "max_vcpus: 0"))
+    with pytest.raises(InputError, match=r"^job\.yaml: transient\.max_vcpus is 0: .*; raise it$"):
+        run("job.yaml")
+
+
 def test_without_a_file_the_market_is_generated(here: Path) -> None:
     done = run("--hours", "1", "--starts", "2", "--scheme", "on-demand", "--market", "c4.large/us-east-1a")
     assert "no --prices given: the prices are those of the generated market of seed 0" in done.stderr
@@ -117,7 +148,7 @@ BAD: Mapping[str, tuple[str, str]] = {
     "window after the file": ("--hours 1 --from 2017-01-01", r"--from 2017-01-01: begins outside the price file"),
     "nothing to learn from": ("--hours 1 --from 2016-06-01", r"--from: the fit is empty"),
     "no such file": ("--hours 1 --prices none.csv", r"none\.csv: there is no such file"),
-    "no such job": ("none.yaml", r"none\.yaml: cannot be read"),
+    "no such job": ("none.yaml", r"none\.yaml: there is no such file"),
     "JSON in no directory": ("--hours 1 --json none/a.json", r"--json none/a\.json: there is no directory none"),
     "picture in no directory": ("--hours 1 --picture none/a.png", r"--picture none/a\.png: there is no directory none"),
     "picture of what kind": (

@@ -20,7 +20,7 @@ from infra.errors import InputError
 from infra.storage.blobs import Blobs, npz_arrays
 from psengine.telemetry.timeline import replay
 from tests.support import slow_apps as paced
-from tests.support.cli_process import Outcome, Running, processes_of, proteus, running
+from tests.support.cli_process import ODD_NAME, Outcome, Running, inside, processes_of, proteus, running
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
 
@@ -91,7 +91,8 @@ def trained(here: Path, job: str, *options: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    here = tmp_path_factory.mktemp("undisturbed")
+    here = tmp_path_factory.mktemp("undisturbed") / ODD_NAME
+    here.mkdir()
     return here, trained(here, "calm")
 
 
@@ -122,6 +123,7 @@ def test_it_trains_and_tells_its_figures_again(undisturbed: tuple[Path, dict[str
     assert {name: state for name, (_, state) in view.nodes.items()} == dict.fromkeys(("r1", "t1", "t2"), "ready")
     assert [(server[0], keeper) for server, keeper in view.shards] == [("t", "r1")] * 2
     assert sorted(path.name for path in here.iterdir()) == ["home", "runs"]
+    assert [path.name for path in here.parent.iterdir()] == [ODD_NAME]
     assert sorted(path.name for path in (here / "runs" / "calm").iterdir()) == ["blobs", "logs", "run.lock"]
     assert list((here / "home").iterdir()) == []
 
@@ -130,6 +132,21 @@ def test_it_trains_and_tells_its_figures_again(undisturbed: tuple[Path, dict[str
     assert json.loads(again.out) == figures
     assert "was trained to its end before; these are its figures" in again.err
     assert f"{figures['metrics']['accuracy']:.4f}" in again.err
+
+
+def test_what_lies_in_a_directory_of_any_name_is_found(
+    undisturbed: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    here, figures = undisturbed
+    home = tmp_path / "home"
+    for model in ("runs/calm/blobs/jobs/calm/model", str(here / "runs/calm/blobs/jobs/calm/model"), figures["model"]):
+        code = ("--app", APP, "--code", str(paced.__file__))
+        data = ("--data", "digits", "--out", str(tmp_path / "o.csv"))
+        found = inside("predict", model, *data, *code, cwd=here, home=home)
+        assert (found.code, found.err) == (0, ""), f"{model}: {found}"
+    found = inside("logs", "calm", "--dir", str(here / "runs" / "calm"), cwd=tmp_path, home=home)
+    assert (found.code, found.err) == (0, "")
+    assert "controller" in found.out
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from infra.simulated_ec2.server import Endpoint
 from infra.state.store import Store
 from tests.support import slow_apps as paced
 from tests.support.cli_process import (
+    ODD_NAME,
     PROTEUS,
     Outcome,
     Running,
@@ -144,7 +145,8 @@ def test_a_scale_that_flows_here_can_keep_is_taken(tmp_path: Path, slow_market: 
 @pytest.fixture(scope="module")
 def eventful(tmp_path_factory: pytest.TempPathFactory, home: Path) -> tuple[Path, Path, Outcome]:
     """A run over a market that takes the cheapest machines in their first hour and the next ones after a renewal."""
-    here = tmp_path_factory.mktemp("eventful")
+    here = tmp_path_factory.mktemp("eventful") / ODD_NAME
+    here.mkdir()
     prices = _prices(
         here / "prices.csv",
         {
@@ -232,6 +234,8 @@ def test_nothing_is_written_but_in_its_directory(
     eventful: tuple[Path, Path, Outcome], figures: dict[str, Any], home: Path
 ) -> None:
     assert sorted(path.name for path in eventful[0].iterdir()) == ["out.json", "prices.csv", "run"]
+    assert [path.name for path in eventful[0].parent.iterdir()] == [ODD_NAME]
+    assert (eventful[0] / "run" / "blobs" / "jobs" / "eventful" / "model" / "manifest.json").is_file()
     assert not [path.name for path in home.iterdir() if "proteus" in path.name.lower() or path.name == ".prefect"]
 
 

@@ -2,11 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from flows.terminal.interrupts import Interrupted, interruptible
+from flows.terminal.interrupts import Interrupted, explain_interrupt, interruptible, interruption_in
+from infra.errors import ProteusError
+from tests.support.cli_process import environment
 from tests.support.timeouts import PATIENCE
 
 
@@ -68,3 +73,93 @@ def test_whoever_was_woken_by_signals_before_is_again() -> None:
         assert signal.set_wakeup_fd(-1) == write
         os.close(read)
         os.close(write)
+
+
+# What becomes of it in code that is not Python's
+
+
+def _raise_another(error: Exception, *, hides_context: bool) -> None:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except Interrupted as interruption:
+        raise error from None if hides_context else interruption
+
+
+@pytest.mark.parametrize("hides_context", [False, True])
+@pytest.mark.parametrize("error", [SystemError("a result with an exception set"), OSError(5, "no luck")])
+def test_an_interruption_that_became_another_error_is_one(error: Exception, hides_context: bool) -> None:
+    with pytest.raises(Interrupted) as raised, interruptible(), explain_interrupt("nothing was begun"):
+        _raise_another(error, hides_context=hides_context)
+    assert (raised.value.exit_code, raised.value.outcome) == (130, "nothing was begun")
+
+
+def test_what_failed_while_it_was_being_ended_is_said() -> None:
+    with pytest.raises(Interrupted) as raised, interruptible():
+        _raise_another(ProteusError("job j: the model could not be saved"), hides_context=False)
+    assert raised.value.outcome == "job j: the model could not be saved"
+
+
+def _fail_after_a_failure() -> None:
+    try:
+        raise OSError("before")
+    except OSError as error:
+        raise SystemError("of its own") from error
+
+
+def test_an_error_without_an_interruption_stays_what_it_is() -> None:
+    with pytest.raises(SystemError, match="of its own"), interruptible():
+        _fail_after_a_failure()
+    circle = ValueError()
+    circle.__cause__ = circle.__context__ = OSError()
+    circle.__cause__.__context__ = circle
+    assert interruption_in(circle) is None
+
+
+#: numba's dispatcher raises SystemError where a signal comes while its compiled code runs: always, if the result is arrays.
+PLAN_IN_NUMBA = """
+import sys
+import numba, numpy as np
+import tasks.plan.planner
+from flows.cli.main import main
+
+@numba.njit
+def scaled(values):
+    total = 0.0
+    for k in range(30_000_000):
+        total += values[k % 5] * 1.0000001
+    return values * total, values + total
+
+def make_plan(spec, report):
+    print("computing", file=sys.stderr, flush=True)
+    for _ in range(10**6):
+        scaled(np.arange(5.0))
+
+scaled(np.arange(5.0))
+tasks.plan.planner.make_plan = make_plan
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_compiled_code_runs_ends_the_command_as_any_other(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PLAN_IN_NUMBA, "plan", "--vcpu-hours", "400"],
+        cwd=tmp_path,
+        env=environment(tmp_path / "home") | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        while "computing" not in (line := process.stderr.readline()):
+            assert line, "it ended"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30 * PATIENCE)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (128 + number, "")
+    assert err.splitlines()[-1] == "proteus: interrupted: nothing was bought"
+    assert "Traceback" not in err

@@ -1,9 +1,11 @@
 """Children end with us: told to, by force, with what they started, and when we die."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +81,24 @@ def test_who_ended_by_himself_is_told_with_the_end_of_his_log(log: Path) -> None
     with Child([sys.executable, "-c", "print('one'); print('two'); raise SystemExit(3)"], log) as child:
         wait_for(lambda: child.ended, "the end")
         with pytest.raises(ProteusError, match=r"-c .* ended with 3: one \| two$"):
+            child.check()
+
+
+def test_a_traceback_is_told_by_its_last_error_however_long_it_is(log: Path) -> None:
+    code = "import sys; sys.setrecursionlimit(90)\ndef f(n): return f(n + 1) if n < 50 else open('/none/' + 'x' * 30)\nf(0)"
+    with Child([sys.executable, "-c", code], log) as child:
+        wait_for(lambda: child.ended, "the end")
+        says = r"ended with 1: FileNotFoundError: \[Errno 2\] No such file or directory: '/none/x+' \(.*\)$"
+        with pytest.raises(ProteusError, match=says):
+            child.check()
+
+
+def test_on_a_full_disk_that_is_why_a_child_ended(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = namedtuple("Usage", "total used free")(100, 100, 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with Child([sys.executable, "-c", "raise SystemExit(3)"], log) as child:
+        wait_for(lambda: child.ended, "the end")
+        with pytest.raises(ProteusError, match=rf"ended with 3: No space left on device: {log.parent}; free some$"):
             child.check()
 
 

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from infra.errors import InputError
 from infra.local.node_events import DRAIN_S, ScriptedEvent, read_script, there_after
@@ -101,3 +103,68 @@ def test_a_kill_may_come_before_a_notice_has_run_out(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv: there is no such file"):
         read_script(tmp_path / "none.csv", TIERS, None)
+
+
+_CELL = st.sampled_from(
+    [
+        *(
+            "",
+            " ",
+            "clock:3",
+            "clock:9",
+            "second:1.5",
+            "second:nan",
+            "second:1e309",
+            "clock:" + "9" * 5000,
+            "clock:-1",
+            "clock:\u0663",
+        ),
+        *(
+            "join",
+            "kill",
+            "drain",
+            "notice",
+            "r1",
+            "t1",
+            "t2",
+            "t9",
+            "controller",
+            "5",
+            "inf",
+            "-1",
+            "64",
+            "9" * 5000,
+            "a b",
+            '"',
+        ),
+        *("#", "at", "action", "node", "seconds", "count", "\u0661", "1_0"),
+    ]
+) | st.text(st.characters(codec="utf-8"), max_size=4)
+_ROW = st.lists(_CELL, max_size=6) | st.tuples(
+    st.sampled_from(["clock:1", "clock:3", "second:2"]),
+    st.sampled_from(["join", "kill", "drain", "notice"]),
+    st.sampled_from(["", "t1", "t2", "t9", "r1"]),
+    _CELL,
+)
+
+
+def _events_or_one_line(path: Path, clocks: int | None) -> tuple[ScriptedEvent, ...]:
+    try:
+        return read_script(path, TIERS, clocks)
+    except InputError as error:
+        refusal = str(error)
+    assert refusal.startswith(f"{path}: ")
+    assert "\n" not in refusal
+    return ()
+
+
+@settings(max_examples=400, deadline=None, database=None, derandomize=True)
+@given(rows=st.lists(_ROW, max_size=4), clocks=st.sampled_from([None, 50]))
+def test_any_script_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], clocks: int | None
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.csv"
+    path.write_bytes("\n".join(",".join(row) for row in rows).encode())
+    for event in _events_or_one_line(path, clocks):
+        assert event.due(10**9, 1e308) or event.clock is not None
+        assert event.record()["node"] == event.node

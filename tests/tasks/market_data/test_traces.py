@@ -149,6 +149,8 @@ def test_a_file_is_the_generators_market_of_the_seed(tmp_path: Path) -> None:
         ({"types": ["z9.huge"]}, "--types z9.huge: is not on sale on 2016-04-01"),
         ({"types": []}, "--types and --zones"),
         ({"zones": ["a/b"]}, "--zones 'a/b'"),
+        ({"zones": ["a\rb"]}, r"--zones 'a\\rb'"),
+        ({"zones": ['a"b']}, "--zones 'a\"b'"),
         ({"climate": "polar"}, "--climate polar: want one of typical, lively, rush-hours"),
         ({"begin": date(1999, 1, 1)}, "is not on sale on 1999-01-01"),
     ],

@@ -20,16 +20,23 @@ def test_a_good_job_is_let_through_and_nothing_is_bought_or_written(here: TaskRu
 
 
 @pytest.mark.parametrize(
-    ("transient", "says"),
+    ("changes", "says"),
     [
-        ({"policy": "greedy"}, "job job: unknown policy 'greedy'; there are"),
-        ({"markets": ["c4.large"]}, "job job: not a market: 'c4.large'"),
-        ({"markets": ["z9.huge/us-east-1a"]}, "instance type z9.huge: is not in the catalogue; name another"),
+        ({"app": "svm"}, "job job: training.app 'svm': is not known; use one of kmeans, lda, mf, mlr, or module:Class"),
+        ({"data": "mnist"}, "job job: training.data 'mnist': unknown; known are digits, "),
+        ({"code": "a.py"}, "job job: training.code a.py: app mlr is built in and takes no code"),
     ],
 )
-def test_a_job_that_cannot_run_is_refused_by_name(here: TaskRuntime, transient: dict[str, object], says: str) -> None:
+def test_a_job_that_cannot_run_is_refused_by_name(here: TaskRuntime, changes: dict[str, object], says: str) -> None:
+    good = spec()
     with pytest.raises(InputError, match=says):
-        plain(check)(spec(**transient))
+        plain(check)(good.model_copy(update={"training": good.training.model_copy(update=changes)}))
+    assert here.store.jobs() == []
+
+
+def test_a_type_that_is_not_for_sale_is_refused(here: TaskRuntime) -> None:
+    with pytest.raises(InputError, match=r"instance type z9\.huge: is not in the catalogue; name another"):
+        plain(check)(spec(markets=["z9.huge/us-east-1a"]))
     assert here.store.jobs() == []
 
 

@@ -1,12 +1,17 @@
 """Jobs as a list shows them; a job's file; a job's end."""
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
+from bidding.policies import POLICIES
 from infra.errors import InputError, ProteusError
 from infra.state.records import UnknownRecord
+from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job, job_model
 from tasks.reports.job_list import job_lines
@@ -39,24 +44,58 @@ def test_a_path_of_data_or_code_is_made_absolute_for_who_works_elsewhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "job.yaml"
-    for given, told in (("in/mine.csv", str(tmp_path / "in/mine.csv")), ("s3://b/mine.csv", "s3://b/mine.csv")):
-        path.write_text(GOOD.replace("digits", given))
+    for source, told in (("in/mine.csv", str(tmp_path / "in/mine.csv")), ("s3://b/mine.csv", "s3://b/mine.csv")):
+        path.write_text(GOOD.replace("digits", source))
         assert read_job(path).training.data == told
-        path.write_text(GOOD.replace("app: mlr", f"app: mine:App, code: {given}"))
-        assert read_job(path).training.code == told
+        path.write_text(GOOD.replace("app: mlr", f"app: mine:App, code: {source.replace('.csv', '.py')}"))
+        assert read_job(path).training.code == told.replace(".csv", ".py")
     assert read_job(path).job_id == "mine"
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (None, "cannot be read"),
+        (None, "there is no such file"),
         ("a: [", "is not YAML"),
         ("- a", "holds no job"),
         (GOOD.replace("mine", "Mine!"), "job_id"),
         (GOOD.replace("clocks: 10", "clocks: 0"), "training.clocks"),
         (GOOD.replace(", clocks: 10", ""), "training"),
-        (GOOD + "colour: red\n", "colour"),
+        (GOOD + "colour: red\n", "colour: is no field of a job; leave it out"),
+        (GOOD.replace("clocks: 10", "hours: 1:30"), r"training\.hours: is 1:30, no number; write hours as 1\.5$"),
+        (GOOD.replace("clocks: 10", "hours: 1:30:36"), r"training\.hours: .*write hours as 1\.51$"),
+        (GOOD.replace("clocks: 10", "clocks: 1:30"), r"training\.clocks: is 1:30, no number; write a whole number$"),
+        (GOOD.replace("clocks: 10", "hours: yes"), r"training\.hours: .*valid number.*'yes'"),
+        (GOOD.replace("clocks: 10", "hours: true"), r"training\.hours: is true, a truth value; write a number$"),
+        (GOOD.replace("clocks: 10", "hours: .inf"), r"training\.hours: .*finite number"),
+        (GOOD.replace("clocks: 10", "hours: .nan"), r"training\.hours: .*"),
+        (GOOD.replace("clocks: 10", "clocks: 1e400"), r"training\.clocks: .*finite number"),
+        (GOOD.replace("clocks: 10", f"clocks: {10**30}"), r"training\.clocks: .*less than or equal to"),
+        (GOOD.replace("clocks: 10", "clocks: 10, clocks: 20"), r"line 3: clocks is given twice; keep one$"),
+        (
+            GOOD.replace("app: mlr", "app: svm"),
+            r"training\.app 'svm': is not known; use one of kmeans, lda, mf, mlr, or",
+        ),
+        (GOOD.replace("digits", "mnist"), r"training\.data 'mnist': unknown; known are digits, and path or URL"),
+        (GOOD.replace("digits", "topics"), r"training\.data 'topics': unknown; known are digits, and path or URL"),
+        (GOOD.replace("clocks", "code: a.py, clocks"), r"training\.code a\.py: app mlr is built in and takes no code"),
+        (GOOD.replace("app: mlr", "app: m:A, code: m.txt"), r"training\.code m\.txt: is no \.py file and no wheel"),
+        (GOOD.replace("clocks", "app_params: {depth: 3}, clocks"), r"training\.app_params: app 'mlr' does not take"),
+        (
+            GOOD.replace("app: mlr", "app: m:A, app_params: {a: [.inf]}"),
+            r"training\.app_params a: is \[inf\]; write finite",
+        ),
+        (
+            GOOD.replace("us-east-1a]", "us-east-1a], policy: bset"),
+            r"transient\.policy: unknown policy 'bset'; there are",
+        ),
+        (GOOD.replace("us-east-1a]", "us-east-1a], policy: 'fixed-delta:x'"), r"transient\.policy: .*not an amount"),
+        (
+            GOOD.replace("c4.large/us-east-1a", "c4.large"),
+            r"transient\.markets\.0: not a market: 'c4\.large' \(want TYPE",
+        ),
+        (GOOD.replace("/us-east-1a", "/us east"), r"transient\.markets\.0: not a market: "),
+        (GOOD + "reliable: {zone: ''}\n", r"reliable: not a market: 'c4\.large/'"),
     ],
 )
 def test_a_bad_job_file_is_one_line_that_names_the_place(tmp_path: Path, text: str | None, place: str) -> None:
@@ -67,6 +106,93 @@ def test_a_bad_job_file_is_one_line_that_names_the_place(tmp_path: Path, text: s
         read_job(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+_FULL = """job_id: mine
+training: {app: mlr, app_params: {step: 0.5}, data: digits, partitions: 8, clocks: 10, hours: 2, seed: 1}
+reliable: {count: 1, instance_type: c4.large, zone: us-east-1a}
+transient:
+  markets: [c4.large/us-east-1a, m4.large/us-east-1b]
+  policy: fixed-delta:0.01
+  billing: flat
+  flat_price: 0.03
+  ceiling_on_demand: true
+"""
+_BITS = (
+    *"{}[]:,-?&*!|>'\"%@`# \n\t~",
+    "<<",
+    "---",
+    "...",
+    "!!int ",
+    "&a ",
+    "*a",
+    ".inf",
+    ".nan",
+    "1e309",
+    "1:30",
+    "yes",
+    "null",
+)
+_VALUES = (
+    "",
+    "~",
+    "true",
+    "-1",
+    "0",
+    "0x10",
+    "1e400",
+    "-0.0",
+    ".nan",
+    "9" * 5000,
+    "[]",
+    "{}",
+    "[1]",
+    "{a: 1}",
+    "'1'",
+    "\u0661",
+    "1_0",
+)
+
+
+def _refusal(path: Path) -> str | None:
+    try:
+        read_job(path)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@given(data=st.data())
+def test_a_job_file_with_any_mistake_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    text = _FULL
+    for _ in range(data.draw(st.integers(1, 3))):
+        if data.draw(st.booleans()):  # another value
+            places = [found.span(1) for found in re.finditer(r": ([^\n,{}]+)", text)]
+            if not places:
+                continue
+            start, end = data.draw(st.sampled_from(places))
+            text = text[:start] + data.draw(st.sampled_from(_VALUES)) + text[end:]
+        else:  # something put in, or left out
+            start = data.draw(st.integers(0, len(text)))
+            end = min(len(text), start + data.draw(st.integers(0, 6)))
+            text = text[:start] + data.draw(st.sampled_from(_BITS)) + text[end:]
+    path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
+    path.write_text(text)
+    refusal = _refusal(path)
+    assert refusal is None or refusal.startswith(f"{path}: ")
+    assert refusal is None or ("\n" not in refusal and len(refusal) < 1000)
+
+
+def test_what_the_form_of_a_job_asks_is_checked_like_its_file() -> None:
+    schema = JobSpec.model_json_schema()["$defs"]["TransientTier"]["properties"]
+    markets, policies = re.compile(schema["markets"]["items"]["pattern"]), re.compile(schema["policy"]["pattern"])
+    assert markets.search("c4.large/us-east-1a")
+    assert not any(map(markets.search, ("c4.large", "c4.large/", "/us-east-1a", "a b/c", "a/b/c")))
+    assert all(map(policies.search, (*POLICIES, "fixed-delta:0.01")))
+    assert not any(map(policies.search, ("bset", "", "best ", "fixed-delta:")))
 
 
 def test_stopping(here: TaskRuntime) -> None:

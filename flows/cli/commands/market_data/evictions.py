@@ -188,7 +188,7 @@ def _check_target(option: str, target: str | None) -> None:
     """Refuse a place for what is written before the work, not after."""
     if target in (None, "-") or "://" in str(target):
         return
-    from tasks.local.checks import check_file_target
+    from tasks.output_files import check_file_target
 
     check_file_target(option, Path(str(target)))
     if option == "--picture":

@@ -176,7 +176,7 @@ def _listed(text: str) -> list[str]:
 def _check_json(target: str | None) -> None:
     """Refuse a place for the figures before the work, not after."""
     if target not in (None, "-"):
-        from tasks.local.checks import check_file_target
+        from tasks.output_files import check_file_target
 
         check_file_target("--json", Path(str(target)))
 

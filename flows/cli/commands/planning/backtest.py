@@ -7,7 +7,7 @@ import click
 
 from flows.cli.options import allow_gaps_option, billing_options, json_option, price_options, seed_option
 from flows.terminal.backtest_view import notes, outcome_table, reliable_table, say, story_lines
-from flows.terminal.interrupts import Interrupted
+from flows.terminal.interrupts import Interrupted, interruptions_as_such
 from flows.terminal.output import write_json
 from flows.terminal.progress_bar import progress
 from infra.errors import InputError
@@ -148,7 +148,8 @@ def backtest(
     """  # noqa: D301 - click reads the control character
     from tasks.backtest.runner import DEFAULT_DIRECTORY
     from tasks.backtest.spec import backtest_spec, read_elasticity, read_reliable_tier
-    from tasks.local.checks import check_directory, check_file_target
+    from tasks.local.checks import check_directory
+    from tasks.output_files import check_file_target
 
     for option, target in (("--json", json_target), ("--csv", csv_target), ("--report", report_target)):
         if target not in (None, "-"):
@@ -188,7 +189,8 @@ def _compare(
         comparison = Comparison(spec, directory=directory, threads=threads, resume=resume, report=report)
         notes(comparison.field.notes)
         try:
-            comparison.run()
+            with interruptions_as_such():
+                comparison.run()
         except Interrupted as error:
             error.outcome = (
                 f"{len(comparison.runs)} of {len(comparison.planned.cells)} cells are done and kept in "

@@ -105,6 +105,6 @@ def _given(requests: str | None, fields: Mapping[str, str | None]) -> dict[str, 
 def _check_target(target: str | None) -> None:
     """Refuse a place for the result before the work, not after."""
     if target not in (None, "-"):
-        from tasks.local.checks import check_file_target
+        from tasks.output_files import check_file_target
 
         check_file_target("--json", Path(str(target)))

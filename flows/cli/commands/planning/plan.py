@@ -58,7 +58,7 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
     """  # noqa: D301 - click reads the control character
     from infra.clock import SystemClock
     from reports.pictures.plan import check_picture
-    from tasks.local.checks import check_file_target
+    from tasks.output_files import check_file_target
     from tasks.plan.output import draw, plan_json
     from tasks.plan.spec import plan_spec
 

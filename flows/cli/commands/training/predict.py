@@ -1,13 +1,12 @@
 """The verb `proteus predict`."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from flows.cli.options import json_option
-from flows.terminal.output import write_json
+from flows.terminal.output import write_json, write_text
 from infra.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def predict(
         raise InputError(f"--vocabulary {vocabulary}: says the words of topics; give --topics N with it")
     if topics is not None and (no_labels or code is not None):
         raise InputError("--topics: has no use for --no-labels and --code; leave them out")
-    from tasks.local.checks import check_file_target
+    from tasks.output_files import check_file_target
 
     for option, target in (("--out", out), ("--json", json_target)):
         if target not in (None, "-"):
@@ -78,10 +77,7 @@ def predict(
         _rows(model, str(data), app, code, not no_labels) if topics is None else _topics(model, topics, vocabulary, app)
     )
     table = found.as_csv()
-    if out == "-":
-        sys.stdout.write(table.decode())
-    else:
-        Path(out).write_bytes(table)
+    write_text(out, table.decode())
     write_json(json_target, found.figures())
     if "-" not in (out, json_target):
         click.echo(f"{found.summary()}: {out}")

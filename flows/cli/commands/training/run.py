@@ -54,7 +54,7 @@ def run(json_target: str | None, **options: Any) -> None:
     """
     with interruptible() as interrupts:
         from flows.local.run import RunOptions, local_run
-        from tasks.local.checks import check_file_target
+        from tasks.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))

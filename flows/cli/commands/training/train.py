@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from flows.cli.options import code_options, json_option
-from flows.terminal.interrupts import Interrupted, interruptible
+from flows.terminal.interrupts import explain_interrupt, interruptible
 from flows.terminal.output import write_json
 
 
@@ -93,15 +93,12 @@ def train(json_target: str | None, **options: Any) -> None:
     """  # noqa: D301 - click reads the control character
     with interruptible() as interrupts:
         from flows.local.train import TrainOptions, train_locally
-        from tasks.local.checks import check_file_target
+        from tasks.output_files import check_file_target
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))
         if options["report"] is not None:
             check_file_target("--report", options["report"])
-        try:
+        with explain_interrupt("nothing was begun"):
             figures = train_locally(TrainOptions(**options), interrupts, quiet=json_target == "-")
-        except Interrupted as error:
-            error.outcome = error.outcome or "nothing was begun"
-            raise
         write_json(json_target, figures)
