@@ -7,6 +7,7 @@ controller outlives the flow, and a saved result is not trained again.
 from typing import Any
 
 from prefect import flow
+from prefect.logging import get_run_logger
 
 from infra.errors import InputError, JobFailed
 from tasks.job_records import ended_result, is_known, record_job
@@ -39,6 +40,8 @@ async def train(spec: JobSpec) -> dict[str, Any]:
         prepare_code(spec)  # not below: a job that runs is not ended because somebody has edited his file since
         try:
             data = prepare_data(spec)
+            for note in data.notes:
+                get_run_logger().info("%s: data: %s", spec.job_id, note)
             if not is_opened(job_engine):
                 fetch_prices(markets_of(spec), history_days())
                 open_job(spec, job_engine)

@@ -3,8 +3,15 @@
 import csv
 import re
 
+import numpy as np
+
 #: What some editors put before the first character of a text file.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: The header of the first column, in lower case, where that is an index of rows: pandas and R write none, and pandas calls
+#: such a column so when it has read one.
+INDEX_NAMES = ("", "unnamed: 0")
+#: What is wrong with a line that `open_quote` finds.
+OPEN_QUOTE = "a quote is opened and not closed in the line; double it, or remove it"
 
 
 def line_from(data: bytes, begin: int) -> tuple[int, int] | None:
@@ -47,6 +54,37 @@ def line_number(data: bytes, start: int, row: int) -> int:
         if row < 0:
             return before + number + 1
     return before + len(lines) + 1
+
+
+def open_quote(data: bytes, start: int, rows: int | None, delimiter: str) -> int | None:
+    """Return the first line, counted from 1, whose last cell goes on in the next line; None where every row is one line.
+
+    Parameters
+    ----------
+    start : byte where the rows begin.
+    rows : number of rows that a reader with quotes found in `data`; it takes a quote and all lines up to the next quote
+        for one cell. None: it failed.
+    """
+    if data.find(b'"', start) < 0:
+        return None
+    if rows is not None:
+        letters = np.frombuffer(data, np.uint8, offset=start)
+        filled = (letters != ord("\n")) & (letters != ord("\r"))
+        if int(filled[0]) + np.count_nonzero(filled[1:] & ~filled[:-1]) <= rows:
+            return None
+    for number, line in enumerate(data[start:].splitlines(), start=breaks(data[:start]) + 1):
+        if b'"' in line and _is_open(line, delimiter):
+            return number
+    return None
+
+
+def _is_open(line: bytes, delimiter: str) -> bool:
+    reader = csv.reader([line.decode(errors="replace") + "\n", ""], delimiter=delimiter)
+    try:
+        next(reader)
+    except csv.Error:
+        return True  # longer than any cell
+    return reader.line_num > 1
 
 
 def shown(text: str) -> str:

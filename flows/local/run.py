@@ -129,7 +129,8 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     else:
         if begun is JobStatus.NEW:
             check_application(spec.training)
-            check_data(spec)
+            for note in check_data(spec):
+                progress.say(f"data: {note}")
             job_table(spec)
         with _begun(job_id, directory, begun), run_directory(directory):
             start_s: float = market.start_s

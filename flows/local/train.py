@@ -106,7 +106,8 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
                 show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")
                 for hint in hints(job, events):
                     show.say(hint)
-                training.prepare()
+                for note in training.prepare():
+                    show.say(f"data: {note}")
                 with books.beginning(wanted):
                     clock = training.start()
                 if training.dashboard:

@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 from infra.applications.trained_models import ModelAbout
 from infra.datasets import documents as data_documents
 from infra.datasets import ratings as data_ratings
-from infra.datasets.files import form_of, read_data
-from infra.datasets.formats.example_table import Examples, examples, unlabelled
+from infra.datasets.examples import learns_labels
+from infra.datasets.files import read_data
+from infra.datasets.formats.example_table import examples, unlabelled
 from infra.datasets.kinds import kind_for
 from infra.errors import InputError
-from psengine.apps.csr import Csr
-
-#: Forms that leave zeros out, so that a file may seem to have fewer columns than it has.
-_SPARSE_FORMS = (".svm", ".svmlight", ".libsvm", ".txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +30,14 @@ class NewData:
         where the source does not say it.
     place : callable
         Names the place of the nth of them, in the words of the form.
+    notes : how the source was read, where that may not be what its author expects; a line each.
     """
 
     arrays: Mapping[str, NDArray[Any]]
     rows: NDArray[np.int64]
     known: NDArray[Any] | None
     place: Callable[[int], str]
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -66,33 +65,26 @@ def read_new(source: str, about: ModelAbout, labels: bool = True) -> NewData:
 
 def _examples(source: str, about: ModelAbout, labels: bool) -> NewData:
     n_inputs = about.app_params.get("n_inputs")
-    table = read_data(source, about.first_index, n_inputs if isinstance(n_inputs, int) else None)
+    table = read_data(
+        source, about.first_index, n_inputs if isinstance(n_inputs, int) else None, learns_labels(about.app)
+    )
     if not labels:
-        table = unlabelled(table.x, table.place)
-    found = _fitting(about, source, examples(source, table))
+        table = unlabelled(table.x, table.place, table.notes)
+    found = examples(source, table)
+    _check_width(about, source, found.x.shape[1])
+    known = None
     if table.labelled:
         known = np.array(found.labels, object)[found.y] if found.labels else found.y
-        return NewData(found.arrays(), found.ids, known, table.place)
-    arrays = {name: array for name, array in found.arrays().items() if name != "y"}
-    return NewData(arrays, found.ids, None, table.place)
+    return NewData(found.arrays(), found.ids, known, table.place, table.notes)
 
 
-def _fitting(about: ModelAbout, source: str, found: Examples) -> Examples:
-    """Return the examples with as many columns as the model was trained on; one line where they have others."""
-    wanted, width = about.app_params.get("n_inputs"), found.x.shape[1]
-    if not isinstance(wanted, int) or width == wanted:
-        return found
-    if width > wanted or form_of(source) not in _SPARSE_FORMS:
+def _check_width(about: ModelAbout, source: str, width: int) -> None:
+    wanted = about.app_params.get("n_inputs")
+    if isinstance(wanted, int) and width != wanted:
         raise InputError(
             f"{source}: has {width} features, and the model {about.url} was trained on {wanted}; give data of that kind, "
             "with or without a label"
         )
-    x = found.x
-    if isinstance(x, Csr):
-        wider: NDArray[np.float32] | Csr = Csr(x.data, x.indices, x.indptr, wanted)
-    else:
-        wider = np.pad(x, ((0, 0), (0, wanted - width)))
-    return Examples(wider, found.y, found.ids, found.labels)
 
 
 def _pairs(source: str, about: ModelAbout, labels: bool) -> NewData:
@@ -103,7 +95,7 @@ def _pairs(source: str, about: ModelAbout, labels: bool) -> NewData:
         )
     found = data_ratings.read_new(source, about.names["user_names"], about.names["item_names"])
     arrays = {"users": found.users, "items": found.items}
-    return NewData(arrays, np.arange(len(found.users)), found.values, found.place)
+    return NewData(arrays, np.arange(len(found.users)), found.values, found.place, found.notes)
 
 
 def _documents(source: str, about: ModelAbout, labels: bool) -> NewData:

@@ -44,7 +44,8 @@ class Documents:
         """Return the documents at these places, in this order."""
         lengths = np.diff(self.offsets)[which]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        tokens = np.repeat(self.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        tokens = np.repeat((self.offsets[which] - offsets[:-1]).astype(np.int32), lengths)
+        tokens += np.arange(offsets[-1], dtype=np.int32)  # there are no more than an int32 counts
         return Documents(self.words[tokens], offsets, self.ids[which])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -80,6 +81,11 @@ class DocumentSet:
     def about(self) -> dict[str, Any]:
         """Nothing further."""
         return {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing: the forms leave nothing open."""
+        return ()
 
     def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield `words`, `offsets`, `ids` (see `Documents`) of each partition; `partition` (1,), its number, `token_start` (1,) int64.
@@ -166,9 +172,10 @@ def _whole(source: str) -> tuple[Documents, int]:
         bags = read_bags(source, _content(source))
         words, offsets = as_arrays(bags)
         n_words = bags.n_words
-    ids = np.arange(len(offsets) - 1)
-    whole = Documents(words, offsets, ids)
-    return whole.take(np.flatnonzero(np.diff(offsets))), n_words
+        del bags
+    whole = Documents(words, offsets, np.arange(len(offsets) - 1))
+    filled = np.flatnonzero(np.diff(offsets))
+    return whole if len(filled) == len(whole) else whole.take(filled), n_words
 
 
 def _content(source: str) -> bytes:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from infra.datasets.files import read_data
 from infra.datasets.formats.example_table import Examples, examples, hold_out
 from infra.errors import InputError
+from psengine.apps.registry import WITHOUT_LABELS
 
 #: Application -> how many classes it needs to learn anything; one that is not here takes any data.
 _LEAST_CLASSES: Mapping[str, int] = MappingProxyType({"mlr": 2})
@@ -24,6 +25,7 @@ class ExampleSet:
     held: Examples
     n_partitions: int
     first_index: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -37,7 +39,7 @@ class ExampleSet:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Columns, classes (0 where the labels are numbers and no classes), examples to train on."""
+        """Columns, classes (0 where there are no labels, or these are no classes), examples to train on."""
         return {"n_inputs": self.train.x.shape[1], "n_classes": len(self.train.labels), "n_examples": len(self.train)}
 
     @property
@@ -48,6 +50,7 @@ class ExampleSet:
     def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield `x` (float32, rows x features), `y` (int32 classes from 0, or float32), `ids` and `first` of each partition.
 
+        There is no `y` where the source has no labels.
         `ids` (int64) are the rows in the source; `first` (int64, without shape) is how many rows the partitions before it
         have, so that each row to train on has a number.
         In place of `x`, sparse inputs have `x_data`, `x_indices`, `x_indptr` and `x_cols` (`psengine.apps.csr.Csr`).
@@ -70,15 +73,21 @@ def read(source: str, n_partitions: int, app: str | None = None) -> ExampleSet:
     InputError
         For a file that cannot be read or used, data that `app` cannot learn from, or more partitions than rows.
     """
-    table = read_data(source)
+    labels = learns_labels(app)
+    table = read_data(source, labels=labels)
     whole = examples(source, table)
     check_classes(source, len(whole.labels), app)
-    train, held = hold_out(source, table, whole)
+    train, held = hold_out(source, table, whole, labels)
     if n_partitions > len(train):
         raise InputError(
             f"data {source}: has {len(train)} rows to train on, too few for {n_partitions} parts; want one a part"
         )
-    return ExampleSet(train, held, n_partitions, table.first_index)
+    return ExampleSet(train, held, n_partitions, table.first_index, table.notes)
+
+
+def learns_labels(app: str | None) -> bool:
+    """Return whether an application may want labels; for others, all columns are inputs but one that is named a label."""
+    return app not in WITHOUT_LABELS
 
 
 def check_classes(source: str, classes: int, app: str | None) -> None:

@@ -1,11 +1,18 @@
 """The data that a user names: a built-in set, or a file by path or fsspec URL; which forms there are, how each is read.
 
-The form is said by the name's ending; whether the content is compressed, by the content.
+The form is said by the name's ending, and by the content where the name has no known one; whether the content is
+compressed, by the content.
 """
 
+import io
+import lzma
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +24,23 @@ from infra.datasets.formats.svmlight import read_svmlight
 from infra.errors import InputError
 from infra.files import is_there, read_whole
 from infra.storage.blobs import BlobError, npz_arrays
+from infra.text_lines import BYTE_ORDER_MARK
 
 #: Endings of a data file's name, each also followed by one of `PACKED_ENDINGS`.
 DATA_ENDINGS = (".npz", ".csv", ".tsv", ".svm", ".svmlight", ".libsvm", ".txt", *IDX_ENDINGS)
-PACKED_ENDINGS = (".gz", ".bz2", ".zst")
+PACKED_ENDINGS = (".gz", ".bz2", ".zst", ".xz")
 
-#: How a compressed content begins; each group is Arrow's name of its codec.
-_PACKED = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<zstd>\x28\xb5\x2f\xfd)")
+#: How a compressed content begins; each group is Arrow's name of its codec, but for xz, which Arrow does not unpack.
+_PACKED = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<xz>\xfd7zXZ\0)")
+#: Bytes that are unpacked at once.
+_UNPACKED_AT_ONCE = 2**24
+#: A text does not unpack to this many times its packed size; a stream made to fill the memory does. Small ones may.
+_MOST_RATIO, _UNPACKED_FREELY = 500, 2**27
+#: Bytes by which a content is known for text or not, and the first ones of a zip archive, as a `.npz` is one.
+_HEAD, _ZIP_MAGIC = 4096, b"PK\x03\x04"
+_FORM_NAMES: Mapping[str, str] = MappingProxyType(
+    {".npz": "npz", ".csv": "CSV", ".tsv": "TSV", ".svm": "svmlight", IDX_ENDINGS[0]: "IDX"}
+)
 
 
 def _digits() -> ExampleTable:
@@ -43,7 +60,9 @@ def form_of(source: str, endings: Sequence[str] = DATA_ENDINGS) -> str | None:
     return next((ending for ending in endings if name.endswith(ending)), None)
 
 
-def read_data(source: str, first_index: int | None = None, n_inputs: int | None = None) -> ExampleTable:
+def read_data(
+    source: str, first_index: int | None = None, n_inputs: int | None = None, labels: bool = True
+) -> ExampleTable:
     """Return what a built-in set or a data file holds; `infra.datasets.formats.example_table.examples` checks it.
 
     Parameters
@@ -51,6 +70,7 @@ def read_data(source: str, first_index: int | None = None, n_inputs: int | None 
     first_index : from where an svmlight file counts its features; None where the file is to say it.
     n_inputs : of a model that is to be asked about the rows, which may then lack labels: see `data_csv.read_csv` for a
         CSV, a `.npz` has no `y`, beside images lie none; an svmlight file always has them. None: labels must be there.
+    labels : whether the application may want labels; without it they may be absent in every form but svmlight.
 
     Raises
     ------
@@ -60,30 +80,65 @@ def read_data(source: str, first_index: int | None = None, n_inputs: int | None 
     if source in BUILT_IN:
         return BUILT_IN[source]()
     form = form_of(source)
+    want_labels = labels and n_inputs is None
     if form in IDX_ENDINGS:
-        return _read_idx(source, n_inputs is None)
+        return _read_idx(source, want_labels)
     data = read_content(source, DATA_ENDINGS, BUILT_IN)
+    notes: tuple[str, ...] = ()
+    if form in (None, ".txt"):
+        found = form_of_content(data)
+        notes = (f"read as {_FORM_NAMES[found]}, by its content",) if form is None else ()
+        form = found
     if form == ".npz":
-        return _read_npz(source, data, n_inputs is None)
-    if form in (".csv", ".tsv"):
-        return read_csv(source, data, "," if form == ".csv" else "\t", n_inputs)
-    return read_svmlight(source, data, first_index)
+        table = _read_npz(source, data, want_labels)
+    elif form in (".csv", ".tsv"):
+        table = read_csv(source, data, "," if form == ".csv" else "\t", n_inputs, labels)
+    elif form in IDX_ENDINGS:
+        table = _read_idx(source, want_labels)
+    else:
+        table = read_svmlight(source, data, first_index, n_inputs)
+    return replace(table, notes=notes + table.notes)
 
 
-def check_form(source: str, endings: Sequence[str], names: Iterable[str]) -> str:
-    """Return which of `endings` says the form of `source`; `InputError` where none does. The file is not opened.
+def form_of_content(data: bytes) -> str:
+    """Return the ending of the form that a content has: `.npz`, that of IDX images, `.csv`, `.tsv`, else `.svm`.
+
+    A text whose first line has no ``index:value`` is a CSV where that line has a comma, or else a tab.
+    """
+    if re.match(rb"PK\x03\x04.{26}[^\0]{1,99}\.npy", data, re.DOTALL):
+        return ".npz"
+    if re.match(rb"\0\0[\x08-\x0e][\x01-\x08]", data):
+        return IDX_ENDINGS[0]
+    line = re.search(rb"^[ \t]*[^\s#].*$", data.removeprefix(BYTE_ORDER_MARK), re.MULTILINE)
+    first = b"" if line is None else line[0]
+    if re.search(rb"\s(\d+|qid):", first):
+        return ".svm"
+    return ".csv" if b"," in first else ".tsv" if b"\t" in first.strip() else ".svm"
+
+
+def check_form(source: str, endings: Sequence[str], names: Iterable[str]) -> str | None:
+    """Return which of `endings` says the form of `source`; None where its content has to say it.
 
     Parameters
     ----------
     names : the built-in sets that a user may have meant.
+
+    Raises
+    ------
+    InputError
+        Where no ending says the form, and `source` is neither a file of this machine nor a URL. Nothing is opened.
     """
     form = form_of(source, endings)
-    if form is None:
-        raise InputError(
-            f"data {source!r}: unknown; known are {', '.join(sorted(names))}, and path or URL of a file that ends in "
-            f"{', '.join(endings)}, each also with {', '.join(PACKED_ENDINGS)}"
-        )
+    if form is None and "://" not in source and not is_there(source):
+        raise _unknown(source, endings, names)
     return form
+
+
+def _unknown(source: str, endings: Sequence[str], names: Iterable[str]) -> InputError:
+    return InputError(
+        f"data {source!r}: unknown; known are {', '.join(sorted(names))}, and path or URL of a file that ends in "
+        f"{', '.join(endings)}, each also with {', '.join(PACKED_ENDINGS)}"
+    )
 
 
 def read_content(source: str, endings: Sequence[str], names: Iterable[str]) -> bytes:
@@ -91,12 +146,17 @@ def read_content(source: str, endings: Sequence[str], names: Iterable[str]) -> b
 
     Parameters
     ----------
-    endings : those of the forms that are wanted; all but `.npz` are texts.
+    endings : those of the forms that are wanted; all but `.npz` are texts. A file with another ending is read too if it is
+        a text.
     names : the built-in sets that a user may have meant.
     """
     form = check_form(source, endings, names)
     data = _unpacked(source, read_whole(source))
-    if form != ".npz" and b"\0" in data[:4096]:
+    if form is None and ".npz" in endings and form_of_content(data[:_HEAD]) in (".npz", *IDX_ENDINGS):
+        return data
+    if form != ".npz" and (b"\0" in data[:_HEAD] or (form is None and data.startswith(_ZIP_MAGIC))):
+        if form is None:
+            raise _unknown(source, endings, names)
         raise InputError(f"{source}: is a binary file, not the text that its ending {form} promises")
     return data
 
@@ -106,11 +166,28 @@ def _unpacked(source: str, data: bytes) -> bytes:
     if packed is None:
         return data
     codec = packed.lastgroup
+    chunks: list[bytes] = []
+    size = 0
     try:
-        with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
-            return bytes(stream.read())
-    except OSError:
+        with _stream(data, codec) as stream:
+            while chunk := stream.read(_UNPACKED_AT_ONCE):
+                chunks.append(chunk)
+                size += len(chunk)
+                _check_ratio(source, f"{codec} stream", size, len(data))
+    except (OSError, EOFError, lzma.LZMAError):
         raise InputError(f"{source}: the {codec} stream is damaged or cut short; fetch the file again") from None
+    return b"".join(chunks)
+
+
+def _check_ratio(source: str, what: str, size: int, packed_size: int) -> None:
+    if size > max(_MOST_RATIO * packed_size, _UNPACKED_FREELY):
+        raise InputError(f"{source}: the {what} unpacks to more than {_MOST_RATIO} times its size; give a file of data")
+
+
+def _stream(data: bytes, codec: str | None) -> Any:
+    if codec == "xz":
+        return lzma.open(io.BytesIO(data))
+    return pa.CompressedInputStream(pa.BufferReader(data), codec)
 
 
 def _read_idx(source: str, want_labels: bool) -> ExampleTable:
@@ -134,6 +211,9 @@ def _plain(name: str) -> str:
 
 
 def _read_npz(source: str, data: bytes, want_labels: bool) -> ExampleTable:
+    with suppress(zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the next reader says what is wrong
+        members = zipfile.ZipFile(io.BytesIO(data)).infolist()
+        _check_ratio(source, "zip archive", sum(member.file_size for member in members), len(data))
     try:
         arrays = npz_arrays(data, source)
     except BlobError as error:

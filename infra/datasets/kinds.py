@@ -44,6 +44,11 @@ class Prepared(Protocol):
         """What else the manifest shall say, such as the labels; JSON-able."""
         ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the source was read, where that may not be what its author expects; a line each."""
+        ...
+
     def parts(self, seed: int) -> Iterator[Arrays]:
         """Yield the arrays of each partition, as many as were asked for when the source was read."""
         ...

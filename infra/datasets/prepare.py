@@ -18,7 +18,8 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 class DataSummary:
     """What was prepared. `rows` and `heldout_rows` count examples or ratings; `data_url` is where nodes find the parts.
 
-    `sizes` are what applications are told of the set (`psengine.apps.base.SIZES`).
+    `sizes` are what applications are told of the set (`psengine.apps.base.SIZES`); `notes` say how the source was read,
+    where that may not be what its author expects, a line each.
     """
 
     source: str
@@ -27,6 +28,7 @@ class DataSummary:
     rows: int
     heldout_rows: int
     sizes: Mapping[str, float]
+    notes: tuple[str, ...] = ()
 
 
 #: Refuses a set by its sizes: raises `InputError`.
@@ -83,17 +85,19 @@ def prepare(
     if check_sizes is not None:
         check_sizes(data.sizes)
     about = wanted | {"rows": data.rows, "heldout_rows": data.heldout_rows, "sizes": dict(data.sizes), **data.about}
+    about["notes"] = list(data.notes)
     manifest = blobs.write_set(paths.data, _files(data, seed), about)
     return _summary(blobs, paths, manifest)
 
 
 def check_data(
     name_or_url: str, n_partitions: int, app: str | None = None, check_sizes: SizesCheck | None = None
-) -> None:
-    """Raise what `prepare` would raise of this source; nothing is written."""
+) -> tuple[str, ...]:
+    """Raise what `prepare` would raise of this source; return the notes of it. Nothing is written."""
     data = KINDS[kind_for(app)](name_or_url, n_partitions, app)
     if check_sizes is not None:
         check_sizes(data.sizes)
+    return data.notes
 
 
 def _files(data: Prepared, seed: int) -> Iterator[tuple[str, bytes]]:
@@ -116,4 +120,5 @@ def _summary(blobs: Blobs, paths: JobPaths, manifest: Manifest) -> DataSummary:
         rows=about["rows"],
         heldout_rows=about["heldout_rows"],
         sizes=about["sizes"],
+        notes=tuple(about.get("notes", ())),  # absent in a set of an older version
     )

@@ -75,6 +75,11 @@ class RatingSet:
         """Nothing more: names are in the held-out part."""
         return {}
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the source was read."""
+        return self.ratings.notes
+
     def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield `users`, `items` (int32) and `values` (float32) of each run of users; `partition` and both bounds.
 
@@ -149,7 +154,7 @@ def read_new(source: str, user_names: NDArray[Any], item_names: NDArray[Any]) ->
             f"{source}: {found.place(row)}: {what} {shown(str(name))} is none of the {len(known)} {what}s that the model "
             "was trained on; leave the row out"
         )
-    return Pairs(users, items, found.values, user_names, item_names, found.place)
+    return Pairs(users, items, found.values, user_names, item_names, found.place, found.notes)
 
 
 def _numbers_among(known: NDArray[Any], names: NDArray[Any]) -> NDArray[np.int32]:
@@ -183,7 +188,7 @@ def divided(source: str, ratings: Ratings, n_partitions: int) -> RatingSet:
     rng = np.random.default_rng(_SPLIT_SEED)
     users, user_names, user_bounds = _balanced(ratings.users, ratings.user_names, held, n_partitions, rng)
     items, item_names, item_bounds = _balanced(ratings.items, ratings.item_names, held, n_partitions, rng)
-    numbered = Ratings(users, items, ratings.values, user_names, item_names, ratings.place)
+    numbered = Ratings(users, items, ratings.values, user_names, item_names, ratings.place, ratings.notes)
     return RatingSet(numbered, held, user_bounds, item_bounds)
 
 
@@ -197,7 +202,7 @@ def _check_pairs(source: str, ratings: Ratings) -> None:
         again = np.delete(rows, np.unique(pairs[rows], return_index=True)[1])
         row = int(again[0])
         first = int((pairs == pairs[row]).argmax())
-        user, item = ratings.user_names[ratings.users[row]], ratings.item_names[ratings.items[row]]
+        user, item = str(ratings.user_names[ratings.users[row]])[:40], str(ratings.item_names[ratings.items[row]])[:40]
         raise InputError(
             f"{source}: {ratings.place(row)}: user {user} rated item {item} before, in {ratings.place(first)}; "
             "give each pair once"

@@ -275,7 +275,7 @@ def npz_arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise BlobError(f"{where}: is no readable .npz file of plain arrays: {reason}") from None
 
 

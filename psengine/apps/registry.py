@@ -29,6 +29,9 @@ BUILT_IN = MappingProxyType(
 #: Application -> the kind of data that it learns from (`infra.datasets.kinds`); one that is not here: labelled examples.
 WANTS = MappingProxyType({"mf": "ratings", "lda": "documents"})
 
+#: Applications that learn from examples without labels. Any other may want them.
+WITHOUT_LABELS = frozenset({"kmeans"})
+
 
 def rows_of(app: App, data: Any, clock: int) -> Mapping[str, RowSet]:
     """Return which rows a micro-task wants of the tables that it does not want whole."""

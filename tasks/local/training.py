@@ -102,8 +102,11 @@ class LocalTraining(ClosedAtEnd):
         """Where Dask's dashboard is served, once the controller has been met; None where it is not."""
         return self._nodes.dashboard
 
-    def prepare(self) -> None:
-        """Write code and data where the nodes find them, or find them there; nothing where one of them is no good."""
+    def prepare(self) -> tuple[str, ...]:
+        """Write code and data where the nodes find them, or find them there; nothing where one of them is no good.
+
+        Returns how the data were read, where that may not be what their author expects; a line each.
+        """
         job = self._job
         training = job.training
         code.check_code(self._blobs, job.job_id, training.app, training.code)
@@ -119,6 +122,7 @@ class LocalTraining(ClosedAtEnd):
         self._ships = not code.shipped_code(self._blobs, job.job_id)
         digest = code.ship_code(self._blobs, job.job_id, training.app, training.code)
         self._config = job_config(job.job_id, training, data, job.n_reliable, code_sha256=digest)
+        return data.notes
 
     def start(self) -> int:
         """Start the nodes and, when all have joined, the training; return the clock from which it goes on.

@@ -35,6 +35,7 @@ class Predictions:
     likeliest : shape (n,), which of m values is the largest, where they are shares of something; else None.
     accuracy : share of the rows whose label is the predicted one; None where they have none, or values are no labels.
     rmse : root of the mean squared error, where the rows have ratings; else None.
+    notes : how the source was read, where that may not be what its author expects; a line each.
     """
 
     model: str
@@ -46,6 +47,7 @@ class Predictions:
     likeliest: NDArray[np.int64] | None = None
     accuracy: float | None = None
     rmse: float | None = None
+    notes: tuple[str, ...] = ()
 
     def as_csv(self) -> bytes:
         """Return a CSV of the row in the source, counted from 0, and the values, after the number of the largest."""
@@ -101,10 +103,13 @@ def predict(model: str, source: str, app: str = "", code: str = "", labels: bool
     kind = kind_for(about.app)
     if classes:
         values = np.array(about.labels, object)[values]
-        return Predictions(*of, values, accuracy=None if found.known is None else float((values == found.known).mean()))
+        accuracy = None if found.known is None else float((values == found.known).mean())
+        return Predictions(*of, values, accuracy=accuracy, notes=found.notes)
     if kind == "ratings" and found.known is not None:
-        return Predictions(*of, values, rmse=float(np.sqrt(np.mean((np.float64(values) - found.known) ** 2))))
-    return Predictions(*of, values, likeliest=values.argmax(axis=1) if kind == "documents" else None)
+        rmse = float(np.sqrt(np.mean((np.float64(values) - found.known) ** 2)))
+        return Predictions(*of, values, rmse=rmse, notes=found.notes)
+    likeliest = values.argmax(axis=1) if kind == "documents" else None
+    return Predictions(*of, values, likeliest=likeliest, notes=found.notes)
 
 
 def _check_labels(about: ModelAbout, source: str, found: NewData) -> None:

@@ -18,8 +18,10 @@ def default_data(app: str) -> str:
     return data_kinds.DEFAULT_SETS[data_kinds.kind_for(app)]
 
 
-def check_data(spec: JobSpec) -> None:
+def check_data(spec: JobSpec) -> tuple[str, ...]:
     """Read the job's data as this machine sees them, and refuse what cannot be trained on; nothing is written.
+
+    Returns how they were read, where that may not be what their author expects; a line each.
 
     Raises
     ------
@@ -27,4 +29,4 @@ def check_data(spec: JobSpec) -> None:
         One line that names the file, the line in it where there is one, and the mend.
     """
     training = spec.training
-    datasets.check_data(training.data, training.partitions, training.app, partial(check_sizes_here, training))
+    return datasets.check_data(training.data, training.partitions, training.app, partial(check_sizes_here, training))

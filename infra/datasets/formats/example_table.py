@@ -33,6 +33,8 @@ class ExampleTable:
         From where the file counts its features, where the form leaves that open.
     labelled : bool
         Whether there are labels; `y` is all zeros where there are none.
+    notes : tuple of str
+        How the file was read, where that may not be what its author expects; a line each.
     """
 
     x: NDArray[np.float32] | Csr
@@ -41,11 +43,12 @@ class ExampleTable:
     texts: tuple[str, ...] = ()
     first_index: int | None = None
     labelled: bool = True
+    notes: tuple[str, ...] = ()
 
 
-def unlabelled(x: NDArray[np.float32] | Csr, place: Callable[[int], str]) -> ExampleTable:
+def unlabelled(x: NDArray[np.float32] | Csr, place: Callable[[int], str], notes: tuple[str, ...] = ()) -> ExampleTable:
     """Return inputs of which no labels are known, or wanted."""
-    return ExampleTable(x, np.zeros(x.shape[0], np.int64), place, labelled=False)
+    return ExampleTable(x, np.zeros(x.shape[0], np.int64), place, labelled=False, notes=notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,15 @@ class Examples:
     ids : int64, the row in the source, counted from 0
     labels : tuple of int or str
         The source's label of each class.
+    labelled : bool
+        Whether there are labels; `y` is all zeros where there are none.
     """
 
     x: NDArray[np.float32] | Csr
     y: NDArray[Any]
     ids: NDArray[np.int64]
     labels: tuple[int | str, ...]
+    labelled: bool = True
 
     def __len__(self) -> int:
         return len(self.y)
@@ -72,12 +78,12 @@ class Examples:
     def take(self, rows: NDArray[np.int64]) -> "Examples":
         """Return these rows, in this order."""
         x = self.x.take(rows) if isinstance(self.x, Csr) else self.x[rows]
-        return Examples(x, self.y[rows], self.ids[rows], self.labels)
+        return Examples(x, self.y[rows], self.ids[rows], self.labels, self.labelled)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a partition: `x`, or the four of compressed rows; `y`; `ids`."""
+        """Return the arrays of a partition: `x`, or the four of compressed rows; `y` where there are labels; `ids`."""
         inputs = self.x.arrays() if isinstance(self.x, Csr) else {"x": self.x}
-        return {**inputs, "y": self.y, "ids": self.ids}
+        return {**inputs, **({"y": self.y} if self.labelled else {}), "ids": self.ids}
 
 
 def examples(source: str, table: ExampleTable) -> Examples:
@@ -96,6 +102,8 @@ def examples(source: str, table: ExampleTable) -> Examples:
         row, value = fault
         raise InputError(f"{source}: {table.place(row)}: a value is {value}; write finite numbers that fit a float32")
     ids = np.arange(len(table.y), dtype=np.int64)
+    if not table.labelled:
+        return Examples(table.x, table.y, ids, (), labelled=False)
     if table.texts:
         return Examples(table.x, table.y.astype(np.int32), ids, table.texts)
     with np.errstate(over="ignore"):
@@ -109,10 +117,15 @@ def examples(source: str, table: ExampleTable) -> Examples:
     return Examples(table.x, classes.astype(np.int32), ids, tuple(int(label) for label in labels))
 
 
-def hold_out(source: str, table: ExampleTable, whole: Examples) -> tuple[Examples, Examples]:
+def hold_out(source: str, table: ExampleTable, whole: Examples, by_class: bool = True) -> tuple[Examples, Examples]:
     """Return the examples to train on and those held out: a fifth of each class, or of all where there are no classes.
 
     Which ones depends on the labels alone; at least one of each class is on either side.
+
+    Parameters
+    ----------
+    by_class : whether each class has to be on either side. Without it, a fifth of all is held out where a class has a
+        single row.
 
     Raises
     ------
@@ -121,10 +134,18 @@ def hold_out(source: str, table: ExampleTable, whole: Examples) -> tuple[Example
     """
     classes = whole.y if whole.labels else np.zeros(len(whole), np.int32)
     counts = np.bincount(classes)
+    if not by_class and counts.min() < 2:
+        classes = np.zeros(len(whole), np.int32)
+        counts = np.bincount(classes)
     if counts.min() < 2:
         rare = int(counts.argmin())
         row = int((classes == rare).argmax())
-        what = f"the only row with label {whole.labels[rare]!r}" if whole.labels else "the only row"
+        label = whole.labels[rare] if by_class and whole.labels else None
+        what = (
+            "the only row"
+            if label is None
+            else f"the only row with label {label[:40] if isinstance(label, str) else label!r}"
+        )
         raise InputError(
             f"{source}: {table.place(row)}: {what}; a class needs two at least, one to train on and one to hold out "
             "(whole numbers are classes: scale them where they are measurements)"

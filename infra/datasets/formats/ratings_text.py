@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,18 +12,42 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from infra.errors import InputError
-from infra.text_lines import BYTE_ORDER_MARK, breaks, cells, is_number, line_from, line_number, shown
+from infra.text_lines import (
+    BYTE_ORDER_MARK,
+    INDEX_NAMES,
+    OPEN_QUOTE,
+    breaks,
+    cells,
+    is_number,
+    line_from,
+    line_number,
+    open_quote,
+    shown,
+)
 
 _COLUMNS = ("user", "item", "rating")
 _RATING = 2
-#: One character for `::`, which Arrow wants; no text has it.
+#: Names of columns without what is no letter or digit, in lower case. A name that ends in `rating` is one of a rating too.
+_USER_NAMES = frozenset(("user", "userid", "username", "uid", "reviewerid", "customerid"))
+_ITEM_NAMES = frozenset(
+    ("item", "itemid", "movie", "movieid", "film", "filmid", "book", "bookid", "isbn", "product", "productid", "asin",
+     "artist", "artistid", "track", "trackid", "song", "songid", "joke", "jokeid", "anime", "animeid")
+)  # fmt: skip
+_RATING_NAMES = frozenset(("rating", "ratings", "score", "stars", "points", "plays", "playcount", "weight", "overall"))
+#: What is beside ratings in many files and no rating.
+_TIME_NAMES = frozenset(("timestamp", "time", "date", "datetime", "unixtime", "unixreviewtime", "reviewtime"))
+#: One character for those between cells that are two, which Arrow wants; no text has it.
 _UNIT = "\x1f"
+#: What is between cells, where quotes have no meaning.
+_TWO_TABS, _TWO_COLONS, _TAB, _BLANKS = "\t\t", "::", "\t", " "
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 #: Names of users and of items, each all whole numbers or all texts.
 _Known = tuple[NDArray[Any], NDArray[Any]]
 _BLOCK, _MOST_BLOCK = 1 << 24, 2**31 - 2
 #: Beyond so many times the rows, whole numbers are too far apart for a table of all between the least and the largest.
 _SPARSE_IDS = 8
+#: Bytes of a table of names, of which each takes as many as the longest: so many, or so many times those of the file.
+_NAMES_FREELY, _NAMES_RATIO = 2**25, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +62,8 @@ class Ratings:
     user_names, item_names : int64 or texts, sorted, each there once
     place : callable
         Names the place of a rating, counted from 0.
+    notes : tuple of str
+        How the file was read, where that may not be what its author expects; a line each.
     """
 
     users: NDArray[np.int32]
@@ -46,6 +72,7 @@ class Ratings:
     user_names: NDArray[Any]
     item_names: NDArray[Any]
     place: Callable[[int], str]
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -61,23 +88,36 @@ class Pairs:
     user_names: NDArray[Any]
     item_names: NDArray[Any]
     place: Callable[[int], str]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the ratings begin (byte), what stands between cells, how many there are, and which names are whole numbers."""
+    """Where the ratings begin (byte), what stands between cells, how many there are, and which names are whole numbers.
+
+    `columns` are those of user, item and rating, or of user and item alone.
+    """
 
     start: int
     delimiter: str
     width: int
     whole: tuple[bool, bool]
+    columns: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def quoted(self) -> bool:
+        """Whether a cell may be in quotes."""
+        return self.delimiter in (",", ";")
 
 
 def read_ratings(source: str, data: bytes) -> Ratings:
     """Return the ratings of a file with the content `data`; `source` is its name in errors.
 
-    Between the cells there is `::`, a tab or a comma, whichever the first line has. A first line without any number is a
-    header. Users and items are named by whole numbers or by any texts.
+    Between the cells there is `::`, a tab or two, a comma, a semicolon or blanks, whichever the first line has; only with
+    commas and semicolons may cells be in quotes. A first line without any number is a header, and columns that it names
+    user, item and rating are these (docs/data.md has the names); else the first three are. Users and items are named by
+    whole numbers or by any texts.
 
     Raises
     ------
@@ -86,7 +126,7 @@ def read_ratings(source: str, data: bytes) -> Ratings:
     """
     found = _read(source, data.removeprefix(BYTE_ORDER_MARK), None)
     assert found.values is not None  # a third column was asked for
-    return Ratings(found.users, found.items, found.values, found.user_names, found.item_names, found.place)
+    return Ratings(found.users, found.items, found.values, found.user_names, found.item_names, found.place, found.notes)
 
 
 def read_pairs(source: str, data: bytes, users: NDArray[Any], items: NDArray[Any]) -> Pairs:
@@ -95,66 +135,161 @@ def read_pairs(source: str, data: bytes, users: NDArray[Any], items: NDArray[Any
     Parameters
     ----------
     users, items : the names that are known, all whole numbers or all texts. Where they are texts, those of the file are
-        read as texts too. Where there are no ratings either, a first line is a header if it begins with `user`, and no
-        name in it is known.
+        read as texts too. Where there are no ratings either, a first line is a header if it names a user and an item, or
+        begins with `user`, and no name in it is known.
     """
     return _read(source, data.removeprefix(BYTE_ORDER_MARK), (users, items))
 
 
 def _read(source: str, data: bytes, known: _Known | None) -> Pairs:
-    layout = _layout(source, data, known)
-    if layout.delimiter == _UNIT:
-        data = data[: layout.start] + data[layout.start :].replace(b"::", _UNIT.encode())
+    delimiter = _delimiter(data)
+    layout = _layout(source, data, delimiter, known)
+    data = data[: layout.start] + _with_one_character(data[layout.start :], delimiter)
     table = _table(source, data, layout)
+    if layout.quoted and (line := open_quote(data, layout.start, table.num_rows, layout.delimiter)) is not None:
+        raise InputError(f"{source}: line {line}: {OPEN_QUOTE}")
 
     def place(row: int) -> str:
         return f"line {line_number(data, layout.start, row)}"
 
-    values = table.column(_RATING).to_numpy() if layout.width > _RATING else None
+    values = table.column("rating").to_numpy() if len(layout.columns) > _RATING else None
     if values is not None and not (fine := np.isfinite(values)).all():
         row = int(fine.argmin())
         raise InputError(f"{source}: {place(row)}: the rating is {values[row]}; write a finite number")
-    (users, user_names), (items, item_names) = (_numbered(table.column(index)) for index in (0, 1))
-    for what, numbers, names in (("user", users, user_names), ("item", items, item_names)):
+    numbered = []
+    for what in ("user", "item"):
+        column = table.column(what)
+        if pa.types.is_dictionary(column.type):
+            column = column.unify_dictionaries()
+            _check_lengths(source, what, column, len(data), place)
+        numbers, names = _numbered(column)
         if names.dtype.kind == "U" and not names[0]:
             row = int((numbers == 0).argmax())
             raise InputError(f"{source}: {place(row)}: the {what} is empty; name each")
-    return Pairs(users, items, values, user_names, item_names, place)
+        numbered.append((numbers, names))
+    (users, user_names), (items, item_names) = numbered
+    return Pairs(users, items, values, user_names, item_names, place, layout.notes)
 
 
-def _layout(source: str, data: bytes, known: _Known | None) -> _Layout:
+def _check_lengths(source: str, what: str, column: pa.ChunkedArray, size: int, place: Callable[[int], str]) -> None:
+    """Refuse a name that is so long that a table of all, which has the length of the longest for each, would be huge."""
+    texts = column.chunk(0).dictionary
+    lengths = np.diff(np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset))
+    longest = int(lengths.argmax())
+    if 4 * int(lengths[longest]) * len(texts) > _NAMES_FREELY + _NAMES_RATIO * size:
+        codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
+        raise InputError(
+            f"{source}: {place(int((codes == longest).argmax()))}: the {what} has {lengths[longest]} bytes, too many for "
+            f"one of {len(texts)} names; mend the line"
+        )
+
+
+def _delimiter(data: bytes) -> str:
+    """Return what is between the cells, by the first line; two tabs only where no line has one or three together."""
+    first = line_from(data, 0)
+    line = b"" if first is None else data[slice(*first)].strip(b"\r\n")
+    if b"::" in line:
+        return _TWO_COLONS
+    if b"\t" in line.strip():
+        only_two = b"\t\t" in line and re.search(rb"(?<!\t)\t(?!\t)|\t\t\t", data) is None
+        return _TWO_TABS if only_two else _TAB
+    unquoted = re.sub(rb'"[^"]*"', b"", line)
+    if mark := re.search(rb"[,;]", unquoted):
+        return mark[0].decode()
+    return _BLANKS if len(line.split()) > 1 else ","
+
+
+def _with_one_character(rows: bytes, delimiter: str) -> bytes:
+    """Return rows with one character between the cells."""
+    if delimiter in (_TWO_COLONS, _TWO_TABS):
+        return rows.replace(delimiter.encode(), _UNIT.encode())
+    if delimiter == _BLANKS:
+        rows = rows.replace(b"\t", b" ")
+        if rows.startswith(b" ") or any(blank in rows for blank in (b"  ", b" \n", b"\n ", b" \r", b"\r ")):
+            rows = re.sub(rb" +", b" ", rows)
+            rows = re.sub(rb"(?<![^\n\r]) | (?=[\n\r]|\Z)", b"", rows)
+    return rows
+
+
+def _layout(source: str, data: bytes, delimiter: str, known: _Known | None) -> _Layout:
     first = line_from(data, 0)
     if first is None:
         raise InputError(f"{source}: is empty; give a file with one rating a line: user, item, rating")
-    line = data[slice(*first)]
-    delimiter = next((mark for mark in ("::", "\t", ",") if mark.encode() in line), ",")
+    start = first[0]
+    place = f"line {breaks(data[:start]) + 1}"
+    least = len(_COLUMNS) if known is None else _RATING
     try:
-        top = _split(line, delimiter)
-        start = first[0]
-        place = f"line {breaks(data[:start]) + 1}"
-        if len(top) < (len(_COLUMNS) if known is None else _RATING):
+        top = _split(data[slice(*first)], delimiter)
+        if len(top) < least:
             wanted = "all three" if known is None else "two at least"
             raise InputError(
-                f"{source}: {place}: has {len(top)} of the columns user, item, rating; want {wanted}, with commas, tabs "
-                "or '::' between them"
+                f"{source}: {place}: has {len(top)} of the columns user, item, rating; want {wanted}, with commas, tabs, "
+                "semicolons, blanks or '::' between them"
             )
+        columns = tuple(range(min(len(top), len(_COLUMNS))))
+        notes: tuple[str, ...] = ()
         if _is_header(top, known):
+            columns = _columns_of(source, place, top, least)
+            if columns != tuple(range(len(columns))):
+                named = ", ".join(shown(top[column]) for column in columns)
+                notes = (f"the columns {', '.join(_COLUMNS[: len(columns)])} are {named}",)
             start = first[1]
             second = line_from(data, start)
             if second is None:
-                least = "ten" if known is None else "one"
-                raise InputError(f"{source}: has a header and no ratings; give at least {least}")
+                few = "ten" if known is None else "one"
+                raise InputError(f"{source}: has a header and no ratings; give at least {few}")
             below = _split(data[slice(*second)], delimiter)
             top = below + top[len(below) :]
     except csv.Error as error:
         raise InputError(f"{source}: the first rows: {error}; give a text file of ratings") from None
     users, items = (known is None or not _are_texts(known[index]) for index in (0, 1))
-    whole = (users and is_whole(top[0]), items and is_whole(top[1]))
-    return _Layout(start, _UNIT if delimiter == "::" else delimiter, len(top), whole)
+    whole = (users and is_whole(top[columns[0]]), items and is_whole(top[columns[1]]))
+    mark = _UNIT if delimiter in (_TWO_COLONS, _TWO_TABS) else delimiter
+    return _Layout(start, mark, len(top), whole, columns, notes)
 
 
 def _split(line: bytes, delimiter: str) -> list[str]:
-    return cells(line.replace(b"::", _UNIT.encode()), _UNIT) if delimiter == "::" else cells(line, delimiter)
+    if delimiter in (",", ";"):
+        return cells(line, delimiter)
+    text = line.decode(errors="replace").strip("\r\n").replace("\0", "�")
+    return text.split() if delimiter == _BLANKS else [cell.strip() for cell in text.split(delimiter)]
+
+
+def _role(name: str) -> int | None:
+    """Return which of user, item and rating the name of a column says, None where it says none of them."""
+    plain = re.sub(r"[\W_]", "", name.partition(":")[0].lower())  # RecBole writes user_id:token
+    roles = (plain in _USER_NAMES, plain in _ITEM_NAMES, plain in _RATING_NAMES or plain.endswith("rating"))
+    return roles.index(True) if any(roles) else None
+
+
+def _is_time(name: str) -> bool:
+    return re.sub(r"[\W_]", "", name.partition(":")[0].lower()) in _TIME_NAMES
+
+
+def _columns_of(source: str, place: str, top: list[str], least: int) -> tuple[int, ...]:
+    """Return the columns of user, item and rating as a header names them.
+
+    One that it does not name is at its usual place, after an index of rows, which has no name.
+    """
+    roles = [_role(name) for name in top]
+    n_index = int(top[0].strip('"').lower() in INDEX_NAMES)
+    columns = []
+    for role, what in enumerate(_COLUMNS):
+        named = [column for column, found in enumerate(roles) if found == role]
+        exact = [column for column in named if top[column].strip('"').lower() == what]
+        if len(named) > 1 and len(exact) != 1:
+            both = " and ".join(shown(top[column]) for column in named[:2])
+            raise InputError(f"{source}: {place}: {both} may both be the {what}; rename one of them")
+        if named:
+            columns.append(exact[0] if exact else named[0])
+            continue
+        usual = role + n_index
+        if usual < len(top) and roles[usual] is None and not (role == _RATING and _is_time(top[usual])):
+            columns.append(usual)
+        elif role < least:
+            names = ", ".join(shown(name) for name in top[:6] if name)
+            raise InputError(f"{source}: {place}: no column of {names} is the {what}; call one {what}")
+    return tuple(columns)
 
 
 def _is_header(top: list[str], known: _Known | None) -> bool:
@@ -162,9 +297,8 @@ def _is_header(top: list[str], known: _Known | None) -> bool:
         return False
     if known is None or len(top) > _RATING or not all(map(_are_texts, known)):
         return True  # a rating, or a name, would be a number
-    return top[0].lower().startswith("user") and not any(
-        (names == name).any() for names, name in zip(known, top, strict=True)
-    )
+    names_both = set(map(_role, top)) == {0, 1} or top[0].lower().startswith("user")
+    return names_both and not any((names == name).any() for names, name in zip(known, top, strict=True))
 
 
 def _are_texts(names: NDArray[Any]) -> bool:
@@ -190,11 +324,15 @@ def _mended(source: str, data: bytes, layout: _Layout, message: str) -> pa.Table
     """Return the table after all where only a name was taken for a number; raise what is wrong with the file otherwise."""
     value = re.search(r"CSV column #(\d+).*?invalid value '(.*)'", message)
     column = int(value[1]) if value else 0
-    if value and column < 2 and layout.whole[column]:
-        whole = (layout.whole[0] and column != 0, layout.whole[1] and column != 1)
-        return _table(source, data, _Layout(layout.start, layout.delimiter, layout.width, whole))
+    if value and column in (numbered := [at for at, whole in zip(layout.columns, layout.whole, strict=False) if whole]):
+        users, items = (at in numbered and at != column for at in layout.columns[:2])
+        return _table(source, data, replace(layout, whole=(users, items)))
     row = re.search(r"Row #(\d+)", message)
-    place = f"line {line_number(data, layout.start, int(row[1]) - 1)}: " if row else ""
+    line = line_number(data, layout.start, int(row[1]) - 1) if row else None
+    opened = open_quote(data, layout.start, None, layout.delimiter) if layout.quoted else None
+    if opened is not None and (line is None or opened <= line):
+        raise InputError(f"{source}: line {opened}: {OPEN_QUOTE}") from None  # what comes after it is misread
+    place = f"line {line}: " if line else ""
     if width := re.search(r"Expected (\d+) columns, got (\d+)", message):
         raise InputError(
             f"{source}: {place}has {width[2]} columns and the first row {width[1]}; mend the row"
@@ -207,14 +345,16 @@ def _mended(source: str, data: bytes, layout: _Layout, message: str) -> pa.Table
 
 
 def _parse(data: bytes, layout: _Layout, *, serial: bool) -> pa.Table:
-    wanted = list(_COLUMNS[: layout.width])
-    names = [*wanted, *(str(index) for index in range(len(wanted), layout.width))]
+    wanted = list(_COLUMNS[: len(layout.columns)])
+    names = [str(index) for index in range(layout.width)]
+    for name, column in zip(wanted, layout.columns, strict=True):
+        names[column] = name
     kinds = {name: pa.int64() if whole else _TEXT for name, whole in zip(_COLUMNS, layout.whole, strict=False)}
     block = min(_MOST_BLOCK, len(data) + 1) if serial else _BLOCK
     return pa_csv.read_csv(
         pa.BufferReader(pa.py_buffer(data).slice(layout.start)),
         read_options=pa_csv.ReadOptions(use_threads=not serial, column_names=names, block_size=block),
-        parse_options=pa_csv.ParseOptions(delimiter=layout.delimiter),
+        parse_options=pa_csv.ParseOptions(delimiter=layout.delimiter, quote_char='"' if layout.quoted else False),
         convert_options=pa_csv.ConvertOptions(
             column_types={**kinds, "rating": pa.float32()},
             include_columns=wanted,
@@ -227,7 +367,6 @@ def _parse(data: bytes, layout: _Layout, *, serial: bool) -> pa.Table:
 def _numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Return each row's index among the distinct names, and those, sorted."""
     if pa.types.is_dictionary(column.type):
-        column = column.unify_dictionaries()
         texts = np.array([text.strip() for text in column.chunk(0).dictionary.to_pylist()])
         names, rank = np.unique(texts, return_inverse=True)
         codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])

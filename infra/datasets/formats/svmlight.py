@@ -1,6 +1,7 @@
 """Examples in svmlight (libsvm) form: ``label index:value …`` a line, zeros left out; read by scikit-learn."""
 
 import io
+import re
 
 import numpy as np
 
@@ -14,11 +15,18 @@ _WORTH_IT = 4
 _MOST_INDEX = 2**31 - 1
 
 
-def read_svmlight(source: str, data: bytes, first_index: int | None = None) -> ExampleTable:
+def read_svmlight(
+    source: str, data: bytes, first_index: int | None = None, n_inputs: int | None = None
+) -> ExampleTable:
     """Return the rows of a file with the content `data`; `source` is its name in errors.
 
     Indices count from `first_index`; where that is None, from 1, or from 0 if index 0 occurs. Comments (``#``) and query ids (``qid:``) are passed over. The
     inputs are compressed rows where their dense form would be more than 4 times as large, else dense.
+
+    Parameters
+    ----------
+    n_inputs : of a model that is to be asked about the rows: features beyond are passed over. None: a comment
+        ``# features: N`` before the first example says how many there are at least.
 
     Raises
     ------
@@ -44,7 +52,47 @@ def read_svmlight(source: str, data: bytes, first_index: int | None = None) -> E
         raise InputError(f"{source}: line {place}: index 0, and the training data count from 1; number the features so")
     columns = max(found.shape[1] - first, 0)
     sparse = Csr(found.data, (indices - first).astype(np.int32), found.indptr.astype(np.int64), columns)
-    return ExampleTable(_fitting(sparse), y, lambda row: f"line {_line_number(data, row)}", first_index=first)
+    notes: tuple[str, ...] = ()
+    if n_inputs is None:
+        columns = max(columns, _declared_columns(source, data))
+    elif columns > n_inputs:
+        notes = (_unknown_note(data, sparse, n_inputs, first),)
+        sparse = _without_columns_from(sparse, n_inputs)
+        columns = n_inputs
+    else:
+        columns = n_inputs
+    sparse = Csr(sparse.data, sparse.indices, sparse.indptr, columns)
+    return ExampleTable(
+        _fitting(sparse), y, lambda row: f"line {_line_number(data, row)}", first_index=first, notes=notes
+    )
+
+
+def _declared_columns(source: str, data: bytes) -> int:
+    head = re.match(rb"(?:[ \t]*(?:#[^\n]*)?\n)*", data)
+    found = re.search(rb"^[ \t]*#[ \t]*features[ \t]*:[ \t]*(\d+)[ \t]*\r?$", head[0] if head else b"", re.MULTILINE)
+    if found is None:
+        return 0
+    if len(found[1]) > len(str(_MOST_INDEX)) or int(found[1]) > _MOST_INDEX:
+        line = data.count(b"\n", 0, found.start()) + 1
+        raise InputError(f"{source}: line {line}: says more than {_MOST_INDEX} features; mend the number")
+    return int(found[1])
+
+
+def _unknown_note(data: bytes, x: Csr, n_inputs: int, first: int) -> str:
+    unknown = np.flatnonzero(x.indices >= n_inputs)
+    row = int(np.searchsorted(x.indptr, unknown[0], side="right")) - 1
+    features = len(np.unique(x.indices[unknown]))
+    return (
+        f"{features} feature{'s' if features > 1 else ''} that the model was not trained on, of index "
+        f"{n_inputs + first} or more, passed over: index {x.indices[unknown[0]] + first} in line "
+        f"{_line_number(data, row)} is the first"
+    )
+
+
+def _without_columns_from(x: Csr, columns: int) -> Csr:
+    fits = x.indices < columns
+    indptr = np.concatenate([[0], np.cumsum(fits)])[x.indptr]
+    return Csr(x.data[fits], x.indices[fits], indptr.astype(np.int64), columns)
 
 
 def _fitting(x: Csr) -> Csr | np.ndarray:

@@ -19,8 +19,9 @@ from infra.text_lines import BYTE_ORDER_MARK
 I64 = NDArray[np.int64]
 #: Ids and counts are int32; documents longer than this are not documents.
 _MOST = 2**31 - 1
-#: What is more than these is a slip, and would take all memory before it is seen: every token is a number of its own.
-_MOST_COUNT, _MOST_DOCUMENTS = 10**6, 2**27
+#: What is more than these is a slip, and would take all memory before it is seen: every token is a number of its own. A
+#: file that is large itself may have as many documents, words and tokens as it has bytes.
+_MOST_COUNT, _MOST_DOCUMENTS, _MOST_WORDS, _MOST_TOKENS = 10**6, 2**20, 2**24, 2**23
 #: What may stand in such a file besides digits.
 _BETWEEN = b" \t\r\n:"
 _COLON, _BREAK = ord(":"), ord("\n")
@@ -53,11 +54,14 @@ def read_bags(source: str, data: bytes) -> Bags:
         raise InputError(f"{source}: is empty; give word counts, LDA-C or UCI bag of words")
     uci = _is_uci(data)
     found = _numbers(data)
-    bags = None if found is None else (_uci(*found[:2]) if uci else _ldac(*found))
+    size = len(data)
+    bags = None if found is None else (_uci(*found[:2], size) if uci else _ldac(*found, size))
     if bags is None:
         raise InputError(f"{source}: {_uci_fault(data) if uci else _ldac_fault(data)}")
-    if (tokens := int(bags.count.sum())) > _MOST:
-        raise InputError(f"{source}: has {tokens} tokens; give at most {_MOST}")
+    if (tokens := int(bags.count.sum())) > (most := min(_MOST, max(_MOST_TOKENS, size))):
+        raise InputError(
+            f"{source}: has {tokens} tokens, and a file of {size} bytes may have {most}; divide the counts"
+        )
     if not len(bags.count):
         raise InputError(f"{source}: has no words; give documents that have some")
     return bags
@@ -70,7 +74,9 @@ def first_word_from(data: bytes, least: int) -> str | None:
     lines = [(number, re.findall(rb"\d+", line)) for number, line in enumerate(data.split(b"\n"), start=1)]
     lines = [(number, found) for number, found in lines if found]
     for number, found in lines[3:] if uci else lines:
-        for word in map(int, found[1::2]):  # docID wordID count, or M term:count …
+        for word in (
+            int(digits.lstrip(b"0") or b"0") for digits in found[1::2]
+        ):  # docID wordID count, or M term:count …
             if word - uci >= least:
                 return f"line {number}: {'wordID' if uci else 'term'} is {word}; want {int(uci)} to {least - 1 + uci}"
     return None
@@ -78,7 +84,7 @@ def first_word_from(data: bytes, least: int) -> str | None:
 
 def _is_uci(data: bytes) -> bool:
     first = data.split(b"\n", 1)[0].split()
-    return len(first) == 1 and first[0].isdigit() and int(first[0]) > 0
+    return len(first) == 1 and first[0].isdigit() and bool(first[0].strip(b"0"))  # `int` refuses thousands of digits
 
 
 def _numbers(data: bytes) -> tuple[I64, I64, NDArray[np.bool_]] | None:
@@ -112,24 +118,29 @@ def _numbers(data: bytes) -> tuple[I64, I64, NDArray[np.bool_]] | None:
     return values, np.searchsorted(breaks, starts), after
 
 
-def _ldac(values: I64, lines: I64, after_colon: NDArray[np.bool_]) -> Bags | None:
+def _ldac(values: I64, lines: I64, after_colon: NDArray[np.bool_], size: int) -> Bags | None:
     first = np.flatnonzero(np.diff(lines, prepend=-1))
     length = np.diff(np.append(first, len(values)))
     place = np.arange(len(values)) - np.repeat(first, length)  # of a number in its line
     if (length != 1 + 2 * values[first]).any() or (after_colon != ((place > 0) & (place % 2 == 0))).any():
         return None
     word, count = values[place % 2 == 1], values[after_colon]
-    if not count.all() or count.max(initial=0) > _MOST_COUNT:
+    if not count.all() or count.max(initial=0) > _MOST_COUNT or word.max(initial=0) >= max(_MOST_WORDS, size):
         return None
     document = np.repeat(np.arange(len(first)), values[first])
     return Bags(document, word, count, len(first), int(word.max(initial=-1)) + 1)
 
 
-def _uci(values: I64, lines: I64) -> Bags | None:
+def _uci(values: I64, lines: I64, size: int) -> Bags | None:
     n_documents, n_words, entries = values[:3] if len(values) >= 3 else (0, 0, -1)
     where = np.unique(lines)
     layout = np.repeat(where, np.r_[1, 1, 1, np.full(max(len(where) - 3, 0), 3)][: len(where)])
-    if n_documents > _MOST_DOCUMENTS or len(values) != 3 + 3 * entries or not np.array_equal(layout, lines):
+    if (
+        n_documents > max(_MOST_DOCUMENTS, size)
+        or n_words > max(_MOST_WORDS, size)
+        or len(values) != 3 + 3 * entries
+        or not np.array_equal(layout, lines)
+    ):
         return None
     document, word, count = values[3:].reshape(-1, 3).T
     if len(word) and (
@@ -154,6 +165,8 @@ def _ldac_fault(data: bytes) -> str:
             term, colon, count = pair.partition(":")
             if not (colon and _whole(term) and _whole(count)) or not 1 <= int(count) <= _MOST_COUNT:
                 return f"line {number}: {pair[:40]!r} is no term:count; write whole numbers, the count from 1 to {_MOST_COUNT}"
+            if int(term) >= max(_MOST_WORDS, len(data)):
+                return f"line {number}: term is {term}; want less than {max(_MOST_WORDS, len(data))}: number the words from 0"
         if int(words[0]) != len(words) - 1:
             return f"line {number}: says {words[0]} terms and has {len(words) - 1}; mend the first number"
     return "is no LDA-C file; write M term:count … a line"
@@ -165,8 +178,9 @@ def _uci_fault(data: bytes) -> str:
     if len(header) < 3 or any(len(words) != 1 or not _whole(words[0].decode(errors="replace")) for words in header):
         return f"line {lines[min(len(lines), 3) - 1][0]}: want a header of three lines, the numbers of documents, words and entries; write it"
     most = [int(words[0]) for words in header]
-    if most[0] > _MOST_DOCUMENTS:
-        return f"line {lines[0][0]}: says {most[0]} documents; want at most {_MOST_DOCUMENTS}"
+    for what, line, says, bound in (("documents", 0, most[0], _MOST_DOCUMENTS), ("words", 1, most[1], _MOST_WORDS)):
+        if says > max(bound, len(data)):
+            return f"line {lines[line][0]}: says {says} {what}; want at most {max(bound, len(data))}"
     for number, found in lines[3:]:
         words = [word.decode(errors="replace") for word in found]
         if len(words) != 3 or not all(map(_whole, words)):

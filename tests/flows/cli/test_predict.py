@@ -136,11 +136,19 @@ def test_a_sparse_file_may_lack_the_last_columns(tmp_path: Path) -> None:
     model = trained_model(tmp_path / "blobs", str(tmp_path / "a.svm"), "mlr")
     (tmp_path / "dense.svm").write_text("\n".join(rows[:6]))
     (tmp_path / "sparse.svm").write_text("\n".join([*rows[:6], "0 1:1 300:1"]))
-    (tmp_path / "wide.svm").write_text("1 2:1 401:1")
+    (tmp_path / "wide.svm").write_text(
+        "# not in the training data: 401 and 2000000000\n1 2:1 401:1\n0 1:1 401:3 2000000000:1"
+    )
     assert predict(model, str(tmp_path / "dense.svm")).values.tolist() == [0, 1, 0, 1, 0, 1]
     assert predict(model, str(tmp_path / "sparse.svm")).values.tolist() == [0, 1, 0, 1, 0, 1, 0]
-    with pytest.raises(InputError, match=r"has 401 features, and the model .* was trained on 400"):
-        predict(model, str(tmp_path / "wide.svm"))
+    wide = predict(model, str(tmp_path / "wide.svm"))
+    assert wide.values.tolist() == [1, 0]
+    assert wide.notes == (
+        "2 features that the model was not trained on, of index 401 or more, passed over: index 401 in line 2 is the first",
+    )
+    result = run(model, "--data", str(tmp_path / "wide.svm"), "--out", str(tmp_path / "out.csv"))
+    assert result.stderr == f"data: {wide.notes[0]}\n"
+    assert result.stdout.startswith("2 rows, 1.0000 of them")
 
 
 def test_features_are_counted_as_in_the_training_data(tmp_path: Path) -> None:
@@ -284,6 +292,36 @@ def test_the_digits_are_told_as_well_as_evaluated(tmp_path: Path) -> None:
     found = predict(model, "digits")
     assert found.accuracy is not None
     assert found.accuracy > 0.8
+
+
+def test_kmeans_predicts_on_the_file_that_it_was_trained_on(tmp_path: Path) -> None:
+    """Three blobs that only the last column tells apart."""
+    rng = np.random.default_rng(0)
+    blobs = rng.integers(0, 3, 90)
+    points = np.column_stack([rng.standard_normal(90), 10 * blobs + 0.1 * rng.standard_normal(90)])
+    data = tmp_path / "points.csv"
+    for header in ("", "x,y\n", "V1,V2\n"):
+        data.write_text(header + "".join(f"{x:.4f},{y:.4f}\n" for x, y in points))
+        model = trained_model(tmp_path / f"blobs{len(header)}", str(data), "kmeans", clocks=8, k=3)
+        clusters = predict(model, str(data)).values
+        pairs = set(zip(blobs.tolist(), clusters.tolist(), strict=True))
+        assert len(pairs) == len(set(clusters.tolist())) == 3
+    data.write_text("".join(f"{x:.4f},{y:.4f},{blob}\n" for (x, y), blob in zip(points, blobs, strict=True)))
+    refused("points.csv: has 3 features, and the model", model, "--data", str(data), "--out", "-")
+    data.write_text("x,y,class\n" + data.read_text())
+    assert (predict(model, str(data)).values == clusters).all()
+
+
+def test_an_index_of_rows_is_left_out_of_data_to_predict_from(tmp_path: Path) -> None:
+    rows = [f"{x + i % 3 / 10},{y},{name}" for i in range(4) for (x, y), name in zip(CENTRES, "abc", strict=True)]
+    for name, start in (("a.csv", 0), ("new.csv", 1000)):
+        (tmp_path / name).write_text(",x,z,class\n" + "".join(f"{start + i},{row}\n" for i, row in enumerate(rows)))
+    model = trained_model(tmp_path / "blobs", str(tmp_path / "a.csv"), "mlr")
+    found = predict(model, str(tmp_path / "new.csv"))
+    assert found.accuracy == 1
+    assert found.notes == ("column 1 has no name: taken for an index of rows and left out",)
+    (tmp_path / "bare.csv").write_text("x,z\n" + "".join(f"{row.rpartition(',')[0]}\n" for row in rows))
+    assert (predict(model, str(tmp_path / "bare.csv")).values == found.values).all()
 
 
 def test_kmeans_tells_clusters_and_not_labels(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_an_unknown_user_or_item_is_refused_by_its_line(tmp_path: Path, films: s
         ("line 1: item '0' is none of the 12 items", ("user 1,0",)),
         ("line 2: item 'Metropolis' is none of", ("user 1,100", "user 1,Metropolis")),
         ("line 3: the rating is 'good'; write a number", ("user,film,stars", "user 1,100,5", "user 1,101,good")),
-        ("line 1: has 1 of the columns user, item, rating; want two at least", ("user 1",)),
+        ("line 1: has 1 of the columns user, item, rating; want two at least", ("user1",)),
         ("has a header and no ratings; give at least one", ("user,film",)),
     ):
         refused(f"new.csv: {says}", films, "--data", new(*lines))

@@ -100,7 +100,7 @@ LINES = {
         ("1,2,rose", "the label is 'rose'; write a number"),
         ("1,2,1e400", "the label is inf; write a finite number"),
         ("1,2,7", "the only row with label 7; a class needs two"),
-        ('"1,2,0', "has 1 columns"),
+        ('"1,2,0', "a quote is opened and not closed in the line; double it, or remove it"),
     ],
     "svmlight": [
         ("1 3:1 2:1", "index 2 comes after 3; write each once"),
@@ -159,6 +159,7 @@ def test_a_bad_line_is_named(tmp_path: Path, form: str, line: str, says: str) ->
         ("20\n8\n41", "", "line 3: says 41 entries and 40 follow"),
         ("2000000000\n8\n40", "", "line 1: says 2000000000 documents; want at most"),
         ("20\n8\nx", "", "line 3: want a header of three lines"),
+        ("9" * 5000, "", "line 1: '9+' is no number|want a header of three lines"),
         ("20\n8\n41", "1 1", "line 44: '1 1' is no docID wordID count"),
         ("20\n8\n41", "1 0 1", "line 44: wordID is 0; want 1 to 8"),
         ("20\n8\n41", "1 1 0", "line 44: count is 0; want 1 to 1000000"),

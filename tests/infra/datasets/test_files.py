@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from infra.datasets.files import read_data
 from infra.datasets.formats.example_table import Examples, ExampleTable, examples, hold_out
-from infra.datasets.kinds import absolute
+from infra.datasets.kinds import KINDS, absolute
 from infra.datasets.prepare import check_data, prepare
 from infra.errors import InputError
 from infra.storage.blobs import Blobs
@@ -43,6 +44,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".zst": lambda data: bytes(pa.compress(data, codec="zstd", asbytes=True)),
+    ".xz": lzma.compress,
 }
 
 
@@ -134,7 +136,10 @@ def test_paths_are_made_absolute_and_names_and_urls_are_not(tmp_path: Path, monk
         ("a,Label,c\n1,0,2\n3,1,4\n", [[1, 2], [3, 4]], [0, 1], (0, 1)),  # by name
         ("y,b,target\n1,2,0\n3,4,1\n", [[1, 2], [3, 4]], [0, 1], (0, 1)),  # two such: the last
         ("class,0,1\nb,1,2\na,3,4\n", [[1, 2], [3, 4]], [1, 0], ("a", "b")),  # numbers as names
-        (",a,y\n1,2,0\n3,4,1\n", [[1, 2], [3, 4]], [0, 1], (0, 1)),  # pandas' index
+        (",a,y\n1,2,0\n3,4,1\n", [[2], [4]], [0, 1], (0, 1)),  # an index as pandas writes it
+        ('"","a","y"\n"r1",2,0\n"r2",4,1\n', [[2], [4]], [0, 1], (0, 1)),  # and as R does
+        ("Unnamed: 0,y,a\n7,0,2\n8,1,4\n", [[2], [4]], [0, 1], (0, 1)),  # and as pandas writes what it has read
+        ("a,species,c\n1,0,2\n3,1,4\n", [[1, 2], [3, 4]], [0, 1], (0, 1)),
         ("0,1,2\n1,2,3\n", [[0, 1], [1, 2]], [0, 1], (2, 3)),  # no header
         ("1,2,rose\n3,4,lily\n", [[1, 2], [3, 4]], [1, 0], ("lily", "rose")),  # texts and no header
         ("0,1,species\n1,2,0\n3,4,1\n", [[1, 2], [3, 4]], [0, 1], (0, 1)),  # numbers below a text
@@ -181,6 +186,11 @@ def test_a_csv_of_many_blocks_and_of_long_lines_is_read_whole(tmp_path: Path) ->
         ("a,y,b\n1,0,2\n3,1,x\n", "line 3: column 3 is 'x'"),
         ("a,b,y\n1,2,0\n3,,1\n", "line 3: column 2 is empty; write a number"),
         ("1,2,0\n3,NA,1\n", "line 2: column 2 is 'NA'"),
+        ("a,,y\n1,2,0\n3,4,1\n", "line 1: column 2 has no name; name it, or leave it out"),
+        (",,y\n0,2,0\n1,4,1\n", "line 1: column 2 has no name"),
+        (",y\n0,0\n1,1\n", "line 1: has one column; want features and a label"),
+        ('1,2,a\n\n3,4,"b\n5,6,a\n7,8,b"\n', "line 3: a quote is opened and not closed in the line; double it, or"),
+        ('a,b,y\n1,2,"a"\r\n3,4,"b\r\n5,6,a\r\n', "line 3: a quote is opened and not closed"),
         ("1,2,0\n3,4\n", "line 2: has 2 columns and the first row 3"),
         ("\n1,2,0\n3,4,1,9\n", "line 3: has 4 columns and the first row 3"),
         ("1,2,0\n3,nan,1\n", "line 2: a value is nan"),
@@ -197,6 +207,78 @@ def test_a_csv_of_many_blocks_and_of_long_lines_is_read_whole(tmp_path: Path) ->
 )
 def test_a_bad_csv_is_told_by_line(tmp_path: Path, text: str | bytes, says: str) -> None:
     refused(write(tmp_path, "a.csv", text), says)
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "labels", "note"),
+    [
+        ("x,y\n1,2\n3,4\n5,6\n", [[1, 2], [3, 4], [5, 6]], (),
+         "all 2 columns are inputs; no column is named label, target, class or species"),
+        ("1,2\n3,4\n5,6\n", [[1, 2], [3, 4], [5, 6]], (), "all 2 columns are inputs"),
+        ("V1,V2\n1,2\n3,4\n", [[1, 2], [3, 4]], (), "all 2 columns are inputs"),
+        ("lat\n1\n3\n", [[1], [3]], (), "all 1 column is the input"),
+        (",x,y\n0,1,2\n1,3,4\n", [[1, 2], [3, 4]], (), "column 1 has no name: taken for an index of rows and left out"),
+        (",x\n0,1\n1,3\n", [[1], [3]], (), "all 1 column is the input"),
+        ("x,Class,y\n1,0,2\n3,1,4\n", [[1, 2], [3, 4]], (0, 1),
+         "column 2 ('Class') is the label and passed over, the other 2 columns"),
+        ("x,y,kind\n1,2,rose\n3,4,lily\n", [[1, 2], [3, 4]], ("lily", "rose"),
+         "column 3 ('kind') is the label and passed over"),
+        ("1,2,rose\n3,4,lily\n", [[1, 2], [3, 4]], ("lily", "rose"), "column 3 is the label and passed over"),
+    ],
+)  # fmt: skip
+def test_an_application_without_labels_learns_from_all_columns_but_one_that_is_named(
+    tmp_path: Path, text: str, x: list[list[float]], labels: tuple[int | str, ...], note: str
+) -> None:
+    source = write(tmp_path, "a.csv", text)
+    found = KINDS["examples"](source, 1, "kmeans")
+    assert found.sizes == {"n_inputs": len(x[0]), "n_classes": len(labels), "n_examples": len(x) - 1}
+    assert (found.about["labels"], len(found.notes)) == (list(labels), 1 + text.startswith(","))
+    assert any(line.startswith(note) for line in found.notes), found.notes
+    parts = [*found.parts(0), found.heldout()]
+    assert all(("y" in part) == bool(labels) for part in parts)
+    rows = np.concatenate([part["ids"] for part in parts])
+    assert np.concatenate([part["x"] for part in parts])[np.argsort(rows)].tolist() == x
+    new = read_data(source, n_inputs=len(x[0]), labels=False)  # for a model that was trained on it
+    assert isinstance(new.x, np.ndarray)
+    assert new.x.tolist() == x
+
+
+def test_what_may_be_two_labels_is_refused_where_none_is_wanted(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.csv", "x,label,class\n1,0,2\n3,1,4\n")
+    with pytest.raises(InputError, match="line 1: 'label' and 'class' may both be the label; rename one of them"):
+        check_data(source, 1, "kmeans")
+    with pytest.raises(InputError, match="line 1: has one column"):
+        check_data(write(tmp_path, "a.csv", "label\n1\n2\n"), 1, "kmeans")
+
+
+def test_a_class_of_one_row_and_measurements_in_place_of_labels_are_no_matter_without_labels(tmp_path: Path) -> None:
+    rare = write(tmp_path, "rare.csv", "x,label\n1,0\n2,1\n3,1\n4,7\n5,8\n")
+    refused(rare, "the only row with label 0")
+    assert check_data(rare, 2, "kmeans")
+    assert check_data(write(tmp_path, "a.svm", "0.5 1:2 2:1\n3 1:1\n4 2:2\n"), 2, "kmeans") == ()
+    np.savez(tmp_path / "a.npz", x=np.eye(5))
+    assert KINDS["examples"](str(tmp_path / "a.npz"), 2, "kmeans").rows == 4
+    with pytest.raises(InputError, match="has no array 'y'"):
+        check_data(str(tmp_path / "a.npz"), 2, "mlr")
+    with pytest.raises(InputError, match="the only row;"):
+        check_data(write(tmp_path, "one.csv", "x,y\n1,2\n"), 1, "kmeans")
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("a,b,c\n1,2,0\n3,4,0\n", ("column 3 ('c') is the label, the other 2 columns are inputs",)),
+        ("1,0\n3,0\n", ("column 2 is the label, the other 1 column is the input",)),
+        (",a,y\n0,2,1\n1,4,1\n", ("column 3 ('y') is the label, the other 1 column is the input",
+                                "column 1 has no name: taken for an index of rows and left out")),
+    ],
+)  # fmt: skip
+def test_the_label_column_is_told(tmp_path: Path, text: str, notes: tuple[str, ...]) -> None:
+    blobs = Blobs((tmp_path / "blobs").as_uri())
+    source = write(tmp_path, "a.csv", text)
+    for _ in range(2):  # written, and found written
+        assert prepare(blobs, "job", source, 1, 0, "my:Own").notes == notes
+    assert check_data(source, 1, "my:Own") == notes
 
 
 # -- svmlight ---------------------------------------------------------------------------------------------------------
@@ -245,20 +327,82 @@ def test_a_file_counts_from_zero_where_index_0_occurs(tmp_path: Path) -> None:
     assert dense(read(write(tmp_path, "zero.svm", "1 0:1\n2 2:1\n"))) == [[1, 0, 0], [0, 0, 1]]
 
 
+def test_a_comment_may_say_how_many_features_there_are(tmp_path: Path) -> None:
+    rows = "1 1:1\n2 3:1\n"
+    for head, width in (("# features: 5\n", 5), ("# of a tool\r\n\n#features:4\r\n", 4), ("# features: 2\n", 3)):
+        assert read(write(tmp_path, "a.svm", head + rows)).x.shape == (2, width)
+    assert read(write(tmp_path, "a.svm", rows + "# features: 5\n")).x.shape == (2, 3)
+    assert read_data(write(tmp_path, "a.svm", "# features: 9\n" + rows), n_inputs=2).x.shape == (2, 2)
+    refused(
+        write(tmp_path, "a.svm", "\n# features: 99999999999\n" + rows), "line 2: says more than 2147483647 features"
+    )
+
+
+def test_features_beyond_a_models_are_passed_over_and_those_that_it_has_more_are_zeros(tmp_path: Path) -> None:
+    source = write(tmp_path, "a.svm", "1 1:1 4:2\n# c\n0 2:3\n0 4:1 900000000:5\n")
+    few = read_data(source, n_inputs=3)
+    assert dense(examples(source, few)) == [[1, 0, 0], [0, 3, 0], [0, 0, 0]]
+    assert few.notes == (
+        "2 features that the model was not trained on, of index 4 or more, passed over: index 4 in line 1 is the first",
+    )
+    many = read_data(source, n_inputs=10**9)
+    assert (many.x.shape, many.notes) == ((3, 10**9), ())
+    assert isinstance(many.x, Csr)  # and not three rows of 4 GB
+    from_0 = read_data(write(tmp_path, "a.svm", "1 0:1 1:2\n0 2:3\n"), 0, n_inputs=2)
+    assert from_0.notes[0].endswith("of index 2 or more, passed over: index 2 in line 2 is the first")
+
+
 # -- any form ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("packed", [".gz", ".bz2", ".zst"])
+@pytest.mark.parametrize("packed", [".gz", ".bz2", ".zst", ".xz"])
 def test_a_packed_file_that_is_cut_short_is_told(tmp_path: Path, packed: str) -> None:
     whole = PACKED[packed](b"".join(b"%d,%d,%d\n" % (i, i * i, i % 2) for i in range(1000)))
     for cut in (whole[:-3], whole[: len(whole) // 2], whole + b"more"):
         refused(write(tmp_path, f"a.csv{packed}", cut), "stream is damaged or cut short; fetch the file again")
 
 
+@pytest.mark.parametrize("content", [b"PAR1\0\1\2", b"PK\3\4" + bytes(26) + b"a.csv1,2,0\n", None])
 @pytest.mark.parametrize("name", ["a.parquet", "a", "a.csv.zip", "a.gz", "mnist"])
-def test_an_unknown_ending_is_told_with_those_that_are_known(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("1,2,0\n3,4,1\n")
-    refused(str(tmp_path / name), r"known are digits, .* \.npz, \.csv, \.tsv, \.svm, .* with \.gz, \.bz2, \.zst")
+def test_an_unknown_ending_of_what_is_no_text_is_told_with_those_that_are_known(
+    tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    refused(str(tmp_path / name), r"known are digits, .* \.npz, \.csv, \.tsv, \.svm, .* with \.gz, \.bz2, \.zst, \.xz")
+
+
+SPARSE = "+1 1:0.5 3:1\n-1 2:0.25\n+1 1:1 2:1\n-1 3:0.5\n"
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize(
+    ("name", "text", "read_as", "first"),
+    [
+        ("a9a", SPARSE, "svmlight", [0.5, 0, 1]),
+        ("a9a.t", "# of a tool\n\n" + SPARSE, "svmlight", [0.5, 0, 1]),
+        ("train.dat", "1 qid:3 1:0.5 3:1\n-1 2:0.25", "svmlight", [0.5, 0, 1]),
+        ("sparse.binary", "-1\n+1 1:2\n", "svmlight", [0]),
+        ("iris.data", "5.1,3.5,setosa\n7.0,3.2,virginica\n", "CSV", [5.1, 3.5]),
+        ("wine", "\ufeffa,b,class\n1,2,0\n3,4,1\n", "CSV", [1, 2]),
+        ("table.dat", "1\t2\t0\n3\t4\t1\n", "TSV", [1, 2]),
+    ],
+)
+def test_a_text_whose_name_says_nothing_is_read_by_its_content(
+    tmp_path: Path, packed: str, name: str, text: str, read_as: str, first: list[float]
+) -> None:
+    table = read_data(write(tmp_path, name + packed, PACKED[packed](text.encode())))
+    x = table.x.dense() if isinstance(table.x, Csr) else table.x
+    assert x[0].tolist() == pytest.approx(first)
+    assert table.notes[0] == f"read as {read_as}, by its content"
+
+
+def test_a_text_ending_says_nothing_either_and_arrays_are_known_by_content(tmp_path: Path) -> None:
+    assert dense(read(write(tmp_path, "a.txt", "a,b,class\n1,2,0\n3,4,1\n"))) == [[1, 2], [3, 4]]
+    np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.arange(2))
+    (tmp_path / "a.npz").rename(tmp_path / "arrays")
+    assert dense(read(str(tmp_path / "arrays"))) == [[1, 0], [0, 1]]
+    refused(write(tmp_path, "images", b"\0\0\x08\x03" + bytes(20)), "call the files NAME-images-idx3-ubyte")
 
 
 def test_a_label_that_is_there_once_cannot_be_held_out(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import bz2
 import gzip
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.datasets.formats.ratings_text import read_ratings
+from infra.datasets.formats.ratings_text import read_pairs, read_ratings
 from infra.datasets.generated_ratings import generated_ratings
 from infra.datasets.prepare import check_data, prepare
 from infra.datasets.ratings import RatingSet, even_bounds, read, read_new
@@ -260,3 +261,139 @@ def test_the_built_in_set_has_numbers_for_names() -> None:
     assert (read_new("ratings", texts, np.arange(600)).users + found.users == 1499).all()
     with pytest.raises(InputError, match=r"ratings: rating \d+: user '\d+' is none of the 3 users"):
         read_new("ratings", TEXTS, TEXTS)
+
+
+# -- quotes, headers, and what stands between columns ------------------------------------------------------------------
+
+NAMES = [(1, 'Heroes, "weird al', 3.0), (2, '12" singles', 4.0), (3, '"', 1.0), (4, 'weird al" Yankovic', 2.5)]
+
+
+@pytest.mark.parametrize("separator", ["\t", "::", "\t\t"])
+@pytest.mark.parametrize("rows", [NAMES, NAMES[1:], NAMES[:1] + NAMES[3:]])
+def test_a_quote_has_no_meaning_but_between_commas_and_semicolons(
+    separator: str, rows: list[tuple[int, str, float]]
+) -> None:
+    for more in ((), (880000000,)):  # the name is in the midst of a line, and further columns after it
+        assert pairs(text(separator, rows=[(*row, *more) for row in rows])) == rows
+
+
+@pytest.mark.parametrize("mark", [",", ";"])
+def test_cells_in_quotes_may_hold_what_is_between_cells(mark: str) -> None:
+    rows = [(1, f"M{mark} a film", 3.0), (2, 'the "Kid"', 4.0), (3, '12" singles', 1.0)]
+    lines = [f'"1"{mark}"M{mark} a film"{mark}"3"', f'2{mark}"the ""Kid"""{mark}4', f'3{mark}12" singles{mark}1']
+    assert pairs("\n".join(lines).encode()) == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b'9,L,3\n1,"weird al,3\n2,M,4\n3,"N",5\n4,O,1\n', 2),
+        (b'1,L,3,c\n\n2,M,4,"a\n3,N,5,b"\n', 3),  # in a column that is passed over
+        (b'user;item;rating\r\n1;L;3\r\n2;"M;4\r\n3;N";5;4\r\n', 3),
+    ],
+)
+def test_a_quote_that_takes_the_next_lines_for_its_cell_is_refused(content: bytes, line: int) -> None:
+    with pytest.raises(InputError, match=rf"a.csv: line {line}: a quote is opened and not closed in the line"):
+        read_ratings("a.csv", content)
+
+
+@pytest.mark.parametrize(
+    ("header", "order"),
+    [
+        ("user_id,book_id,is_read,rating,is_reviewed", (0, 1, 3)),
+        ("user_id,item_id,timestamp,rating", (0, 1, 3)),
+        ("movieId,userId,rating,timestamp", (1, 0, 2)),
+        ('"User-ID","ISBN","Image","Book-Rating"', (0, 1, 3)),
+        ("timestamp,rating,item,user", (3, 2, 1)),
+        ("user_id:token,item_id:token,rating:float,timestamp:float", (0, 1, 2)),
+        ("who,what,grade,when", (0, 1, 2)),
+        ("who,what,grade_at,stars", (0, 1, 3)),
+        ("user,track,avg_rating,rating", (0, 1, 3)),
+        (",user,item,rating", (1, 2, 3)),
+        (",who,what,grade", (1, 2, 3)),
+        ("Unnamed: 0,who,what,grade", (1, 2, 3)),
+    ],
+)
+@pytest.mark.parametrize("separator", [",", "\t", ";", " ", "::"])
+def test_a_header_says_which_columns_are_which(header: str, order: tuple[int, int, int], separator: str) -> None:
+    if header.startswith((",", "Unnamed")) and separator == " ":
+        return  # blanks have no empty cell between them
+    lines = [header.replace(",", separator)]
+    for row in ROWS:
+        cells: list[object] = [0, 1, 880000000, 1, 1][: header.count(",") + 1]
+        for column, cell in zip(order, row, strict=True):
+            cells[column] = cell
+        lines.append(separator.join(map(str, cells)))
+    content = "\n".join(lines).encode()
+    assert pairs(content) == ROWS
+    assert bool(read_ratings("a.csv", content).notes) == (order != (0, 1, 2))
+    assert read_pairs("a.csv", content, np.arange(9), np.arange(9)).values is not None
+
+
+def test_what_a_header_says_is_told() -> None:
+    found = read_ratings("a.csv", b"time,movie,user,stars\n1,2,3,4\n2,2,4,5\n")
+    assert found.notes == ("the columns user, item, rating are 'user', 'movie', 'stars'",)
+    assert (found.user_names.tolist(), found.item_names.tolist(), found.values.tolist()) == ([3, 4], [2], [4, 5])
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (
+            "userId,movieId,timestamp",
+            "line 1: no column of 'userId', 'movieId', 'timestamp' is the rating; call one rating",
+        ),
+        ("date,user,grade", "line 1: no column of 'date', 'user', 'grade' is the item; call one item"),
+        ("user,score,stars,item", "line 1: 'score' and 'stars' may both be the rating; rename one of them"),
+        (",user,item", "line 1: no column of 'user', 'item' is the rating"),
+    ],
+)
+def test_a_header_that_leaves_a_column_open_is_refused(header: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_ratings("a.csv", f"{header}\n{'1,' * header.count(',')}2\n".encode())
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [
+    b"7 30 4\n7 10 2.5\n2 30 1\n40 20 5\n",
+    b"  7  30 4 \r\n7 10\t2.5  \r\n\r\n  \r\n 2   30 1\r\n40 20  5",
+    b"user movie stars\n7 30 4\n7 10 2.5\n2 30 1\n40 20 5\n",
+    b"7\t\t30\t\t4\n7\t\t10\t\t2.5\n2\t\t30\t\t1\n40\t\t20\t\t5\n",
+    b"\xef\xbb\xbf7;30;4\n7;10;2.5\n2;30;1\n40;20;5\n",
+    b'"User-ID";"ISBN";"Book-Rating"\n"7";"30";"4"\n"7";"10";"2.5"\n"2";"30";"1"\n"40";"20";"5"\n',
+])  # fmt: skip
+def test_blanks_two_tabs_and_semicolons_are_read(content: bytes) -> None:
+    assert pairs(content) == ROWS
+
+
+def test_two_tabs_are_one_mark_only_where_all_lines_have_them() -> None:
+    with pytest.raises(InputError, match="line 1: the item is empty; name each"):
+        read_ratings("a.tsv", b"7\t\t3\t880\n8\t2\t3\t881\n")
+    with pytest.raises(InputError, match="line 1: the item is empty; name each"):
+        read_ratings("a.tsv", b"7\t\t3\t\t880\n8\t\t2\t3\t881\n")
+
+
+def test_a_time_is_no_rating_of_pairs_and_an_index_no_user(tmp_path: Path) -> None:
+    users, items = np.array([7, 8]), np.array([1, 2])
+    found = read_new(write(tmp_path, b"user,item,timestamp\n8,1,880\n7,2,881\n"), users, items)
+    assert (found.users.tolist(), found.items.tolist(), found.values) == ([1, 0], [0, 1], None)
+    found = read_new(write(tmp_path, b",item,user\n0,1,8\n1,2,7\n"), users, items)
+    assert (found.users.tolist(), found.items.tolist(), found.values) == ([1, 0], [0, 1], None)
+    assert found.notes == ("the columns user, item are 'user', 'item'",)
+    texts = np.array(["a", "b"])
+    found = read_new(write(tmp_path, b"film,user\nb,a\n"), texts, texts)
+    assert (found.users.tolist(), found.items.tolist()) == ([0], [1])
+
+
+@pytest.mark.parametrize("name", ["u1.base", "ratings", "ml.inter", "ratings.dat.xz"])
+def test_ratings_are_read_whatever_their_file_is_called(tmp_path: Path, name: str) -> None:
+    content = text("\t", rows=[(u, i, u * i % 7, 880000000) for u in range(9) for i in range(9)])
+    assert read(write(tmp_path, lzma.compress(content) if name.endswith("xz") else content, name), 2).rows > 60
+
+
+def test_one_long_name_does_not_make_a_table_of_all_names_that_fills_the_memory() -> None:
+    short = b"".join(b"u%d,%d,1\n" % (u, u % 9) for u in range(20_000))
+    with pytest.raises(InputError, match="line 20001: the user has 5000 bytes, too many for one of 20001 names"):
+        read_ratings("a.csv", short + b"x" * 5000 + b",1,1\n")
+    assert len(read_ratings("a.csv", short + b"x" * 200 + b",1,1\n")) == 20_001

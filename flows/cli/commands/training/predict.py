@@ -90,7 +90,10 @@ def _rows(model: str, data: str, app: str | None, code: str | None, labels: bool
     where = application("--app", app, code, ()).code if app else ""
     if code is not None and not app:
         raise InputError(f"--code {code}: say by --app which module:Class it holds")
-    return ask(model, data, app or "", where, labels)
+    found = ask(model, data, app or "", where, labels)
+    for note in found.notes:
+        click.echo(f"data: {note}", err=True)
+    return found
 
 
 def _topics(model: str, n: int, vocabulary: str | None, app: str | None) -> "Topics":
