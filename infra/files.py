@@ -1,5 +1,6 @@
 """Files that a user names, by path or by fsspec URL: read whole, written whole or not at all, every fault in one line."""
 
+import codecs
 import os
 import shutil
 from contextlib import contextmanager
@@ -15,6 +16,14 @@ from infra.errors import InputError, ProteusError
 Source = str | Path
 
 _GZIP_MAGIC = b"\x1f\x8b"
+#: What an editor or a shell puts before text; the mark of UTF-32 begins as that of UTF-16 does.
+_MARKS = (
+    (codecs.BOM_UTF8, "UTF-8"),
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
 
 
 def read_whole(source: Source) -> bytes:
@@ -45,12 +54,39 @@ def is_there(source: Source) -> bool:
 
 def read_text(source: Source) -> str:
     """Return the content of `source` as text, unpacked where it is gzipped; `InputError` where it is no text."""
-    data = unpacked(source, read_whole(source))
+    data = as_utf8(source, unpacked(source, read_whole(source)))
     try:
-        return data.decode("utf-8-sig")
+        return data.decode()
     except UnicodeDecodeError as error:
         row = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{source}: row {row}: is not UTF-8 text; give a text file, plain or gzipped") from None
+
+
+def has_mark(data: bytes) -> bool:
+    """Return whether text begins with a byte order mark."""
+    return any(data.startswith(mark) for mark, _ in _MARKS)
+
+
+def as_utf8(source: Source, data: bytes) -> bytes:
+    """Return text as UTF-8 without a byte order mark.
+
+    Text that begins with a mark of UTF-16 or UTF-32 is converted: Windows PowerShell writes what a command prints so.
+
+    Raises
+    ------
+    InputError
+        If it is not what its mark says.
+    """
+    name = next((name for mark, name in _MARKS if data.startswith(mark)), None)
+    if name is None:
+        return data
+    if name == "UTF-8":
+        return data.removeprefix(codecs.BOM_UTF8)
+    try:
+        return data.decode(name).encode()
+    except UnicodeDecodeError as error:
+        row = data[: error.start].decode(name, "replace").count("\n") + 1
+        raise InputError(f"{source}: row {row}: is not {name} text, as its mark says; save it as UTF-8") from None
 
 
 def is_packed(data: bytes) -> bool:

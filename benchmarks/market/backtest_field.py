@@ -96,7 +96,7 @@ def midnight_s(day: date) -> int:
 
 def real(folder: Path, months: Months) -> MarketField:
     traces = read_prices(folder / months.file)
-    types = dict(read_catalog(folder / CATALOG).at(months.fit_until))
+    types = dict(read_catalog(folder / CATALOG).at(months.fit_until, "us-east-1"))
     evictions = fit(traces, midnight_s(months.fit_from), midnight_s(months.fit_until))
     markets = tuple(
         market for market in traces if market.instance_type in types and market.instance_type not in months.left_out
@@ -112,7 +112,7 @@ def real(folder: Path, months: Months) -> MarketField:
 def generated() -> MarketField:
     """Return four markets of generated prices, a month to fit on and three weeks to evaluate on."""
     from_s, between_s, until_s = (midnight_s(day) for day in (date(2016, 5, 6), date(2016, 6, 1), date(2016, 6, 22)))
-    types = dict(read_catalog().at(date(2016, 6, 1)))
+    types = dict(read_catalog().at(date(2016, 6, 1), "us-east-1"))
     markets = tuple(Market("m4.xlarge", f"us-east-1{letter}") for letter in "acde")
     on_demand = {market: types[market.instance_type].on_demand_micros for market in markets}
     vcpus = {name: one.vcpu for name, one in types.items()}

@@ -82,7 +82,8 @@ def _launch_all(url: str, name: str) -> None:
 
 def _history(url: str, traces: TraceSet) -> Figure:
     market = Ec2SpotMarket(Settings(ec2_endpoint_url=url))
-    bare = SimSpotMarket(traces, read_catalog().at(_BEGIN.date()), SystemClock().now_s)
+    catalog = read_catalog()
+    bare = SimSpotMarket(traces, lambda market: catalog.find(market, _BEGIN.date()), SystemClock().now_s)
     markets = list(traces.markets)
     asked = (markets, traces.first_s, traces.last_s)
     assert len(market.price_history(*asked)) == len(bare.price_history(*asked)) == ROWS  # and the client is made
@@ -94,7 +95,7 @@ def _history(url: str, traces: TraceSet) -> Figure:
 
 def _traces() -> TraceSet:
     """Return the traces of two markets with `ROWS` events in all."""
-    types = read_catalog().at(_BEGIN.date())
+    types = read_catalog().at(_BEGIN.date(), "us-east-1")
     markets = [_MARKET, Market(_MARKET.instance_type, "us-east-1b")]
     on_demand = {market: types[market.instance_type].on_demand_micros for market in markets}
     from_s = int(_BEGIN.timestamp())

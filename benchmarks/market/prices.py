@@ -26,7 +26,7 @@ def price_file(scratch: Path) -> tuple[Path, str]:
     folder = os.environ.get("PROTEUS_TRACES")
     if folder and (real := Path(folder) / _REAL).exists():
         return real, f"real prices, {real.name}"
-    types = read_catalog().at(_BEGIN.date())
+    types = read_catalog().at(_BEGIN.date(), "us-east-1")
     zones = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
     names = sorted(types)[:7]
     on_demand = {Market(name, zone): types[name].on_demand_micros for name in names for zone in zones}

@@ -89,7 +89,7 @@ def _draw_dollars(axes: Any, job: Job, store: Store, records: list[AllocationRec
     times = _minutes([job.created_at_s, *(line.at_s for line in lines), ends_s], job)
     spent = np.cumsum([0, *(line.amount_micros for line in lines), 0]) / MICROS_PER_DOLLAR
     axes.step(times, spent, where="post", color="tab:green", lw=1.8, label=f"ledger: ${spent[-1]:.4f}")
-    types = read_catalog().at(datetime.fromtimestamp(job.created_at_s, UTC).date())
+    types = read_catalog().at(datetime.fromtimestamp(job.created_at_s, UTC).date(), "us-east-1")
     kinds = {record.allocation.market.instance_type for record in records}
     per_vcpu_s = min(types[k].on_demand_micros / types[k].vcpu for k in sorted(kinds)) / HOUR_S / MICROS_PER_DOLLAR
     trained_s = job.ended_at_s or ends_s

@@ -119,7 +119,7 @@ class LateJob:
 
 def late_job(scratch: Path, ticks: int) -> LateJob:
     """Return a job that was ticked so often in a generated market."""
-    types = read_catalog().at(_BEGIN.date())
+    types = read_catalog().at(_BEGIN.date(), "us-east-1")
     from_s = int(_BEGIN.timestamp())
     start_s = from_s + _HISTORY_S
     on_demand = {market: types[market.instance_type].on_demand_micros for market in _MARKETS}
@@ -184,7 +184,8 @@ def run(scratch: Path, ticks: int = TICKS, rounds: int = _ROUNDS) -> list[Figure
 
 
 def _market(traces: TraceSet, clock: StillClock) -> SimSpotMarket:
-    return SimSpotMarket(traces, read_catalog().at(_BEGIN.date()), clock.now_s)
+    catalog = read_catalog()
+    return SimSpotMarket(traces, lambda market: catalog.find(market, _BEGIN.date()), clock.now_s)
 
 
 @contextmanager

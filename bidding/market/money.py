@@ -11,6 +11,10 @@ MICROS_PER_DOLLAR = 1_000_000
 Micros = int
 
 
+#: Beyond it an amount is none; `int` would count out every digit.
+_MOST_DIGITS = 17
+
+
 def to_micros(dollars: str | float | Decimal) -> Micros:
     """Return `dollars` in micro-dollars, rounded half to even.
 
@@ -22,13 +26,13 @@ def to_micros(dollars: str | float | Decimal) -> Micros:
     Raises
     ------
     ValueError
-        If `dollars` is not a finite number.
+        If `dollars` is not a finite number, or has more than eighteen digits before the point.
     """
     try:
         value = Decimal(str(dollars))
     except InvalidOperation:
         raise ValueError(f"not an amount of money: {dollars!r}") from None
-    if not value.is_finite():
+    if not value.is_finite() or value.adjusted() > _MOST_DIGITS:
         raise ValueError(f"not an amount of money: {dollars!r}")
     return int((value * MICROS_PER_DOLLAR).to_integral_value(ROUND_HALF_EVEN))
 

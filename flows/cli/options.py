@@ -42,7 +42,7 @@ catalog_option = click.option("--catalog", metavar="FILE", help="CSV of instance
 product_option = click.option(
     "--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'."
 )
-_REGION = click.option("--region", metavar="NAME", help="Of a catalogue with several regions, this one.")
+_REGION = click.option("--region", metavar="NAME", help="Only the markets of this region.")
 #: Options of what jobs are tried on.
 allow_gaps_option = click.option(
     "--allow-gaps", is_flag=True, help="Hold the last prices over more than two days without any."

@@ -92,6 +92,8 @@ def show(summary: "FileSummary") -> None:
     for of in summary.markets:
         table.add_row(*_row(of))
     console.print(table)
+    for note in summary.notes:
+        console.print(f"note: {note}", soft_wrap=True, markup=False)
     if any(of.statistics is not None for of in summary.markets):
         console.print(_statistics(summary))
 

@@ -19,7 +19,7 @@ from bidding.market.catalog import CatalogRow
 from bidding.market.model import InstanceType
 from bidding.market.money import to_micros
 from infra.errors import InputError
-from infra.files import Source, read_whole, unpacked
+from infra.files import Source, as_utf8, read_whole, unpacked
 
 #: Our name of each attribute, and its name in the CSV and in the JSON.
 _NAMES = {
@@ -60,11 +60,11 @@ class PriceList:
 
     Attributes
     ----------
-    rows : the region and the row of a catalogue, once for each type and region.
+    rows : rows of a catalogue, one for each type and region.
     ambiguous : ``type/region`` of what has several prices and is left out.
     """
 
-    rows: tuple[tuple[str, CatalogRow], ...]
+    rows: tuple[CatalogRow, ...]
     ambiguous: tuple[str, ...]
 
 
@@ -76,7 +76,7 @@ def read_price_list(source: Source, region: str | None = None) -> PriceList:
     InputError
         If the file is no price list of EC2, its prices are not in dollars, or it has no machine that counts.
     """
-    data = unpacked(source, read_whole(source))
+    data = as_utf8(source, unpacked(source, read_whole(source)))
     offers = _json_offers(source, data) if data.lstrip()[:1] == b"{" else _csv_offers(source, data)
     prices: dict[tuple[str, str], dict[int, InstanceType]] = {}
     for offer, dollars in offers:
@@ -88,7 +88,7 @@ def read_price_list(source: Source, region: str | None = None) -> PriceList:
         raise InputError(
             f"{source}: has no on-demand Linux machine{f' in {region}' if region else ''}; give EC2's list"
         )
-    rows = [(where, CatalogRow(next(iter(kinds.values())))) for (_, where), kinds in prices.items() if len(kinds) == 1]
+    rows = [CatalogRow(next(iter(kinds.values())), where) for (_, where), kinds in prices.items() if len(kinds) == 1]
     ambiguous = [f"{name}/{where}" for (name, where), kinds in prices.items() if len(kinds) > 1]
     return PriceList(tuple(rows), tuple(sorted(ambiguous)))
 
@@ -140,7 +140,7 @@ def _csv_offers(source: Source, data: bytes) -> Iterator[tuple[dict[str, str], s
                 include_columns=list(wanted.values()), column_types=dict.fromkeys(wanted.values(), pa.string())
             ),
         )
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise InputError(f"{source}: {' '.join(str(error).split())[:200]}; fetch the file again") from None
     table = table.rename_columns(list(wanted))
     keep = pc.and_(pc.equal(table["term"], "OnDemand"), pc.equal(table["unit"], "Hrs"))
@@ -165,7 +165,12 @@ def _json_offers(source: Source, data: bytes) -> Iterator[tuple[dict[str, str], 
         raise InputError(
             f"{source}: row {error.lineno}: is not JSON ({error.msg.lower()}); fetch the file again"
         ) from None
-    except (KeyError, TypeError):
+    except (
+        KeyError,
+        TypeError,
+        RecursionError,
+        ValueError,
+    ):  # also nested too deeply, and numbers of thousands of digits
         raise InputError(f"{source}: is JSON without products and terms; give EC2's offer file") from None
     for sku, product in products.items():
         try:

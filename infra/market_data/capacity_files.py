@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bidding.evictions.fit_capacity import Band, availability_trace
-from bidding.market.model import Market
+from bidding.market.model import DAY_S, Market
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.files import Source
 from infra.structured_text import read_json
+
+#: A step of an availability trace takes minutes; beyond this stands another unit.
+_LONGEST_GAP_S = 31 * DAY_S
 
 
 def read_advisor(source: Source, system: str = "Linux") -> Mapping[str, Mapping[str, Band]]:
@@ -64,7 +67,11 @@ def read_availability(source: Source, begins_s: int = 0) -> Trace:
         gap, up = record["metadata"]["gap_seconds"], record["data"]
         if not isinstance(gap, int) or isinstance(gap, bool) or gap <= 0:
             raise ValueError(f"gap_seconds is {gap!r}, not whole seconds above 0")
-        bad = next((index for index, entry in enumerate(up) if not isinstance(entry, int | float) or entry < 0), None)
+        if gap > _LONGEST_GAP_S:
+            raise ValueError(f"gap_seconds is {gap}, more than a month")
+        bad = next(
+            (index for index, entry in enumerate(up) if not isinstance(entry, int | float) or not entry >= 0), None
+        )
         if bad is not None:
             raise ValueError(f"data[{bad}] is {up[bad]!r}, not how many machines could be had")
         return availability_trace(up, gap, begins_s)
@@ -104,5 +111,6 @@ def read_availabilities(given: Sequence[str], begins_s: int = 0) -> TraceSet:
 def _json(source: Source) -> Any:
     try:
         return read_json(source)
-    except ValueError as error:
-        raise InputError(f"{source}: is not JSON ({error}); fetch the file again") from None
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{source}: is not JSON ({reason}); fetch the file again") from None

@@ -15,10 +15,12 @@ from infra.files import Source, packed, read_text, write_whole
 
 CATALOG_COLUMNS = ("instance_type", "region", "vcpu", "memory_gib", "on_demand_usd_per_h")
 FROM_DATE = "from_date"
+#: More by far than any machine has, or costs by the hour.
+_MOST_VCPUS, _MOST_USD_PER_H = 1_000_000, 10_000
 
 
 def read_catalog(source: Source | None = None, region: str | None = None) -> Catalog:
-    """Return the catalogue of a CSV file; None reads the shipped one (us-east-1, as of 2016).
+    """Return the catalogue of a CSV file; None reads the shipped one (us-east-1, up to 2017).
 
     Parameters
     ----------
@@ -28,7 +30,7 @@ def read_catalog(source: Source | None = None, region: str | None = None) -> Cat
         holds from that day until the type's next row. Further columns are passed over, and so is a type without an
         on-demand price.
     region : str, optional
-        Take the rows of this region alone; needed where the file has more than one.
+        Take the rows of this region alone. Default: all, and a market is priced by the region of its zone.
 
     Raises
     ------
@@ -41,17 +43,17 @@ def read_catalog(source: Source | None = None, region: str | None = None) -> Cat
     return Catalog(_catalog_rows(source, region))
 
 
-def write_catalog(target: Source, rows: Iterable[tuple[str, CatalogRow]]) -> None:
-    """Write rows, each with its region, as a file that `read_catalog` reads back; gzipped where it ends in ``.gz``."""
+def write_catalog(target: Source, rows: Iterable[CatalogRow]) -> None:
+    """Write rows as a file that `read_catalog` reads back; gzipped where it ends in ``.gz``."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    rows = sorted(rows, key=lambda pair: (pair[0], pair[1].instance_type.name, pair[1].from_day or date.min))
-    dated = any(row.from_day for _, row in rows)
+    rows = sorted(rows, key=lambda row: (row.region, row.instance_type.name, row.from_day or date.min))
+    dated = any(row.from_day for row in rows)
     writer.writerow([*CATALOG_COLUMNS, FROM_DATE] if dated else CATALOG_COLUMNS)
-    for region, row in rows:
+    for row in rows:
         kind = row.instance_type
         whole, rest = divmod(kind.on_demand_micros, MICROS_PER_DOLLAR)
-        fields = [kind.name, region, kind.vcpu, kind.memory_gib, f"{whole}.{rest:06}".rstrip("0").rstrip(".")]
+        fields = [kind.name, row.region, kind.vcpu, kind.memory_gib, f"{whole}.{rest:06}".rstrip("0").rstrip(".")]
         writer.writerow([*fields, row.from_day or ""] if dated else fields)
     data = text.getvalue().encode()
     write_whole(target, packed(data) if str(target).endswith(".gz") else data)
@@ -70,27 +72,21 @@ def _checked_rows(source: Source, reader: "csv.DictReader[str]", region: str | N
     _check_header(source, list(reader.fieldnames or ()))
     rows: list[CatalogRow] = []
     seen: dict[tuple[str, str, date | None], int] = {}
-    regions: dict[str, int] = {}
+    regions: dict[str, None] = {}
     for raw in reader:
         where = f"{source}: row {reader.line_num}"
         row = _catalog_row(where, raw)
         if row is None:
             continue
-        here = raw["region"].strip()
-        key = (row.instance_type.name, here, row.from_day)
+        key = (row.instance_type.name, row.region, row.from_day)
         if key in seen:
             raise InputError(f"{where}: {key[0]} stands in row {seen[key]} already, from the same day; keep one")
         seen[key] = reader.line_num
-        regions.setdefault(here, reader.line_num)
-        if region in (None, here):
+        regions.setdefault(row.region)
+        if region in (None, row.region):
             rows.append(row)
     if not regions:
         raise InputError(f"{source}: has a header and no rows; give a catalogue with instance types")
-    if region is None and len(regions) > 1:
-        first, second = list(regions)[:2]
-        raise InputError(
-            f"{source}: row {regions[second]}: region {second!r} beside {first!r}; choose one, as in --region {first}"
-        )
     if not rows:
         raise InputError(f"{source}: has no rows of region {region!r}; it has {', '.join(regions)}")
     return rows
@@ -123,6 +119,11 @@ def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow | None:
         raise InputError(f"{where}: no region; write it as us-east-1")
     if not (vcpu > 0 and 0 <= memory_gib < float("inf") and on_demand_micros >= 0):
         raise InputError(f"{where}: vcpu must be above 0, memory_gib and on_demand_usd_per_h not below")
+    if vcpu > _MOST_VCPUS or on_demand_micros > _MOST_USD_PER_H * MICROS_PER_DOLLAR:
+        raise InputError(
+            f"{where}: no type has more than {_MOST_VCPUS} vCPUs or costs more than ${_MOST_USD_PER_H} an hour; "
+            "mend the row"
+        )
     if not on_demand_micros:
         return None
-    return CatalogRow(InstanceType(name, vcpu, memory_gib, on_demand_micros), from_day)
+    return CatalogRow(InstanceType(name, vcpu, memory_gib, on_demand_micros), raw["region"].strip(), from_day)

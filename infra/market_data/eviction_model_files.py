@@ -46,6 +46,8 @@ def read_model(source: Source) -> CurveModel:
         reason = "is not an .npz file of plain arrays"
     except KeyError:
         reason = f"has no {_HEADER!r}"
-    except ValueError as error:  # also what is no JSON
-        reason = str(error)
+    except RecursionError:
+        reason = "has a header that is nested too deeply"
+    except (ValueError, OverflowError) as error:  # also what is no JSON
+        reason = " ".join(str(error).split())[:200]
     raise InputError(f"{source}: is no eviction model ({reason}); make one with `proteus evictions fit`")

@@ -13,7 +13,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from bidding.market.catalog import Catalog
-from bidding.market.model import Market
+from bidding.market.model import DAY_S, Market
 from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
@@ -25,6 +25,12 @@ LINUX = "Linux/UNIX"
 
 Codes = npt.NDArray[np.int64]
 
+_MONTH_US = 30 * DAY_S * 1_000_000
+#: A file in which nothing happens for longer holds a mistyped year.
+_MOST_MONTHS_APART = 36
+#: Times of spot prices, with room on both sides; what lies outside has another unit than it says, or a wrong year.
+_FIRST_US, _END_US = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("2000-01-01", "2200-01-01"))
+
 #: Dearer by far than any machine by the hour; a price beyond it is a mistake in the file.
 _MOST_USD_PER_H = 10_000.0
 
@@ -35,15 +41,18 @@ def read_prices(source: Source, *, product: str | None = None, catalog: Catalog 
     Parameters
     ----------
     source : str or Path
-        A path, or an fsspec URL. One of three forms, told apart by content, each also gzipped: CSV with the columns
-        ``timestamp,instance_type,az,product,price``; Parquet of the same columns; or the JSON that
-        ``aws ec2 describe-spot-price-history`` prints, one document or several in a row. Times carry a zone (``Z``); a
-        price is in dollars per instance-hour; rows are in time order within a market, except in the JSON, which comes
-        newest first and is sorted. Further columns are passed over, but ``currency``, where there is one, must be USD.
+        A path, or an fsspec URL. One of these forms, told apart by content, each also gzipped: CSV with the columns
+        ``timestamp,instance_type,az,product,price`` (or as the aws command calls them: ``Timestamp,InstanceType,
+        AvailabilityZone,ProductDescription,SpotPrice``); Parquet of the same columns; what
+        ``aws ec2 describe-spot-price-history`` prints, as JSON (documents, the bare list of their entries, or an entry a
+        line, the price a text or a number) or as ``--output text``. Text is UTF-8, or UTF-16 with a byte order mark.
+        Times carry a zone (``Z``); a price is in dollars per instance-hour; rows are in time order within a market,
+        oldest or newest first; what the aws command prints may be in any order. Further columns are passed over, but
+        ``currency``, where there is one, must be USD.
     product : str, optional
         Take the rows of this product alone; needed where the file has more than one.
     catalog : Catalog, optional
-        Every instance type must be in it.
+        Every instance type must be in it, in the region of its zone.
 
     Raises
     ------
@@ -56,9 +65,7 @@ def read_prices(source: Source, *, product: str | None = None, catalog: Catalog 
     if not table.num_rows:
         raise InputError(f"{source}: has no rows; give a file with prices")
     rows = _rows_of_one_product(source, table, product, found.place)
-    if found.newest_first:
-        rows = rows[::-1]  # of two prices in one moment, the one that the file has first is the later
-    if len(rows) < table.num_rows or found.newest_first:
+    if len(rows) < table.num_rows:
         table = table.take(pa.array(rows))
 
     def place(index: int) -> str:
@@ -67,14 +74,14 @@ def read_prices(source: Source, *, product: str | None = None, catalog: Catalog 
     _check_currency(table, place)
     prices_micros = _prices_micros(table, place)
     times_us = _times_us(table, place)
+    _check_years(times_us, place)
     types, type_codes = _coded(table, "instance_type", place)
     zones, zone_codes = _coded(table, "az", place)
-    if catalog is not None:
-        _check_known(types, type_codes, catalog, place)
     codes = type_codes * len(zones) + zone_codes
-    order = np.lexsort((times_us, codes)) if found.newest_first else np.argsort(codes, kind="stable")
+    if catalog is not None:
+        _check_known(types, zones, codes, catalog, place)
+    order = _time_order(codes, times_us, found.newest_first, place)
     codes, times_s, prices_micros = codes[order], times_us[order] // 1_000_000, prices_micros[order]
-    _check_time_order(codes, times_s, lambda index: place(int(order[index])))
     bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
     traces = {}
     for start, end in itertools.pairwise(bounds):
@@ -196,17 +203,62 @@ def _dictionary(column: Any) -> tuple[list[str], Codes]:
     return texts, codes
 
 
-def _check_known(types: list[str], codes: Codes, catalog: Catalog, place: Callable[[int], str]) -> None:
-    known = set(catalog.names)
-    fault = _first_fault(np.isin(codes, [code for code, name in enumerate(types) if name not in known]))
-    if fault is not None:
-        raise InputError(f"{place(fault)}: {types[codes[fault]]} is not in the catalogue; give a --catalog that has it")
+def _check_known(
+    types: list[str], zones: list[str], codes: Codes, catalog: Catalog, place: Callable[[int], str]
+) -> None:
+    faults = {
+        code: fault
+        for code in np.unique(codes).tolist()
+        if (fault := catalog.fault(Market(types[code // len(zones)], zones[code % len(zones)]))) is not None
+    }
+    row = _first_fault(np.isin(codes, list(faults)))
+    if row is not None:
+        raise InputError(f"{place(row)}: {faults[int(codes[row])]}; give a --catalog that has it")
 
 
-def _check_time_order(codes: Codes, times_s: npt.NDArray[np.int64], place: Callable[[int], str]) -> None:
-    backwards = _first_fault((np.diff(codes) == 0) & (np.diff(times_s) < 0))
-    if backwards is not None:
-        raise InputError(f"{place(backwards + 1)}: earlier than the market's row before it; sort the file by time")
+def _check_years(times_us: npt.NDArray[np.int64], place: Callable[[int], str]) -> None:
+    """Refuse a time that lies years away from all others: a year that was mistyped, or a zero."""
+    first_us, last_us = int(times_us.min()), int(times_us.max())
+    outside = (times_us < _FIRST_US) | (times_us >= _END_US)
+    row = _first_fault(outside)
+    alone = "is not of 2000 to 2200; mend the year, or the unit of the times"
+    if row is None and last_us - first_us > _MOST_MONTHS_APART * _MONTH_US:
+        months = (times_us - first_us) // _MONTH_US
+        filled = np.flatnonzero(np.bincount(months))
+        gap = int(np.diff(filled).argmax())
+        if filled[gap + 1] - filled[gap] > _MOST_MONTHS_APART:
+            late = months >= filled[gap + 1]
+            outside = late if 2 * np.count_nonzero(late) <= len(late) else ~late
+            row = _first_fault(outside)
+    if row is None:
+        return
+    shown = np.datetime64(int(times_us[row]) // 1_000_000, "s")
+    others = "is years away from the others; mend the year, or give the years in files of their own"
+    raise InputError(f"{place(row)}: the time {shown}Z {alone if outside.all() else others}")
+
+
+def _time_order(
+    codes: Codes, times_us: npt.NDArray[np.int64], newest_first: bool, place: Callable[[int], str]
+) -> npt.NDArray[np.int64]:
+    """Return the rows market by market, in time order; of those in one moment, the one that counts comes last.
+
+    A file that goes backwards in every market is newest first. One that does not go one way is sorted where its form
+    may be in any order, and else refused.
+    """
+    order = np.argsort(codes, kind="stable")
+    within = np.diff(codes[order]) == 0
+    steps = np.diff(times_us[order] // 1_000_000)
+    falls, rises = bool((within & (steps < 0)).any()), bool((within & (steps > 0)).any())
+    if falls and rises and not newest_first:
+        backwards = _first_fault(within & (steps < 0))
+        assert backwards is not None
+        raise InputError(
+            f"{place(int(order[backwards + 1]))}: earlier than the market's row before it; sort the file by time"
+        )
+    if (newest_first and falls) or (not rises and (newest_first or falls)):
+        back = np.arange(len(codes))[::-1]
+        return back[np.lexsort((times_us[::-1], codes[::-1]))]
+    return order
 
 
 # What is written

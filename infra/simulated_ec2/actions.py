@@ -93,13 +93,14 @@ class Ec2Actions:
             raise Ec2Error("InvalidParameterCombination", "MinCount must be at least 1 and at most MaxCount")
         if params.get("InstanceInitiatedShutdownBehavior", "terminate") != "terminate":
             raise Ec2Error("UnsupportedOperation", "InstanceInitiatedShutdownBehavior: only terminate is supported")
+        market = Market(
+            params["InstanceType"], params.get("Placement", {}).get("AvailabilityZone", self._market.zones[0])
+        )
         request = LaunchRequest(
             token=params.get("ClientToken", ""),
-            market=Market(
-                params["InstanceType"], params.get("Placement", {}).get("AvailabilityZone", self._market.zones[0])
-            ),
+            market=market,
             count=params["MaxCount"],
-            bid_micros=self._bid(params),
+            bid_micros=self._bid(market, params),
             user_data=_user_data(params.get("UserData", "")),
             tags={
                 tag["Key"]: tag.get("Value", "")
@@ -113,7 +114,7 @@ class Ec2Actions:
             self._images.setdefault(fact.instance_id, params["ImageId"])
         return self._reservation(facts)
 
-    def _bid(self, params: Params) -> Micros | None:
+    def _bid(self, market: Market, params: Params) -> Micros | None:
         options = params.get("InstanceMarketOptions")
         if options is None:
             return None
@@ -125,8 +126,8 @@ class Ec2Actions:
         if spot.get("InstanceInterruptionBehavior", "terminate") != "terminate":
             raise Ec2Error("UnsupportedOperation", "InstanceInterruptionBehavior: only terminate is supported")
         if "MaxPrice" not in spot:
-            known = self._market.catalog.get(params["InstanceType"])
-            return known.on_demand_micros if known else to_micros(1)  # an unknown type is refused by the market
+            kind = self._market.sold(market)
+            return kind.on_demand_micros if kind else to_micros(1)  # an unknown type is refused by the market
         try:
             return to_micros(spot["MaxPrice"])
         except ValueError:

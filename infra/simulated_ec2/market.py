@@ -98,7 +98,7 @@ class SimSpotMarket:
     traces : prices; they also say which zones there are.
     availability : whether spot machines can be had (`bidding.evictions.fit_capacity`); always, in a market without such a
         trace and outside of its time.
-    catalog : the instance types there are, by name.
+    sold : returns the type of a market as its region sells it; None for a type that there is not.
     now_s : tells market time, as `Clock.now_s` does; it is asked at every call and floored to whole seconds.
     notice_s : an eviction is announced so long before it, or at launch if that is later.
     notice : whether it is announced at all.
@@ -111,7 +111,7 @@ class SimSpotMarket:
     def __init__(
         self,
         traces: TraceSet,
-        catalog: Mapping[str, InstanceType],
+        sold: Callable[[Market], InstanceType | None],
         now_s: Callable[[], float],
         *,
         notice_s: int = 120,
@@ -124,7 +124,7 @@ class SimSpotMarket:
     ) -> None:
         self.traces = traces
         self.availability = availability
-        self.catalog = catalog
+        self.sold = sold
         self.zones: tuple[str, ...] = tuple(sorted({market.zone for market in traces.markets}))
         self._clock = now_s
         self._notice_s = notice_s
@@ -309,13 +309,13 @@ class SimSpotMarket:
     def _check(self, request: LaunchRequest) -> None:
         """Refuse what is wrong in itself, whatever the prices are."""
         market = request.market
-        if market.instance_type not in self.catalog:
-            raise BadRequest(
-                "InvalidParameterValue", f"Invalid value '{market.instance_type}' for InstanceType: unknown type"
-            )
         if market.zone not in self.zones:
             raise BadRequest(
                 "InvalidParameterValue", f"Invalid availability zone: [{market.zone}] (is none of {list(self.zones)})"
+            )
+        if self.sold(market) is None:
+            raise BadRequest(
+                "InvalidParameterValue", f"Invalid value '{market.instance_type}' for InstanceType: unknown type"
             )
         if request.bid_micros is not None and market not in self.traces:
             raise BadRequest("Unsupported", f"{market} is not on the spot market: it has no price")

@@ -207,10 +207,10 @@ def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
     from infra.market_data.price_files import read_prices
 
     day = datetime.fromtimestamp(clock.now_s(), UTC).date()
-    traces = read_prices(options.prices)
+    traces, catalog = read_prices(options.prices), read_catalog(options.catalog)
     return SimSpotMarket(
         traces,
-        read_catalog(options.catalog).at(day),
+        lambda market: catalog.find(market, day),
         clock.now_s,
         notice_s=options.notice_s,
         notice=options.notice,

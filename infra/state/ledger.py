@@ -85,7 +85,6 @@ def due_lines(
     spot_billing: BillingModel,
 ) -> list[LedgerLine]:
     """Return every line that the ledger should hold at `now_s`. Pure."""
-    prices_of_day: dict[date, Mapping[str, Micros]] = {}
     lines = []
     for record in records:
         allocation = record.allocation
@@ -93,9 +92,7 @@ def due_lines(
         model = spot_billing
         if allocation.bid_micros is None:
             day = datetime.fromtimestamp(allocation.launched_at_s, UTC).date()
-            if day not in prices_of_day:
-                prices_of_day[day] = {name: kind.on_demand_micros for name, kind in catalog.at(day).items()}
-            model = OnDemandHourly(_on_demand_price(record, prices_of_day[day], day))
+            model = OnDemandHourly(_on_demand_price(record, catalog, day))
         try:
             lines.extend(_lines(record, model, trace, now_s))
         except ValueError as error:
@@ -215,10 +212,11 @@ def _refund(line: LedgerLine, at_s: int, amount: Micros, note: str) -> LedgerLin
     )
 
 
-def _on_demand_price(record: AllocationRecord, prices: Mapping[str, Micros], day: date) -> Micros:
-    name = record.allocation.market.instance_type
-    if name not in prices:
+def _on_demand_price(record: AllocationRecord, catalog: Catalog, day: date) -> Micros:
+    kind = catalog.find(record.allocation.market, day)
+    if kind is None:
         raise BillingError(
-            f"allocation {record.allocation_id}: the catalogue has no on-demand price of {name} for {day}; add a row"
+            f"allocation {record.allocation_id}: the catalogue has no on-demand price of {record.allocation.market} for "
+            f"{day}; add a row"
         )
-    return prices[name]
+    return kind.on_demand_micros

@@ -9,8 +9,10 @@ import hashlib
 import io
 import json
 import os
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -114,7 +116,7 @@ class Blobs:
         try:
             return json.loads(self.read_bytes(name))
         except ValueError as error:
-            raise BlobError(f"{self.url_of(name)}: is not JSON: {error}") from None
+            raise BlobError(f"{self.url_of(name)}: is not JSON: {' '.join(str(error).split())[:200]}") from None
 
     def write_npz(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Write named arrays; the same arrays give the same bytes."""
@@ -267,6 +269,13 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
+#: What NumPy, zipfile and zlib raise for a damaged archive, or one that claims more than fits into memory.
+_NPZ_ERRORS = (
+    *(ValueError, OSError, EOFError, KeyError, AttributeError, TypeError, OverflowError, MemoryError, RuntimeError),
+    *(SyntaxError, struct.error, zipfile.BadZipFile, zlib.error),
+)
+
+
 def npz_arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file; `BlobError` naming `where` if it is none, or holds Python objects."""
     try:
@@ -274,7 +283,7 @@ def npz_arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
             raise ValueError("it is a single array; save it under its name")
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+    except _NPZ_ERRORS as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise BlobError(f"{where}: is no readable .npz file of plain arrays: {reason}") from None
 

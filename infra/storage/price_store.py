@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from bidding.market.model import Market, PricePoint
 from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.market.traces import Trace, TraceSet
-from infra.storage.blobs import BlobMissing, Blobs
+from infra.storage.blobs import BlobMissing, Blobs, DamagedSet
 
 _INDEX = "prices/index.json"
 _PRODUCT = "Linux/UNIX"
@@ -65,12 +65,19 @@ class PriceStore:
         self._blobs = blobs
 
     def segments(self) -> tuple[Segment, ...]:
-        """Return what the index names, oldest first."""
+        """Return what the index names, oldest first.
+
+        Raises
+        ------
+        DamagedSet
+            If the index is not what this class writes.
+        """
         try:
-            rows = self._blobs.read_json(_INDEX)["segments"]
+            return tuple(map(_segment, self._blobs.read_json(_INDEX)["segments"]))
         except BlobMissing:
             return ()
-        return tuple(Segment(**{**row, "markets": tuple(row["markets"])}) for row in rows)
+        except (KeyError, TypeError, RecursionError):
+            raise DamagedSet(f"{self._blobs.url_of(_INDEX)}: is no index of prices; restore it from a copy") from None
 
     def observed_until_s(self, market: Market) -> int | None:
         """Return the time up to which the market's prices are known, or None where none are."""
@@ -153,13 +160,33 @@ class PriceStore:
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
         data = buffer.getvalue()
-        name = f"prices/{stamp_s:012d}-{sha256(data).hexdigest()[:12]}.parquet"
+        name = f"prices/{stamp_s:012d}{_ending(data)}"
         self._blobs.write_bytes(name, data)
         return name
 
     def _read(self, segment: Segment) -> Any:
-        table = pq.read_table(io.BytesIO(self._blobs.read_bytes(segment.name)))
+        data = self._blobs.read_bytes(segment.name)
+        if not segment.name.endswith(_ending(data)):
+            raise DamagedSet(
+                f"{self._blobs.url_of(segment.name)}: is not what was written (its digest differs); restore it from a copy"
+            )
+        table = pq.read_table(io.BytesIO(data))
         return table.cast(_SCHEMA)  # Parquet knows no seconds: it gives milliseconds back
+
+
+def _ending(data: bytes) -> str:
+    """Return what the name of a segment with this content ends with."""
+    return f"-{sha256(data).hexdigest()[:12]}.parquet"
+
+
+def _segment(row: Any) -> Segment:
+    """Return the segment of a row of the index; `KeyError` or `TypeError` where it is none."""
+    name, markets, numbers = row["name"], row["markets"], [row[key] for key in ("rows", "from_s", "until_s")]
+    if not (isinstance(name, str) and isinstance(markets, list) and all(isinstance(each, str) for each in markets)):
+        raise TypeError("a segment has a name, and names of markets")
+    if not all(type(each) is int for each in numbers):
+        raise TypeError("a segment has a number of rows, and a window in whole seconds")
+    return Segment(name, numbers[0], numbers[1], numbers[2], tuple(markets))
 
 
 def _table(points: Sequence[PricePoint], source: str, observed_at_s: int) -> Any:

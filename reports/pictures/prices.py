@@ -1,7 +1,7 @@
 """Pictures of prices, drawn without a screen."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -21,13 +21,13 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLUMNS_PX = 1500
 
 
-def plot_prices(target: Source, title: str, traces: TraceSet, on_demand: Mapping[str, Trace]) -> None:
+def plot_prices(target: Source, title: str, traces: TraceSet, on_demand: Mapping[Market, Trace]) -> None:
     """Draw prices over time as steps: a panel for each instance type, a line for each zone.
 
     Parameters
     ----------
     target : path or URL, ending in ``.png``, ``.svg`` or ``.pdf``.
-    on_demand : the on-demand price of a type over time, where one is known; a dashed line.
+    on_demand : the on-demand price of a market over time, where one is known; a dashed line for each price of a type.
 
     Raises
     ------
@@ -57,7 +57,9 @@ def plot_prices(target: Source, title: str, traces: TraceSet, on_demand: Mapping
     FigureCanvasAgg(figure)
     axes = figure.subplots(down, across, sharex=True, squeeze=False).ravel()
     for axis, name in zip(axes, sorted(shown), strict=False):
-        _panel(axis, name, {market: traces[market] for market in panels[name]}, colours, on_demand.get(name), traces)
+        dashed = [on_demand[market] for market in panels[name] if market in on_demand]
+        dashed = [line for index, line in enumerate(dashed) if line not in dashed[:index]]
+        _panel(axis, name, {market: traces[market] for market in panels[name]}, colours, dashed, traces)
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
     for axis in axes[max(0, len(shown) - across) : len(shown)]:
@@ -84,7 +86,7 @@ def _panel(
     name: str,
     markets: Mapping[Market, Trace],
     colours: Mapping[str, str],
-    on_demand: Trace | None,
+    on_demand: Sequence[Trace],
     traces: TraceSet,
 ) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -94,9 +96,9 @@ def _panel(
     for market, trace in markets.items():
         times, prices = _thinned(trace, from_s, until_s)
         axis.step(times, prices, where="post", lw=0.7, color=colours[market.zone], label=market.zone)
-    if on_demand is not None:
-        times_s = np.append(np.maximum(on_demand.times_s, from_s), until_s)
-        prices = np.append(on_demand.prices_micros, on_demand.prices_micros[-1]) / MICROS_PER_DOLLAR
+    for line in on_demand:
+        times_s = np.append(np.maximum(line.times_s, from_s), until_s)
+        prices = np.append(line.prices_micros, line.prices_micros[-1]) / MICROS_PER_DOLLAR
         axis.step(_dates(times_s), prices, where="post", lw=1.0, ls="--", color="black", label="on demand")
     axis.set_yscale("log")
     axis.set_title(name, fontsize=9, loc="left", pad=2)

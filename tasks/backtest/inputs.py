@@ -26,6 +26,7 @@ from tasks.backtest.spec import ALL, EACH, MEAN_TIME, BacktestSpec
 from tasks.backtest.windows import Split, choose_windows
 from tasks.market_data.eviction_tables import given_table
 from tasks.market_data.local_market import BEGIN, TYPES, ZONES
+from tasks.market_data.on_demand import types_of
 from tasks.market_data.traces import Report, open_traces
 
 #: The rules that look at the signals of the markets.
@@ -103,7 +104,15 @@ def open_inputs(spec: BacktestSpec, report: Report) -> BacktestInputs:
     traces = TraceSet({market: trace for market, trace in every.items() if market.instance_type not in spec.left_out})
     if not traces:
         raise InputError(f"{source}: has only types that are left out; give other --leave-out, or another file")
-    types = _on_sale(source, traces, catalog, windows.evaluation.from_s, spec)
+    types = types_of(
+        catalog,
+        traces.markets,
+        datetime.fromtimestamp(windows.evaluation.from_s, UTC).date(),
+        where=f"{source}: ",
+        name=_named(spec),
+        mend="give a --catalog that has it, or leave it out by --leave-out {} or --market",
+        choose=" by --region {} or --market",
+    )
     evictions, told = _evictions(source, traces, capacity, windows, spec, report)
     reference = _reference(source, traces, types, spec)
     notes = [*windows.notes, *left, *told]
@@ -176,13 +185,16 @@ def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]
     report(0, 1, "generating a market")
     source = f"generated market of seed {spec.seed}"
     catalog = read_catalog(spec.catalog, spec.region)
-    on_sale = catalog.at(BEGIN.date())
-    if missing := [name for name in TYPES if name not in on_sale]:
-        raise InputError(
-            f"{_named(spec)}: has no on-demand price of {missing[0]} on {BEGIN.date()}, which the generated market "
-            "follows; give a --catalog that has it, or --prices"
-        )
-    known = {Market(name, zone): on_sale[name].on_demand_micros for name in TYPES for zone in ZONES}
+    markets = [Market(name, zone) for name in TYPES for zone in ZONES]
+    on_sale = types_of(
+        catalog,
+        markets,
+        BEGIN.date(),
+        where=f"{source}: ",
+        name=_named(spec),
+        mend="give a --catalog that has it, for the prices follow the on-demand price, or --prices",
+    )
+    known = {market: on_sale[market.instance_type].on_demand_micros for market in markets}
     wanted = known
     if spec.markets:
         if unknown := [text for text in spec.markets if text not in map(str, known)]:
@@ -197,21 +209,6 @@ def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]
 
 def _named(spec: BacktestSpec) -> str:
     return "the shipped catalogue" if spec.catalog is None else spec.catalog
-
-
-def _on_sale(
-    source: str, traces: TraceSet, catalog: Catalog, at_s: int, spec: BacktestSpec
-) -> Mapping[str, InstanceType]:
-    day = datetime.fromtimestamp(at_s, UTC).date()
-    types = catalog.at(day)
-    for market in traces:
-        name = market.instance_type
-        if name not in types:
-            raise InputError(
-                f"{source}: instance type {name} {catalog.lacks(name, day)} {_named(spec)}; give a --catalog that has it, or --leave-out "
-                f"{name}"
-            )
-    return types
 
 
 def _reference(source: str, traces: TraceSet, types: Mapping[str, InstanceType], spec: BacktestSpec) -> Reference:

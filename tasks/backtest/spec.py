@@ -52,7 +52,7 @@ class BacktestSpec(BaseModel):
     prices: str | None = Field(None, title="Price file", description="Path or URL. Empty: a generated market.")
     product: str | None = Field(None, title="Product", description="Of a file with several products, this one.")
     catalog: str | None = Field(None, title="Catalogue", description="CSV of instance types. Empty: the shipped one.")
-    region: str | None = Field(None, title="Region", description="Of a catalogue with several regions, this one.")
+    region: str | None = Field(None, title="Region", description="Only the markets of this region.")
     markets: list[_Name] = Field(default_factory=list, title="Markets", description="TYPE/ZONE each. Empty: all.")
     left_out: list[_Name] = Field(
         default_factory=lambda: list(TOO_SMALL), title="Types left out", description="That nobody would build on."

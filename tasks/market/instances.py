@@ -12,7 +12,7 @@ from infra.errors import JobFailed
 from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import types_on_sale
+from tasks.market.opening import type_on_sale
 from tasks.runtime import current_runtime, runtime_task
 
 #: Every machine of ours says whose it is, for which job, and of which tier.
@@ -238,5 +238,5 @@ def _request(
 
 def node_threads(market: Market, scale: float) -> int:
     """Return how many micro-tasks a machine runs at a time: its vCPUs, or one where many share a real machine."""
-    kind = types_on_sale(current_runtime().clock.now_s()).get(market.instance_type)
+    kind = type_on_sale(market, current_runtime().clock.now_s())
     return 1 if scale != 1 or kind is None else kind.vcpu

@@ -19,27 +19,30 @@ from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine, unless_seen
 from tasks.market.prices import days
 from tasks.market_data.eviction_tables import job_table
+from tasks.market_data.on_demand import types_of
 from tasks.runtime import current_runtime, runtime_task
 
 
-def types_on_sale(at_s: float) -> Mapping[str, InstanceType]:
-    """Return the catalogue's types of the day."""
-    return current_runtime().catalog.at(datetime.fromtimestamp(at_s, UTC).date())
+def type_on_sale(market: Market, at_s: float) -> InstanceType | None:
+    """Return the type of `market` as its region sells it on the day; None where the catalogue has no price."""
+    return current_runtime().catalog.find(market, datetime.fromtimestamp(at_s, UTC).date())
 
 
 def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
-    """Return the types of `markets`.
+    """Return the types of `markets`, each at one on-demand price.
 
     Raises
     ------
     InputError
-        Naming the first type that the catalogue has no on-demand price for.
+        Naming the first market that the catalogue has no on-demand price for, or a type whose markets have several.
     """
-    types = types_on_sale(at_s)
-    for market in markets:
-        if market.instance_type not in types:
-            what = current_runtime().catalog.lacks(market.instance_type, datetime.fromtimestamp(at_s, UTC).date())
-            raise InputError(f"instance type {market.instance_type}: {what} the catalogue; name another, or --catalog")
+    types = types_of(
+        current_runtime().catalog,
+        markets,
+        datetime.fromtimestamp(at_s, UTC).date(),
+        name="the catalogue",
+        mend="name another, or --catalog",
+    )
     return {market.instance_type: types[market.instance_type] for market in markets}
 
 

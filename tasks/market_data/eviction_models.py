@@ -55,7 +55,7 @@ def fit_model(
     traces, catalog = prices_of(sources, sources.prices)
     window = window_of(traces, sources.prices, from_time, to_time)
     if name == "conditioned":
-        model = fit_conditioned(traces, window, _on_demand(catalog, traces, window), report=report)
+        model = fit_conditioned(traces, window, _on_demand(sources.prices, catalog, traces, window), report=report)
     else:
         fit: Callable[..., CurveModel] = {"table": fit_table, "survival": fit_survival}[name]
         model = fit(traces, window, report=report)
@@ -82,10 +82,14 @@ def _fit_capacity(
     return found[0] if len(found) == 1 else joined(*found)
 
 
-def _on_demand(catalog: Catalog, traces: TraceSet, window: TimeWindow) -> dict[Market, int]:
+def _on_demand(source: str, catalog: Catalog, traces: TraceSet, window: TimeWindow) -> dict[Market, int]:
     """Return the on-demand price of each market at the end of the window, where it is known."""
-    types = catalog.at(datetime.fromtimestamp(window.until_s, UTC).date())
-    return {market: types[market.instance_type].on_demand_micros for market in traces if market.instance_type in types}
+    day = datetime.fromtimestamp(window.until_s, UTC).date()
+    for market in traces:
+        if catalog.region_of(market.zone) is None:  # a type that is not known has one level less, a region is asked for
+            raise InputError(f"{source}: {catalog.fault(market)}; give a --catalog that has it, or choose by --market")
+    found = {market: catalog.find(market, day) for market in traces}
+    return {market: kind.on_demand_micros for market, kind in found.items() if kind is not None}
 
 
 def _not_empty(model: CurveModel, source: str, window: TimeWindow) -> CurveModel:

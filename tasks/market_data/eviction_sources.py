@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bidding.evictions.fit_capacity import Band
-from bidding.market.catalog import Catalog
+from bidding.market.catalog import Catalog, region_among
 from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
@@ -45,11 +45,11 @@ def bands_of(sources: Sources, advisor: str) -> Mapping[Market, Band]:
     if not markets:
         raise InputError("--advisor: say which markets, by --market TYPE/ZONE (repeat) or by --prices FILE")
     known = read_advisor(advisor)
-    regions = {market: market.zone.rstrip("abcdefghijklmnopqrstuvwxyz") for market in markets}
+    regions = {market: region_among(market.zone, known) for market in markets}
     bands = {
         market: known[region][market.instance_type]
         for market, region in regions.items()
-        if market.instance_type in known.get(region, {})
+        if region is not None and market.instance_type in known[region]
     }
     if not bands:
         raise InputError(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bidding.market.model import DAY_S, HOUR_S, Market
+from bidding.market.model import DAY_S, HOUR_S, InstanceType, Market
 from bidding.market.money import Micros
 from bidding.market.traces import Trace, TraceSet
 from bidding.synthetic.renewal_market import QUIET, RUSH_HOURS, generate
@@ -15,6 +15,7 @@ from infra.errors import InputError
 from infra.market_data.capacity_files import read_availabilities
 from infra.market_data.catalogs import read_catalog
 from infra.market_data.price_files import read_prices, write_prices
+from tasks.market_data.on_demand import types_of
 from tasks.market_data.traces import market_of
 
 #: When the first rush comes, in seconds from the run's start: after the first hour's end was decided, long before two hours.
@@ -67,7 +68,7 @@ def write_generated(
     market: MarketFile, catalog: Path | None, seed: int, hours: float, *, bids_decide: bool = True
 ) -> None:
     """Write the market of `seed` to its file: the history, then `hours` and a day more; quiet where bids decide nothing."""
-    types = read_catalog(catalog).at(datetime.fromtimestamp(market.start_s, UTC).date())
+    types = _types_of(market.markets, catalog, market.start_s, "the generated market")
     prices = {each: types[each.instance_type].on_demand_micros for each in market.markets}
     begin_s, until_s = int(BEGIN.timestamp()), market.start_s + int(hours * HOUR_S) + DAY_S
     rng = np.random.default_rng(seed)
@@ -124,16 +125,18 @@ def check_availability(given: Sequence[str], market: MarketFile, endpoint: str |
             raise InputError(f"--availability: {each} is no market of this run; write TYPE/ZONE=FILE, of {names}")
 
 
+def _types_of(markets: Sequence[Market], catalog: Path | None, at_s: int, place: str) -> Mapping[str, InstanceType]:
+    return types_of(
+        read_catalog(catalog),
+        markets,
+        datetime.fromtimestamp(at_s, UTC).date(),
+        where=f"{place}: ",
+        name="the shipped catalogue" if catalog is None else str(catalog),
+        mend="give --catalog, or other --market",
+        choose=" by --market",
+    )
+
+
 def _smallest_vcpus(markets: Sequence[Market], catalog: Path | None, at_s: int, place: str) -> int:
-    """Return the vCPUs of the smallest machine; `InputError` names the first type without an on-demand price."""
-    book = read_catalog(catalog)
-    day = datetime.fromtimestamp(at_s, UTC).date()
-    on_sale = book.at(day)
-    for market in markets:
-        kind = market.instance_type
-        if kind not in on_sale:
-            shown = "the shipped catalogue" if catalog is None else str(catalog)
-            raise InputError(
-                f"{place}: instance type {kind} {book.lacks(kind, day)} {shown}; give --catalog, or other --market"
-            )
-    return min(on_sale[market.instance_type].vcpu for market in markets)
+    types = _types_of(markets, catalog, at_s, place)
+    return min(types[market.instance_type].vcpu for market in markets)

@@ -1,7 +1,7 @@
 """What a price history holds, market by market, in figures. Pure."""
 
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from math import isnan
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from bidding.market.catalog import Catalog
 from bidding.market.model import Market
-from bidding.market.money import Micros, to_dollars
+from bidding.market.money import to_dollars
 from bidding.market.trace_statistics import TraceStatistics, statistics
 from bidding.market.traces import Int64s, Trace, TraceSet
 
@@ -56,7 +56,15 @@ class MarketSummary:
 
 @dataclass(frozen=True)
 class FileSummary:
-    """A price file in figures; `silence_s` is the longest time in which no market had an event, from `silent_from_s`."""
+    """A price file in figures.
+
+    Attributes
+    ----------
+    silence_s, silent_from_s : int
+        Longest time in which no market had an event, and when it began.
+    notes : tuple of str
+        Zones whose region the catalogue lacks: their markets have no on-demand price.
+    """
 
     file: str
     events: int
@@ -65,6 +73,7 @@ class FileSummary:
     silence_s: int
     silent_from_s: int
     markets: tuple[MarketSummary, ...]
+    notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures for machines; what is not known is None."""
@@ -90,31 +99,29 @@ def describe(source: str, traces: TraceSet, catalog: Catalog) -> FileSummary:
         until_s=end_s,
         silence_s=int(gaps[widest]) if gaps.size else 0,
         silent_from_s=int(moments[widest]),
-        markets=tuple(
-            _market_summary(market, trace, on_demand.get(market.instance_type), end_s)
-            for market, trace in traces.items()
+        markets=tuple(_market_summary(market, trace, on_demand.get(market), end_s) for market, trace in traces.items()),
+        notes=tuple(
+            dict.fromkeys(
+                f"{catalog.fault(market)}: no on-demand price; give a --catalog that has it"
+                for market in traces
+                if catalog.region_of(market.zone) is None
+            )
         ),
     )
 
 
-def on_demand_prices(catalog: Catalog, traces: TraceSet) -> dict[str, Trace]:
-    """Return the on-demand price of each type over the time of `traces`, from the day on that the catalogue knows it."""
-    names = sorted({market.instance_type for market in traces})
-    changes: dict[str, list[tuple[int, Micros]]] = {name: [] for name in names}
-    day, last = (datetime.fromtimestamp(at_s, UTC).date() for at_s in (traces.first_s, traces.last_s))
-    while day <= last:
-        on_sale = catalog.at(day)
-        at_s = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
-        for name in names:
-            held = changes[name]
-            if name in on_sale and (not held or held[-1][1] != on_sale[name].on_demand_micros):
-                held.append((at_s, on_sale[name].on_demand_micros))
-        day += timedelta(days=1)
-    return {
-        name: Trace(np.array([at_s for at_s, _ in held]), np.array([price for _, price in held]))
-        for name, held in changes.items()
-        if held
-    }
+def on_demand_prices(catalog: Catalog, traces: TraceSet) -> dict[Market, Trace]:
+    """Return the on-demand price of each market over the time of `traces`, from the day on that the catalogue knows it."""
+    first, last = (datetime.fromtimestamp(at_s, UTC).date() for at_s in (traces.first_s, traces.last_s))
+    found = {}
+    for market in traces:
+        rows = [row for row in catalog.rows(market) if row.from_day is None or row.from_day <= last]
+        days = [first if row.from_day is None else max(row.from_day, first) for row in rows]
+        if rows:
+            times_s = [int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) for day in days]
+            prices = [row.instance_type.on_demand_micros for row in rows]
+            found[market] = Trace(np.array(times_s), np.array(prices))  # of several on the first day the last counts
+    return found
 
 
 def _market_summary(market: Market, trace: Trace, on_demand: Trace | None, end_s: int) -> MarketSummary:

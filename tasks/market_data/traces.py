@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime
 
 import numpy as np
 
-from bidding.market.catalog import Catalog
-from bidding.market.model import DAY_S, Market
+from bidding.market.catalog import Catalog, named_region
+from bidding.market.model import DAY_S, InstanceType, Market
 from bidding.market.traces import Trace, TraceSet
 from bidding.synthetic.auction_market import AuctionClimate
 from bidding.synthetic.renewal_market import LIVELY, RUSH_HOURS, TYPICAL, MarketClimate, generate
@@ -26,7 +26,6 @@ CLIMATES: Mapping[str, AuctionClimate | MarketClimate] = {
 }
 _MOST_DAYS = 3653.0
 _ZONE = re.compile(r"[\w.-]+")
-_REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d+")
 
 #: Says how far something is: what is done, of how many, and what comes next.
 Report = Callable[[int, int, str], None]
@@ -49,20 +48,37 @@ def open_traces(
     Parameters
     ----------
     catalog : the catalogue's file; then every type must be in it. Without one, the shipped catalogue for what it knows.
-    region : the region of the catalogue to take; without one, that of the file's zones where the catalogue has several.
+    region : keep the markets of this region alone; those whose zones say no region count as lying in it. Default: all, each
+        priced by the region of its zone.
     wanted : keep these markets alone, written ``type/zone``; all where there are none.
 
     Raises
     ------
     InputError
-        If a file cannot be used, or a wanted market is not in it.
+        If a file cannot be used, or a wanted market is not in it, or no market of the region.
     """
     traces = read_prices(source, product=product)
+    known = read_catalog(catalog, region)
     if wanted:
         traces = TraceSet({market: traces[market] for market in (market_of(text, traces, source) for text in wanted)})
-    if catalog is None:
-        return traces, read_catalog()
-    return traces, _checked_catalog(source, traces, catalog, region, product, bool(wanted))
+    if region is not None:
+        traces = _of_region(source, traces, known, region)
+    unknown = [market for market in traces if not known.rows(market)] if catalog is not None else []
+    if unknown and not wanted and region is None:
+        read_prices(source, product=product, catalog=known)  # names the row
+    if unknown:
+        raise InputError(f"{source}: {known.fault(unknown[0], name=str(catalog))}; give a --catalog that has it")
+    return traces, known
+
+
+def _of_region(source: str, traces: TraceSet, catalog: Catalog, region: str) -> TraceSet:
+    found = TraceSet({market: traces[market] for market in traces if catalog.region_of(market.zone) == region})
+    if not found:
+        regions = sorted({named_region(market.zone) or market.zone for market in traces})
+        raise InputError(
+            f"--region {region}: {source} has no market in it; its markets lie in {', '.join(regions[:8])}"
+        )
+    return found
 
 
 def market_of(text: str, traces: TraceSet, source: str) -> Market:
@@ -80,24 +96,6 @@ def market_of(text: str, traces: TraceSet, source: str) -> Market:
     if market not in traces:
         raise InputError(f"--market {text}: has no prices in {source}; name one that has, or another file")
     return market
-
-
-def _checked_catalog(
-    source: str, traces: TraceSet, catalog: str, region: str | None, product: str | None, narrowed: bool
-) -> Catalog:
-    found = _REGION.match(traces.markets[0].zone)
-    try:
-        known = read_catalog(catalog, region)
-    except InputError:
-        if region is not None or found is None:
-            raise
-        known = read_catalog(catalog, found[0])  # fails as before where the regions are not what is wrong
-    unknown = [market.instance_type for market in traces if market.instance_type not in known.names]
-    if unknown and not narrowed:
-        read_prices(source, product=product, catalog=known)  # names the row
-    if unknown:
-        raise InputError(f"{catalog}: has no {unknown[0]}; give a --catalog that has it")
-    return known
 
 
 def draw(target: str, title: str, traces: TraceSet, catalog: Catalog) -> None:
@@ -134,19 +132,25 @@ def generate_file(
         raise InputError(f"--climate {climate}: want one of {', '.join(CLIMATES)}")
     if not 0 < days <= _MOST_DAYS:
         raise InputError(f"--days {days:g}: want more than 0, at most {_MOST_DAYS:g}")
-    on_sale = read_catalog(catalog, region).at(begin)
-    for name in types:
-        if name not in on_sale:
-            raise InputError(
-                f"--types {name}: is not on sale on {begin} in the catalogue; it has {', '.join(sorted(on_sale))}"
-            )
     for zone in zones:
         if not _ZONE.fullmatch(zone):
             raise InputError(f"--zones {zone!r}: want names of zones, as in us-east-1a,us-east-1b")
     if not types or not zones:
         raise InputError("--types and --zones: want at least one of each")
-    on_demand = {Market(name, zone): on_sale[name].on_demand_micros for name in types for zone in zones}
-    vcpus = {name: on_sale[name].vcpu for name in types}
+    known = read_catalog(catalog, region)
+    kinds: dict[Market, InstanceType] = {}
+    for market in (Market(name, zone) for name in types for zone in zones):
+        kind = known.find(market, begin)
+        if kind is None:
+            sold = known.at(begin, known.region_of(market.zone) or "")
+            more = (
+                f"; it has {', '.join(sorted(sold))}"
+                if sold
+                else "; give another --from or --zones, or a --catalog that has it"
+            )
+            raise InputError(f"--types {market.instance_type}: {known.fault(market, begin)}{more}")
+        kinds[market] = kind
+    on_demand = {market: kind.on_demand_micros for market, kind in kinds.items()}
     from_s = int(datetime(begin.year, begin.month, begin.day, tzinfo=UTC).timestamp())
     until_s = from_s + max(1, round(days * DAY_S))
     rng = np.random.default_rng(seed)
@@ -155,7 +159,9 @@ def generate_file(
     for done, market in enumerate(sorted(on_demand)):
         report(done, len(on_demand), str(market))
         alone = {market: on_demand[market]}
-        made |= generate(alone, from_s, until_s, rng, climate=CLIMATES[climate], vcpus=vcpus)
+        made |= generate(
+            alone, from_s, until_s, rng, climate=CLIMATES[climate], vcpus={market.instance_type: kinds[market].vcpu}
+        )
     report(len(on_demand), len(on_demand), f"writing {target}")
     traces = TraceSet(made)
     write_prices(target, traces)

@@ -6,7 +6,7 @@ from typing import Any
 from bidding.market.model import HOUR_S, EndCause, Tier
 from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
 from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine, ObservationKind
-from tasks.market.opening import types_on_sale
+from tasks.market.opening import type_on_sale
 from tasks.reports.job_snapshot import Holding, Snapshot
 from tasks.runtime import current_runtime
 
@@ -99,17 +99,17 @@ def summary(job_id: str) -> dict[str, Any]:
 
 
 def _on_demand_usd(records: Sequence[AllocationRecord], from_s: float, until_s: float) -> float:
-    types = types_on_sale(from_s)
-    kinds = {record.allocation.market.instance_type for record in records}
-    if not kinds:
+    markets = {record.allocation.market for record in records}
+    kinds = {market: kind for market in markets if (kind := type_on_sale(market, from_s)) is not None}
+    if not kinds or len(kinds) < len(markets):
         return 0.0
-    per_vcpu_h = min(types[kind].on_demand_micros / types[kind].vcpu for kind in sorted(kinds))
+    per_vcpu_h = min(kind.on_demand_micros / kind.vcpu for kind in kinds.values())
     vcpu_s = 0.0
     for record in records:
         a = record.allocation
         for life in record.lives:
             end_s = until_s if life.ended_at_s is None else min(life.ended_at_s, until_s)
-            vcpu_s += max(end_s - max(a.launched_at_s, from_s), 0.0) * life.count * types[a.market.instance_type].vcpu
+            vcpu_s += max(end_s - max(a.launched_at_s, from_s), 0.0) * life.count * kinds[a.market].vcpu
     return vcpu_s / HOUR_S * per_vcpu_h / MICROS_PER_DOLLAR
 
 

@@ -14,7 +14,7 @@ from bidding.market.money import to_micros
 from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable, SpotMarket, TokenMismatch
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.market import SimSpotMarket
-from tests.support.market_servers import CATALOG, T0, TRACES, A, B, ManualClock, client, credentials, request, served
+from tests.support.market_servers import T0, TRACES, A, B, ManualClock, client, credentials, request, served, sold
 
 
 @dataclass
@@ -41,7 +41,7 @@ SCARCE = {A: availability_trace([1] * 100 + [0] + [1] * 100, 600, T0)}
 def world(request, tmp_path, monkeypatch):
     clock = ManualClock(T0 + 10)
     scarce = SCARCE if request.param == "scarce" else {}
-    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s, notice_s=120, availability=scarce)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=scarce)
     if request.param != "boto3":
         yield World(sim, sim, clock)
         return
@@ -54,7 +54,7 @@ def world(request, tmp_path, monkeypatch):
 def scarce(request, tmp_path, monkeypatch):
     """A world in which spot machines of A cannot be had for ten minutes, whatever is bid; it is a while before that."""
     clock = ManualClock(T0 + DOWN_AT.start - 1000)
-    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s, notice_s=120, availability=SCARCE)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=SCARCE)
     if request.param == "simulated":
         yield World(sim, sim, clock)
         return

@@ -118,8 +118,8 @@ class Here:
     def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
         self.clock = WaitingClock(T0 + 2 * 86_400.0)
         catalog = read_catalog()
-        self.types = catalog.at(datetime.fromtimestamp(self.clock.at_s, UTC).date())
-        self.market = SimSpotMarket(TRACES, self.types, self.clock.now_s)
+        self.types = catalog.at(datetime.fromtimestamp(self.clock.at_s, UTC).date(), "us-east-1")
+        self.market = SimSpotMarket(TRACES, lambda market: self.types.get(market.instance_type), self.clock.now_s)
         self.store = Store.open(f"sqlite:///{directory / 'state.db'}")
         self.blobs = Blobs((directory / "blobs").as_uri())
         self.controller = Controller(self.blobs)

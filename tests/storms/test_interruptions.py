@@ -57,7 +57,7 @@ def test_a_run_is_broken_off_ten_times(tmp_path: Path, seed: int) -> None:
     assert all(instance["ended_at_s"] is not None for instance in log)
     prices = directory / "prices.csv"
     prices.write_bytes(gzip.decompress((directory / "prices.csv.gz").read_bytes()))
-    on_sale = read_catalog(None).at(datetime.fromtimestamp(log[0]["launched_at_s"], UTC).date())
+    on_sale = read_catalog(None).at(datetime.fromtimestamp(log[0]["launched_at_s"], UTC).date(), "us-east-1")
     on_demand = {name: str(Decimal(kind.on_demand_micros) / 1_000_000) for name, kind in on_sale.items()}
     assert round(result["ledger_usd"] * 1_000_000) == bill_micros(log, prices, on_demand, until_s=0)
     with closing(Store.open(f"sqlite:///{directory / 'state.db'}")) as store:

@@ -24,7 +24,7 @@ SMALL: dict[str, Any] = {"hours": [1, 2], "starts": 12}
 
 def small_traces(*, lively: bool = True) -> TraceSet:
     """Three markets over nine days, in which hardly an hour goes by without an eviction, if they are lively."""
-    types = read_catalog().at(datetime.fromtimestamp(T0, UTC).date())
+    types = read_catalog().at(datetime.fromtimestamp(T0, UTC).date(), "us-east-1")
     prices = {market: types[market.instance_type].on_demand_micros for market in MARKETS}
     climate = LIVELY if lively else TYPICAL
     return generate(prices, T0, T0 + DAYS * DAY_S, np.random.default_rng(5), climate=climate)

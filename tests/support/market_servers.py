@@ -28,10 +28,17 @@ from tests.support.timeouts import PATIENCE
 T0 = 1456790400
 A = Market("c4.large", "us-east-1a")
 B = Market("c4.large", "us-east-1b")
-CATALOG: Mapping[str, InstanceType] = {
+_TYPES: Mapping[str, InstanceType] = {
     "c4.large": InstanceType("c4.large", 2, 3.75, to_micros("0.105")),
     "c4.xlarge": InstanceType("c4.xlarge", 4, 7.5, to_micros("0.209")),
 }
+
+
+def sold(market: Market) -> InstanceType | None:
+    """Return the type of a market, at its on-demand price."""
+    return _TYPES.get(market.instance_type)
+
+
 #: A: 0.02, from 1000 s on 0.05, from 4000 s on 0.02 again. B: from 500 s on 0.03.
 TRACES = TraceSet(
     {

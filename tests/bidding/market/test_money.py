@@ -56,3 +56,9 @@ def test_a_share_of_half_a_micro_goes_to_the_even_side() -> None:
 )
 def test_money_is_shown_for_a_reader(micros: int, places: int, text: str) -> None:
     assert usd(micros, places) == text
+
+
+@pytest.mark.parametrize("text", ["1e18", "1e400", "1e999999999", "9" * 5000])
+def test_an_amount_beyond_all_money_is_refused_and_not_counted_out(text: str) -> None:
+    with pytest.raises(ValueError, match="not an amount of money"):
+        to_micros(text)

@@ -110,11 +110,14 @@ def test_a_window_that_overlaps_where_it_may_is_told(here: Path) -> None:
 #: Options behind --prices small.csv, and what the line must say.
 BAD: Mapping[str, tuple[str, str]] = {
     "no such file": ("--prices none.csv", r"none\.csv: there is no such file"),
-    "unsorted rows": ("--prices unsorted.csv", r"unsorted\.csv: row 3: earlier than the market's row before it"),
+    "unsorted rows": ("--prices unsorted.csv", r"unsorted\.csv: row 4: earlier than the market's row before it"),
     "mixed currencies": ("--prices currencies.csv", r"currencies\.csv: row 3: currency 'EUR' beside 'USD'"),
     "mixed products": ("--prices products.csv", r"products\.csv: row 3: product 'Windows' beside 'Linux/UNIX'"),
     "a gap": ("--prices gap.csv", r"the evaluation has a gap: no market has a price in the 144 h .*--allow-gaps"),
-    "unknown type": ("--catalog catalog.csv", r"small\.csv: row \d+: m4\.xlarge is not in the catalogue; give a --cat"),
+    "unknown type": (
+        "--catalog catalog.csv",
+        r"small\.csv: row \d+: instance type m4\.xlarge is not in the catalogue; give a --cat",
+    ),
     "unknown type, shipped catalogue": ("--prices z9.csv", r"z9\.csv: instance type z9\.huge is not in the shipped"),
     "window before the file": ("--fit-from 2015-01-01", r"--fit-from 2015-01-01: begins outside the price file"),
     "window after the file": ("--from 2017-01-01", r"--from 2017-01-01: begins outside the price file, which has"),
@@ -164,7 +167,7 @@ def _inputs(here: Path) -> None:
     def row(day: int, price: str = "0.03", product: str = "Linux/UNIX", kind: str = "m4.xlarge") -> str:
         return f"2016-06-{day:02}T00:00:00Z,{kind},us-east-1a,{product},{price}"
 
-    rows("unsorted.csv", row(3), row(2))
+    rows("unsorted.csv", row(1), row(3), row(2))
     rows("currencies.csv", row(1) + ",USD", row(2) + ",EUR", header=HEADER + ",currency")
     rows("products.csv", row(1), row(2, product="Windows"))
     rows("gap.csv", *(row(day) for day in (*range(1, 22), 27, 28, 29)))

@@ -83,7 +83,7 @@ def test_every_verb_refuses_it(here: Path, verb: str, what: str) -> None:
 @pytest.mark.parametrize("verb", ["backtest", "plan", "traces describe"])
 def test_a_type_that_the_catalogue_does_not_know(here: Path, verb: str) -> None:
     line = refused(here, verb, [HEADER, *(row(day) for day in range(1, 29))], "--catalog", "catalog.csv")
-    assert re.search(r"bad\.csv: row 2: m4\.xlarge is not in the catalogue; give a --catalog", line)
+    assert re.search(r"bad\.csv: row 2: instance type m4\.xlarge is not in the catalogue; give a --catalog", line)
 
 
 @pytest.mark.parametrize("verb", ["backtest", "plan"])

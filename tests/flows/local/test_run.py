@@ -38,7 +38,7 @@ from tests.support.cli_process import (
     running,
     wait_gone,
 )
-from tests.support.market_servers import CATALOG, TRACES, ManualClock, served, wait_for
+from tests.support.market_servers import TRACES, ManualClock, served, sold, wait_for
 from tests.support.timeouts import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -104,7 +104,7 @@ def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def slow_market(tmp_path: Path) -> Iterator[tuple[SimSpotMarket, Endpoint]]:
     """A market that takes its time, so that a tick takes longer than its period lasts at a scale of 60."""
     clock = ManualClock(float(BEGIN_S))
-    market = SimSpotMarket(TRACES, CATALOG, clock.now_s)
+    market = SimSpotMarket(TRACES, sold, clock.now_s)
     market.add_fault(Fault(FaultKind.DELAY, operation="describe", delay_s=1.0))  # a flow looks once, a tick three times
     with served(market, clock, tmp_path / "machines") as endpoint:
         yield market, endpoint

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from infra.ec2.notice_poller import Notice, NoticePoller, report_notice
 from infra.simulated_ec2.market import SimSpotMarket
-from tests.support.market_servers import CATALOG, T0, TRACES, ManualClock, request, served
+from tests.support.market_servers import T0, TRACES, ManualClock, request, served, sold
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def polls(poller, *between):
 
 
 def test_a_notice_is_found_when_it_is_given(clock, tmp_path):
-    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s)
     (fact,) = sim.launch(request("t"))
     with served(sim, clock, tmp_path) as endpoint:
         poller = NoticePoller(f"{endpoint.metadata_url}/{fact.instance_id}/", clock)

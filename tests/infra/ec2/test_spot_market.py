@@ -18,7 +18,7 @@ from infra.ec2.spot_market import Ec2SpotMarket
 from infra.settings import Settings
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.market import SimSpotMarket
-from tests.support.market_servers import CATALOG, T0, TRACES, A, ManualClock, client, credentials, request, served
+from tests.support.market_servers import T0, TRACES, A, ManualClock, client, credentials, request, served, sold
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_no_credentials_is_no_trouble_of_the_market(monkeypatch):
 def world(tmp_path, monkeypatch):
     credentials(monkeypatch)
     clock = ManualClock(T0 + 10)
-    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s)
     with served(sim, clock, tmp_path / "machines") as endpoint:
         yield sim, client(endpoint.url, attempts=3)
 
@@ -243,7 +243,7 @@ def test_a_long_history_comes_whole(tmp_path, monkeypatch):
     times, prices = T0 + np.arange(1500) * 10, 20_000 + np.arange(1500)
     traces = TraceSet({A: Trace(times, prices), other: Trace(times, prices)})
     clock = ManualClock(T0 + 20_000)
-    sim = SimSpotMarket(traces, CATALOG, clock.now_s)
+    sim = SimSpotMarket(traces, sold, clock.now_s)
     with served(sim, clock, tmp_path / "machines") as endpoint:
         market = client(endpoint.url)
         for wanted in ([A], [A, other]):

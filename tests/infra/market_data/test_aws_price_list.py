@@ -84,7 +84,7 @@ def read(tmp_path: Path, text: str, region: str | None = None) -> PriceList:
 
 
 def figures(found: PriceList) -> list[tuple[str, str, int, float, int]]:
-    kinds = [(region, row.instance_type) for region, row in found.rows]
+    kinds = [(row.region, row.instance_type) for row in found.rows]
     return sorted((region, kind.name, kind.vcpu, kind.memory_gib, kind.on_demand_micros) for region, kind in kinds)
 
 
@@ -119,7 +119,7 @@ def test_each_region_has_its_prices_and_one_can_be_chosen(tmp_path: Path, form: 
         ("us-east-1", "m5.large", 2, 8.0, 96_000),
         ("us-west-1", "m5.large", 128, 1952.0, 112_000),
     ]
-    assert [region for region, _ in read(tmp_path, form([machine(), west]), "us-west-1").rows] == ["us-west-1"]
+    assert [row.region for row in read(tmp_path, form([machine(), west]), "us-west-1").rows] == ["us-west-1"]
     with pytest.raises(InputError, match="has no on-demand Linux machine in mars-1"):
         read(tmp_path, form([machine()]), "mars-1")
 
@@ -129,7 +129,7 @@ def test_an_old_list_has_fewer_attributes_and_names_of_places(tmp_path: Path, fo
     text = form(
         [machine(), machine(location="EU (Ireland)")], ("regionCode", "capacitystatus", "marketoption", "locationType")
     )
-    assert [region for region, _ in read(tmp_path, text).rows] == ["us-east-1", "eu-west-1"]
+    assert [row.region for row in read(tmp_path, text).rows] == ["us-east-1", "eu-west-1"]
 
 
 @FORMS
@@ -137,7 +137,7 @@ def test_what_has_two_prices_is_left_out_and_said(tmp_path: Path, form: Any) -> 
     found = read(
         tmp_path, form([machine(), machine(price="0.2"), machine(instanceType="a"), machine(instanceType="a")])
     )
-    assert [row.instance_type.name for _, row in found.rows] == ["a"]
+    assert [row.instance_type.name for row in found.rows] == ["a"]
     assert found.ambiguous == ("m5.large/us-east-1",)
 
 

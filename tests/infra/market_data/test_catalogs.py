@@ -18,7 +18,7 @@ CATALOG_HEAD = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h,from_da
 
 
 def test_the_shipped_catalogue_knows_the_types_of_2016() -> None:
-    types = read_catalog().at(date(2016, 4, 1))
+    types = read_catalog().at(date(2016, 4, 1), "us-east-1")
     assert {"c3.xlarge", "c4.large", "c4.xlarge", "m3.medium", "m4.large", "r3.large"} <= set(types)
     assert (types["c4.large"].vcpu, types["c4.large"].on_demand_micros) == (2, 105_000)
     for kind in types.values():
@@ -30,7 +30,7 @@ def test_a_row_of_a_catalogue_holds_from_its_day(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text(CATALOG_HEAD + "a.big,x,8,15.25,0.5,\na.big,x,8,15.25,0.3333335,2016-01-01\n")
     catalog = read_catalog(path)
-    before, after = (catalog.at(date(*day))["a.big"] for day in ((2015, 12, 31), (2016, 1, 1)))
+    before, after = (catalog.at(date(*day), "x")["a.big"] for day in ((2015, 12, 31), (2016, 1, 1)))
     assert (before.vcpu, before.memory_gib, before.on_demand_micros) == (8, 15.25, 500_000)
     assert after.on_demand_micros == 333_334
 
@@ -38,7 +38,7 @@ def test_a_row_of_a_catalogue_holds_from_its_day(tmp_path: Path) -> None:
 def test_a_catalogue_needs_no_days_and_skips_what_is_not_sold_on_demand(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_text("instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\na,x,2,3.75,0.105\nb,x,2,4,\nc,x,2,4,0\n")
-    assert read_catalog(path).names == ("a",)
+    assert set(read_catalog(path).at(date(2016, 4, 1), "x")) == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,10 @@ def test_a_catalogue_needs_no_days_and_skips_what_is_not_sold_on_demand(tmp_path
         (CATALOG_HEAD + "a,x,2,4\n", "row 2: has another number of columns"),
         (CATALOG_HEAD + ",x,2,4,1,\n", "row 2: '' is not an instance_type"),
         (CATALOG_HEAD + "a,x,2,4,1,\na,x,2,4,2,\n", "row 3: a stands in row 2 already"),
-        (CATALOG_HEAD + "a,x,2,4,1,\nb,y,2,4,2,\n", "row 3: region 'y' beside 'x'; choose one, as in --region x"),
         (CATALOG_HEAD + "a,,2,4,1,\n", "row 2: no region"),
+        (CATALOG_HEAD + "a,x,2,4,10001,\n", "row 2: no type has .* or costs more than .10000 an hour"),
+        (CATALOG_HEAD + "a,x,2,4,1e400,\n", "row 2: not an amount of money: '1e400'"),
+        (CATALOG_HEAD + f"a,x,{10**30},4,1,\n", "row 2: no type has more than 1000000 vCPUs"),
         (CATALOG_HEAD.replace("region", "region,vcpu") + "a,x,2,2,4,1,\n", "has vcpu twice"),
         (CATALOG_HEAD + 'a,"x,2,4,1,\n', "row 2: unexpected end of data"),
     ],
@@ -91,7 +93,9 @@ def test_one_of_several_regions_is_chosen_and_further_columns_are_passed_over(tm
     path = tmp_path / "c.csv.gz"
     rows = "colour,instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\nred,a,x,2,4,1\nblue,a,y,2,4,2\n"
     path.write_bytes(gzip.compress(rows.encode()))
-    prices = {region: read_catalog(path, region).at(date(2020, 1, 1))["a"].on_demand_micros for region in ("x", "y")}
+    found = {region: read_catalog(path, region).regions for region in (None, "x", "y")}
+    assert found == {None: ("x", "y"), "x": ("x",), "y": ("y",)}
+    prices = {region: read_catalog(path).at(date(2020, 1, 1), region)["a"].on_demand_micros for region in ("x", "y")}
     assert prices == {"x": 1_000_000, "y": 2_000_000}
     with pytest.raises(InputError, match=re.escape("has no rows of region 'z'; it has x, y")):
         read_catalog(path, "z")
@@ -107,10 +111,11 @@ ROWS = st.lists(
             st.floats(0, 25_000),
             st.integers(1, 10**9),
         ),
+        st.sampled_from(["here", "there"]),
         st.one_of(st.none(), st.dates(date(1990, 1, 1))),
     ),
     min_size=1,
-    unique_by=lambda row: (row.instance_type.name, row.from_day),
+    unique_by=lambda row: (row.instance_type.name, row.region, row.from_day),
 )
 
 
@@ -120,8 +125,10 @@ def test_what_is_written_is_read_back_the_same(
     tmp_path_factory: pytest.TempPathFactory, rows: list[CatalogRow], day: date, ending: str
 ) -> None:
     path = tmp_path_factory.mktemp("catalogs") / f"c{ending}"
-    write_catalog(path, [("here", row) for row in rows])
+    write_catalog(path, rows)
     found = read_catalog(path)
-    assert found.names == tuple(sorted({row.instance_type.name for row in rows}))
+    assert found.regions == tuple(sorted({row.region for row in rows}))
     held = sorted((row for row in rows if (row.from_day or date.min) <= day), key=lambda row: row.from_day or date.min)
-    assert found.at(day) == {row.instance_type.name: row.instance_type for row in held}
+    for region in found.regions:
+        sold = {row.instance_type.name: row.instance_type for row in held if row.region == region}
+        assert found.at(day, region) == sold

@@ -81,8 +81,13 @@ def test_markets_may_be_mixed_and_the_last_of_a_second_counts(tmp_path: Path) ->
         "price,product,extra,az,timestamp,instance_type\n0.0324,Linux/UNIX,x,us-east-1a,2016-04-01T12:30:00Z,c4.large\n",
         HEAD + row("2016-04-01T14:30:00+02:00"),
         HEAD + row("2016-04-01 12:30:00.750Z"),
+        "Timestamp,InstanceType,AvailabilityZone,ProductDescription,SpotPrice\n" + row(),
+        ",AvailabilityZone,price,product,InstanceType,Timestamp\n0,us-east-1a,0.0324,Linux/UNIX,c4.large,2016-04-01 12:30Z\n",
     ],
-    ids=["mark", "crlf", "no last newline", "quotes", "other columns", "other zone", "part of a second"],
+    ids=[
+        *("mark", "crlf", "no last newline", "quotes", "other columns", "other zone", "part of a second"),
+        *("names of the aws command", "names of both"),
+    ],
 )
 def test_what_other_programs_write_is_read_too(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.csv").write_text(text, encoding="utf-8", newline="")
@@ -138,7 +143,15 @@ def test_a_real_file_is_read_whole() -> None:
         (HEAD + row() + row(kind="c4/large"), "row 3: 'c4/large' is not an instance_type"),
         (HEAD + row(zone=""), "row 2: '' is not an az"),
         (HEAD + row() + "2016-04-01T12:30:00Z,c4.large\n", "row 3: has 2 columns where the header has 5"),
-        (HEAD + row() + row(kind="m4.large") + row("2016-04-01T12:29:59Z"), "row 4: earlier"),
+        (HEAD + row() + row(kind="m4.large") + row("2016-04-01T13:00:00Z") + row(), "row 5: earlier"),
+        (HEAD + row("0001-01-01T00:00:00Z") + row(), "row 2: the time 0001-01-01T00:00:00Z is years away from the oth"),
+        (HEAD + row("0001-01-01T00:00:00+14:00") + row(), "row 2: the time 0000-12-31T10:00:00Z is years away"),
+        (HEAD + row() + row("9999-12-31T23:59:59Z"), "row 3: the time 9999-12-31T23:59:59Z is years away"),
+        (HEAD + row() * 3 + row("2106-04-01T12:30:00Z"), "row 5: the time 2106-04-01T12:30:00Z is years away"),
+        (HEAD + row("1970-01-01T00:00:00Z") + row(), "row 2: the time 1970-01-01T00:00:00Z is years away"),
+        (HEAD + row("2006-04-01T12:30:00Z") + row() * 3, "row 2: the time 2006-04-01T12:30:00Z is years away"),
+        (HEAD + row("1970-01-17T21:24:28Z") * 2, "row 2: the time 1970-01-17T21:24:28Z is not of 2000 to 2200; mend"),
+        (HEAD + row("1459513800000"), "row 2: '1459513800000' is not a time"),
         (HEAD + row() + row().replace("Linux/UNIX", "Windows"), "row 3: product 'Windows' beside 'Linux/UNIX'"),
     ],
 )
@@ -169,8 +182,35 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     assert "UTF-8" in refusal(tmp_path / "p.csv")
     (tmp_path / "p.csv").write_bytes(bytes(range(256)) * 40)
     assert "binary" in refusal(tmp_path / "p.csv")
-    (tmp_path / "p.csv").write_text(HEAD + row(), encoding="utf-16")
+    (tmp_path / "p.csv").write_text(HEAD + row(), encoding="utf-16-le")
     assert "binary" in refusal(tmp_path / "p.csv")
+    (tmp_path / "p.csv").write_bytes((HEAD + row()).encode("utf-16")[:-1])
+    assert "row 2: is not UTF-16 text, as its mark says; save it as UTF-8" in refusal(tmp_path / "p.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_text_with_a_byte_order_mark_is_read_as_the_mark_says(tmp_path: Path, encoding: str, zipped: bool) -> None:
+    data = (HEAD + row()).replace("\n", "\r\n").encode(encoding)
+    (tmp_path / "p.csv").write_bytes(gzip.compress(data) if zipped else data)
+    assert read_prices(tmp_path / "p.csv") == TraceSet({A: trace((T0, 32_400))})
+    bad = (HEAD + row() + row(price="-1")).encode(encoding)
+    (tmp_path / "p.csv").write_bytes(gzip.compress(bad) if zipped else bad)
+    assert "row 3: a price of -1" in refusal(tmp_path / "p.csv")
+
+
+def test_a_file_that_comes_newest_first_is_turned_round(tmp_path: Path) -> None:
+    other = row("2016-04-01T12:29:00Z", kind="m4.large", zone="us-east-1b")
+    (tmp_path / "p.csv").write_text(HEAD + row("2016-04-01T12:31:00Z") + other + row(price="0.2") + row(price="0.1"))
+    traces = read_prices(tmp_path / "p.csv")
+    assert traces[A] == trace((T0, 200_000), (T0 + 60, 32_400)), "of two prices in one second the file's first counts"
+    assert traces[B] == trace((T0 - 60, 32_400))
+
+
+def test_the_years_of_a_long_file_may_have_gaps(tmp_path: Path) -> None:
+    times = [f"{year}-01-01T00:00:00Z" for year in (2010, 2012, 2014, 2016)]
+    (tmp_path / "p.csv").write_text(HEAD + "".join(map(row, times)))
+    assert len(read_prices(tmp_path / "p.csv")[A]) == 4
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
@@ -180,9 +220,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_type_must_be_in_the_catalogue_that_is_given(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text(HEAD + row() + row(kind="z9.huge"))
-    kinds = [CatalogRow(InstanceType(name, 2, 4.0, 100_000)) for name in ("c4.large", "z9.huge")]
+    kinds = [CatalogRow(InstanceType(name, 2, 4.0, 100_000), "us-east-1") for name in ("c4.large", "z9.huge")]
     assert len(read_prices(tmp_path / "p.csv", catalog=Catalog(kinds))) == 2
-    with pytest.raises(InputError, match=r"p\.csv: row 3: z9\.huge is not in the catalogue"):
+    with pytest.raises(InputError, match=r"p\.csv: row 3: instance type z9\.huge is not in the catalogue"):
         read_prices(tmp_path / "p.csv", catalog=Catalog(kinds[:1]))
 
 
@@ -217,7 +257,7 @@ SETS = st.dictionaries(
     st.builds(
         Market, st.sampled_from(["c4.large", "m4.large", "r3.large"]), st.sampled_from(["us-east-1a", "us-east-1b"])
     ),
-    st.dictionaries(st.integers(0, 4_000_000_000), st.integers(1, 10**10), min_size=1, max_size=5).map(
+    st.dictionaries(st.integers(T0, T0 + 90_000_000), st.integers(1, 10**10), min_size=1, max_size=5).map(
         lambda events: trace(*sorted(events.items()))
     ),
     min_size=1,

@@ -54,6 +54,11 @@ def page(*entries: dict[str, Any], **more: Any) -> str:
     return json.dumps({"SpotPriceHistory": entries, **more}, indent=4)
 
 
+def text_line(each: dict[str, Any]) -> list[str]:
+    names = ("AvailabilityZone", "InstanceType", "ProductDescription", "SpotPrice", "Timestamp")
+    return [each[name] for name in names]
+
+
 NEWEST_FIRST = (
     entry(Timestamp="2016-04-01T12:32:00.000Z", SpotPrice="0.05"),
     entry(InstanceType="m4.large", AvailabilityZone="us-east-1b", AvailabilityZoneId="use1-az2", SpotPrice="0.01"),
@@ -74,12 +79,33 @@ READ = TraceSet({A: trace((T0, 200_000), (T0 + 120, 50_000)), B: trace((T0, 10_0
         page(*NEWEST_FIRST, *NEWEST_FIRST),
         "\n " + page(*NEWEST_FIRST),
         "\ufeff" + page(*NEWEST_FIRST),
+        json.dumps(NEWEST_FIRST, indent=4),
+        json.dumps([{**each, "SpotPrice": float(each["SpotPrice"])} for each in NEWEST_FIRST]),
+        json.dumps([{**each, "Timestamp": each["Timestamp"].replace("T", " ")} for each in NEWEST_FIRST]),
+        page(*({**each, "SpotPrice": float(each["SpotPrice"])} for each in NEWEST_FIRST)),
+        "".join(json.dumps(each) + "\n" for each in NEWEST_FIRST),
+        "".join(json.dumps({**each, "SpotPrice": float(each["SpotPrice"])}) + "\n" for each in NEWEST_FIRST),
+        "".join("\t".join(["SPOTPRICEHISTORY", *text_line(each)]) + "\n" for each in NEWEST_FIRST) + "NEXTTOKEN\tabc\n",
     ],
-    ids=["indented", "one line", "two pages", "two glued", "an empty page", "overlap", "space before", "mark"],
+    ids=[
+        *("indented", "one line", "two pages", "two glued", "an empty page", "overlap", "space before", "mark"),
+        *(
+            "list",
+            "list of numbers",
+            "as boto3 prints times",
+            "numbers",
+            "entry a line",
+            "number a line",
+            "text output",
+        ),
+    ],
 )
 @pytest.mark.parametrize("zipped", [False, True])
-def test_the_history_of_the_aws_command_is_sorted_on_reading(tmp_path: Path, text: str, zipped: bool) -> None:
-    data = text.encode()
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_the_history_of_the_aws_command_is_sorted_on_reading(
+    tmp_path: Path, text: str, zipped: bool, encoding: str
+) -> None:
+    data = text.removeprefix("\ufeff" if encoding != "utf-8" else "").encode(encoding)
     (tmp_path / "history").write_bytes(gzip.compress(data) if zipped else data)
     assert read_prices(tmp_path / "history") == READ
 
@@ -92,11 +118,18 @@ def test_the_history_of_the_aws_command_is_sorted_on_reading(tmp_path: Path, tex
         (page(*NEWEST_FIRST) + "\nthe end", r"row 34: is not JSON"),
         ('{"Reservations": []}', "is JSON and no price history"),
         (page(entry()) + '{"Reservations": []}', "is JSON and no price history"),
-        ("[1, 2]", "is JSON and no price history"),
+        ("[1, 2]", "entry 1: is no object"),
+        (json.dumps([entry(), 7]), "entry 2: is no object"),
+        (json.dumps(entry()) + "\n" + json.dumps(entry(SpotPrice=...)), "entry 2: has no SpotPrice"),
+        (json.dumps(entry()) + "\n" + page(entry()), "is JSON and no price history|a page has no"),
+        ("[" * 5000, "row 1: is not JSON|is JSON and no price history"),
         ('{"SpotPriceHistory": {}}', "is JSON and no price history"),
         (page(), "has no rows"),
         ('{"SpotPriceHistory": [7]}', "entry 1: is no object"),
-        (page(entry(), entry(SpotPrice=0.0324)), "entry 2: SpotPrice is 0.0324; want a text"),
+        (page(entry(), entry(SpotPrice=0.0324)), "entry 2: SpotPrice is a number, beside texts; write all"),
+        (page(entry(SpotPrice=0.0324), entry()), "entry 2: SpotPrice is a text, beside numbers; write all"),
+        (page(entry(), entry(SpotPrice=True)), "entry 2: SpotPrice is true; want a text"),
+        (page(entry(), entry(Timestamp=1459513800000)), "entry 2: Timestamp is 1459513800000; want a text"),
         (page(entry()) + page(entry(SpotPrice=...)), "entry 2: has no SpotPrice"),
         (page(entry(), entry(Timestamp=None)), "entry 2: has no Timestamp"),
         (page(entry(), entry(Timestamp="2016-04-01T12:30:00")), "entry 2: the time '.*' has no zone"),
@@ -113,6 +146,26 @@ def test_a_bad_history_is_refused_with_its_entry(tmp_path: Path, text: str, said
     (tmp_path / "history.json").write_text(text)
     message = refusal(tmp_path / "history.json")
     assert re.search(said, message), message
+
+
+def test_entries_that_come_oldest_first_are_read_so(tmp_path: Path) -> None:
+    lines = [entry(SpotPrice="0.1"), entry(SpotPrice="0.2"), NEWEST_FIRST[0]]
+    (tmp_path / "h").write_text("\n".join(map(json.dumps, lines)))
+    assert read_prices(tmp_path / "h")[A] == READ[A], "of two prices in one second the later one counts"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("SPOTPRICEHISTORY\tus-east-1a\tc4.large", "row 3: has 3 columns where there must be 6"),
+        ("\t".join(["SPOTPRICEHISTORY", *text_line(entry(Timestamp="soon"))]), "row 3: 'soon' is not a time"),
+        ("\t".join(["SPOTPRICEHISTORY", *text_line(entry(SpotPrice="-1"))]), "row 3: a price of -1"),
+    ],
+)
+def test_a_bad_line_of_the_text_output_is_refused_with_its_row(tmp_path: Path, line: str, said: str) -> None:
+    good = "\t".join(["SPOTPRICEHISTORY", *text_line(entry())])
+    (tmp_path / "h.txt").write_text(f"{good}\nNEXTTOKEN\tabc\n{line}\n{good}\n")
+    assert said in refusal(tmp_path / "h.txt")
 
 
 def test_a_history_that_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -174,7 +227,15 @@ def test_parquet_of_the_same_columns_is_read(tmp_path: Path, changes: dict[str, 
         ({"timestamp": pa.array([T0, T0], pa.timestamp("s"))}, "row 1: .*no zone"),
         ({"timestamp": pa.array([T0, T0])}, f"row 1: '{T0}' is not a time"),
         ({"timestamp": pa.array([T0, None], pa.timestamp("s", tz="UTC"))}, "row 2: no time"),
-        ({"timestamp": pa.array([T0, T0 - 1], pa.timestamp("s", tz="UTC"))}, "row 2: earlier"),
+        (
+            {"timestamp": pa.array([-62_135_596_800, T0], pa.timestamp("s", tz="UTC"))},
+            "row 1: the time 0001-01-01T00:00:00Z is years away from the others",
+        ),
+        ({"timestamp": pa.array([T0 * 1000, 2**62], pa.timestamp("ms", tz="UTC"))}, "row 2: .* is not a time"),
+        (
+            {"timestamp": pa.array([T0, T0 + 1], pa.timestamp("us", tz="UTC"))},
+            "row 1: the time 1970-01-01T00:24:19Z is not of 2000 to 2200; mend the year, or the unit",
+        ),
         ({"price": pa.array([0.1, None])}, "row 2: no price"),
         ({"price": pa.array([0.1, float("nan")])}, "row 2: a price of nan"),
         ({"price": pa.array(["0.1", "free"])}, "row 2: 'free' is not a price"),

@@ -17,11 +17,11 @@ from infra.errors import InputError
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.market import ChangeKind, NoticeMode, SimSpotMarket
 from infra.simulated_ec2.snapshot import read_state, traces_digest, write_state
-from tests.support.market_servers import CATALOG, T0, TRACES, A, B, ManualClock, request
+from tests.support.market_servers import T0, TRACES, A, B, ManualClock, request, sold
 
 
 def market(clock, **options):
-    return SimSpotMarket(TRACES, CATALOG, clock.now_s, **options)
+    return SimSpotMarket(TRACES, sold, clock.now_s, **options)
 
 
 def told(sim):
@@ -222,7 +222,7 @@ def test_every_fate_is_that_of_a_naive_market(story):
     here = Market("c4.large", "z")
     traces = TraceSet({here: Trace(np.array(times), np.array(prices) * 10_000)})
     clock = ManualClock(0)
-    sim = SimSpotMarket(traces, CATALOG, clock.now_s)
+    sim = SimSpotMarket(traces, sold, clock.now_s)
     for number, (at, verb, size) in enumerate(calls):
         clock.at_s = at + 0.5
         if verb == "launch":

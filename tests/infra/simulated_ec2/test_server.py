@@ -22,7 +22,6 @@ from infra.simulated_ec2 import instances as ec2_instances
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.process_reaper import INSTANCE_MARK
 from tests.support.market_servers import (
-    CATALOG,
     T0,
     TRACES,
     A,
@@ -32,6 +31,7 @@ from tests.support.market_servers import (
     credentials,
     request,
     served,
+    sold,
     wait_for,
 )
 from tests.support.price_rows import HEADER, price_row
@@ -56,7 +56,7 @@ def clock():
 
 @pytest.fixture
 def sim(clock):
-    return SimSpotMarket(TRACES, CATALOG, clock.now_s)
+    return SimSpotMarket(TRACES, sold, clock.now_s)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_machine_without_a_script_that_runs_just_stands_there(endpoint, sim, t
 
 def test_an_instance_that_came_and_went_within_a_jump_runs_nothing(clock, tmp_path, monkeypatch):
     credentials(monkeypatch)
-    sim = SimSpotMarket(TRACES, CATALOG, clock.now_s, boot_s=60)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s, boot_s=60)
     with served(sim, clock, tmp_path / "machines") as endpoint:
         (fact,) = client(endpoint.url).launch(request("t", user_data="#!/bin/sh\nsleep 1000\n"))
         clock.at_s = T0 + 5000
@@ -403,7 +403,7 @@ def test_price_history_pages_fit_together_while_time_goes_on(clock, tmp_path, mo
     credentials(monkeypatch)
     here, there = Market("c4.large", "us-east-1a"), Market("c4.large", "us-east-1b")
     times, prices = T0 + np.arange(2000), 20_000 + np.arange(2000)
-    sim = SimSpotMarket(TraceSet({here: Trace(times, prices), there: Trace(times, prices)}), CATALOG, clock.now_s)
+    sim = SimSpotMarket(TraceSet({here: Trace(times, prices), there: Trace(times, prices)}), sold, clock.now_s)
     clock.at_s = T0 + 1499
     with served(sim, clock, tmp_path / "machines") as endpoint:
         ec2 = boto3.session.Session().client("ec2", region_name="us-east-1", endpoint_url=endpoint.url)

@@ -29,8 +29,8 @@ T0 = 1_460_000_000  # 2016-04-07
 SPOT = Market("c4.large", "us-east-1a")
 CATALOG = Catalog(
     [
-        CatalogRow(InstanceType("m4.large", 2, 8.0, 120_000)),
-        CatalogRow(InstanceType("m4.large", 2, 8.0, 100_000), date(2016, 4, 8)),
+        CatalogRow(InstanceType("m4.large", 2, 8.0, 120_000), "us-east-1"),
+        CatalogRow(InstanceType("m4.large", 2, 8.0, 100_000), "us-east-1", date(2016, 4, 8)),
     ]
 )
 #: 20000 at first, 30000 after 50 minutes, 40000 after 100 minutes.
@@ -170,7 +170,7 @@ def test_a_line_is_never_edited_and_a_difference_is_told(store: Store) -> None:
     [
         (HELD, TraceSet({}), "a-1 in c4.large/us-east-1a: no price is known"),
         (replace(HELD, launched_at_s=T0 - 11), TRACES, "no price is known at"),
-        (replace(RELIABLE, market=Market("x1.large", "z")), TRACES, "no on-demand price of x1.large for 2016-04-07"),
+        (replace(RELIABLE, market=Market("x1.large", "z")), TRACES, "no on-demand price of x1.large/z for 2016-04-07"),
     ],
 )
 def test_a_price_that_is_not_known_is_told_and_nothing_booked(
@@ -351,3 +351,14 @@ def test_the_store_ends_in_the_ledger_of_one_booking(
             book(store, "job-1", TRACES, CATALOG, now_s)
         assert {line.entry_id: line for line in store.ledger("job-1")} == once
         assert store.spent("job-1") == sum(line.amount_micros for line in once.values())
+
+
+def test_an_on_demand_machine_costs_what_its_own_region_asks(store: Store) -> None:
+    catalog = Catalog(
+        CatalogRow(InstanceType("m4.large", 2, 8.0, price), region)
+        for region, price in (("us-east-1", 120_000), ("eu-west-1", 132_000))
+    )
+    for name, zone in (("east", "us-east-1a"), ("west", "eu-west-1b")):
+        buy(store, replace(RELIABLE, allocation_id=name, market=Market("m4.large", zone), count=1))
+    book(store, "job-1", TRACES, catalog, T0)
+    assert amounts(store) == {"east/0/charge": 120_000, "west/0/charge": 132_000}

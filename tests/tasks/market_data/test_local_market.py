@@ -26,7 +26,7 @@ def test_two_hours_have_an_hours_end_that_is_decided_and_an_eviction(seed: int, 
     write_generated(market, None, seed, 2.0)
     traces = read_prices(market.path)
     start_s = market.start_s
-    types = read_catalog(None).at(datetime.fromtimestamp(start_s, UTC).date())
+    types = read_catalog(None).at(datetime.fromtimestamp(start_s, UTC).date(), "us-east-1")
     rises = [traces[each].first_above(types[each.instance_type].on_demand_micros, start_s) for each in market.markets]
     assert 68 <= (min(rise for rise in rises if rise) - start_s) / 60 <= 80
 

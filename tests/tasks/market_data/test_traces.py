@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def trace(*events: tuple[float, int]) -> Trace:
 
 
 def catalog(*rows: tuple[str, int, date | None]) -> Catalog:
-    return Catalog(CatalogRow(InstanceType(name, 2, 4.0, milli * 1000), day) for name, milli, day in rows)
+    return Catalog(CatalogRow(InstanceType(name, 2, 4.0, milli * 1000), "us-east-1", day) for name, milli, day in rows)
 
 
 # Describe
@@ -92,24 +93,57 @@ def test_a_catalogue_that_is_given_must_know_every_type(tmp_path: Path) -> None:
     head = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\n"
     (tmp_path / "c.csv").write_text(head + "c4.large,us-east-1,2,4,0.1\n")
     prices, known = str(tmp_path / "p.csv"), str(tmp_path / "c.csv")
-    with pytest.raises(InputError, match=r"p\.csv: row 3: m4\.large is not in the catalogue"):
+    with pytest.raises(InputError, match=r"p\.csv: row 3: instance type m4\.large is not in the catalogue"):
         open_traces(prices, catalog=known)
     traces, _ = open_traces(prices, catalog=known, wanted=[str(A)])
     assert traces.markets == (A,)
-    with pytest.raises(InputError, match=r"c\.csv: has no m4\.large"):
+    with pytest.raises(InputError, match=r"p\.csv: instance type m4\.large is not in .*c\.csv"):
         open_traces(prices, catalog=known, wanted=[str(B)])
 
 
-def test_the_region_of_the_zones_is_taken_where_the_catalogue_has_several(tmp_path: Path) -> None:
-    write_prices(tmp_path / "p.csv", TraceSet({Market("a", "us-gov-west-1b"): trace((0, 1))}))
-    head = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\n"
-    (tmp_path / "c.csv").write_text(head + "a,us-east-1,2,4,0.1\na,us-gov-west-1,2,4,0.2\n")
-    prices, known = str(tmp_path / "p.csv"), str(tmp_path / "c.csv")
-    priced = [
-        open_traces(prices, catalog=known, region=region)[1].at(date(2016, 4, 1))["a"].on_demand_micros
-        for region in (None, "us-east-1")
-    ]
-    assert priced == [200_000, 100_000]
+EAST, WEST, LOCAL = (Market("m4.large", zone) for zone in ("us-east-1a", "us-west-2b", "us-west-2-lax-1a"))
+ODD = Market("m4.large", "zone-a")
+HEAD = "instance_type,region,vcpu,memory_gib,on_demand_usd_per_h\n"
+TWO_REGIONS = HEAD + "m4.large,us-east-1,2,8,0.12\nm4.large,us-west-2,2,8,0.132\n"
+
+
+def files(tmp_path: Path, *markets: Market, known: str = TWO_REGIONS) -> tuple[str, str]:
+    write_prices(tmp_path / "p.csv", TraceSet({market: trace((0, 125), (2, 126)) for market in markets}))
+    (tmp_path / "c.csv").write_text(known)
+    return str(tmp_path / "p.csv"), str(tmp_path / "c.csv")
+
+
+def shown(prices: str, *options: Any, **more: Any) -> dict[str, float | None]:
+    found = describe("p", *open_traces(prices, *options, **more))
+    return {market.market: market.on_demand_usd for market in found.markets}
+
+
+def test_each_market_is_shown_with_the_price_of_its_own_region(tmp_path: Path) -> None:
+    prices, known = files(tmp_path, EAST, WEST, LOCAL)
+    assert shown(prices, catalog=known) == {str(EAST): 0.12, str(WEST): 0.132, str(LOCAL): 0.132}
+    assert shown(prices, catalog=known, region="us-west-2") == {str(WEST): 0.132, str(LOCAL): 0.132}
+
+
+def test_markets_whose_region_the_shipped_catalogue_lacks_have_no_price_and_a_note(tmp_path: Path) -> None:
+    prices, _ = files(tmp_path, EAST, WEST, LOCAL)
+    assert shown(prices) == {str(EAST): 0.12, str(WEST): None, str(LOCAL): None}
+    notes = describe("p", *open_traces(prices)).notes
+    assert [note.split(" lies")[0] for note in notes] == ["zone us-west-2-lax-1a", "zone us-west-2b"]
+    assert all("no region of the catalogue (us-east-1): no on-demand price; give a --catalog" in note for note in notes)
+
+
+def test_a_zone_that_says_no_region_lies_in_the_one_that_is_named(tmp_path: Path) -> None:
+    prices, known = files(tmp_path, ODD, EAST)
+    with pytest.raises(InputError, match=r"p\.csv: row 4: zone zone-a lies in no region of the catalogue"):
+        open_traces(prices, catalog=known)
+    assert shown(prices, catalog=known, region="us-west-2") == {str(ODD): 0.132}
+    assert shown(prices, catalog=known, region="us-east-1") == {str(EAST): 0.12, str(ODD): 0.12}
+
+
+def test_a_region_without_a_market_is_refused_with_those_that_have_one(tmp_path: Path) -> None:
+    prices, known = files(tmp_path, EAST)
+    with pytest.raises(InputError, match=r"--region us-west-2: .*p\.csv has no market in it; .* lie in us-east-1"):
+        open_traces(prices, catalog=known, region="us-west-2")
 
 
 @pytest.mark.parametrize(("wanted", "said"), [("x", "not a market"), ("x/y", "has no prices in")])
@@ -133,7 +167,7 @@ def test_a_file_is_the_generators_market_of_the_seed(tmp_path: Path) -> None:
         begin=date(2016, 4, 1),
         report=lambda done, of, what: told.append((done, of)),
     )
-    types = read_catalog().at(date(2016, 4, 1))
+    types = read_catalog().at(date(2016, 4, 1), "us-east-1")
     on_demand = {Market(name, zone): types[name].on_demand_micros for name in ("c4.large", "m4.large") for zone in "ab"}
     assert made == generate(on_demand, T0, T0 + 2 * DAY_S, np.random.default_rng(5), climate=LIVELY)
     assert read_prices(path) == made
@@ -146,13 +180,16 @@ def test_a_file_is_the_generators_market_of_the_seed(tmp_path: Path) -> None:
         ({"days": 0.0}, "--days 0: want more than 0"),
         ({"days": float("nan")}, "--days nan"),
         ({"days": 1e9}, "--days 1e[+]09: .* at most 3653"),
-        ({"types": ["z9.huge"]}, "--types z9.huge: is not on sale on 2016-04-01"),
+        ({"types": ["z9.huge"]}, "--types z9.huge: instance type z9.huge is not in the catalogue; it has c3.2xlarge, "),
         ({"types": []}, "--types and --zones"),
         ({"zones": ["a/b"]}, "--zones 'a/b'"),
         ({"zones": ["a\rb"]}, r"--zones 'a\\rb'"),
         ({"zones": ['a"b']}, "--zones 'a\"b'"),
         ({"climate": "polar"}, "--climate polar: want one of typical, lively, rush-hours"),
-        ({"begin": date(1999, 1, 1)}, "is not on sale on 1999-01-01"),
+        (
+            {"begin": date(1999, 1, 1)},
+            "has no on-demand price on 1999-01-01 in the catalogue; give another --from or --zones",
+        ),
     ],
     ids=str,
 )

@@ -35,7 +35,7 @@ def test_a_job_that_cannot_run_is_refused_by_name(here: TaskRuntime, changes: di
 
 
 def test_a_type_that_is_not_for_sale_is_refused(here: TaskRuntime) -> None:
-    with pytest.raises(InputError, match=r"instance type z9\.huge: is not in the catalogue; name another"):
+    with pytest.raises(InputError, match=r"instance type z9\.huge is not in the catalogue; name another"):
         plain(check)(spec(markets=["z9.huge/us-east-1a"]))
     assert here.store.jobs() == []
 
@@ -64,7 +64,7 @@ def test_parameters_that_do_not_fit_the_data_are_refused_before_anything_is_writ
 def test_a_type_without_a_price_of_the_day_is_refused(here: TaskRuntime) -> None:
     here.clock.at_s = 946684800.0  # long before it was sold
     with pytest.raises(
-        InputError, match=r"instance type c4\.large: has no on-demand price on \d{4}-\d\d-\d\d in the catalogue"
+        InputError, match=r"instance type c4\.large has no on-demand price on 2000-01-01 in the catalogue; name another"
     ):
         plain(check)(spec())
 

@@ -20,11 +20,11 @@ def traces() -> None:
     """Look at price files, make them, and convert them.
 
     A price file is a CSV `timestamp,instance_type,az,product,price` (plain or gzipped), Parquet of the same columns, or
-    the JSON that `aws ec2 describe-spot-price-history` prints; a path, or a URL such as s3://bucket/prices.parquet.
+    what `aws ec2 describe-spot-price-history` prints, as JSON or text; a path, or a URL such as s3://bucket/prices.parquet.
     """
 
 
-_region = click.option("--region", metavar="NAME", help="Of a catalogue or price list with several regions, this one.")
+_region = click.option("--region", metavar="NAME", help="Only the markets, or the price list's rows, of this region.")
 
 
 @traces.command("describe", short_help="Show what price files hold: a table, and a picture.")
