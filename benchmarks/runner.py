@@ -13,7 +13,7 @@ import click
 from rich.table import Table
 
 from benchmarks.figure import Figure
-from flows.terminal.output import output_console
+from flows.terminal.tables import output_console
 
 #: Name as it is typed -> the module that measures it.
 _MODULES = MappingProxyType(
@@ -79,9 +79,7 @@ def measure(
     pictures : folder that takes a picture of each of these, named after it.
     """
     if not quiet:
-        output_console(_WIDTH).print(
-            f"benchmarks: {', '.join(names)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-        )
+        output_console().print(f"benchmarks: {', '.join(names)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     figures: list[Figure] = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="proteus-bench-") as scratch:
@@ -101,7 +99,7 @@ def measure(
 
 def show(figures: list[Figure]) -> None:
     """Print the figures."""
-    output_console(_WIDTH).print(_table(figures))
+    output_console().print(_table(figures))
 
 
 def as_json(figures: list[Figure]) -> dict[str, Any]:

@@ -22,4 +22,5 @@ structured_text  YAML and JSON files that a user writes: every value means what 
 text_lines      lines and cells of a text table that is held as bytes: where a line begins, what is in it, which
 line a row is on
 urls            URLs of files of this machine, of paths with any character but the few that a URL has no word for
+validation      what pydantic finds wrong with a record, in words for the user who wrote it
 """

@@ -1,12 +1,11 @@
 """What is opened by a with statement and closed at its end, also where the opening fails half-way."""
 
-from abc import abstractmethod
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Self
 
 
-class ClosedAtEnd(AbstractContextManager["ClosedAtEnd"]):
+class ClosedAtEnd(ABC):
     """Closed at the end of a with statement, however it ends."""
 
     @abstractmethod

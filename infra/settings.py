@@ -11,11 +11,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from infra.errors import InputError
 from infra.urls import file_url, sqlite_url
+from infra.validation import first_fault
 
 #: A century: no duration of use is longer.
 _MOST_S = 36_525 * 86_400
-#: Characters of a wrong value that an error shows.
-_SHOWN = 60
 
 
 def _home(name: str) -> Path:
@@ -124,6 +123,4 @@ def load_settings() -> Settings:
         name = str(error).partition('"')[2].partition('"')[0].upper()
         raise InputError(f'PROTEUS_{name}: is not JSON; write it as in ["a", "b"] or {{"a": "b"}}') from None
     except ValidationError as error:
-        first = error.errors()[0]
-        name = "PROTEUS_" + "_".join(str(part) for part in first["loc"]).upper()
-        raise InputError(f"{name}: {first['msg']} (is {repr(first['input'])[:_SHOWN]})") from None
+        raise InputError(first_fault(error, lambda place: "PROTEUS_" + place.replace(".", "_").upper())) from None

@@ -8,7 +8,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -34,8 +33,6 @@ _DAY_S = 86_400
 #: The same for a form, which knows nothing but patterns.
 _MARKET_PATTERN = r"^[^/\s]+/[^/\s]+$"
 _POLICY_PATTERN = f"^({'|'.join(sorted(POLICIES))}|{FIXED_DELTA}:.+)$"
-#: Characters of a wrong value that an error shows.
-_SHOWN = 60
 
 #: Hours, minutes and, perhaps, seconds.
 _SEXAGESIMAL = re.compile(r"([0-9]+):([0-5]?[0-9])(?::([0-5]?[0-9]))?")
@@ -104,6 +101,11 @@ class Training(_Asked):
         description="On what is held out. Empty: only at the end.",
     )
     seed: int = Field(0, ge=0, le=_MOST, title="Seed")
+
+    @property
+    def standardizes(self) -> bool:
+        """Whether the application wants to know the scales of its inputs."""
+        return self.app_params.get("standardize") is True
 
     @model_validator(mode="after")
     def _ends(self) -> "Training":
@@ -202,21 +204,20 @@ class TransientTier(_Asked):
 class JobSpec(_Asked):
     """A training job. The same `job_id` never runs twice: a second run attaches to it."""
 
-    job_id: str = Field(pattern=JOB_ID_PATTERN, title="Job", description="Lower-case letters, digits and dashes.")
+    job_id: str = Field(
+        title="Job",
+        description="Lower-case letters, digits and dashes.",
+        json_schema_extra={"pattern": JOB_ID_PATTERN},
+    )
     training: Training = Field(title="Training")
     reliable: ReliableTier = Field(default_factory=ReliableTier, title="Reliable tier")
     transient: TransientTier = Field(title="Transient tier")
 
-
-def fault_of(error: ValidationError) -> tuple[str, str]:
-    """Return the first field that pydantic refuses, as in ``training.hours``, and what is wrong with it, on one line."""
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"])
-    said = first["msg"].removeprefix("Value error, ")
-    if said != first["msg"]:
-        return field, " ".join(said.split())
-    if first["type"] in ("missing", "extra_forbidden"):
-        wanted = {"missing": "is missing; give it", "extra_forbidden": "is no field of a job; leave it out"}
-        return field, wanted[first["type"]]
-    shown = repr(first["input"])
-    return field, f"{said} (is {shown[:_SHOWN]}{'…' if len(shown) > _SHOWN else ''})"
+    @field_validator("job_id")
+    @classmethod
+    def _is_an_id(cls, job_id: str) -> str:
+        if not re.fullmatch(JOB_ID_PATTERN, job_id):
+            raise ValueError(
+                f"must be 1 to 40 lower-case letters, digits and dashes, and not begin with a dash (is {job_id!r})"
+            )
+        return job_id

@@ -1,6 +1,7 @@
-"""Options that several verbs share: the application, how spot machines are charged, prices, `--json`."""
+"""Options that several verbs share: the application, how spot machines are charged, prices, where the state is, `--json`."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -20,6 +21,10 @@ _CODE = click.option(
 _APP = click.option(
     "--app", default="mlr", show_default=True, metavar="NAME|module:Class", help="Application: built-in, or your own."
 )
+_DATABASE = click.option(
+    "--database", metavar="URL", help="State database. Default: the run's, else PROTEUS_DATABASE_URL."
+)
+_DIR = click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where the run kept its state.")
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -105,8 +110,33 @@ def code_options(command: Command) -> Command:
     return _CODE(_PARAM(command))
 
 
+def state_options(command: Command) -> Command:
+    """Add `--database` and `--dir`; the command gets `database` and `directory`, each None where it is not given."""
+    return _DATABASE(_DIR(command))
+
+
 def json_option(what: str = "the result") -> Callable[[Command], Command]:
     """Return the option ``--json FILE``; `what` is what it writes."""
     return click.option(
         "--json", "json_target", metavar="FILE", help=f"Write {what} for machines; - is standard output."
     )
+
+
+def given_options(context: click.Context, *without: str) -> tuple[str, ...]:
+    """Return the options that were typed, as words of a command line, in the order of the help; not those in `without`."""
+    words: list[str] = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        typed = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if not typed or name in without or not isinstance(parameter, click.Option):
+            continue
+        value = context.params[name]
+        if parameter.is_flag:
+            words.append((parameter.opts if value else parameter.secondary_opts)[0])
+        else:
+            for each in value if parameter.multiple else (value,):
+                words += [
+                    parameter.opts[0],
+                    f"{each:.0f}" if isinstance(each, float) and each.is_integer() else str(each),
+                ]
+    return tuple(words)

@@ -7,7 +7,7 @@ prefect.yaml schedules at scale 1 is called here by the clock, against a real Pr
 import errno
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +23,10 @@ from flows.terminal.interrupts import Interrupted, Interrupts
 from flows.terminal.run_view import RunProgress, clock_time, result_table
 from infra.clock import SystemClock
 from infra.errors import InputError, ProteusError
+from infra.validation import first_fault
+from reports.pages.job_tables import predict_command
 from tasks.billing_options import billing_model
-from tasks.job_spec import JobSpec, fault_of
+from tasks.job_spec import JobSpec
 from tasks.local.checks import (
     JobStatus,
     begun_before,
@@ -39,7 +41,9 @@ from tasks.local.environment import (
     forget_claims,
     goes_on_at,
     local_environment,
+    losses_of,
     make_database,
+    record_command,
     run_directory,
     state_urls,
 )
@@ -52,6 +56,7 @@ from tasks.market_data.local_market import (
     write_generated,
 )
 from tasks.training.application_checks import application, check_application, default_params
+from tasks.training.hints import loss_hint
 from tasks.training.inputs import absolute_data, check_data, default_data
 
 #: Real seconds that a tick takes at the least on any machine: what is faster is refused before anything is started.
@@ -96,6 +101,8 @@ class RunOptions:
     billing: str = "hourly-refund"
     reprice: str | None = None
     flat_price: str | None = None
+    #: What was typed besides the job's id and its directory, as words of a command line.
+    given: tuple[str, ...] = ()
 
 
 def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
@@ -111,6 +118,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     began_s = SystemClock().now_s()
     job_id = options.job or f"run-{datetime.fromtimestamp(began_s, UTC):%Y%m%d-%H%M%S}"
     directory = (options.directory or Path("runs") / job_id).absolute()
+    again = _again(job_id, directory, options)
     _check_numbers(options)
     market = _market(options, directory)
     spec = job_spec(options, job_id, market)
@@ -132,7 +140,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             for note in check_data(spec):
                 progress.say(f"data: {note}")
             job_table(spec)
-        with _begun(job_id, directory, begun), run_directory(directory):
+        with _begun(again, begun), run_directory(directory), _recorded(url, job_id, again):
             start_s: float = market.start_s
             verb = "starting"
             if begun is JobStatus.PAUSED:
@@ -176,19 +184,41 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
                     if begun is JobStatus.NEW:
                         raise
                     progress.say(f"ticks may come late, for the machine is slower than when the job was begun: {error}")
-                with _pausing(job_id, directory, interrupts, options.endpoint is None):
+                with _pausing(job_id, directory, again, interrupts, options.endpoint is None):
                     result = JobThreads(spec, clock, progress).to_the_end()
     result["real_seconds"] = SystemClock().now_s() - began_s
+    result |= _results_of(spec, job_id, directory, url)
     progress.console.print(result_table(result))
-    progress.say(f"report: {_report(job_id, directory, url)}")
+    if hint := loss_hint(spec.training, losses_of(url, job_id)):
+        progress.say(f"hint: {hint}")
+    for line in _closing_lines(spec, result, options.database):
+        progress.say(line)
     return result
 
 
-def _report(job_id: str, directory: Path, url: str) -> Path:
-    """Write the job's report; return where it is."""
+def _results_of(spec: JobSpec, job_id: str, directory: Path, url: str) -> dict[str, Any]:
+    """Write the job's report; return what was trained, and where everything is."""
     from tasks.reports.job_page import write_report
 
-    return write_report(job_id, directory=directory, database=url)
+    return {
+        "app": spec.training.app,
+        "seed": spec.training.seed,
+        "policy": spec.transient.policy,
+        "directory": str(directory),
+        "report": str(write_report(job_id, directory=directory, database=url)),
+        "model": str(directory / "blobs" / "jobs" / job_id / "model"),
+    }
+
+
+def _closing_lines(spec: JobSpec, result: Mapping[str, Any], database: str | None) -> list[str]:
+    """Return where the results are, and the next commands, ready to be pasted into a shell."""
+    where = ["--dir", result["directory"], *([] if database is None else ["--database", database])]
+    commands = [
+        predict_command(result["model"], spec.training.data, spec.training.app, spec.training.code),
+        shlex.join(["proteus", "cost", result["job"], *where]),
+        shlex.join(["proteus", "logs", result["job"], *where]),
+    ]
+    return [f"report: {result['report']}", f"model: {result['model']}", "next:", *(f"  {each}" for each in commands)]
 
 
 def _check_numbers(options: RunOptions) -> None:
@@ -282,8 +312,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
     try:
         return JobSpec.model_validate(record)
     except ValidationError as error:
-        field, complaint = fault_of(error)
-        raise InputError(f"job {job_id}: {field}: {complaint}; mend the option") from None
+        raise InputError(f"job {job_id}: {first_fault(error)}; mend the option") from None
 
 
 def _measured_latency_s() -> float:
@@ -298,25 +327,35 @@ def _measured_latency_s() -> float:
 
 
 @contextmanager
-def _begun(job_id: str, directory: Path, begun: JobStatus) -> Iterator[None]:
+def _recorded(url: str, job_id: str, again: str) -> Iterator[None]:
+    """However the context ends, record the command that goes on with the job, or repeats it."""
+    try:
+        yield
+    finally:
+        if check_database(url):
+            record_command(url, job_id, again)
+
+
+@contextmanager
+def _begun(again: str, begun: JobStatus) -> Iterator[None]:
     """Have an interruption tell how to begin anew or to go on, where this run has bought nothing before it."""
     try:
         yield
     except Interrupted as error:
         end = "to begin anew" if begun is JobStatus.NEW else "to go on"
-        error.outcome = error.outcome or f"nothing was bought; {end}: {_again(job_id, directory)}"
+        error.outcome = error.outcome or f"nothing was bought; {end}: {again}"
         raise
 
 
 @contextmanager
-def _pausing(job_id: str, directory: Path, interrupts: Interrupts, market_stays: bool) -> Iterator[None]:
+def _pausing(job_id: str, directory: Path, again: str, interrupts: Interrupts, market_stays: bool) -> Iterator[None]:
     """Whatever ends the context before its time, keep what the job has come to before the world ends."""
     try:
         yield
         interrupts.hold()
     except (Exception, Interrupted) as error:  # the ways to end: told to, or failed
         interrupts.hold()
-        outcome = _pause(job_id, directory, market_stays)
+        outcome = _pause(job_id, again, market_stays)
         if isinstance(error, Interrupted):
             error.outcome = outcome
         elif isinstance(error, MarketError):
@@ -326,10 +365,9 @@ def _pausing(job_id: str, directory: Path, interrupts: Interrupts, market_stays:
         raise
 
 
-def _pause(job_id: str, directory: Path, market_stays: bool) -> str:
+def _pause(job_id: str, again: str, market_stays: bool) -> str:
     from tasks.local.pause import pause
 
-    again = _again(job_id, directory)
     pausing = in_thread("pause", partial(pause, job_id, again, market_stays))
     wait([pausing], timeout=_PAUSE_S)
     if not pausing.done() or pausing.exception() is not None:
@@ -337,5 +375,6 @@ def _pause(job_id: str, directory: Path, market_stays: bool) -> str:
     return pausing.result()
 
 
-def _again(job_id: str, directory: Path) -> str:
-    return f"proteus run --job {job_id} --dir {shlex.quote(str(directory))} and the same options"
+def _again(job_id: str, directory: Path, options: RunOptions) -> str:
+    """Return the command that goes on with the job, ready to be pasted into a shell."""
+    return shlex.join(["proteus", "run", "--job", job_id, "--dir", str(directory), *options.given])

@@ -17,8 +17,9 @@ from flows.terminal.run_view import Display
 from flows.terminal.train_view import TrainingMoment, closing_table, display, story_table
 from infra.clock import SystemClock
 from infra.errors import InputError, JobFailed, ProteusError
+from infra.validation import first_fault
 from psengine.controller.model_saving import NOT_SAVED
-from tasks.job_spec import Training, fault_of
+from tasks.job_spec import Training
 from tasks.local.checks import check_directory
 from tasks.local.environment import run_directory
 from tasks.local.event_log import subject
@@ -27,6 +28,7 @@ from tasks.local.run_files import RunFiles
 from tasks.local.training import LocalJob, LocalTraining, figures_of, hints, open_store
 from tasks.reports.training_page import write_training_report
 from tasks.training.application_checks import application, check_application, default_params
+from tasks.training.hints import loss_hint
 from tasks.training.inputs import absolute_data, default_data
 
 #: A job that is given no other end.
@@ -65,6 +67,8 @@ class TrainOptions:
     report: Path | None
     explain: tuple[str, ...]
     dashboard: bool
+    #: What was typed besides APP, the job's id and its directory, as words of a command line.
+    given: tuple[str, ...] = ()
 
 
 def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
@@ -80,6 +84,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
     job_id = options.job or f"train-{datetime.fromtimestamp(SystemClock().now_s(), UTC):%Y%m%d-%H%M%S}"
     job = LocalJob(job_id, _training(options), _tiers(options.nodes), options.threads)
     directory = (options.directory or Path("runs") / job_id).absolute()
+    again = _again(job, directory, options)
     events = read_script_file(options.events, job.tiers, job.training.clocks)
     check_application(job.training, code=False)  # its file is looked at when it is shipped
     check_directory("--dir", directory, _NEEDED_BYTES)
@@ -102,7 +107,7 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
         else:
             script = NodeEventScript(events, books.applied_events_of(events))
             training = LocalTraining(directory, blobs, job, books, script, options.dashboard)
-            with _also_if_broken_off(tell, show), training, _pausing(training, books, job, directory, interrupts):
+            with _also_if_broken_off(tell, show), training, _pausing(training, books, job, again, interrupts):
                 show.say(f"job {job_id}: nodes {options.nodes} on this machine; state in {directory}")
                 for hint in hints(job, events):
                     show.say(hint)
@@ -125,6 +130,8 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
         write_training_report(figures, options.report)
         show.say(f"report: {options.report}")
     show.say(f"model: {figures['model']}")
+    if hint := loss_hint(job.training, figures["losses"] or []):
+        show.say(f"hint: {hint}")
     return figures
 
 
@@ -165,7 +172,7 @@ def _also_if_broken_off(tell: Callable[[], None], show: Display[TrainingMoment])
 
 @contextmanager
 def _pausing(
-    training: LocalTraining, books: RunFiles, job: LocalJob, directory: Path, interrupts: Interrupts
+    training: LocalTraining, books: RunFiles, job: LocalJob, again: str, interrupts: Interrupts
 ) -> Iterator[None]:
     """Whatever ends the context before its time, keep the state, end all processes, and say how to go on."""
     try:
@@ -174,7 +181,7 @@ def _pausing(
         raise
     except (ProteusError, Interrupted) as error:
         interrupts.hold()
-        outcome = f"{_outcome(training, books, job)}: {_again(job, directory)} and the same options"
+        outcome = f"{_outcome(training, books, job)}: {again}"
         if isinstance(error, Interrupted):
             error.outcome = outcome
             raise
@@ -194,8 +201,10 @@ def _outcome(training: LocalTraining, books: RunFiles, job: LocalJob) -> str:
     return f"job {job.job_id} is at clock {clock}{of}; to go on"
 
 
-def _again(job: LocalJob, directory: Path) -> str:
-    return f"proteus train {shlex.quote(job.training.app)} --job {job.job_id} --dir {shlex.quote(str(directory))}"
+def _again(job: LocalJob, directory: Path, options: TrainOptions) -> str:
+    """Return the command that goes on with the job, ready to be pasted into a shell."""
+    where = ["--job", job.job_id, "--dir", str(directory)]
+    return shlex.join(["proteus", "train", options.app, *where, *options.given])
 
 
 def _training(options: TrainOptions) -> Training:
@@ -222,8 +231,11 @@ def _training(options: TrainOptions) -> Training:
             seed=options.seed,
         )
     except ValidationError as error:
-        field, complaint = fault_of(error)
-        raise InputError(f"--{field.replace('app_params', 'param')}: {complaint}; mend the option") from None
+        raise InputError(f"{first_fault(error, _option)}; mend the option") from None
+
+
+def _option(place: str) -> str:
+    return "--" + place.replace("app_params", "param")
 
 
 def _evaluate_every(asked: int | None, clocks: int | None) -> int | None:

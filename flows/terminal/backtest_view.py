@@ -1,82 +1,62 @@
 """What a backtest shows on a terminal: how far it is, the table, the story of one job."""
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
-from flows.terminal.output import output_console
+from flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
     from tasks.backtest.job_story import Story
 
-#: Columns where there is no terminal.
-_WIDTH = 170
+#: Ranks (`flows.terminal.tables.Column`) of the columns of `tasks.backtest.tables.COLUMNS`.
+_RANKS = (0, 0, 0, 0, 4, 10, 9, 1, 8, 5, 6, 7, 11, 2, 3, 12)
+#: Ranks of the columns of `tasks.backtest.reliable_counts.COLUMNS`.
+_RELIABLE_RANKS = (0, 0, 0, 0, 5, 6, 3, 7, 0, 4, 2)
 
 
-def notes(texts: Iterable[str]) -> None:
-    """Say on standard error what the reader of the figures must know."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for text in texts:
-        console.print(f"note: {text}", markup=False)
-
-
-def say(what: Any) -> None:
-    """Show something on standard output."""
-    output_console(_WIDTH).print(what)
-
-
-def outcome_table(result: dict[str, Any]) -> Table:
-    """Return the table of a backtest, from what ``--json`` writes."""
+def show_outcomes(result: dict[str, Any]) -> None:
+    """Show the table of a backtest, from what ``--json`` writes."""
     from tasks.backtest.tables import COLUMNS, NAMES, cells
 
     runs, fit, evaluation = result["runs"], result["fit"], result["evaluation"]
     reference = result["reference"]
-    table = Table(
+    rows: list[list[str]] = []
+    for index, run in enumerate(runs):
+        following = runs[index + 1] if index + 1 < len(runs) else None
+        rows.append(cells(run))
+        if following is not None and (run["zone"], run["hours"]) != (following["zone"], following["hours"]):
+            rows.append([])
+    show_table(
+        [
+            Column(name, rank, right=index >= NAMES)
+            for index, (name, rank) in enumerate(zip(COLUMNS, _RANKS, strict=True))
+        ],
+        rows,
         title=(
             f"{fit['prices']}: {fit['markets']} markets, fit {_span(fit)}, evaluated {_span(evaluation)}; "
             f"{runs[0]['starts']} starts each"
         ),
-        title_justify="left",
         caption=(
             f"cost and run time against {reference['vcpus']} vCPUs of {reference['instance_type']} on demand, ± the "
             "standard error; machine-hours a job, on demand / paid / free (refunded), of "
             f"{result['settings']['machine_vcpus']} vCPUs each; {result['elapsed_s']:.1f} s"
         ),
-        caption_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
     )
-    for index, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if index < NAMES else "right", no_wrap=True)
-    for index, run in enumerate(runs):
-        following = runs[index + 1] if index + 1 < len(runs) else run
-        ends = (run["zone"], run["hours"]) != (following["zone"], following["hours"])
-        table.add_row(*cells(run), end_section=ends)
-        if ends:
-            table.add_row()
-    return table
 
 
-def reliable_table(records: list[dict[str, Any]]) -> Table:
-    """Return the table of the numbers of reliable machines, from what ``--json`` writes."""
+def show_reliable(records: list[dict[str, Any]]) -> None:
+    """Show the table of the numbers of reliable machines, from what ``--json`` writes."""
     from tasks.backtest.reliable_counts import COLUMNS, NAMES, rows
 
-    table = Table(
+    columns = [
+        Column(name, rank, right=index >= NAMES)
+        for index, (name, rank) in enumerate(zip(COLUMNS[:-1], _RELIABLE_RANKS[:-1], strict=True))
+    ]
+    show_table(
+        [*columns, Column("", _RELIABLE_RANKS[-1], least=24)],
+        list(rows(records)),
         title="Reliable machines: the same jobs with each number of them",
-        title_justify="left",
         caption="ratio: transient vCPUs for each reliable one; cost and run time as above",
-        caption_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
     )
-    for index, name in enumerate(COLUMNS):
-        last = index == len(COLUMNS) - 1
-        table.add_column(name, justify="left" if index < NAMES or last else "right", no_wrap=not last)
-    for row in rows(records):
-        table.add_row(*row)
-    return table
 
 
 def _span(window: dict[str, str]) -> str:
@@ -89,37 +69,31 @@ def story_lines(story: "Story") -> None:
     from tasks.times import clock
 
     told = story_json(story)
-    console = output_console(_WIDTH)
-    console.print(
+    show_lines(
         f"{story.cell}, from {told['start']}: {told['relative_cost']:.1%} of the cost and {told['relative_runtime']:.1%} "
-        "of the run time on demand",
-        markup=False,
-        soft_wrap=True,
+        "of the run time on demand"
     )
     for happening in story.happenings:
-        line = f"{clock(happening.at_s, story.start_s)}  {happening.held_vcpus:>4} vCPU  {text_of(happening, story)}"
-        console.print(line, markup=False, soft_wrap=True)
+        show_lines(
+            f"{clock(happening.at_s, story.start_s)}  {happening.held_vcpus:>4} vCPU  {text_of(happening, story)}"
+        )
         if happening.decision is not None:
             before_s = happening.at_s - (happening.decided_s or happening.at_s)
-            _show_decision(console, happening.decision, before_s)
-    console.print(
+            _show_decision(happening.decision, before_s)
+    show_lines(
         f"cost ${told['cost_usd']:.4f}: spot ${told['spot_usd']:.4f}, machines on demand ${told['reliable_usd']:.4f}; "
-        f"{told['outcome']['purchases']} purchases, {told['outcome']['evictions']} evictions",
-        markup=False,
-        soft_wrap=True,
+        f"{told['outcome']['purchases']} purchases, {told['outcome']['evictions']} evictions"
     )
 
 
-def _show_decision(console: Console, decision: Any, before_s: int) -> None:
+def _show_decision(decision: Any, before_s: int) -> None:
     from bidding.market.money import usd
 
     when = f", {before_s} s before" if before_s > 0 else ""
-    console.print(f"            why{when}: {decision.reason}", markup=False, soft_wrap=True, style="dim")
+    show_lines(f"            why{when}: {decision.reason}", style="dim")
     for candidate in decision.candidates[1:4]:
-        console.print(
+        show_lines(
             f"            not {candidate.count} x {candidate.market} at {usd(candidate.price_micros)}, bid "
             f"{usd(candidate.bid_micros)} (eviction {candidate.eviction_prob:.0%}): {candidate.why_not}",
-            markup=False,
-            soft_wrap=True,
             style="dim",
         )

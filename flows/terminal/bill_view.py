@@ -3,20 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.table import Table
-
 from bidding.billing.requests import Bill, SpotRequest
 from bidding.market.model import Market
 from bidding.market.money import Micros, usd
 from bidding.market.traces import Trace
-from flows.terminal.output import output_console
 from flows.terminal.run_view import clock_time
+from flows.terminal.tables import Column, show_lines, show_table
 from tasks.market_data.bills import iso
 
 #: Hours of a bill that are shown; of more, the first ones.
 _HOURS = 48
-#: Columns where there is no terminal.
-_WIDTH = 180
+_BILLS = (
+    *(Column("request"), Column("market"), Column("count", 3, right=True), Column("bid", 4, right=True)),
+    *(Column("at", 5), Column("granted", 7), Column("ended", 6), Column("why", 2)),
+    *(Column("refunded", 8, right=True), Column("total", right=True), Column("pro rata", 9, right=True)),
+)
+_CHARGES = (
+    *(Column("hour"), Column("from", 1), Column("price", 2, right=True), Column("charged", right=True)),
+    Column("refunded", 3, right=True),
+)
 
 
 @dataclass
@@ -44,12 +49,7 @@ class Sums:
 
 def show_one(traces: Mapping[Market, Trace], request: SpotRequest, bill: Bill, billing: str) -> None:
     """Print the bill of one request, hour by hour."""
-    console = output_console(_WIDTH)
-    console.print(
-        f"{request.count} x {request.market}, bid {_price(request.bid_micros)}, {iso(request.at_s)}, {billing}",
-        soft_wrap=True,
-        markup=False,
-    )
+    show_lines(f"{request.count} x {request.market}, bid {_price(request.bid_micros)}, {iso(request.at_s)}, {billing}")
     trace = traces[request.market]
     if not bill.granted:
         price = trace.price_at(request.at_s)
@@ -58,23 +58,19 @@ def show_one(traces: Mapping[Market, Trace], request: SpotRequest, bill: Bill, b
             if price is None
             else f"the price was {_price(price)}, above the bid"
         )
-        console.print(f"not granted: {reason}", soft_wrap=True)
+        show_lines(f"not granted: {reason}")
         return
     if bill.charges:
-        console.print(_hours(bill))
-    console.print(_figures(request, bill))
+        _show_hours(bill)
+    _show_figures(request, bill)
     if request.billed_until_s > int(trace.times_s[-1]):
-        console.print(f"the last price known is of {iso(int(trace.times_s[-1]))}: it holds on", soft_wrap=True)
+        show_lines(f"the last price known is of {iso(int(trace.times_s[-1]))}: it holds on")
 
 
 def show_many(requests: Sequence[SpotRequest], first: Sequence[Bill], sums: Sums, billing: str) -> None:
     """Print the first bills, a line each, and what all come to."""
-    console = output_console(_WIDTH)
-    table = _table(
-        ("request", "market", "count", "bid", "at", "granted", "ended", "why", "refunded", "total", "pro rata")
-    )
-    for number, (request, bill) in enumerate(zip(requests, first, strict=False), start=1):
-        table.add_row(
+    rows = [
+        (
             *(str(number), str(request.market), str(request.count), _price(request.bid_micros), iso(request.at_s)),
             *(
                 "yes" if bill.granted else "no",
@@ -83,42 +79,42 @@ def show_many(requests: Sequence[SpotRequest], first: Sequence[Bill], sums: Sums
             ),
             *(usd(bill.refunded_micros), usd(bill.total_micros), usd(bill.total_prorata_micros)),
         )
-    console.print(table)
+        for number, (request, bill) in enumerate(zip(requests, first, strict=False), start=1)
+    ]
+    show_table(_BILLS, rows)
     if len(requests) > len(first):
-        console.print(f"... and {len(requests) - len(first):,} more; --json FILE has them all")
-    console.print(
+        show_lines(f"... and {len(requests) - len(first):,} more; --json FILE has them all")
+    show_lines(
         f"{sums.requests:,} requests, {billing}: {sums.granted:,} granted, {sums.evicted:,} evicted, "
-        f"usable {clock_time(sums.usable_s)} h\n"
+        f"usable {clock_time(sums.usable_s)} (h:mm:ss)",
         f"total {usd(sums.total_micros)}, pro rata {usd(sums.total_prorata_micros)}, "
         f"refunded {usd(sums.refunded_micros)}",
-        soft_wrap=True,
     )
 
 
-def _hours(bill: Bill) -> Table:
-    table = _table(("hour", "from", "price", "charged", "refunded"))
-    for charge in bill.charges[:_HOURS]:
-        table.add_row(
+def _show_hours(bill: Bill) -> None:
+    rows = [
+        (
             *(str(charge.hour_index + 1), iso(charge.hour_start_s), _price(charge.price_micros)),
             *(usd(charge.amount_micros, 6), "yes" if charge.refunded else ""),
         )
-    if len(bill.charges) > _HOURS:
-        table.caption = f"... and {len(bill.charges) - _HOURS:,} hours more; --json FILE has them all"
-    return table
+        for charge in bill.charges[:_HOURS]
+    ]
+    hidden = len(bill.charges) - _HOURS
+    show_table(_CHARGES, rows, caption=f"... and {hidden:,} hours more; --json FILE has them all" if hidden > 0 else "")
 
 
-def _figures(request: SpotRequest, bill: Bill) -> Table:
-    grid = Table.grid(padding=(0, 2))
+def _show_figures(request: SpotRequest, bill: Bill) -> None:
     assert bill.ended_at_s is not None, "what is granted ends"
-    for name, value in (
+    figures = (
         ("ended", f"{iso(bill.ended_at_s)} ({_why(request, bill)})"),
-        ("usable", f"{clock_time(bill.usable_s)} h"),
+        ("usable", f"{clock_time(bill.usable_s)} (h:mm:ss)"),
         ("refunded", usd(bill.refunded_micros, 6)),
         ("total", usd(bill.total_micros, 6)),
         ("pro rata", usd(bill.total_prorata_micros, 6)),
-    ):
-        grid.add_row(name, value)
-    return grid
+    )
+    width = max(len(name) for name, _ in figures)
+    show_lines(*(f"{name:<{width}}  {value}" for name, value in figures))
 
 
 def _why(request: SpotRequest, bill: Bill) -> str:
@@ -131,11 +127,3 @@ def _why(request: SpotRequest, bill: Bill) -> str:
 
 def _price(micros: Micros) -> str:
     return usd(micros, 6)
-
-
-def _table(titles: Sequence[str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), caption_justify="left")
-    for title in titles:
-        right = title in ("count", "bid", "price", "charged", "refunded", "total", "pro rata")
-        table.add_column(title, justify="right" if right else "left", no_wrap=True)
-    return table

@@ -1,11 +1,11 @@
-"""Standard output: results for machines, and the console that readers see."""
+"""Results for machines, on a file or on standard output; notes for their reader, on standard error."""
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 
 def write_json(target: str | None, result: dict[str, Any]) -> None:
@@ -25,17 +25,8 @@ def write_text(target: str, text: str) -> None:
     write_file(target, text.encode())
 
 
-def output_console(piped_width: int) -> Console:
-    """Return the console on standard output: as wide as the terminal, or of `piped_width` columns elsewhere.
-
-    Elsewhere than on a terminal a line is as long as it must be, so that no figure is cut.
-    """
-    return Console(highlight=False, width=None if sys.stdout.isatty() else piped_width)
-
-
-def plain_table(title: str, *columns: str) -> Table:
-    """Return a table without lines; its first two columns are text, the others numbers."""
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < 2 else "right")
-    return table
+def notes(texts: Iterable[str]) -> None:
+    """Say on standard error what the reader of the figures must know."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for text in texts:
+        console.print(f"note: {text}", markup=False)

@@ -2,12 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from bidding.market.model import HOUR_S
 from bidding.market.money import usd
-from flows.terminal.output import output_console
 from flows.terminal.run_view import clock_time
+from flows.terminal.tables import Column, show_lines, show_table
 from tasks.plan.outlook import Outlook, percent, spread
 from tasks.plan.reliable_counts import rows
 
@@ -16,32 +14,39 @@ if TYPE_CHECKING:
 
 #: Of the candidates, the first so many are shown.
 SHOWN = 12
-#: Columns where there is no terminal.
-_WIDTH = 170
-_SCHEMES = ("scheme", "cost", "p10", "p50", "p90", "of on demand", "time", "p10", "p50", "p90")
-_CANDIDATES = ("market", "now", "of on demand", "free hours", "after", "cost", "p10", "p90", "time", "p90")
-_RELIABLE = ("machines", "ratio", "stage", "an hour", "with failures", "time", "will not do")
+#: Title and rank of the columns; the first is a name, the others figures.
+_SCHEMES = (
+    *(("scheme", 0), ("cost", 0), ("p10", 6), ("p50", 8), ("p90", 3), ("of on demand", 2)),
+    *(("time", 0), ("p10", 9), ("p50", 10), ("p90", 5)),
+)
+_SCHEMES_END = (("unfinished", 4), ("evictions", 7), ("free", 11))
+_CANDIDATES = (
+    *(("market", 0), ("now", 3), ("of on demand", 5), ("free hours", 7), ("after", 8)),
+    *(("cost", 0), ("p10", 9), ("p90", 4), ("time", 0), ("p90", 6)),
+)
+_CANDIDATES_END = (("unfinished", 10),)
+_RELIABLE = (("machines", 0), ("ratio", 4), ("stage", 5), ("an hour", 3), ("with failures", 0), ("time", 2))
+#: Rank of the chance that a limit is not kept.
+_LIMIT_RANK = 1
 
 
 def show(plan: "JobPlan") -> None:
     """Show the plan on standard output."""
-    console = output_console(_WIDTH)
-    console.print(_job(plan), markup=False, soft_wrap=True)
-    console.print()
-    console.print(_schemes(plan))
-    console.print()
-    console.print(_candidates(plan))
+    show_lines(_job(plan), "")
+    _show_schemes(plan)
+    show_lines("")
+    _show_candidates(plan)
     hidden = len(plan.candidates) - SHOWN
     if hidden > 0:
-        console.print(f"... and {hidden} more; --json FILE has them all", markup=False)
+        show_lines(f"... and {hidden} more; --json FILE has them all")
     if plan.reliable is not None:
-        console.print()
-        console.print(_reliable(plan))
-    console.print()
+        show_lines("")
+        _show_reliable(plan)
     text = plan.recommendation.text
-    console.print(text[0].upper() + text[1:], style="bold", markup=False, soft_wrap=True)
+    show_lines("")
+    show_lines(text[0].upper() + text[1:], style="bold")
     if plan.reliable is not None and plan.reliable.text:
-        console.print(plan.reliable.text, markup=False, soft_wrap=True)
+        show_lines(plan.reliable.text)
 
 
 def _job(plan: "JobPlan") -> str:
@@ -58,46 +63,45 @@ def _job(plan: "JobPlan") -> str:
     )
 
 
-def _table(title: str, left: int, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < left else "right", no_wrap=True)
-    return table
+def _columns(*titles: tuple[str, int]) -> list[Column]:
+    return [Column(title, rank, right=number > 0) for number, (title, rank) in enumerate(titles)]
 
 
-def _schemes(plan: "JobPlan") -> Table:
-    table = _table("", 1, *_SCHEMES, *_limits(plan), "unfinished", "evictions", "free")
-    for each in plan.outlooks:
+def _show_schemes(plan: "JobPlan") -> None:
+    cells, best = [], set()
+    for number, each in enumerate(plan.outlooks):
         cost, hours = spread(each.cost_usd), spread(each.hours)
-        table.add_row(
-            each.scheme,
-            *(f"${value:,.2f}" for value in (cost.mean, cost.p10, cost.p50, cost.p90)),
-            f"{each.relative_cost:.1%}",
-            *(clock_time(value * HOUR_S) for value in (hours.mean, hours.p10, hours.p50, hours.p90)),
-            *_chances(each),
-            f"{each.evictions:.1f}",
-            f"{each.free_share:.0%}",
-            style="bold" if each.scheme == plan.recommendation.scheme else "",
+        if each.scheme == plan.recommendation.scheme:
+            best.add(number)
+        cells.append(
+            [
+                each.scheme,
+                *(f"${value:,.2f}" for value in (cost.mean, cost.p10, cost.p50, cost.p90)),
+                f"{each.relative_cost:.1%}",
+                *(clock_time(value * HOUR_S) for value in (hours.mean, hours.p10, hours.p50, hours.p90)),
+                *_chances(each),
+                f"{each.evictions:.1f}",
+                f"{each.free_share:.0%}",
+            ]
         )
-    return table
+    show_table(_columns(*_SCHEMES, *_limits(plan), *_SCHEMES_END), cells, bold=best)
 
 
-def _candidates(plan: "JobPlan") -> Table:
-    title = "Each market alone, under best: what the job would have cost lately"
-    table = _table(title, 1, *_CANDIDATES, *_limits(plan), "unfinished")
-    for each in plan.candidates[:SHOWN]:
-        table.add_row(*_candidate(each))
-    return table
+def _show_candidates(plan: "JobPlan") -> None:
+    show_table(
+        _columns(*_CANDIDATES, *_limits(plan), *_CANDIDATES_END),
+        [_candidate(each) for each in plan.candidates[:SHOWN]],
+        title="Each market alone, under best: what the job would have cost lately",
+    )
 
 
-def _reliable(plan: "JobPlan") -> Table:
+def _show_reliable(plan: "JobPlan") -> None:
     assert plan.reliable is not None, "looked at before"
-    title = f"Numbers of reliable machines, under {plan.reliable.scheme} (*: the job's own)"
-    table = _table(title, 1, *_RELIABLE)
-    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
-    for row in rows(plan.reliable, plan.job):
-        table.add_row(*row)
-    return table
+    show_table(
+        [*_columns(*_RELIABLE), Column("will not do", 1, least=24)],
+        list(rows(plan.reliable, plan.job)),
+        title=f"Numbers of reliable machines, under {plan.reliable.scheme} (*: the job's own)",
+    )
 
 
 def _candidate(each: "PlannedScheme") -> list[str]:
@@ -114,9 +118,9 @@ def _candidate(each: "PlannedScheme") -> list[str]:
     ]
 
 
-def _limits(plan: "JobPlan") -> list[str]:
+def _limits(plan: "JobPlan") -> list[tuple[str, int]]:
     named = (("late", plan.job.deadline_s), ("over budget", plan.job.budget_micros))
-    return [name for name, limit in named if limit is not None]
+    return [(name, _LIMIT_RANK) for name, limit in named if limit is not None]
 
 
 def _chances(each: Outlook) -> list[str]:

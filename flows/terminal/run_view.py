@@ -24,13 +24,18 @@ def clock_time(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
+def spent_text(spent_micros: int, is_known: bool) -> str:
+    """Return what was spent; until the first charge is booked, nobody knows."""
+    return usd(spent_micros) if is_known else "not known yet"
+
+
 def plain_line(shot: Snapshot) -> str:
     """Return `shot` on one line."""
     held = ", ".join(f"{h.count}x{h.market}" for h in shot.holdings if h.state == "held") or "nothing"
     loss = "-" if shot.loss is None else f"{shot.loss:.4f}"
     return (
         f"{clock_time(shot.market_s)}  {shot.state:<8}  clock {shot.clock:>5}  loss {loss}  "
-        f"spent {usd(shot.spent_micros)} (back {usd(shot.refunded_micros)})  nodes {shot.nodes_ready}  "
+        f"spent {_spent(shot)} (back {usd(shot.refunded_micros)})  nodes {shot.nodes_ready}  "
         f"evictions {shot.evictions}  holding {held}"
     )
 
@@ -44,7 +49,7 @@ def panel(shot: Snapshot) -> Group:
     )
     head.add_row(f"clock {shot.clock}", f"loss {loss}", f"nodes ready {shot.nodes_ready}", "")
     head.add_row(
-        f"spent {usd(shot.spent_micros)}",
+        f"spent {_spent(shot)}",
         f"refunded {usd(shot.refunded_micros)}",
         f"evictions {shot.evictions}",
         f"acquired {shot.acquisitions}, hour ends {shot.hour_end_decisions}",
@@ -55,6 +60,10 @@ def panel(shot: Snapshot) -> Group:
     for h in shot.holdings:
         table.add_row(h.market, str(h.count), h.tier, h.bid, h.state, style="" if h.state == "held" else "dim")
     return Group(head, Text(), table, Text(), Text(shot.last_decision, style="italic", overflow="fold"))
+
+
+def _spent(shot: Snapshot) -> str:
+    return spent_text(shot.spent_micros, shot.spent_is_known)
 
 
 class Display(Generic[S]):

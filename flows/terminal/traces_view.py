@@ -4,17 +4,18 @@ from datetime import UTC, datetime
 from math import isnan
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from bidding.market.model import DAY_S, HOUR_S
-from flows.terminal.output import output_console
+from flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
     from bidding.market.trace_statistics import TraceStatistics
     from tasks.market_data.trace_summary import FileSummary, MarketSummary
 
-#: Columns where there is no terminal.
-_WIDTH = 160
+#: Title and rank of the figures of a market.
+_FIGURES = (
+    *(("events", 6), ("span", 7), ("mean", 0), ("min", 3), ("max", 2), ("on demand", 1)),
+    *(("above it", 4), ("spikes", 5), ("largest gap", 8)),
+)
 #: Columns of what the prices do: title, field of `TraceStatistics`, form.
 _STATISTICS = (
     ("level", "level", ".3f"),
@@ -73,46 +74,33 @@ def _row(of: "MarketSummary") -> list[str]:
 
 def show(summary: "FileSummary") -> None:
     """Show a file on standard output."""
-    console = output_console(_WIDTH)
-    console.print(
+    show_lines(
         f"{summary.file}: {len(summary.markets)} markets, {summary.events:,} events, "
-        f"{span(summary.from_s, summary.until_s)}",
-        soft_wrap=True,
-        markup=False,
+        f"{span(summary.from_s, summary.until_s)}"
     )
     if summary.silence_s:
         silence = f"{_length(summary.silence_s)} from {_minute(summary.silent_from_s)} UTC"
-        console.print(f"longest time without any event: {silence}", soft_wrap=True)
-    table = Table(
-        box=None, padding=(0, 1, 0, 0), caption="dollars an hour; the mean is by time", caption_justify="left"
-    )
-    table.add_column("market", no_wrap=True)
-    for name in ("events", "span", "mean", "min", "max", "on demand", "above it", "spikes", "largest gap"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for of in summary.markets:
-        table.add_row(*_row(of))
-    console.print(table)
-    for note in summary.notes:
-        console.print(f"note: {note}", soft_wrap=True, markup=False)
-    if any(of.statistics is not None for of in summary.markets):
-        console.print(_statistics(summary))
+        show_lines(f"longest time without any event: {silence}")
+    columns = (Column("market"), *(Column(title, rank, right=True) for title, rank in _FIGURES))
+    show_table(columns, [_row(market) for market in summary.markets], caption="dollars an hour; the mean is by time")
+    show_lines(*(f"note: {note}" for note in summary.notes))
+    if any(market.statistics is not None for market in summary.markets):
+        _show_statistics(summary)
 
 
-def _statistics(summary: "FileSummary") -> Table:
-    table = Table(
+def _show_statistics(summary: "FileSummary") -> None:
+    show_table(
+        [Column("market"), *(Column(name, rank, right=True) for rank, (name, _, _) in enumerate(_STATISTICS))],
+        [
+            [market.market, *(_figure(market.statistics, name, form) for _, name, form in _STATISTICS)]
+            for market in summary.markets
+        ],
         title="what the prices do",
-        title_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-        caption="level: median, of on demand; p5 and p95: of the median; before a rise: share of minutes with one within the hour",
-        caption_justify="left",
+        caption=(
+            "level: median, of on demand; p5 and p95: of the median; before a rise: share of minutes with one within the "
+            "hour"
+        ),
     )
-    table.add_column("market", no_wrap=True)
-    for name, _, _ in _STATISTICS:
-        table.add_column(name, justify="right", no_wrap=True)
-    for of in summary.markets:
-        table.add_row(of.market, *(_figure(of.statistics, name, form) for _, name, form in _STATISTICS))
-    return table
 
 
 def _figure(of: "TraceStatistics | None", name: str, form: str) -> str:

@@ -11,10 +11,16 @@ from numpy.typing import NDArray
 from infra.datasets.files import read_data
 from infra.datasets.formats.example_table import Examples, examples, hold_out
 from infra.errors import InputError
+from psengine.apps.csr import Csr
 from psengine.apps.registry import WITHOUT_LABELS
 
 #: Application -> how many classes it needs to learn anything; one that is not here takes any data.
 _LEAST_CLASSES: Mapping[str, int] = MappingProxyType({"mlr": 2})
+
+#: Columns whose means and standard deviations still travel with a job.
+_MOST_SCALED = 16_384
+#: Rows of which the moments are taken at once.
+_BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,26 @@ class ExampleSet:
     def about(self) -> dict[str, Any]:
         """The source's label of each class, and from where it counts its features (None: its form leaves no doubt)."""
         return {"labels": list(self.train.labels), "first_index": self.first_index}
+
+    def scales(self) -> dict[str, list[float]]:
+        """Return `input_mean` and `input_sd` of each column over the examples to train on, shape (columns,) each.
+
+        They depend on the source alone, whatever the number of parts. A column that never changes has a standard deviation
+        of 1.
+
+        Raises
+        ------
+        InputError
+            If there are so many columns that the nodes could not be sent these numbers with each order.
+        """
+        columns = self.train.x.shape[1]
+        if columns > _MOST_SCALED:
+            raise InputError(
+                f"--param standardize: the data have {columns:,} columns, and at most {_MOST_SCALED:,} are standardized; "
+                "scale them in the file, and leave it out"
+            )
+        mean, variance = column_moments(self.train.x)
+        return {"input_mean": mean.tolist(), "input_sd": np.where(variance > 0, np.sqrt(variance), 1.0).tolist()}
 
     def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield `x` (float32, rows x features), `y` (int32 classes from 0, or float32), `ids` and `first` of each partition.
@@ -88,6 +114,24 @@ def read(source: str, n_partitions: int, app: str | None = None) -> ExampleSet:
 def learns_labels(app: str | None) -> bool:
     """Return whether an application may want labels; for others, all columns are inputs but one that is named a label."""
     return app not in WITHOUT_LABELS
+
+
+def column_moments(x: NDArray[np.float32] | Csr) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and variance of each column, shape (columns,) each, in two passes of float64."""
+    rows, columns = x.shape
+    if isinstance(x, Csr):
+        values, indices = x.data.astype(np.float64), x.indices
+        mean = np.bincount(indices, values, columns) / rows
+        squares = np.bincount(indices, (values - mean[indices]) ** 2, columns)
+        zeros = rows - np.bincount(indices, minlength=columns)
+        return mean, (squares + zeros * mean**2) / rows
+    total, squared = np.zeros(columns), np.zeros(columns)
+    for low in range(0, rows, _BLOCK):
+        total += x[low : low + _BLOCK].sum(axis=0, dtype=np.float64)
+    mean = total / rows
+    for low in range(0, rows, _BLOCK):
+        squared += ((x[low : low + _BLOCK] - mean) ** 2).sum(axis=0)
+    return mean, squared / rows
 
 
 def check_classes(source: str, classes: int, app: str | None) -> None:

@@ -4,10 +4,11 @@ Every node reads the partitions it is given, never the whole. What is written de
 second preparation of the same job finds its set and keeps it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from infra.datasets.examples import check_classes
+from infra.datasets.examples import ExampleSet, check_classes
 from infra.datasets.kinds import KINDS, Prepared, kind_for
 from infra.errors import InputError
 from infra.storage.blobs import Blobs, Manifest, npz_bytes
@@ -18,8 +19,8 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 class DataSummary:
     """What was prepared. `rows` and `heldout_rows` count examples or ratings; `data_url` is where nodes find the parts.
 
-    `sizes` are what applications are told of the set (`psengine.apps.base.SIZES`); `notes` say how the source was read,
-    where that may not be what its author expects, a line each.
+    `sizes` and `scales` are what applications are told of the set (`psengine.apps.base.SIZES`); `notes` say how the source was
+    read, where that may not be what its author expects, a line each.
     """
 
     source: str
@@ -29,6 +30,7 @@ class DataSummary:
     heldout_rows: int
     sizes: Mapping[str, float]
     notes: tuple[str, ...] = ()
+    scales: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 #: Refuses a set by its sizes: raises `InputError`.
@@ -43,6 +45,7 @@ def prepare(
     seed: int,
     app: str | None = None,
     check_sizes: SizesCheck | None = None,
+    standardize: bool = False,
 ) -> DataSummary:
     """Write the partitions of a data set for a job, or find them written.
 
@@ -57,6 +60,7 @@ def prepare(
     seed : deals the rows to the parts.
     app : what will be trained; it says the kind of data, and those that it cannot learn from are refused.
     check_sizes : asked whether the set will do, before anything is written.
+    standardize : whether mean and standard deviation of the inputs are taken, for labelled examples.
 
     Raises
     ------
@@ -69,6 +73,7 @@ def prepare(
         raise InputError(f"data of {job_id}: {n_partitions} partitions; want at least 1")
     kind = kind_for(app)
     wanted = {"source": name_or_url, "kind": kind, "n_partitions": n_partitions, "seed": seed}
+    wanted |= {"standardize": True} if standardize else {}
     manifest = blobs.manifest(paths.data)
     if manifest is not None:
         found = {name: manifest.about.get(name) for name in wanted}
@@ -86,18 +91,28 @@ def prepare(
         check_sizes(data.sizes)
     about = wanted | {"rows": data.rows, "heldout_rows": data.heldout_rows, "sizes": dict(data.sizes), **data.about}
     about["notes"] = list(data.notes)
+    about |= _scales(data, standardize)
     manifest = blobs.write_set(paths.data, _files(data, seed), about)
     return _summary(blobs, paths, manifest)
 
 
 def check_data(
-    name_or_url: str, n_partitions: int, app: str | None = None, check_sizes: SizesCheck | None = None
+    name_or_url: str,
+    n_partitions: int,
+    app: str | None = None,
+    check_sizes: SizesCheck | None = None,
+    standardize: bool = False,
 ) -> tuple[str, ...]:
     """Raise what `prepare` would raise of this source; return the notes of it. Nothing is written."""
     data = KINDS[kind_for(app)](name_or_url, n_partitions, app)
     if check_sizes is not None:
         check_sizes(data.sizes)
+    _scales(data, standardize)
     return data.notes
+
+
+def _scales(data: Prepared, standardize: bool) -> dict[str, Any]:
+    return {"scales": data.scales()} if standardize and isinstance(data, ExampleSet) else {}
 
 
 def _files(data: Prepared, seed: int) -> Iterator[tuple[str, bytes]]:
@@ -121,4 +136,5 @@ def _summary(blobs: Blobs, paths: JobPaths, manifest: Manifest) -> DataSummary:
         heldout_rows=about["heldout_rows"],
         sizes=about["sizes"],
         notes=tuple(about.get("notes", ())),  # absent in a set of an older version
+        scales=about.get("scales", {}),
     )

@@ -47,6 +47,7 @@ class ObservationKind(StrEnum):
     SHARDS = "shards"  # the server and the backup owner of each shard, when one changes
     TRAINING_BEGUN = "training begun"  # the controller took the job for the first time
     PICTURE = "picture"  # the job's picture was last made
+    COMMAND = "command"  # the command line that runs the job again
     SETTLED = "settled"  # an ended job has no machine and no unbooked hour left
 
 

@@ -30,6 +30,8 @@ SIZES = (
     "n_words",
     "n_tokens",
     "n_documents",
+    "input_mean",
+    "input_sd",
 )
 
 

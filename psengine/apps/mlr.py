@@ -9,7 +9,7 @@ Source: Proteus (EuroSys 2017), 6.2 (MLR); Rahimi and Recht (NIPS 2007) for the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from psengine.apps import kernel_cache as kernels
 from psengine.apps.base import Work
 from psengine.apps.csr import Csr, inputs
-from psengine.apps.parameter_checks import check_above, check_from, check_whole
+from psengine.apps.parameter_checks import check_above, check_from, check_truth, check_whole
 from psengine.config import TableSpec
 from psengine.tables.row_sets import RowSet
 
@@ -72,6 +72,11 @@ class MultinomialLogisticRegression:
         Weight of the penalty l2 / 2 * |W|^2, the constant row left out.
     feature_seed : int
         Of the projection.
+    standardize : bool
+        Whether each input is shifted by its mean and divided by its standard deviation; of compressed rows it is divided
+        alone, and what is zero stays so.
+    input_mean, input_sd : sequence of float, shape (n_inputs,)
+        Of the whole training set, which says them where `standardize` is asked for (`infra.datasets.examples`).
 
     Notes
     -----
@@ -97,13 +102,20 @@ class MultinomialLogisticRegression:
         l2: float = 0.0,
         batch: int = 0,
         feature_seed: int = 0,
+        standardize: bool = False,
+        input_mean: Sequence[float] | float = (),
+        input_sd: Sequence[float] | float = (),
     ) -> None:
+        check_truth(standardize=standardize)
         check_whole(0, features=features, feature_seed=feature_seed, batch=batch)
         check_above(0, gamma=gamma, step=step)
         check_from(0, decay=decay, l2=l2)
         self.n_inputs, self.n_classes, self.n_examples = n_inputs, n_classes, n_examples
         self.features, self.gamma = features, gamma
         self.step, self.decay, self.l2, self.batch = step, decay, l2, batch
+        self.standardize = standardize
+        self._mean = np.asarray(input_mean, np.float32)
+        self._inverse_sd = (1.0 / np.asarray(input_sd, np.float64)).astype(np.float32)
         self._projection: tuple[F32, F32] | None = None
         if features:
             rng = np.random.default_rng([feature_seed, 20070103])
@@ -145,7 +157,21 @@ class MultinomialLogisticRegression:
             raise ValueError(f"x {x.shape} and y {y.shape}: wanted (n, {self.n_inputs}) and (n,)")
         if len(y) and (y.min() < 0 or y.max() >= self.n_classes):
             raise ValueError(f"labels from {y.min()} to {y.max()}: wanted 0 to {self.n_classes - 1}")
-        return MlrData(x, y)
+        return MlrData(self._scaled(x), y)
+
+    def _scaled(self, x: F32 | Csr) -> F32 | Csr:
+        """Return inputs on one scale, where that was asked for; each value depends on itself alone, on any node."""
+        if not self.standardize:
+            return x
+        if self._mean.shape != (self.n_inputs,) or self._inverse_sd.shape != (self.n_inputs,):
+            raise ValueError(
+                f"standardize: input_mean has shape {self._mean.shape} and input_sd {self._inverse_sd.shape}, wanted "
+                f"({self.n_inputs},): the data set says them"
+            )
+        if isinstance(x, Csr):
+            return Csr(x.data * self._inverse_sd[x.indices], x.indices, x.indptr, x.n_cols)
+        scaled: F32 = (x - self._mean) * self._inverse_sd
+        return scaled
 
     def run(self, data: MlrData, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
         """Return what this partition adds to the model, and its cross-entropy, of each example before the step that it is in."""
@@ -201,7 +227,7 @@ class MultinomialLogisticRegression:
         x = inputs(arrays)
         if len(x.shape) != 2 or x.shape[1] != self.n_inputs:
             raise ValueError(f"x {x.shape}: wanted (n, {self.n_inputs})")
-        classes: NDArray[np.int64] = self._log_p(x, params["weights"]).argmax(axis=1)
+        classes: NDArray[np.int64] = self._log_p(self._scaled(x), params["weights"]).argmax(axis=1)
         return classes
 
     def _log_p(self, x: F32 | Csr, weights: NDArray[Any]) -> F32:

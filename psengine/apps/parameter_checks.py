@@ -27,6 +27,13 @@ def check_from(low: float, **values: Any) -> None:
             raise ValueError(f"{name} is {value!r}; want a number from {low:g}")
 
 
+def check_truth(**values: Any) -> None:
+    """Raise ValueError that names the first of `values` that is neither true nor false."""
+    for name, value in values.items():
+        if value is not True and value is not False:
+            raise ValueError(f"{name} is {value!r}; want true or false")
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False

@@ -19,6 +19,7 @@ from psengine.config import JobConfig
 from psengine.protocol.instructions import Evaluate, ShardOwner
 from psengine.rpc.transport import Transport, deadline_s
 from psengine.tables.sharding import Arrays, Sharding
+from psengine.telemetry.formatting import format_error
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Evaluator:
             self._count(shards)
             return await self.judge(order.config, whole_tables(order.config, shards))
         except Exception as error:  # noqa: BLE001 - whatever a node, a store or an application raises
-            logger.warning("clock %d was not evaluated: %s", order.clock, _line(error))
+            logger.warning("clock %d was not evaluated: %s", order.clock, format_error(error))
             return None
 
     async def judge(self, config: JobConfig, arrays: Arrays) -> dict[str, float | None]:
@@ -79,7 +80,7 @@ class Evaluator:
                 said = app.evaluate(arrays, self._heldout[1])
                 return {str(name): _finite(value) for name, value in said.items()}
             except Exception as error:
-                raise ApplicationRaised(_line(error)) from error
+                raise ApplicationRaised(format_error(error, config.app)) from error
 
         async with self._one_at_a_time:
             return await asyncio.to_thread(held_against)
@@ -126,7 +127,3 @@ def _finite(value: Any) -> float | None:
     """Return a figure as JSON can hold it: a NumPy number is one, what is not finite is None."""
     number = float(value)
     return number if math.isfinite(number) else None
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,7 +1,8 @@
-"""Numbers as people read them. Pure."""
+"""Numbers and errors as people read them. Pure."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable
 
 
@@ -22,3 +23,22 @@ def format_bytes(n_bytes: float) -> str:
     while n_bytes >= 999.5 and unit < 4:
         n_bytes, unit = n_bytes / 1000, unit + 1
     return f"{n_bytes:.0f} B" if unit == 0 else f"{n_bytes:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[unit]}"
+
+
+def format_error(error: BaseException, app: str = "") -> str:
+    """Return an error on one line, after the last line of the user's code that it passed: ``mine.py:12: KeyError: 'x'``.
+
+    Parameters
+    ----------
+    app : the application, as ``module:Class``; the code of a built-in one is not the user's.
+    """
+    line = f"{type(error).__name__}: {error}".splitlines()[0]
+    module, colon, _ = app.partition(":")
+    if not colon:
+        return line
+    package = module.partition(".")[0]
+    at = ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] == package:
+            at = f"{frame.f_code.co_filename.rpartition('/')[2]}:{number}: "
+    return at + line

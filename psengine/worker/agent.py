@@ -51,6 +51,7 @@ from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Sharding
 from psengine.telemetry.byte_counts import arrays_bytes, state_bytes
+from psengine.telemetry.formatting import format_error
 from psengine.worker.batch_runner import BatchRunner, Job
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.routing import SupersededError
@@ -181,7 +182,7 @@ class NodeAgent:
             try:
                 states = await self._kept(sharding, order.shards, order.kept)
             except (Unreachable, KeyError) as error:
-                reason = _line(error)
+                reason = self._line(error)
                 await self._report(ShardsNotOpened(self.node, self.address, order.shards, order.epoch, reason, 0.0))
                 return
             self.server.go_on_from(states, order.epoch, config.n_partitions)
@@ -193,7 +194,7 @@ class NodeAgent:
                 try:
                     arrays = await self._read(f"shard {shard} of {saved.name}", self._shard_loader, saved.name, shard)
                 except Unreadable as error:  # a newer one has taken its place, say
-                    reason = _line(error)
+                    reason = self._line(error)
                     await self._report(ShardsNotOpened(self.node, self.address, order.shards, order.epoch, reason, 0.0))
                     return
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -231,7 +232,7 @@ class NodeAgent:
             await asyncio.gather(*(self._give(order, keeper, of) for keeper, of in by_keeper.items()))
         except (StaleReadError, Unreachable) as error:
             at = error.address if isinstance(error, Unreachable) else ""
-            await self._report(NotBackedUp(self.node, self.address, order.number, _line(error), 0.0, at))
+            await self._report(NotBackedUp(self.node, self.address, order.number, self._line(error), 0.0, at))
         else:
             await self._report(BackedUp(self.node, self.address, order.number, order.shards, 0.0))
 
@@ -291,7 +292,7 @@ class NodeAgent:
                     return  # a later request has replaced this one
                 await self._partition(partition)
         except (Unreadable, JobError) as error:
-            await self._report(NodeUnfit(self.node, self.address, _line(error), 0.0))
+            await self._report(NodeUnfit(self.node, self.address, self._line(error), 0.0))
             return
         await self._report(NodeReady(self.node, self.address, order.request, tuple(sorted(self.data)), 0.0))
 
@@ -305,7 +306,7 @@ class NodeAgent:
             await work
         except Exception as error:
             logger.warning("an order could not be carried out", exc_info=error)
-            await self._report(NodeFailed(self.node, self.address, _line(error), 0.0))
+            await self._report(NodeFailed(self.node, self.address, self._line(error), 0.0))
 
     async def _partition(self, partition: int) -> Any:
         """Return what the application prepared from a partition, reading it if it is not here; raises `Unreadable`."""
@@ -335,7 +336,7 @@ class NodeAgent:
                 # Each store has errors of its own, and all mean the same here: this node cannot read, just now.
                 logger.warning("%s was not read", what, exc_info=error)
                 if again_s is None:
-                    raise Unreadable(_line(error)) from error
+                    raise Unreadable(format_error(error)) from error
                 await asyncio.sleep(again_s)
         raise AssertionError("unreachable")
 
@@ -356,7 +357,7 @@ class NodeAgent:
                 report = self._failed(order, error, fatal=False)
             except Unreadable as error:
                 # First this, so that nothing is dispatched here again.
-                await self._report(NodeUnfit(self.node, self.address, _line(error), 0.0))
+                await self._report(NodeUnfit(self.node, self.address, self._line(error), 0.0))
                 report = self._failed(order, error, fatal=False)
             except Exception as error:
                 logger.exception("clock %d failed", order.clock)
@@ -381,10 +382,15 @@ class NodeAgent:
             self.server.mark_every = config.evaluate_every
         return self._job
 
+    def _line(self, error: BaseException) -> str:
+        if isinstance(error, Unreadable):
+            return str(error)  # it is the line of what was raised
+        return format_error(error, "" if self._job is None else self._job[0].app)
+
     def _failed(self, order: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
         tasks = tuple((task.partition, task.attempt) for task in order.tasks)
         at = error.address if isinstance(error, Unreachable) else ""
-        return BatchFailed(self.node, self.address, order.clock, tasks, _line(error), fatal, 0.0, at)
+        return BatchFailed(self.node, self.address, order.clock, tasks, self._line(error), fatal, 0.0, at)
 
     async def _report(self, event: Event) -> None:
         """Deliver `event`, however long it takes: a controller that stays away ends this process by other ways."""
@@ -414,9 +420,3 @@ class NodeAgent:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("background work of the agent failed", exc_info=error)
-
-
-def _line(error: BaseException) -> str:
-    if isinstance(error, Unreadable):
-        return str(error)  # it is the line of what was raised
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -56,6 +56,20 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """Where something is, or the command that makes it.
+
+    Attributes
+    ----------
+    url : what a press on the text opens; empty where a browser opens nothing.
+    """
+
+    label: str
+    text: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionRow:
     """A decision, or several in a row that said the same with nothing to choose from.
 
@@ -84,6 +98,7 @@ class ReportPage:
     chart : the series and marks on the time axis, JSON-able; `reports.pages.job_series` says what is in it.
     money, before : the tables of the section on money, and those that stand under the chart instead of it.
     about : the job's parameters and its result.
+    links : the model, the data, and the commands that go on with the job.
     """
 
     job_id: str
@@ -97,6 +112,7 @@ class ReportPage:
     money: tuple[Table, ...]
     about: tuple[Table, ...]
     notes: tuple[str, ...] = field(default=())
+    links: tuple[Link, ...] = ()
 
 
 def render(page: ReportPage) -> str:

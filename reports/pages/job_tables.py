@@ -1,10 +1,12 @@
 """The tables of a job's report: what the chart shows, as text, and what it cost, to the last micro-dollar. Pure."""
 
+import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
+from urllib.parse import quote
 
 from bidding.engine.events import TickDue
 from bidding.engine.orders import Acquire, Lapse, Order, Renew
@@ -12,9 +14,17 @@ from bidding.market.model import EndCause, Market, Tier
 from bidding.market.money import Micros, usd
 from bidding.policies.base import Choice
 from infra.state.records import LedgerKind, LedgerLine
-from reports.pages.job_page import DecisionRow, PageFigure, Table
+from reports.pages.job_page import DecisionRow, Link, PageFigure, Table
 from reports.pages.job_series import DecisionRecord, JobFacts, decisions, marks, on_demand_reference
 
+#: Parts of a result that hold a value for each clock, or for each change of nodes or shards.
+_SERIES = frozenset(
+    {"losses", "seconds_by_clock", "stage_by_clock", "metrics_by_clock", "timeline", "held", "changes", "stalls"}
+)
+#: Values of a list that are written out.
+_MOST_VALUES = 64
+#: What a browser opens.
+_OPENED = ("file://", "https://", "http://")
 #: Rows of the table of progress.
 _PROGRESS_ROWS = 24
 
@@ -177,9 +187,9 @@ def _sums(lines: Iterable[LedgerLine]) -> tuple[str, str, str, str, str]:
 
 
 def about_tables(facts: JobFacts) -> tuple[Table, ...]:
-    """Return what was asked for, and what came of it."""
+    """Return what was asked for, and what came of it; series over clocks are drawn and not written out."""
     job = facts.job
-    result = {key: value for key, value in (job.result or {}).items() if key != "losses"}
+    result = {key: value for key, value in (job.result or {}).items() if key not in _SERIES}
     came = [("state", str(job.state)), ("recorded", utc(job.created_at_s))]
     came += [] if job.ended_at_s is None else [("ended", utc(job.ended_at_s))]
     came += [] if job.failure is None else [("failure", job.failure)]
@@ -189,11 +199,51 @@ def about_tables(facts: JobFacts) -> tuple[Table, ...]:
     )
 
 
+def links(facts: JobFacts, model_url: str, command: str) -> tuple[Link, ...]:
+    """Return where the model and the data are, and the commands that use them.
+
+    Parameters
+    ----------
+    model_url : where the model is; empty where there is none.
+    command : what runs the job again, or goes on with it; empty if that is not recorded.
+    """
+    training = facts.job.spec.get("training")
+    training = training if isinstance(training, Mapping) else {}
+    data, app, code = (str(training.get(name) or "") for name in ("data", "app", "code"))
+    found = []
+    if model_url:
+        found.append(Link("model", model_url, _opened(model_url)))
+    if data:
+        found.append(Link("data", data, _opened(f"file://{quote(data)}" if data.startswith("/") else data)))
+    if model_url and data:
+        found.append(Link("predict", predict_command(model_url, data, app, code)))
+    if command:
+        found.append(Link("go on" if facts.job.ended_at_s is None else "repeat", command))
+    return tuple(found)
+
+
+def predict_command(model: str, data: str, app: str, code: str) -> str:
+    """Return the command that has a model predict, ready to be pasted into a shell."""
+    words = ["proteus", "predict", model, "--data", data, "--out", "-"]
+    if ":" in app:  # the user's own, whose code is run only where it is named
+        words += ["--app", app, *(["--code", code] if code else [])]
+    return shlex.join(words)
+
+
+def _opened(url: str) -> str:
+    return url if url.startswith(_OPENED) else ""
+
+
 def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
     """Yield a JSON value as rows (dotted name, text)."""
     if isinstance(value, Mapping) and value:
         for key, part in value.items():
             yield from _flat(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple) and any(isinstance(part, Mapping | list | tuple) for part in value):
+        for number, part in enumerate(value, start=1):
+            yield from _flat(part, f"{name}.{number}")
+    elif isinstance(value, list | tuple) and len(value) > _MOST_VALUES:
+        yield name, f"{len(value)} values"
     elif isinstance(value, list | tuple):
         yield name, ", ".join(map(_plain, value)) or "none"
     elif name:

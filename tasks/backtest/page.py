@@ -1,6 +1,7 @@
 """The report of a backtest: the paper's figures on cost, redrawn from what was computed, and all figures as tables."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,8 @@ def _pictures(
     every = bars(spec, rows, longest, baseline=True)
     pictures = [
         Picture(
-            "figure-1",
-            "Cost and run time (Figure 1)",
+            "1",
+            "Cost and run time",
             f"Mean cost and run time of jobs of {longest} h in zone {every.groups[-1]}, against the reference cluster. "
             f"{_said(every, -1)}. Lines on the bars are standard errors.",
             svg(cost_and_time(every, len(every.groups) - 1)),
@@ -136,8 +137,8 @@ def _pictures(
         of = bars(spec, rows, hours, baseline=False)
         pictures.append(
             Picture(
-                f"figure-{number}",
-                f"Jobs of {hours} h by zone (Figure {number})",
+                str(number),
+                f"Jobs of {hours} h by zone",
                 f"Mean cost and run time of each scheme, each zone alone and all together; on demand is 100 %. In "
                 f"{of.groups[-1]}: {_said(of, -1)}.",
                 svg(by_zone(of)),
@@ -146,14 +147,24 @@ def _pictures(
     shortest = bars(spec, rows, min(spec.hours), baseline=False)
     pictures.append(
         Picture(
-            "figure-10",
-            "Who paid for the machines (Figure 10)",
+            "10",
+            "Who paid for the machines",
             f"Machine-hours of a job of {min(spec.hours)} h, machines of {spec.machine_vcpus} vCPUs: on demand, spot and "
             "paid, spot and free because the hour was refunded on eviction.",
             svg(who_paid(shortest)),
         )
     )
-    return pictures
+    return [_numbered(number, picture) for number, picture in enumerate(pictures, start=1)]
+
+
+def _numbered(number: int, picture: Picture) -> Picture:
+    """Return a picture, whose key is the number of the paper's figure, with its number on this page."""
+    return replace(
+        picture,
+        key=f"figure-{number}",
+        title=f"Figure {number}: {picture.title}",
+        caption=f"{picture.caption} Corresponds to Figure {picture.key} of the paper.",
+    )
 
 
 def _job_pictures(field: BacktestInputs, spec: BacktestSpec, story: Story) -> list[Picture]:
@@ -176,14 +187,14 @@ def _job_pictures(field: BacktestInputs, spec: BacktestSpec, story: Story) -> li
     job = f"{story.cell.scheme}, zone {story.cell.zone}, {story.cell.hours} h, from {minute(story.start_s)}"
     return [
         Picture(
-            "figure-3",
-            "Spot prices over time (Figure 3)",
+            "3",
+            "Spot prices over time",
             f"Prices of {names} for {spec.machine_vcpus} vCPUs, beside on-demand. The shaded part is the job below.",
             svg(price_lines(lines, from_s, until_s, (story.start_s, story.end_s), spec.machine_vcpus)),
         ),
         Picture(
-            "figure-6",
-            "One footprint over time (Figure 6)",
+            "6",
+            "One footprint over time",
             f"Expected cost of work, dollars a vCPU-hour, after each change of what was held: {job}. A block is one "
             "allocation; red are the reliable machines, which do no work but are paid. Below each phase: h:mm after "
             "the start, and what was bought (+), taken or let go. "

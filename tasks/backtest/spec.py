@@ -16,6 +16,7 @@ from bidding.economics.elasticity import AgileML, Checkpointing, Elasticity, ela
 from bidding.economics.reliable_tier import load_tier
 from infra.errors import InputError
 from infra.structured_text import read_json
+from infra.validation import first_fault
 from tasks.billing_options import billing_model
 
 #: What is compared where nothing else is said: every scheme, and the bound that none can pass.
@@ -276,7 +277,4 @@ def backtest_spec(**fields: Any) -> BacktestSpec:
     try:
         return BacktestSpec(**fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        said = first["msg"].removeprefix("Value error, ")
-        what = said if said != first["msg"] else f"{said} (is {first['input']!r})"
-        raise InputError(f"{option(str(first['loc'][0]))}: {what}") from None
+        raise InputError(first_fault(error, lambda place: option(place.partition(".")[0]))) from None

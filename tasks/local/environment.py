@@ -1,17 +1,21 @@
 """A world of one's own for a run on this machine: the market's file, the servers, and the way into it."""
 
 import os
+import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import make_url
 
 from infra.clock import ScaledClock
 from infra.errors import InputError
 from infra.local.environment import STILL, LocalEnvironment, clock_file, market_file, own_directory
 from infra.runtime import forget_runtime
 from infra.simulated_ec2.snapshot import read_state
+from infra.state.records import ObservationKind, UnknownRecord
 from infra.state.store import Store
 from infra.urls import file_url, sqlite_url
 
@@ -68,6 +72,32 @@ def forget_claims(url: str) -> None:
 def make_database(url: str) -> None:
     """Make the state database where there is none."""
     Store.open(url).close()
+
+
+def record_command(url: str, job_id: str, command: str) -> None:
+    """Record which command runs the job again, for its report, without the password of `url`.
+
+    A job that is not in the database is passed over.
+    """
+    shown = make_url(url).render_as_string(hide_password=True)
+    command = command.replace(shlex.quote(url), shlex.quote(shown))
+    with closing(Store.open(url)) as store:
+        try:
+            job = store.job(job_id)
+        except UnknownRecord:
+            return
+        recorded = store.last_observation(job_id, ObservationKind.COMMAND)
+        if recorded is None or recorded.payload != {"command": command}:
+            seen_s = store.last_seen_s(job_id)
+            store.observe(
+                job_id, job.created_at_s if seen_s is None else seen_s, ObservationKind.COMMAND, {"command": command}
+            )
+
+
+def losses_of(url: str, job_id: str) -> Sequence[Sequence[float | None]]:
+    """Return clock and loss of each clock of an ended job."""
+    with closing(Store.open(url)) as store:
+        return (store.job(job_id).result or {}).get("losses") or []
 
 
 def _send_what_waits() -> None:

@@ -118,6 +118,7 @@ class LocalTraining(ClosedAtEnd):
             training.seed,
             training.app,
             partial(check_sizes_here, training),
+            training.standardizes,
         )
         self._ships = not code.shipped_code(self._blobs, job.job_id)
         digest = code.ship_code(self._blobs, job.job_id, training.app, training.code)

@@ -8,10 +8,10 @@ from prefect.artifacts import create_table_artifact
 from bidding.billing.spending import MachineLife, Use, divide_hour
 from bidding.market.model import HOUR_S, Tier
 from bidding.market.money import Micros, to_dollars
-from infra.runtime import Runtime
 from infra.state.charge_shares import by_hour, by_second
 from infra.state.ledger import BY_SECOND
 from infra.state.records import AllocationRecord, Job, LedgerKind, ObservationKind
+from infra.state.store import Store
 from tasks.runtime import current_runtime, runtime_task
 
 _LEAVING = ("draining", "drained")
@@ -51,18 +51,21 @@ class CostRow:
         return self.charged - self.uses.get(Use.REFUNDED, 0)
 
 
-def cost_rows(job_ids: Sequence[str] = ()) -> list[CostRow]:
-    """Return what the jobs (all, or those named) have cost, by job, market and tier, in that order."""
-    store = current_runtime().store
+def cost_rows(job_ids: Sequence[str] = (), store: Store | None = None) -> list[CostRow]:
+    """Return what the jobs (all, or those named) have cost, by job, market and tier, in that order.
+
+    They are in `store`; without it, in the database of this process.
+    """
+    store = current_runtime().store if store is None else store
     jobs = [store.job(job_id) for job_id in job_ids] or store.jobs()
-    return [row for job in jobs for row in _job_rows(current_runtime(), job)]
+    return [row for job in jobs for row in _job_rows(store, job)]
 
 
-def _job_rows(runtime: Runtime, job: Job) -> list[CostRow]:
-    records = {record.allocation_id: record for record in runtime.store.allocations(job.job_id)}
-    lines = runtime.store.ledger(job.job_id)
+def _job_rows(store: Store, job: Job) -> list[CostRow]:
+    records = {record.allocation_id: record for record in store.allocations(job.job_id)}
+    lines = store.ledger(job.job_id)
     refunds = {(line.allocation_id, line.hour_index): line for line in lines if line.kind is LedgerKind.REFUND}
-    lives = _lives(runtime, job, records)
+    lives = _lives(store, job, records)
     lost = _lost_share(job)
     sums: dict[tuple[str, str], dict[Use, Micros]] = {}
     hours: dict[tuple[str, str], float] = {}
@@ -86,18 +89,18 @@ def _job_rows(runtime: Runtime, job: Job) -> list[CostRow]:
     ]
 
 
-def _lives(runtime: Runtime, job: Job, records: Mapping[str, AllocationRecord]) -> dict[str, list[MachineLife]]:
+def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> dict[str, list[MachineLife]]:
     """Return the life of every machine of every allocation, as the controller and the journal tell it."""
     ready: dict[str, float] = {}
     leaving: dict[str, float] = {}
-    for point in runtime.store.observations(job.job_id, ObservationKind.NODES):
+    for point in store.observations(job.job_id, ObservationKind.NODES):
         for name, state in point.payload.items():
             if state == "ready":
                 ready.setdefault(name, point.at_s)
             elif state in _LEAVING:
                 leaving.setdefault(name, point.at_s)
     told: dict[str, float] = {}
-    for entry in runtime.store.journal(job.job_id, kinds=("NoticeSeen", "Lapse")):
+    for entry in store.journal(job.job_id, kinds=("NoticeSeen", "Lapse")):
         told.setdefault(entry.record["allocation_id"], entry.at_s)
     lives = {}
     for name, record in records.items():

@@ -11,6 +11,7 @@ from bidding.backtest.reference_cluster import TOO_SMALL
 from bidding.backtest.schemes.registry import SCHEMES, scheme
 from bidding.economics.reliable_tier import load_tier
 from infra.errors import InputError
+from infra.validation import first_fault
 from tasks.job_spec import JobSpec
 
 #: What is compared where nothing else is said: what one would do without us, and what we would.
@@ -170,10 +171,9 @@ def plan_spec(**fields: Any) -> PlanSpec:
     try:
         return PlanSpec(**fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        said = first["msg"].removeprefix("Value error, ")
-        what = said if said != first["msg"] else f"{said} (is {first['input']!r})"
-        if not first["loc"]:
-            raise InputError(what) from None
-        field = str(first["loc"][0])
-        raise InputError(f"{_OPTIONS.get(field, '--' + field.replace('_', '-'))}: {what}") from None
+        raise InputError(first_fault(error, _option)) from None
+
+
+def _option(place: str) -> str:
+    field = place.partition(".")[0]
+    return _OPTIONS.get(field, f"--{field.replace('_', '-')}")

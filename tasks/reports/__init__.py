@@ -1,6 +1,6 @@
 """What is shown of a job.
 
-job_list       the jobs, a line each
+job_list       the jobs, a line each, and what they have cost, from every state database that a user means
 job_page       the report of a job: gathered from the state database alone, and written as one HTML file
 job_snapshot   how a job stands, in one value: what the terminal shows and what a report begins with
 job_summary    what a job did and what it cost, read from the journal, the ledger and the result

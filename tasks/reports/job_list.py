@@ -1,14 +1,25 @@
-"""The jobs, a line each."""
+"""The jobs, a line each, and what they have cost, from every state database that a user means."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from tasks.reports.job_summary import snapshot
-from tasks.runtime import current_runtime
+from infra.local.job_stores import JobStore, find_job, open_job_stores
+from tasks.market.costs import CostRow, cost_rows
+from tasks.reports.job_summary import snapshot_of
 
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job as a list shows it."""
+    """A job as a list shows it.
+
+    Attributes
+    ----------
+    market_s : seconds of market time from its begin to its end, or to now.
+    spent_is_known : false until the first charge is booked.
+    begun_s, ended_s : market time (Unix seconds); `ended_s` is None while its work goes on.
+    directory : of a local run; None where the database is shared.
+    """
 
     job_id: str
     state: str
@@ -19,29 +30,60 @@ class JobLine:
     evictions: int
     spent_micros: int
     why: str
+    spent_is_known: bool
+    begun_s: float
+    ended_s: float | None
+    directory: str | None
 
 
-def job_lines() -> list[JobLine]:
-    """Return every job, oldest first."""
-    runtime = current_runtime()
+def list_jobs(database: str | None = None, directory: Path | None = None) -> tuple[list[JobLine], list[str]]:
+    """Return every job, database by database and oldest first, and a line for each database that cannot be read.
+
+    `database` and `directory` choose as in `infra.local.job_stores.open_job_stores`.
+    """
+    with open_job_stores(database, directory) as (stores, left_out):
+        return [line for each in stores for line in job_lines(each)], left_out
+
+
+def list_costs(
+    job_ids: Sequence[str], database: str | None = None, directory: Path | None = None
+) -> tuple[list[CostRow], list[str]]:
+    """Return what the jobs (all, or those named) have cost, and a line for each database that cannot be read.
+
+    Raises
+    ------
+    InputError
+        If a job that is named is in none of them.
+    """
+    with open_job_stores(database, directory) as (stores, left_out):
+        if not job_ids:
+            return [row for each in stores for row in cost_rows(store=each.store)], left_out
+        found = [(find_job(stores, job_id), job_id) for job_id in job_ids]
+        return [row for each, job_id in found for row in cost_rows([job_id], each.store)], left_out
+
+
+def job_lines(jobs: JobStore) -> list[JobLine]:
+    """Return every job of one database, oldest first."""
     lines = []
-    for job in runtime.store.jobs():
-        shot = snapshot(job.job_id)
-        if shot is None:
-            continue
-        ended_s = job.ended_at_s if job.ended_at_s is not None else runtime.clock.now_s()
+    for job in jobs.store.jobs():
+        ended_s = job.ended_at_s if job.ended_at_s is not None else jobs.now_s(job.job_id)
+        shot = snapshot_of(jobs.store, job.job_id, ended_s)
         held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
         lines.append(
             JobLine(
-                job.job_id,
-                str(job.state),
-                ended_s - job.created_at_s,
-                shot.clock,
-                shot.loss,
-                held,
-                shot.evictions,
-                shot.spent_micros,
-                job.failure or "",
+                job_id=job.job_id,
+                state=str(job.state),
+                market_s=ended_s - job.created_at_s,
+                clock=shot.clock,
+                loss=shot.loss,
+                machines=held,
+                evictions=shot.evictions,
+                spent_micros=shot.spent_micros,
+                why=job.failure or "",
+                spent_is_known=shot.spent_is_known,
+                begun_s=job.created_at_s,
+                ended_s=job.ended_at_s,
+                directory=None if jobs.directory is None else str(jobs.directory),
             )
         )
     return lines

@@ -6,16 +6,15 @@ that still runs ends with the last that is known. The same state gives the same 
 
 from pathlib import Path
 
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
-
 from bidding.engine.journal import JournalError, from_record
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from infra.errors import InputError
+from infra.local.job_stores import check_exists
 from infra.settings import load_settings
-from infra.state.records import JournalEntry, ObservationKind, StoreError
+from infra.state.records import JobState, JournalEntry, ObservationKind, StoreError
 from infra.state.store import Store
-from infra.urls import sqlite_url
+from infra.storage.job_paths import JobPaths
+from infra.urls import file_url, sqlite_url
 from reports.pages.job_page import ReportPage, write
 from reports.pages.job_series import JobFacts, Timed, chart
 from reports.pages.job_tables import (
@@ -23,14 +22,19 @@ from reports.pages.job_tables import (
     decision_rows,
     elapsed,
     figures,
+    links,
     money_tables,
     progress_tables,
     utc,
 )
 
 
-def gather(store: Store, job_id: str) -> ReportPage:
+def gather(store: Store, job_id: str, blob_url: str = "") -> ReportPage:
     """Return the report of a job, as it stands in the database.
+
+    Parameters
+    ----------
+    blob_url : where the job's blobs are, its model among them; empty: no model is linked.
 
     Raises
     ------
@@ -65,7 +69,19 @@ def gather(store: Store, job_id: str) -> ReportPage:
         money=money_tables(facts),
         about=about_tables(facts),
         notes=tuple(notes),
+        links=links(facts, _model_url(facts, blob_url), _command(store, job_id)),
     )
+
+
+def _model_url(facts: JobFacts, blob_url: str) -> str:
+    if not blob_url or facts.job.state not in (JobState.FINISHED, JobState.STOPPED):
+        return ""
+    return f"{blob_url.rstrip('/')}/{JobPaths(facts.job.job_id).model}"
+
+
+def _command(store: Store, job_id: str) -> str:
+    recorded = store.last_observation(job_id, ObservationKind.COMMAND)
+    return "" if recorded is None else str(recorded.payload["command"])
 
 
 def read_facts(store: Store, job_id: str) -> JobFacts:
@@ -109,23 +125,15 @@ def write_report(
     if database is None:
         held = directory is not None or (lives and (place / "state.db").is_file())
         database = sqlite_url(place / "state.db") if held else load_settings().database_url
-    check_there(database)
+    check_exists(database)
+    local_blobs = place / "blobs"
+    is_local = directory is not None or (lives and local_blobs.is_dir())
+    blob_url = file_url(local_blobs) if is_local else load_settings().blob_url
     with Store.open(database) as store:
-        page = gather(store, job_id)
+        page = gather(store, job_id, blob_url)
     path = output or (place / "report.html" if lives else Path(f"{job_id}-report.html"))
     write(page, path)
     return path
-
-
-def check_there(database: str) -> None:
-    """Refuse the URL of a SQLite file that is not there: opening it would make one."""
-    try:
-        url = make_url(database)
-    except (ArgumentError, ValueError):
-        return  # the store says what is wrong with it
-    name = url.database or ""
-    if url.get_backend_name() == "sqlite" and name and not name.startswith((":", "file:")) and not Path(name).is_file():
-        raise InputError(f"state database {name}: is not there; name it with --database, or the run's --dir")
 
 
 def _timed(entry: JournalEntry) -> Timed:

@@ -16,7 +16,10 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A job at a moment. `market_s` is seconds since the job was recorded, money is micro-dollars."""
+    """A job at a moment. `market_s` is seconds since the job was recorded, money is micro-dollars.
+
+    `spent_is_known` is false until the first charge is booked.
+    """
 
     job_id: str
     state: str
@@ -32,3 +35,4 @@ class Snapshot:
     hour_end_decisions: int
     evictions: int
     last_decision: str
+    spent_is_known: bool = True

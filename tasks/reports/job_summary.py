@@ -5,7 +5,8 @@ from typing import Any
 
 from bidding.market.model import HOUR_S, EndCause, Tier
 from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
-from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine, ObservationKind
+from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine, ObservationKind, UnknownRecord
+from infra.state.store import Store
 from tasks.market.opening import type_on_sale
 from tasks.reports.job_snapshot import Holding, Snapshot
 from tasks.runtime import current_runtime
@@ -16,24 +17,37 @@ _DECIDED = ("Renew", "Lapse")
 def snapshot(job_id: str) -> Snapshot | None:
     """Return how the job stands now; None before it was recorded."""
     runtime = current_runtime()
-    job = runtime.store.find_job(job_id)
-    if job is None:
+    try:
+        return snapshot_of(runtime.store, job_id, runtime.clock.now_s())
+    except UnknownRecord:
         return None
-    point = runtime.store.last_observation(job_id, ObservationKind.PROGRESS)
-    last = {} if point is None else point.payload
-    journal = runtime.store.journal(job_id)
-    records = runtime.store.allocations(job_id)
-    lines = runtime.store.ledger(job_id)
+
+
+def snapshot_of(store: Store, job_id: str, now_s: float) -> Snapshot:
+    """Return how a job stands in a state database at market time `now_s`.
+
+    Raises
+    ------
+    UnknownRecord
+        If the job is not recorded there.
+    """
+    job = store.job(job_id)
+    last_point = store.last_observation(job_id, ObservationKind.PROGRESS)
+    last = {} if last_point is None else last_point.payload
+    journal = store.journal(job_id)
+    records = store.allocations(job_id)
+    lines = store.ledger(job_id)
     return Snapshot(
         job_id=job_id,
         state=str(job.state),
-        market_s=runtime.clock.now_s() - job.created_at_s,
+        market_s=now_s - job.created_at_s,
         clock=last.get("clock", 0),
         loss=last.get("loss"),
         nodes_ready=last.get("ready", 0),
         stage=last.get("stage", 1),
         holdings=tuple(_holding(record, journal) for record in records),
         spent_micros=sum(line.amount_micros for line in lines),
+        spent_is_known=bool(lines) or job.state.terminal,
         refunded_micros=-sum(line.amount_micros for line in lines if line.kind is LedgerKind.REFUND),
         acquisitions=acquisitions(records),
         hour_end_decisions=hour_end_decisions(journal),

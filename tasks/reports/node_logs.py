@@ -1,20 +1,22 @@
 """What the nodes of a job said, read from the blob store; they, and their machines, may be long gone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from infra.clock import SystemClock
 from infra.errors import InputError
+from infra.local.job_stores import check_exists
 from infra.settings import load_settings
 from infra.state.store import Store
 from infra.storage.blobs import Blobs, open_blobs
 from infra.storage.job_paths import JobPaths
 from infra.storage.node_logs import EVERY_S, Incarnation, StoredLog, log_name, log_names
 from infra.urls import file_url, sqlite_url
-from tasks.reports.job_page import check_there
 
 _LAST_LINE_BYTES = 4096
+#: Lines of each log with which following a whole job begins.
+_LAST_LINES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,13 @@ class JobLogs:
         self._job_id = job_id
         self._blobs = Blobs(file_url(place / "blobs")) if local else open_blobs(load_settings())
         if database is not None:
-            check_there(database)
+            check_exists(database)
         elif local:
             state = place / "state.db"  # of an engine that ran alone there is none
             database = sqlite_url(state) if state.is_file() else None
         else:
             database = load_settings().database_url
-            check_there(database)
+            check_exists(database)
         self._database = database
         self._check_known()
 
@@ -94,18 +96,32 @@ class JobLogs:
             As `text` does.
         """
         self._incarnations(node, only)
-        told: dict[Incarnation, int] = {}
+        for _, incarnation, text in self._follow(lambda: {node: self._incarnations(node, only)}, from_end=False):
+            yield incarnation.name, text
+
+    def follow_all(self) -> Iterator[tuple[str, str]]:
+        """Return the last lines of every node's logs and what comes, each behind node and process, until the job has ended."""
+        for node, incarnation, text in self._follow(lambda: log_names(self._blobs, self._job_id), from_end=True):
+            yield f"{node} {incarnation.name}", text
+
+    def _follow(
+        self, incarnations: Callable[[], Mapping[str, Sequence[Incarnation]]], *, from_end: bool
+    ) -> Iterator[tuple[str, Incarnation, str]]:
+        """Yield what is new of each process; of those that were there first, `from_end` only the last lines."""
+        seen: dict[tuple[str, Incarnation], int] = {}
         clock = SystemClock()
-        ended = False
+        ended, first = False, True
         while True:
-            for incarnation in self._incarnations(node, only):
-                known = told.get(incarnation, 0)
-                kept = self._kept(node, incarnation)
-                if kept.size > known:
-                    told[incarnation] = kept.size
-                    yield incarnation.name, _shown(kept.after(known))
+            for node, incarnation in [(node, each) for node, those in incarnations().items() for each in those]:
+                offset = seen.get((node, incarnation), 0)
+                log = self._kept(node, incarnation)
+                if log.size > offset:
+                    seen[node, incarnation] = log.size
+                    text = _shown(log.after(offset))
+                    yield node, incarnation, _last_lines(text) if first and from_end else text
             if ended:
                 return
+            first = False
             ended = self._ended()
             clock.wait_until(clock.now_s() + EVERY_S)  # also of an ended job: its nodes write a last time
 
@@ -161,3 +177,7 @@ class JobLogs:
 
 def _shown(data: bytes) -> str:
     return data.decode(errors="replace")
+
+
+def _last_lines(text: str) -> str:
+    return "".join(text.splitlines(keepends=True)[-_LAST_LINES:])

@@ -45,7 +45,7 @@ def save_report(job_id: str) -> str:
     """Write the report as it is now into the blob store; return where it is."""
     runtime = current_runtime()
     name = JobPaths(job_id).report
-    runtime.blobs.write_bytes(name, render(gather(runtime.store, job_id)).encode())
+    runtime.blobs.write_bytes(name, render(gather(runtime.store, job_id, runtime.blobs.url)).encode())
     return runtime.blobs.url_of(name)
 
 

@@ -36,7 +36,14 @@ def prepare_data(spec: JobSpec) -> DataSummary:
     training = spec.training
     fits = partial(check_sizes, f"job {spec.job_id}: training.app_params", training)
     return prepare(
-        current_runtime().blobs, spec.job_id, training.data, training.partitions, training.seed, training.app, fits
+        current_runtime().blobs,
+        spec.job_id,
+        training.data,
+        training.partitions,
+        training.seed,
+        training.app,
+        fits,
+        training.standardizes,
     )
 
 

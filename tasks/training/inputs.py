@@ -29,4 +29,5 @@ def check_data(spec: JobSpec) -> tuple[str, ...]:
         One line that names the file, the line in it where there is one, and the mend.
     """
     training = spec.training
-    return datasets.check_data(training.data, training.partitions, training.app, partial(check_sizes_here, training))
+    fits = partial(check_sizes_here, training)
+    return datasets.check_data(training.data, training.partitions, training.app, fits, training.standardizes)

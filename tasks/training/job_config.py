@@ -19,7 +19,7 @@ def job_config(
     return JobConfig(
         job_id=job_id,
         app=training.app,
-        app_params={**data.sizes, **training.app_params},
+        app_params={**data.sizes, **data.scales, **training.app_params},
         data_url=data.data_url,
         n_partitions=training.partitions,
         n_shards=training.shards,

@@ -1,5 +1,6 @@
 """The jobs, a line each; submitting one to the Prefect server; ending one."""
 
+import shlex
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,12 +10,13 @@ from prefect.exceptions import ObjectNotFound
 from pydantic import ValidationError
 
 from infra.errors import InputError, ProteusError
+from infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.state.records import JobState
 from infra.structured_text import read_yaml
-from tasks.job_spec import JobSpec, fault_of
+from infra.validation import first_fault
+from tasks.job_spec import JobSpec
 from tasks.market_data.eviction_tables import absolute_evictions
-from tasks.runtime import current_runtime
 from tasks.training.application_checks import absolute_code, check_asked
 from tasks.training.inputs import absolute_data
 
@@ -36,8 +38,7 @@ def read_job(path: Path) -> JobSpec:
     try:
         spec = JobSpec.model_validate(record)
     except ValidationError as error:
-        field, complaint = fault_of(error)
-        raise InputError(f"{path}: {field}: {complaint}") from None
+        raise InputError(f"{path}: {first_fault(error)}") from None
     check_asked(spec.training, f"{path}: training.", "app_params")
     places = {"data": absolute_data(spec.training.data), "code": absolute_code(spec.training.code)}
     training = spec.training.model_copy(update=places)
@@ -66,7 +67,7 @@ def submit(spec: JobSpec) -> dict[str, Any]:
     return {"job": spec.job_id, "flow_run_id": str(run.id), "flow_run": run.name}
 
 
-def stop(job_id: str, reason: str) -> str:
+def stop(jobs: JobStore, job_id: str, reason: str) -> str:
     """Ask the job to end at the clock under way, with its model saved; return what comes of it.
 
     Raises
@@ -76,16 +77,35 @@ def stop(job_id: str, reason: str) -> str:
     ProteusError
         If its controller does not answer.
     """
-    runtime = current_runtime()
-    job = runtime.store.job(job_id)
+    job = jobs.store.job(job_id)
     if job.state.terminal:
         return f"job {job_id} ended before: {job.state}"
+    if jobs.directory is not None and not is_under_way(jobs.directory):
+        return (
+            f"job {job_id} is a local run that was interrupted: nothing of it runs or costs; `proteus run --job {job_id} "
+            f"--dir {shlex.quote(str(jobs.directory))}` with its options goes on, and without that directory it is gone"
+        )
     if job.controller_address is None:
-        raise ProteusError(f"job {job_id}: has no controller yet; stop it again when it trains, or cancel its flow run")
+        other_way = "press Ctrl-C where it runs" if jobs.directory is not None else "cancel its flow run"
+        raise ProteusError(f"job {job_id}: has no controller yet; stop it again when it trains, or {other_way}")
     try:
         ControllerClient(job.controller_address, _CALL_S).stop(reason)
     except ControllerUnreachable as error:
         raise ProteusError(f"job {job_id}: its controller does not answer ({error}); try again") from None
     if job.state is not JobState.STOPPING:
-        runtime.store.move_job(job_id, JobState.STOPPING, runtime.clock.now_s())
+        jobs.store.move_job(job_id, JobState.STOPPING, jobs.now_s(job_id))
     return f"job {job_id} ends at the clock under way; its model is saved, its machines go"
+
+
+def stop_job(job_id: str, reason: str, database: str | None = None, directory: Path | None = None) -> str:
+    """Find the job as `proteus jobs` does, and `stop` it.
+
+    Raises
+    ------
+    InputError
+        If it is in no state database.
+    ProteusError
+        If its controller does not answer.
+    """
+    with open_job_stores(database, directory) as (stores, _):
+        return stop(find_job(stores, job_id), job_id, reason)

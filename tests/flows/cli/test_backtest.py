@@ -133,7 +133,7 @@ BAD: Mapping[str, tuple[str, str]] = {
     "too many hours": ("--hours 400", r"--hours 400: a job of 400 h is given 1402 h; there are .* in the evaluation"),
     "no starts": ("--starts 0", r"'--starts': 0 is not in the range"),
     "no threads": ("--threads 0", r"'--threads': 0 is not in the range"),
-    "unknown billing": ("--billing free", r"--billing: Input should be 'hourly-refund', .* \(is 'free'\)"),
+    "unknown billing": ("--billing free", r"--billing: must be 'hourly-refund', .* \(is 'free'\)"),
     "negative overhead": ("--lambda -1", r"'--lambda': -1 is not in the range"),
     "no cap": ("--cap 0", r"'--cap': 0 is not in the range"),
     "unknown reference": ("--reference z9.huge", r"--reference z9\.huge: is not on sale"),

@@ -147,7 +147,7 @@ def test_of_many_bills_the_first_are_shown(prices: Path) -> None:
     done = run(prices, "--requests", many).stdout
     assert len(re.findall(r"^\d+ +\w4\.large", done, re.MULTILINE)) == SHOWN
     assert "... and 5 more; --json FILE has them all" in done
-    assert "15 requests, hourly-refund: 10 granted, 5 evicted, usable 20:00:00 h" in done
+    assert "15 requests, hourly-refund: 10 granted, 5 evicted, usable 20:00:00 (h:mm:ss)" in done
 
 
 def test_an_endless_bill_is_cut_for_readers_alone(prices: Path) -> None:

@@ -18,6 +18,7 @@ from infra.state.store import Store
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
 from infra.storage.node_logs import HEAD, TAIL, Incarnation, StoredLog, log_name
+from tasks.reports.node_logs import JobLogs
 from tests.support.cli_process import PROTEUS, proteus
 from tests.support.timeouts import PATIENCE
 
@@ -111,9 +112,9 @@ def test_what_is_not_there_is_one_line_that_names_what_is(directory: Path) -> No
     assert "holds no blobs; --dir names where" in line(run("job-1", "--dir", directory / "none"))
     assert "none.db: is not there" in line(run("job-1", "--dir", directory, "--database", "sqlite:////none.db"))
     assert "want 1 to 63" in line(run("Not An Id", "--dir", directory))
-    for options in (("--follow",), ("--incarnation", "x")):
-        assert "name it behind the job" in run("job-1", *options).output
-    assert "leave NODE out" in run("job-1", "i-1", "--json", "-").output
+    assert "name it behind the job" in run("job-1", "--incarnation", "x").output
+    for options in (("i-1",), ("--follow",)):
+        assert "leave NODE and --follow out" in run("job-1", *options, "--json", "-").output
 
 
 def test_an_engine_that_ran_alone_has_no_database(directory: Path) -> None:
@@ -172,6 +173,36 @@ def test_follow_tells_what_comes_until_the_job_has_ended(directory: Path, monkey
     assert pieces[4:] == [(SECOND.name, "again\n")]
 
 
+def test_without_a_node_the_whole_job_is_followed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.reports.node_logs, "EVERY_S", 0.01)
+    blobs = Blobs((directory / "blobs").as_uri())
+    lines = [f"line {number}\n" for number in range(20)]
+    blobs.write_bytes(log_name("job-1", "i-2", FIRST), "".join(lines).encode())
+    pieces = JobLogs("job-1", directory=directory).follow_all()
+    assert [next(pieces) for _ in range(4)] == [
+        (f"i-1 {CONTROLLER.name}", "met\n"),
+        (f"i-1 {FIRST.name}", "joined\nlost \x1b[31m[bold]\n"),
+        (f"i-1 {SECOND.name}", "joined again"),
+        (f"i-2 {FIRST.name}", "".join(lines[-10:])),
+    ]
+    blobs.write_bytes(log_name("job-1", "i-2", FIRST), "".join([*lines, "more\n"]).encode())
+    blobs.write_bytes(log_name("job-1", "i-3", SECOND), "".join(lines).encode())  # began meanwhile: nothing is left out
+    assert [next(pieces) for _ in range(2)] == [(f"i-2 {FIRST.name}", "more\n"), (f"i-3 {SECOND.name}", "".join(lines))]
+    with Store.open(f"sqlite:///{directory}/state.db") as store:
+        store.move_job("job-1", JobState.FAILED, 2000.0, failure="as it goes")
+    assert list(pieces) == []
+    done = run("job-1", "--dir", directory, "-f")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(f"== i-1 {CONTROLLER.name}\nmet\n")
+
+
+def test_the_help_shows_no_control_characters() -> None:
+    text = run("--help").output
+    assert "\\b" not in text
+    assert "\b" not in text
+    assert "  proteus logs my-job --follow " in text
+
+
 def test_without_a_database_the_model_ends_it(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks.reports.node_logs, "EVERY_S", 0.01)
     (directory / "state.db").unlink()
@@ -188,6 +219,14 @@ def test_follow_ends_on_ctrl_c_and_a_reader_may_leave(directory: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=20 * PATIENCE) == ("", "")
     assert process.returncode == 0
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while process.stdout.readline() != "joined again\n":
+        pass
+    process.send_signal(signal.SIGTERM)
+    says = "proteus: interrupted: job job-1 is no longer followed here; it goes on as it was\n"
+    assert process.communicate(timeout=20 * PATIENCE) == ("", says)
+    assert process.returncode == 143
     assert proteus("logs", "--help", cwd=directory, home=directory / "home").code == 0
 
     Blobs((directory / "blobs").as_uri()).write_bytes(log_name("job-1", "i-2", SECOND), b"x\n" * 1_000_000)

@@ -21,6 +21,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from infra.state.store import Store
 from tests.support.cli_process import PROTEUS, Outcome, environment, inside, proteus
 from tests.support.market_servers import wait_for
 from tests.support.price_rows import HEADER, price_row
@@ -241,12 +242,6 @@ def test_a_directory_that_another_run_has_is_refused(tmp_path: Path) -> None:
 
 #: Verb -> what it is given, and what is said when it is broken off. {held} is a file that nobody has written yet.
 BROKEN_OFF: Mapping[str, tuple[str, str]] = {
-    "jobs": ("jobs", "nothing was bought"),
-    "cost": ("cost", "nothing was bought"),
-    "stop": (
-        "stop job",
-        "whether job job was told to end is not known; `proteus jobs` shows it, and stop may be repeated",
-    ),
     "submit": ("submit {held}", "nothing was bought"),
     "traces describe": ("traces describe {held}", "nothing was bought"),
 }
@@ -262,6 +257,34 @@ def test_broken_off_a_verb_says_one_line(tmp_path: Path, verb: str, number: sign
     with _begun(*arguments, here=tmp_path, PROTEUS_CATALOG=str(held)) as process:
         writer = _wait_opened(held, process)
         assert _broken_off(process, number) == (code, "", says)
+        os.close(writer)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_broken_off_while_it_stops_a_job_nobody_knows(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with Store.open(url) as store:
+            store.create_job("job", {}, 1000.0)
+            store.set_controller("job", f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+        with _begun("stop", "job", here=tmp_path, PROTEUS_DATABASE_URL=url) as process:
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            with connection:
+                says = "whether job job was told to end is not known; `proteus jobs` shows it, and stop may be repeated"
+                assert _broken_off(process, number) == (code, "", says)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_broken_off_while_it_lists_jobs_nothing_was_bought(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    with Store.open(url) as store:
+        store.create_job("job", {}, 1000.0)
+    clock = tmp_path / "clock"  # whoever opens it waits for what is never written
+    os.mkfifo(clock)
+    with _begun("jobs", here=tmp_path, PROTEUS_DATABASE_URL=url, PROTEUS_CLOCK=str(clock)) as process:
+        writer = _wait_opened(clock, process)
+        assert _broken_off(process, number) == (code, "", "nothing was bought")
         os.close(writer)
 
 

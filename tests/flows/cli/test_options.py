@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flows.cli.options import app_options, code_options
+from flows.cli.options import app_options, code_options, given_options
 from infra.errors import InputError
 from tasks.training.application_checks import application
 
@@ -34,6 +34,31 @@ def test_options_are_taken_as_they_are() -> None:
     assert said == "[('app', 'mlr'), ('code', None), ('params', ())]\n"
     said = CliRunner().invoke(train, ["a:B", "--code", "a.py", "--param", "k=1", "--param", "s=x"]).output
     assert said == "[('app', 'a:B'), ('code', 'a.py'), ('params', ('k=1', 's=x'))]\n"
+
+
+def test_options_that_were_given_make_a_command_line_again() -> None:
+    @click.command()
+    @app_options
+    @click.option("--job")
+    @click.option("--hours", type=float, default=2.0)
+    @click.option("--dir", "directory", type=click.Path(path_type=Path))
+    @click.option("--quiet", "-q", is_flag=True)
+    @click.option("--follow/--no-follow", default=True)
+    @click.argument("name", required=False)
+    def run(**_: Any) -> None:
+        click.echo(repr(given_options(click.get_current_context(), "job")))
+
+    def given(*arguments: str) -> str:
+        done = CliRunner().invoke(run, list(arguments))
+        assert done.exit_code == 0, done.output
+        return done.output.strip()
+
+    assert given() == given("--job", "mine") == given("word") == "()"
+    assert given("-q", "--hours", "0.30", "--dir", "a b", "--param", "k=1", "--job", "x", "--param", "s=it's") == (
+        """('--param', 'k=1', '--param', "s=it's", '--hours', '0.3', '--dir', 'a b', '--quiet')"""
+    )
+    assert given("--no-follow") == "('--no-follow',)"
+    assert given("--hours", "2") == "('--hours', '2')", "also where it is the default"
 
 
 def test_values_are_json_where_they_can_be() -> None:

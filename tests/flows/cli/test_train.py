@@ -6,6 +6,7 @@ All of it with real processes. What every job must come to is one model, bit for
 import importlib
 import json
 import re
+import shlex
 import signal
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -251,14 +252,18 @@ def test_broken_off_three_ways_it_goes_on_from_where_it_was(
     first, second = np.random.default_rng(3).integers((10, 50), (40, 60))
     (tmp_path / "events.csv").write_text(f"clock:{first},kill,t1\nclock:{second},join\n")
     events = ("--events", str(tmp_path / "events.csv"))
-    to_go_on = rf"to go on: proteus train {APP} --job broken --dir {re.escape(str(directory))} and the same options"
+    to_go_on = rf"to go on: proteus train {APP} --job broken --dir {re.escape(str(directory))} (?P<given>.*)"
 
     with begun(directory, 0, *events) as run:  # while its nodes start
         wait_for((directory / "logs" / "r1.log").exists, "the first node")
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(20 * PATIENCE) == 130
         last = run.text().splitlines()[-1]
-        assert re.fullmatch(rf"proteus: interrupted: job broken is at clock 0 of {CLOCKS}; {to_go_on}", last), last
+        said = re.fullmatch(rf"proteus: interrupted: job broken is at clock 0 of {CLOCKS}; {to_go_on}", last)
+        assert said, last
+        given = shlex.split(said["given"])
+        assert sorted(given) == sorted([*SAME, *STEP, *events]), "all options that were given, and no other"
+        assert given[given.index("--events") + 1] == str(tmp_path / "events.csv")
 
     importlib.import_module("flows.local.train")  # what is refused below is so at once, and not after the last clock
     asked = ("--checkpoint-every", "1000", "--explain", "t1", "--dashboard")

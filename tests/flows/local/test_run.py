@@ -5,6 +5,7 @@ The bill is recomputed from the market's own record and the price file by `tests
 
 import json
 import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -23,6 +24,7 @@ from infra.market_data.price_files import write_prices
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.server import Endpoint
+from infra.state.records import JobState
 from infra.state.store import Store
 from tests.support import slow_apps as paced
 from tests.support.cli_process import (
@@ -71,7 +73,14 @@ FIGURES = {
     "clocks": int,
     "repeated_micro_tasks": int,
     "lost_micro_tasks": int,
+    "app": str,
+    "seed": int,
+    "policy": str,
+    "directory": str,
+    "report": str,
+    "model": str,
 }
+STOPPED = "job begun ends at the clock under way; its model is saved, its machines go\n"
 ON_DEMAND = {"c4.large": "0.105", "m4.large": "0.12"}
 CHEAP, SECOND, THIRD = (Market(*pair.split("/")) for pair in ("c4.large/a", "c4.large/b", "m4.large/a"))
 TAKEN = 5_000_000
@@ -226,6 +235,26 @@ def test_the_terminal_is_told_the_same(eventful: tuple[Path, Path, Outcome], fig
     assert "Traceback" not in outcome.out
 
 
+def test_the_next_commands_can_be_pasted(
+    eventful: tuple[Path, Path, Outcome], figures: dict[str, Any], tmp_path: Path
+) -> None:
+    lines = eventful[2].out.splitlines()
+    at = lines.index("next:")
+    assert lines[at - 2 : at] == [f"report: {figures['report']}", f"model: {figures['model']}"]
+    assert all(Path(figures[name]).exists() for name in ("report", "model", "directory"))
+    assert (figures["app"], figures["policy"]) == ("slow_apps:PacedMlr", "proteus")
+    predicts, costs, logs = (shlex.split(line) for line in lines[at + 1 :])
+    assert [words[:2] for words in (predicts, costs, logs)] == [
+        ["proteus", verb] for verb in ("predict", "cost", "logs")
+    ]
+    done = [proteus(*words[1:], cwd=tmp_path, home=tmp_path / "home") for words in (predicts, costs, logs)]
+    assert [outcome.code for outcome in done] == [0, 0, 0], done
+    assert f"${figures['ledger_usd']:.4f}" in done[1].out
+    page = Path(figures["report"]).read_text()
+    assert f'<a href="file://{figures["model"]}">' in page
+    assert "<dt>repeat</dt><dd><code>proteus run --job eventful --dir" in page
+
+
 def test_nothing_is_left_of_a_run(eventful: tuple[Path, Path, Outcome], figures: dict[str, Any]) -> None:
     assert processes_of(eventful[0] / "run") == []
 
@@ -316,6 +345,26 @@ def _ended_well(run: Running, outcome: Outcome, prices: Path) -> dict[str, Any]:
     return result
 
 
+def test_it_is_seen_and_stopped_from_another_terminal(tmp_path: Path, home: Path, flat: Path) -> None:
+    options = ("--prices", str(flat), "--hours", "20", "--job", "begun", *PACED, *FAST)
+    where = ("--dir", str(tmp_path / "run"))
+    with running(tmp_path / "run", *options, **CALM) as run:
+        _trains(run, (0, 0))
+        listed = proteus("jobs", *where, "--json", "-", cwd=tmp_path, home=home)
+        (job,) = json.loads(listed.out)["jobs"]
+        assert (job["job_id"], job["state"], job["directory"]) == ("begun", "running", str(run.directory))
+        assert 0 < job["market_s"] < 20 * 3600
+        done = proteus("stop", "begun", *where, "--reason", "enough", cwd=tmp_path, home=home)
+        assert (done.code, done.out) == (0, STOPPED), done
+        assert run.process.wait(60 * PATIENCE) == 0, run.text()
+    with closing(Store.open(f"sqlite:///{run.directory / 'state.db'}")) as store:
+        ended = store.job("begun")
+        assert ended.state is JobState.STOPPED
+        assert (ended.result or {})["stopped"] == "enough"
+    assert "begun: stopped" in run.text()
+    assert "\nnext:\n" in run.text()
+
+
 @pytest.mark.storm  # a minute and a half; tests/storms breaks a job off at ten moments
 def test_broken_off_again_and_again_it_goes_on_from_where_it_was(tmp_path: Path, home: Path, flat: Path) -> None:
     options = ("--prices", str(flat), "--hours", "0.7", "--job", "begun", *PACED, *FAST)
@@ -334,10 +383,12 @@ def test_broken_off_again_and_again_it_goes_on_from_where_it_was(tmp_path: Path,
         last = run.text().splitlines()[-1]
         said = re.fullmatch(
             r"proteus: interrupted: job begun is paused at clock (\d+) \(\$\d\.\d+ spent\) and leaves nothing running; "
-            r"to go on: proteus run --job begun --dir \S+ and the same options",
+            r"to go on: proteus run --job begun --dir (\S+) (.*)",
             last,
         )
         assert said, last
+        assert said[2] == str(run.directory)
+        assert sorted(shlex.split(said[3])) == sorted(word for word in options if word not in ("--job", "begun"))
         clocks.append(int(said[1]))
         with closing(Store.open(f"sqlite:///{run.directory / 'state.db'}")) as store:
             assert not store.job("begun").state.terminal

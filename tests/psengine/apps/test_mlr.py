@@ -143,3 +143,54 @@ def test_bad_data_are_told(arrays: dict[str, np.ndarray], message: str) -> None:
 def test_an_application_that_cannot_be_made_is_told(name: str, params: dict[str, int], message: str) -> None:
     with pytest.raises(JobError, match=message):
         resolve(name, params)
+
+
+def scaled(sparse: bool = False) -> tuple[MultinomialLogisticRegression, dict[str, np.ndarray], np.ndarray]:
+    """An application of inputs on two scales, its data, and those as they should reach the kernel."""
+    data = blobs()
+    data["x"] = data["x"] * np.float32([1000, 0.01]) + (0 if sparse else np.float32([5000, 0]))
+    x = data["x"].astype(np.float64)
+    mean, sd = x.mean(axis=0), x.std(axis=0)
+    of = MultinomialLogisticRegression(2, 3, 600, standardize=True, input_mean=mean.tolist(), input_sd=sd.tolist())
+    return of, data, (x / sd if sparse else (x - mean) / sd)
+
+
+def test_inputs_are_standardized_where_they_are_trained_on_evaluated_and_predicted_from() -> None:
+    of, data, wanted = scaled()
+    plain = app()
+    np.testing.assert_allclose(of.prepare(data).x, wanted, atol=2e-3)  # type: ignore[arg-type]
+    own = of.prepare(data)
+    weights = {"weights": start(of)}
+    same = {"x": own.x, "y": data["y"]}
+    assert of.evaluate(weights, data) == plain.evaluate(weights, same)  # type: ignore[arg-type]
+    assert (of.predict(weights, {"x": data["x"]}) == plain.predict(weights, {"x": own.x})).all()  # type: ignore[dict-item]
+    assert data["x"].max() > 1000, "what was handed in stays as it was"
+
+
+def test_the_same_inputs_become_the_same_bits_in_any_partition() -> None:
+    of, data, _ = scaled()
+    whole = of.prepare(data).x
+    parts = [of.prepare({name: rows[low : low + 150] for name, rows in data.items()}).x for low in range(0, 600, 150)]
+    assert np.vstack(parts).tobytes() == whole.tobytes()  # type: ignore[arg-type, union-attr]
+
+
+def test_compressed_rows_are_divided_and_what_is_zero_stays_so() -> None:
+    of, data, wanted = scaled(sparse=True)
+    x = data["x"]
+    x[::2, 0] = 0
+    rows, columns = np.nonzero(x)
+    indptr = np.searchsorted(rows, np.arange(len(x) + 1)).astype(np.int64)
+    part = of.prepare({**Csr(x[rows, columns], columns.astype(np.int32), indptr, 2).arrays(), "y": data["y"]}).x
+    assert isinstance(part, Csr)
+    wanted[::2, 0] = 0
+    np.testing.assert_allclose(part.dense(), wanted, rtol=1e-5)
+    assert len(part.data) == len(rows)
+
+
+def test_standardizing_needs_the_scales_and_a_truth_value() -> None:
+    with pytest.raises(
+        ValueError, match=r"standardize: input_mean has shape \(0,\) .* wanted \(2,\): the data set says"
+    ):
+        app(standardize=True).prepare(blobs())
+    with pytest.raises(JobError, match="standardize is 'yes'; want true or false"):
+        resolve("mlr", {"n_inputs": 2, "n_classes": 3, "n_examples": 9, "standardize": "yes"})

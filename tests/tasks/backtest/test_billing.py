@@ -41,7 +41,7 @@ def test_the_model_reaches_every_scheme_that_bids(prices: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"billing": "free"}, r"^--billing: Input should be 'hourly-refund', 'per-second-first-hour-free' or 'flat'"),
+        ({"billing": "free"}, r"^--billing: must be 'hourly-refund', 'per-second-first-hour-free' or 'flat'"),
         ({"billing": "flat"}, r"^--billing flat: needs a price; give --flat-price USD"),
         ({"billing": "flat", "flat_price": "dear"}, r"^--flat-price dear: is not a number"),
         ({"billing": "flat", "flat_price": "1", "max_life": "0"}, r"^--max-life 0: "),

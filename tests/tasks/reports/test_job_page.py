@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from infra.errors import InputError
 from infra.state.records import JobState, LedgerKind, ObservationKind, UnknownRecord
 from infra.state.store import Store
-from reports.pages.job_page import render
+from reports.pages.job_page import Link, render
 from reports.pages.job_series import MOST_CANDIDATES, on_demand_reference, thin
+from tasks.local.environment import record_command
 from tasks.reports.job_page import gather, read_facts, write_report
 from tests.support.html_tables import PageTables
 from tests.support.job_states import HOSTILE, JOB, MARKETS, START_S, record_job
@@ -192,6 +193,63 @@ def test_whoever_wrote_it_text_stays_text(page: PageTables) -> None:
     assert any(HOSTILE in row[3] for row in page.rows("marks"))
     assert [tag for tag, _ in page.elements].count("script") == 2
     assert "img" not in [tag for tag, _ in page.elements]
+
+
+def test_series_are_drawn_and_not_written_out(tmp_path: Path) -> None:
+    series = {
+        "seconds_by_clock": [0.25, 0.5],
+        "stage_by_clock": [1, 2],
+        "metrics_by_clock": [[1, {"accuracy": 0.5}]],
+        "timeline": [{"second": 0.0, "clock": 0, "stage": 1, "nodes": {"i-1": ["reliable", "ready"]}}],
+    }
+    back = [{"clock": 3, "reason": "two nodes were lost"}, {"clock": 5, "reason": "again"}]
+    with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
+        store.create_job("long", {"training": {"data": "digits"}}, START_S)
+        result = {"clocks": 2, **series, "went_back": back, "micro_tasks_done": {"reliable": 4}}
+        store.move_job("long", JobState.FINISHED, START_S + 9, result=result)
+        page = PageTables(render(gather(store, "long")))
+    rows = dict(page.rows("result"))
+    assert rows == {
+        "state": "finished",
+        "recorded": "2016-06-15 00:00:00",
+        "ended": "2016-06-15 00:00:09",
+        "clocks": "2",
+        "went_back.1.clock": "3",
+        "went_back.1.reason": "two nodes were lost",
+        "went_back.2.clock": "5",
+        "went_back.2.reason": "again",
+        "micro_tasks_done.reliable": "4",
+    }
+
+
+def test_the_page_links_the_model_and_names_data_and_commands(tmp_path: Path) -> None:
+    url, blobs = f"sqlite:///{tmp_path}/state.db", (tmp_path / "blobs").as_uri()
+    training = {"data": "/in/my file.csv", "app": "mine:App", "code": "/in/mine.py"}
+    with Store.open(url) as store:
+        store.create_job("mine", {"training": training}, START_S)
+        assert [link.label for link in gather(store, "mine", blobs).links] == ["data"], "there is no model yet"
+        record_command(url, "mine", "proteus run --job mine --dir 'a b'")
+        record_command(url, "mine", "proteus run --job mine --dir 'a b'")
+        record_command(url, "other", "proteus run --job other")
+        assert len(store.observations("mine", "command")) == 1
+        assert gather(store, "mine", blobs).links[-1] == Link("go on", "proteus run --job mine --dir 'a b'")
+        store.move_job("mine", JobState.FINISHED, START_S + 9, result={})
+        assert [link.label for link in gather(store, "mine").links] == ["data", "repeat"]
+    (tmp_path / "blobs").mkdir()
+    text = write_report("mine", directory=tmp_path).read_text()
+    model = f"{blobs}/jobs/mine/model"
+    assert f'<dt>model</dt><dd><a href="{model}">{model}</a></dd>' in text
+    assert '<dt>data</dt><dd><a href="file:///in/my%20file.csv">/in/my file.csv</a></dd>' in text
+    predict = f"proteus predict {model} --data &#39;/in/my file.csv&#39; --out - --app mine:App --code /in/mine.py"
+    assert f"<dt>predict</dt><dd><code>{predict}</code></dd>" in text
+    assert "<dt>repeat</dt><dd><code>proteus run --job mine --dir &#39;a b&#39;</code></dd>" in text
+
+
+def test_a_link_never_runs_a_script(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
+        store.create_job("bad", {"training": {"data": "javascript:alert(1)"}}, START_S)
+        (link,) = gather(store, "bad").links
+        assert (link.text, link.url) == ("javascript:alert(1)", "")
 
 
 def test_the_same_state_gives_the_same_page(store: Store) -> None:

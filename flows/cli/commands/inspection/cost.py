@@ -1,28 +1,33 @@
 """The verb `proteus cost`."""
 
+from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from bidding.market.money import to_dollars, usd
-from flows.cli.options import json_option
-from flows.terminal.output import plain_table, write_json
+from flows.cli.options import json_option, state_options
+from flows.terminal.output import notes, write_json
+from flows.terminal.tables import Column, show_lines, show_table
 
 
 @click.command()
 @click.argument("job", nargs=-1)
+@state_options
 @json_option()
-def cost(job: tuple[str, ...], json_target: str | None) -> None:
+def cost(job: tuple[str, ...], database: str | None, directory: Path | None, json_target: str | None) -> None:
     """Show what jobs cost (all, or those named), by market, tier and use.
 
     useful: the machine worked; idle: it booted, or waited out its paid hour; hand-over: it gave its work to others;
     lost: its work was done again; refunded: the market gave the money back.
+
+    The jobs are those that `proteus jobs` lists, local runs in runs/ among them.
     """
     from bidding.billing.spending import Use
-    from tasks.market.costs import cost_rows
+    from tasks.reports.job_list import list_costs
 
-    rows = cost_rows(job)
+    rows, left_out = list_costs(job, database, directory)
+    notes(left_out)
     total: dict[str, Any] = {"spent_usd": to_dollars(sum(row.spent for row in rows))}
     records = [
         {
@@ -38,10 +43,27 @@ def cost(job: tuple[str, ...], json_target: str | None) -> None:
     write_json(json_target, {"rows": records, **total})
     if json_target == "-":
         return
-    table = plain_table("", "job", "market", "tier", "hours", "spent", *(str(use) for use in Use))
-    for row in rows:
-        uses = (usd(row.uses.get(use, 0)) for use in Use)
-        table.add_row(row.job_id, row.market, row.tier, f"{row.machine_hours:g}", usd(row.spent), *uses)
+    if not rows:
+        show_lines("nothing was spent")
+        return
+    cells = [
+        (
+            *(row.job_id, row.market, row.tier, f"{row.machine_hours:g}", usd(row.spent)),
+            *(usd(row.uses.get(use, 0)) for use in Use),
+        )
+        for row in rows
+    ]
     sums = (usd(sum(row.uses.get(use, 0) for row in rows)) for use in Use)
-    table.add_row("all", "", "", f"{sum(row.machine_hours for row in rows):g}", usd(sum(r.spent for r in rows)), *sums)
-    Console().print(table if rows else "nothing was spent")
+    hours = sum(row.machine_hours for row in rows)
+    cells.append(("all", "", "", f"{hours:g}", usd(sum(row.spent for row in rows)), *sums))
+    columns = (
+        *(
+            Column("job"),
+            Column("market"),
+            Column("tier", 1),
+            Column("hours", 2, right=True),
+            Column("spent", right=True),
+        ),
+        *(Column(str(use), 3 + number, right=True) for number, use in enumerate(Use)),
+    )
+    show_table(columns, cells)

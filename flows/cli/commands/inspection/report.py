@@ -4,14 +4,15 @@ from pathlib import Path
 
 import click
 
+from flows.cli.options import state_options
+
 
 @click.command()
 @click.argument("job")
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The file. Default: runs/JOB/report.html, if runs/JOB is."
 )
-@click.option("--database", metavar="URL", help="State database. Default: the run's, else PROTEUS_DATABASE_URL.")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where the run kept its state.")
+@state_options
 def report(job: str, output: Path | None, database: str | None, directory: Path | None) -> None:
     """Write the HTML report of JOB: one file, to look at in any browser, without a network.
 

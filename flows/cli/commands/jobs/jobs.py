@@ -1,31 +1,69 @@
 """The verb `proteus jobs`."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
 
 import click
-from rich.console import Console
 
-from bidding.market.money import usd
-from flows.cli.options import json_option
-from flows.terminal.output import plain_table, write_json
-from flows.terminal.run_view import clock_time
+from flows.cli.options import json_option, state_options
+from flows.terminal.output import notes, write_json
+from flows.terminal.run_view import clock_time, spent_text
+from flows.terminal.tables import Column, show_lines, show_table
+
+_COLUMNS = (
+    Column("job"),
+    Column("state"),
+    Column("began", 2),
+    Column("ended", 5),
+    Column("took", 4, right=True),
+    Column("clock", 3, right=True),
+    Column("loss", 7, right=True),
+    Column("machines", 6, right=True),
+    Column("evictions", 8, right=True),
+    Column("spent", right=True),
+    Column("why", 1, least=20),
+    Column("directory", 9),
+)
 
 
 @click.command()
+@state_options
 @json_option()
-def jobs(json_target: str | None) -> None:
-    """List the jobs of the state database, oldest first."""
-    from tasks.reports.job_list import job_lines
+def jobs(database: str | None, directory: Path | None, json_target: str | None) -> None:
+    """List the jobs, oldest first: those of the state database, and the local runs in runs/.
 
-    lines = job_lines()
+    With --dir or --database, those of that run or database alone. Times are UTC of the market.
+    """
+    from tasks.reports.job_list import list_jobs
+
+    lines, left_out = list_jobs(database, directory)
+    notes(left_out)
     write_json(json_target, {"jobs": [asdict(line) for line in lines]})
     if json_target == "-":
         return
-    table = plain_table("", "job", "state", "market time", "clock", "loss", "machines", "evictions", "spent", "why")
-    for line in lines:
-        loss = "" if line.loss is None else f"{line.loss:.4f}"
-        table.add_row(
-            *(line.job_id, line.state, clock_time(line.market_s), str(line.clock), loss, str(line.machines)),
-            *(str(line.evictions), usd(line.spent_micros), line.why),
+    if not lines:
+        show_lines("no jobs")
+        return
+    rows = [
+        (
+            line.job_id,
+            line.state,
+            _moment(line.begun_s),
+            "" if line.ended_s is None else _moment(line.ended_s),
+            clock_time(line.market_s),
+            str(line.clock),
+            "" if line.loss is None else f"{line.loss:.4f}",
+            str(line.machines),
+            str(line.evictions),
+            spent_text(line.spent_micros, line.spent_is_known),
+            line.why,
+            line.directory or "",
         )
-    Console().print(table if lines else "no jobs")
+        for line in lines
+    ]
+    show_table(_COLUMNS, rows, caption="began and ended: UTC of the market")
+
+
+def _moment(at_s: float) -> str:
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M}"

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from flows.cli.options import allow_gaps_option, billing_options, json_option, price_options, seed_option
-from flows.terminal.backtest_view import notes, outcome_table, reliable_table, say, story_lines
+from flows.terminal.backtest_view import show_outcomes, show_reliable, story_lines
 from flows.terminal.interrupts import Interrupted, interruptions_as_such
-from flows.terminal.output import write_json
+from flows.terminal.output import notes, write_json
 from flows.terminal.progress_bar import progress
 from infra.errors import InputError
 
@@ -206,9 +206,9 @@ def _compare(
     comparison.forget()
     write_json(json_target, result)
     if json_target != "-":
-        say(outcome_table(result))
+        show_outcomes(result)
         if "reliable" in result:
-            say(reliable_table(result["reliable"]))
+            show_reliable(result["reliable"])
         for target in (csv_target, report_target):
             if target is not None:
                 click.echo(f"written: {target}")

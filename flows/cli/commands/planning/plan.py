@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from flows.cli.options import allow_gaps_option, json_option, price_options, seed_option
-from flows.terminal.backtest_view import notes
-from flows.terminal.output import write_json
+from flows.terminal.output import notes, write_json
 from flows.terminal.progress_bar import progress
 
 _HOURS = click.FloatRange(min=0, min_open=True)

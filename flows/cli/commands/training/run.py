@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.options import app_options, charge_options, json_option
+from flows.cli.options import app_options, charge_options, given_options, json_option
 from flows.terminal.interrupts import interruptible
 from flows.terminal.output import write_json
 
@@ -58,5 +58,6 @@ def run(json_target: str | None, **options: Any) -> None:
 
         if json_target not in (None, "-"):
             check_file_target("--json", Path(json_target))
-        result = local_run(RunOptions(**options), interrupts, quiet=json_target == "-")
+        given = given_options(click.get_current_context(), "job", "directory")
+        result = local_run(RunOptions(**options, given=given), interrupts, quiet=json_target == "-")
         write_json(json_target, result)

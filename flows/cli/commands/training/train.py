@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from flows.cli.options import code_options, json_option
+from flows.cli.options import code_options, given_options, json_option
 from flows.terminal.interrupts import explain_interrupt, interruptible
 from flows.terminal.output import write_json
 
@@ -99,6 +99,7 @@ def train(json_target: str | None, **options: Any) -> None:
             check_file_target("--json", Path(json_target))
         if options["report"] is not None:
             check_file_target("--report", options["report"])
+        given = given_options(click.get_current_context(), "job", "directory")
         with explain_interrupt("nothing was begun"):
-            figures = train_locally(TrainOptions(**options), interrupts, quiet=json_target == "-")
+            figures = train_locally(TrainOptions(**options, given=given), interrupts, quiet=json_target == "-")
         write_json(json_target, figures)

@@ -1,0 +1,40 @@
+"""A training that has learnt little says what may help."""
+
+from typing import Any
+
+import pytest
+
+from tasks.job_spec import Training
+from tasks.training.hints import loss_hint
+
+HIGH = [[1, 1.0], [2, None], [3, 0.9]]
+
+
+def training(app: str = "mlr", **params: Any) -> Training:
+    return Training(app=app, app_params=params, clocks=3)
+
+
+def test_a_loss_that_stays_high_is_told_with_what_may_help() -> None:
+    hint = loss_hint(training(), HIGH)
+    assert hint.startswith("the loss is still 90% of that of the first clock; ")
+    assert "--param standardize=true" in hint
+    assert "\n" not in hint
+    assert loss_hint(training(standardize=False, step=0.5), [[1, 1.0], [60, 9.84]]).startswith("the loss is still 984%")
+
+
+@pytest.mark.parametrize(
+    ("asked", "losses"),
+    [
+        (training(), [[1, 1.0], [2, 0.4]]),
+        (training(), [[1, 1.0]]),
+        (training(), [[1, None], [2, None]]),
+        (training(), [[1, 0.0], [2, 0.0]]),
+        (training(), []),
+        (training(standardize=True), HIGH),
+        (training(features=64), HIGH),
+        (training("mf"), HIGH),
+        (training("mine:App"), HIGH),
+    ],
+)
+def test_there_is_no_hint_where_it_would_not_help(asked: Training, losses: list[list[float | None]]) -> None:
+    assert loss_hint(asked, losses) == ""
