@@ -35,8 +35,6 @@ _MODULES = MappingProxyType(
 NAMES = tuple(_MODULES)
 #: Those whose number of nodes can be chosen, and that draw a picture.
 OF_MANY_NODES = ("tiering", "elasticity", "scaling")
-#: Columns, where there is no terminal that says how many.
-_WIDTH = 132
 
 
 def _number(value: float) -> str:
