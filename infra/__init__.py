@@ -1,6 +1,6 @@
-"""What carries instructions to the world: EC2, S3, the state database, the Dask cluster, and the simulated market.
+"""Adapters that carry out instructions: EC2, S3, the state database, Dask nodes, and the simulated market.
 
-applications/   the user's application on its way to the nodes, and the models it leaves
+applications/   user applications on their way to the nodes, and the models they produce
 datasets/       data files and built-in sets, prepared as partitions
 ec2/            EC2 through boto3: the spot market, user-data, eviction notices
 local/          runs on one machine: servers, nodes and child processes

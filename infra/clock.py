@@ -1,9 +1,8 @@
-"""Market time, the same in every process.
+"""Market time, shared by all processes.
 
-The system clock runs at scale 1. A scaled clock is a small file that says at which moment of real time which moment of
-market time it was, and how many market seconds pass in a real one; every process that is given the file reads the same
-time, and `jump_to` moves all of them at once when nothing is left to run in between. Only this module reads the
-machine's clock.
+The system clock runs at scale 1. A scaled clock is a small file with a pair of real and market time and the number of
+market seconds per real second. All processes that use the file read the same time, and `jump_to` moves all of them at
+once if nothing has to run in between. Only this module reads the machine's clock.
 """
 
 import json
@@ -16,12 +15,12 @@ from typing import Protocol
 
 from infra.errors import InputError
 
-#: A waiter looks this often (real seconds) whether the clock was moved under it.
+#: Real seconds between two checks of a waiting process for a moved clock.
 _LOOK_S = 0.25
 
 
 class Clock(Protocol):
-    """What tells the time, and waits."""
+    """Returns the time, and waits."""
 
     @property
     def scale(self) -> float:
@@ -57,7 +56,7 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class _Anchor:
-    """At real time `real_s` (wall clock) it was market time `market_s`, and goes on at `scale`."""
+    """Market time `market_s` at real time `real_s` (wall clock), with the `scale` from then on."""
 
     real_s: float
     market_s: float
@@ -79,7 +78,7 @@ class ScaledClock:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], market_s: float, scale: float) -> "ScaledClock":
-        """Start a clock at market time `market_s` that runs `scale` market seconds a real second."""
+        """Start a clock at market time `market_s` that runs `scale` market seconds per real second."""
         if not scale > 0:
             raise InputError(f"clock: a scale of {scale} does not move time forward; give one above 0")
         clock = cls(path)
@@ -105,11 +104,11 @@ class ScaledClock:
         return wake.is_set()
 
     def run_at(self, scale: float) -> None:
-        """Have every reader of this clock go on at another scale, from the market time that it is."""
+        """Change the scale for every reader of this clock, from the present market time on."""
         self._write(_Anchor(time.time(), self.now_s(), scale))
 
     def jump_to(self, at_s: float) -> None:
-        """Move every reader of this clock to market time `at_s`; never backwards."""
+        """Set every reader of this clock to market time `at_s`; never backwards."""
         if at_s > self.now_s():
             self._write(_Anchor(time.time(), at_s, self.scale))
 
@@ -125,11 +124,11 @@ class ScaledClock:
         return self._anchor
 
     def _write(self, anchor: _Anchor) -> None:
-        new = self._path.with_suffix(f".{os.getpid()}.new")
-        new.write_text(json.dumps(asdict(anchor)))
-        new.replace(self._path)
+        new_path = self._path.with_suffix(f".{os.getpid()}.new")
+        new_path.write_text(json.dumps(asdict(anchor)))
+        new_path.replace(self._path)
 
 
 def open_clock(setting: str) -> Clock:
-    """Return the clock that a setting names: ``system``, or the path of a scaled clock's file."""
+    """Return the clock of a setting: ``system``, or the path of a scaled clock's file."""
     return SystemClock() if setting == "system" else ScaledClock(setting)

@@ -1,4 +1,4 @@
-"""Errors that a user reads. Each is one line that names the place and the mend."""
+"""Errors that are shown to the user, each in one line that names the place and the mend."""
 
 #: Characters of a line that a user can be expected to read.
 _LONGEST = 1500
@@ -11,7 +11,7 @@ class ProteusError(Exception):
 
 
 class InputError(ProteusError):
-    """What the user gave is wrong; nothing was bought or written. The command ends with exit code 2."""
+    """The user's input is wrong; nothing was bought or written. The command ends with exit code 2."""
 
     exit_code = 2
 
@@ -22,4 +22,4 @@ class InputError(ProteusError):
 
 
 class JobFailed(ProteusError):
-    """A job ended without its result, for good. Any other error leaves the job as it is: run it again to attach."""
+    """A job ended permanently without its result. After any other error, run the job again to attach to it."""

@@ -1,4 +1,4 @@
-"""Files that a user names, by path or by fsspec URL: read whole, written whole or not at all, every fault in one line."""
+"""Read and atomically write the files that a user names by path or fsspec URL; every fault is one line."""
 
 import codecs
 import os
@@ -27,7 +27,7 @@ _MARKS = (
 
 
 def read_whole(source: Source) -> bytes:
-    """Return the content of `source` as it is.
+    """Return the content of `source` unchanged.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def read_whole(source: Source) -> bytes:
 
 
 def is_there(source: Source) -> bool:
-    """Return whether there is such a file; `InputError` where that cannot be told."""
+    """Return whether the file exists; `InputError` if that cannot be determined."""
     with _told(source, "read"):
         if not _is_url(source):
             return Path(source).is_file()
@@ -95,7 +95,7 @@ def is_packed(data: bytes) -> bool:
 
 
 def unpacked(source: Source, data: bytes) -> bytes:
-    """Return `data`, unpacked where it is gzipped; `InputError` where it is damaged."""
+    """Return `data`, unpacked if it is gzipped; `InputError` if it is damaged."""
     if not is_packed(data):
         return data
     try:
@@ -106,7 +106,7 @@ def unpacked(source: Source, data: bytes) -> bytes:
 
 
 def damaged(source: Source) -> InputError:
-    """Return what is said of a gzip stream that cannot be unpacked."""
+    """Return the error for a gzip stream that cannot be unpacked."""
     return InputError(f"{source}: the gzip stream is damaged or cut short; fetch the file again")
 
 
@@ -120,7 +120,7 @@ def packed(data: bytes) -> bytes:
 
 
 def write_whole(target: Source, data: bytes) -> None:
-    """Write `data` to `target`, whole or not at all.
+    """Write `data` to `target` atomically.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def _is_url(source: Source) -> bool:
 
 @contextmanager
 def _told(source: Source, verb: str) -> Any:
-    """Turn what a filesystem says into one line."""
+    """Turn exceptions of a filesystem into one line."""
     try:
         yield
     except ProteusError:
@@ -165,7 +165,7 @@ def _told(source: Source, verb: str) -> Any:
         raise InputError(f"{source}: is a directory; name a file in it") from None
     except PermissionError:
         raise InputError(f"{source}: may not be {verb} by this user; change its permissions") from None
-    except Exception as error:  # noqa: BLE001 - each filesystem has errors of its own, and all mean the same here
+    except Exception as error:  # noqa: BLE001 - each filesystem has its own exceptions, and all mean the same here
         mend = "check the path" if verb == "read" else "give another place"
         raise InputError(f"{source}: cannot be {verb} ({_first_line(error)}); {mend}") from None
 

@@ -1,15 +1,15 @@
-"""Values as JSON can write them. Apart from `files`, which needs pyarrow: nodes do without it."""
+"""Values that JSON can represent. Not in `files`, which imports pyarrow: nodes do not have that."""
 
 import math
 from typing import Any
 
 
 def finite(value: Any) -> Any:
-    """Return `value` with None for every number that is not finite, at any depth: JSON has no word for those."""
+    """Return `value` with None for every number that is not finite, at any depth: JSON cannot represent those."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: finite(part) for key, part in value.items()}
+        return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
+        return [finite(entry) for entry in value]
     return value

@@ -1,7 +1,7 @@
-"""The world as this process was set up to see it: settings, clock, state, blobs, market, catalogue.
+"""The runtime of a process: the adapters that its settings select.
 
-This is the one place where the mode is read. A simulated market differs from the real one by the address of its API
-and by the clock; no other line asks which it is.
+Only this module depends on the mode. A simulated market differs from the real one in the address of its API and in the
+clock; no other code asks which it is.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from infra.storage.blobs import Blobs, open_blobs
 
 @dataclass(frozen=True)
 class Runtime:
-    """What a task may touch."""
+    """The adapters of a process: settings, clock, state database, blobs, market, catalogue."""
 
     settings: Settings
     clock: Clock
@@ -35,12 +35,12 @@ class Runtime:
 
 @lru_cache(maxsize=1)
 def open_runtime() -> Runtime:
-    """Return the world of this process; opened once, from the settings as they are then.
+    """Return the runtime of this process; opened once, from the settings at that time.
 
     Raises
     ------
     InputError
-        If a setting is wrong: one line that names it.
+        If a setting is invalid: one line that names it.
     """
     settings = load_settings()
     return Runtime(
@@ -54,7 +54,7 @@ def open_runtime() -> Runtime:
 
 
 def forget_runtime() -> None:
-    """Close the world of this process; the next `open_runtime` reads the settings anew."""
+    """Close the runtime of this process; the next `open_runtime` reads the settings anew."""
     if open_runtime.cache_info().currsize:
         open_runtime().store.close()
     open_runtime.cache_clear()

@@ -1,4 +1,4 @@
-"""Every setting, from the environment (``PROTEUS_…``), with what it means and a default that works on one machine."""
+"""All settings, from ``PROTEUS_…`` environment variables, with descriptions and defaults for one machine."""
 
 from functools import lru_cache
 from hashlib import sha256
@@ -22,7 +22,7 @@ def _home(name: str) -> Path:
 
 
 class Settings(BaseSettings):
-    """What a process needs to know of its surroundings. Durations are market seconds where they end in `_s`."""
+    """The settings of a process. Durations that end in `_s` are market seconds."""
 
     model_config = SettingsConfigDict(env_prefix="PROTEUS_", extra="ignore", frozen=True, allow_inf_nan=False)
 
@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     clock: str = Field("system", description="`system`, or the path of a scaled clock's file.")
     owner: str = Field(
         "",
-        description="Tag that tells our machines from those of others in the account; empty: made from the database.",
+        description="Tag of our machines, unlike those of others in the account; empty: derived from the database.",
     )
     region: str = Field("us-east-1", description="EC2 region.")
     ec2_endpoint_url: str | None = Field(None, description="EC2 API to talk to; unset: AWS itself.")
@@ -45,8 +45,8 @@ class Settings(BaseSettings):
     subnet_ids: dict[str, str] = Field(default_factory=dict, description="Subnet by zone; empty: the default one.")
     security_group_ids: list[str] = Field(default_factory=list, description="Security groups of a node.")
     instance_profile: str | None = Field(None, description="Instance profile that lets a node read its bucket.")
-    node_host: str | None = Field(None, description="Address that nodes listen on; unset: the one they reach out from.")
-    node_python: str = Field("python3", description="The interpreter that runs a node, on the node.")
+    node_host: str | None = Field(None, description="Address that nodes listen on; unset: that of their connections.")
+    node_python: str = Field("python3", description="Path of the interpreter on a node.")
     catalog: Path | None = Field(None, description="CSV of instance types; unset: the shipped one.")
     tick_s: int = Field(120, gt=0, le=_MOST_S, description="Seconds between decisions.")
     notice_s: int = Field(120, gt=0, le=_MOST_S, description="Warning that the market gives before it takes a machine.")
@@ -64,12 +64,12 @@ class Settings(BaseSettings):
         description="Nothing is bought or fitted on prices that nobody has told for this long.",
     )
     events_url: str | None = Field(
-        None, description="Prefect API that the reliable tier reports notices to; unset: a tick finds out."
+        None, description="Prefect API to which the reliable tier reports notices; unset: the next tick finds them."
     )
 
     @property
     def owner_tag(self) -> str:
-        """What our machines are tagged with; the same for everybody who shares the state database."""
+        """Tag of our machines; the same for all processes that share the state database."""
         if self.owner:
             return self.owner
         url = urlsplit(self.database_url, allow_fragments=False)  # without the credentials, which change
@@ -77,16 +77,16 @@ class Settings(BaseSettings):
         return "db-" + sha256(place.encode()).hexdigest()[:16]
 
     def fastest_scale(self, flow_latency_s: float) -> float:
-        """Return the market seconds a second at which flows of `flow_latency_s` real seconds just keep their periods."""
+        """Return the largest scale at which flows that take `flow_latency_s` real seconds keep their periods."""
         return min(self.tick_s, self.renewal_lead_s) / flow_latency_s
 
     def check_cadence(self, scale: float, flow_latency_s: float) -> None:
-        """Refuse periods that flows of `flow_latency_s` real seconds cannot keep at `scale` market seconds a second.
+        """Refuse periods too short for flows of `flow_latency_s` real seconds at `scale` market seconds per second.
 
         Raises
         ------
         InputError
-            Naming the setting, and the scale that would do.
+            Naming the setting, and the largest possible scale.
         """
         for name, period_s in (("tick_s", self.tick_s), ("renewal_lead_s", self.renewal_lead_s)):
             if period_s / scale < flow_latency_s:
@@ -119,7 +119,7 @@ def load_settings() -> Settings:
     try:
         return Settings()
     except SettingsError as error:
-        # "error parsing value for field "NAME" from source …": the variable holds no JSON where a list or mapping is due
+        # "error parsing value for field "NAME" from source …": a list or mapping is expected and the text is not JSON
         name = str(error).partition('"')[2].partition('"')[0].upper()
         raise InputError(f'PROTEUS_{name}: is not JSON; write it as in ["a", "b"] or {{"a": "b"}}') from None
     except ValidationError as error:

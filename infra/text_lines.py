@@ -1,4 +1,4 @@
-"""Lines and cells of a text table that is held as bytes: where a line begins, what is in it, which line a row is on."""
+"""Lines and cells of a text table held as bytes: find lines, split cells, number rows."""
 
 import csv
 import re
@@ -15,7 +15,7 @@ OPEN_QUOTE = "a quote is opened and not closed in the line; double it, or remove
 
 
 def line_from(data: bytes, begin: int) -> tuple[int, int] | None:
-    """Return where the first line at or after `begin` that is not blank begins and ends, its break included."""
+    """Return start and end (with its break) of the first line that is not blank at or after byte `begin`."""
     filled = re.compile(rb"\S").search(data, begin)
     if filled is None:
         return None
@@ -26,13 +26,13 @@ def line_from(data: bytes, begin: int) -> tuple[int, int] | None:
 
 
 def cells(line: bytes, delimiter: str) -> list[str]:
-    """Return the cells of one line without blanks around them; `csv.Error` where it is none."""
+    """Return the cells of one line, stripped of blanks; `csv.Error` if it is no CSV line."""
     text = line.decode(errors="replace").strip("\r\n").replace("\0", "�")
     return [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter), [])]
 
 
 def is_number(text: str) -> bool:
-    """Return whether Python reads `text` as a number."""
+    """Return whether `float` accepts `text`."""
     try:
         float(text)
     except ValueError:
@@ -41,12 +41,15 @@ def is_number(text: str) -> bool:
 
 
 def breaks(data: bytes) -> int:
-    """Return how many line breaks there are in `data`."""
+    """Return the number of line breaks in `data`."""
     return len((data + b".").splitlines()) - 1
 
 
 def line_number(data: bytes, start: int, row: int) -> int:
-    """Return the line, counted from 1 as an editor does, of a row, counted from 0 from byte `start`; empty lines are no rows."""
+    """Return the number of the line, from 1 as in an editor, of row `row`, counted from 0 at byte `start`.
+
+    Empty lines are no rows.
+    """
     lines = data[start:].splitlines()
     before = breaks(data[:start])
     for number, line in enumerate(lines):
@@ -88,5 +91,5 @@ def _is_open(line: bytes, delimiter: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """Return a cell as an error shows it."""
+    """Return a cell in the form for error messages."""
     return repr(text[:40]) if text.strip() else "empty"

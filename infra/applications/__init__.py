@@ -1,10 +1,7 @@
-"""The user's application on its way to the nodes, and the models it leaves.
+"""User applications and the models they produce.
 
-code_files         a user's application as a file: read, and refused where it could not run on a node
-code_shipping      a user's application on its way to the nodes: one file in the blob store, its digest told by
-everybody who has it
-prediction_inputs  new data for a model that was trained: read as those that it was trained on, in the numbers
-that it knows them by
-trained_models     trained models: written with what one must know to use them, and loaded again by whoever has
-the URL
+code_files         reads and checks the file of a user's application
+code_shipping      ships that file to the nodes through the blob store
+prediction_inputs  new data for a trained model, in the form of its training data
+trained_models     saves and loads trained models
 """

@@ -1,8 +1,7 @@
-"""A user's application as a file: read, and refused where it could not run on a node. Nothing in it is executed.
+"""Read the file of a user's application and refuse one that could not run on a node; no code in it is executed.
 
-A file is one module (`kmeans.py`) or a wheel of pure Python. What is looked for is what would else come to light on a
-machine that is paid for: a syntax error, a class that is not there, a method that is missing, a name that hides another
-module's.
+A file is one module (`kmeans.py`) or a wheel of pure Python. Checked is what would otherwise fail on a paid machine: a
+syntax error, a missing class or method, a module name that hides another one.
 """
 
 import ast
@@ -23,7 +22,7 @@ from infra.errors import InputError
 from psengine.apps.registry import BUILT_IN
 
 MAX_BYTES = 64 * 2**20
-#: A wheel may hold more than its own size, within reason.
+#: Maximum unpacked size of a wheel, in bytes.
 _MAX_UNPACKED = 4 * MAX_BYTES
 _OURS = ("bidding", "flows", "infra", "psengine", "reports", "tasks")
 _METHODS = ("tables", "initial", "prepare", "run", "evaluate")
@@ -32,7 +31,7 @@ _WHEEL_HINT = "make one by `pip wheel --no-deps .`"
 
 
 class UnreadableCode(InputError):
-    """There is no such file, or nobody lets it be read."""
+    """The file does not exist or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +44,12 @@ class CodeFile:
 
 
 def split_app(app: str) -> tuple[str, str]:
-    """Return module and class of ``module:Class``; two empty texts for a built-in application.
+    """Return module and class of ``module:Class``; two empty strings for a built-in application.
 
     Raises
     ------
     InputError
-        For a name that is neither.
+        For any other name.
     """
     if app in BUILT_IN:
         return "", ""
@@ -78,7 +77,7 @@ def check_code_name(app: str, code: str) -> str:
 
 
 def read_code(app: str, code: str) -> CodeFile:
-    """Return the file that holds an application, once it is fit to travel.
+    """Return the checked file of an application.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ def read_code(app: str, code: str) -> CodeFile:
     Raises
     ------
     InputError
-        One line that names the file and what is wrong with it; `UnreadableCode` where it is not there.
+        One line that names the file and what is wrong with it; `UnreadableCode` if it cannot be read.
     """
     module, wanted = split_app(app)
     name = check_code_name(app, code)
@@ -98,7 +97,7 @@ def read_code(app: str, code: str) -> CodeFile:
             what = "a module of a package travels in a wheel" if "." in module else f"name the file {module}.py"
             raise InputError(f"code {code}: app {app} is looked for in module {module}; {what}, or give another app")
         _refuse_hidden(code, [module], "")
-        _look_for(data, code, app, wanted)
+        _check_class(data, code, app, wanted)
     else:
         _check_wheel(data, code, name, app, module, wanted)
     return CodeFile(name, data, hashlib.sha256(data).hexdigest())
@@ -134,19 +133,19 @@ def _check_wheel(data: bytes, code: str, name: str, app: str, module: str, wante
                 raise InputError(f"code {code}: holds {compiled[0]}, which is not Python; install it on the nodes")
             sources = {path: member for member, path in members.items()}
             path = module.replace(".", "/")
-            found = next((p for p in (f"{path}.py", f"{path}/__init__.py") if p in sources), None)
-            if found is None:
+            source = next((p for p in (f"{path}.py", f"{path}/__init__.py") if p in sources), None)
+            if source is None:
                 tops = sorted({p.partition("/")[0].removesuffix(".py") for p in sources if p.endswith(".py")})
                 raise InputError(f"code {code}: holds no module {module} of app {app}; it holds {', '.join(tops)}")
             tops = sorted({p.partition("/")[0] for p in sources if ".dist-info/" not in p})
             _refuse_hidden(code, [top.removesuffix(".py") for top in tops], name.partition("-")[0])
-            _look_for(archive.read(sources[found]), f"{code}: {found}", app, wanted)
+            _check_class(archive.read(sources[source]), f"{code}: {source}", app, wanted)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
         raise InputError(f"code {code}: is no wheel that can be unpacked: {error}; {_WHEEL_HINT}") from None
 
 
 def wheel_members(archive: zipfile.ZipFile) -> dict[str, str]:
-    """Return where each file of a wheel is installed, by its name in the archive; scripts and the like are left out."""
+    """Return the installation path of each file of a wheel by its name in the archive, without scripts and the like."""
     members = {}
     for entry in archive.infolist():
         top, _, rest = entry.filename.partition("/")
@@ -163,7 +162,7 @@ def wheel_members(archive: zipfile.ZipFile) -> dict[str, str]:
 
 
 def _refuse_hidden(code: str, tops: list[str], distribution: str) -> None:
-    """Refuse modules that would be found in place of others; `distribution` is the name of the wheel itself."""
+    """Refuse modules that hide others; `distribution` is the name of the wheel itself."""
     for top in tops:
         if top in _OURS:
             raise InputError(f"code {code}: {top} is the name of a package of Proteus; call the module otherwise")
@@ -172,13 +171,13 @@ def _refuse_hidden(code: str, tops: list[str], distribution: str) -> None:
     owners = installed.packages_distributions()
     needed = _needed()
     for top in tops:
-        others = {_plain(name) for name in owners.get(top, ())} - {_plain(distribution)}
+        others = {_normalize(name) for name in owners.get(top, ())} - {_normalize(distribution)}
         if needed & others:
             raise InputError(f"code {code}: {top} is a package that Proteus itself needs; call the module otherwise")
 
 
 def _needed() -> frozenset[str]:
-    """Return the distributions that ours asks for, directly or not."""
+    """Return the distributions that this one requires, directly or not."""
     seen: set[str] = set()
     waiting = ["proteus-spot"]
     while waiting:
@@ -187,44 +186,44 @@ def _needed() -> frozenset[str]:
             continue
         seen.add(name)
         try:
-            asked = installed.requires(name) or []
+            requirements = installed.requires(name) or []
         except installed.PackageNotFoundError:  # an extra that is not installed
             continue
-        waiting += [_plain(found[0]) for line in asked if (found := re.match(r"[\w.-]+", line))]
+        waiting += [_normalize(match[0]) for line in requirements if (match := re.match(r"[\w.-]+", line))]
     return frozenset(seen)
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 # -- what a module binds --------------------------------------------------------------------------------------------
 
 
-def _look_for(source: bytes, where: str, app: str, wanted: str) -> None:
-    """Refuse a module that lacks the class, or whose class lacks a method, as far as can be told from the text."""
+def _check_class(source: bytes, where: str, app: str, wanted: str) -> None:
+    """Refuse a module that lacks the class, or whose class lacks a method, as far as the source text shows."""
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
         line = "" if error.lineno is None else f"line {error.lineno}: "
         raise InputError(f"code {where}: {line}{error.msg}; mend it") from None
     except ValueError as error:
-        raise InputError(f"code {where}: is no Python text: {error}") from None
+        raise InputError(f"code {where}: is not Python source: {error}") from None
     bound = dict(_bound(tree.body))
     if "*" in bound or "__getattr__" in bound:
-        return  # what such a module has is known when it runs
+        return  # the names of such a module are known only when it runs
     if wanted not in bound:
-        there = sorted(name for name, node in bound.items() if isinstance(node, ast.ClassDef))
-        raise InputError(f"code {where}: has no {wanted} of app {app}; its classes are {', '.join(there) or 'none'}")
-    found = bound[wanted]
-    if isinstance(found, ast.ClassDef) and not (found.bases or found.keywords or found.decorator_list):
-        methods = dict(_bound(found.body))
+        classes = sorted(name for name, node in bound.items() if isinstance(node, ast.ClassDef))
+        raise InputError(f"code {where}: has no {wanted} of app {app}; its classes are {', '.join(classes) or 'none'}")
+    app_class = bound[wanted]
+    if isinstance(app_class, ast.ClassDef) and not (app_class.bases or app_class.keywords or app_class.decorator_list):
+        methods = dict(_bound(app_class.body))
         if missing := [name for name in _METHODS if name not in methods]:
             raise InputError(f"code {where}: {wanted} has no method {missing[0]}(); an application needs it")
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield each name that statements bind with the statement; `*` for all names of another module."""
+    """Yield (name, statement) for each name that statements bind; `*` stands for all names of another module."""
     for node in body:
         match node:
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():

@@ -1,7 +1,7 @@
-"""A user's application on its way to the nodes: one file in the blob store, its digest told by everybody who has it.
+"""Ship a user's application to the nodes: one file in the blob store, identified by its digest.
 
-It is written once, before the first machine is bought, and stays what it was for the life of the job. A node fetches it
-before it joins and says its digest when it does; the controller works with nobody whose digest differs.
+The file is written once, before the first machine is bought, and never changes during the job. A node fetches it before
+it joins and reports its digest when it joins; the controller excludes nodes whose digest differs.
 """
 
 import importlib
@@ -22,21 +22,21 @@ logger = logging.getLogger(__name__)
 
 
 def ship_code(blobs: Blobs, job_id: str, app: str, code: str) -> str:
-    """Write a job's code for its nodes, or find it written; return its digest, empty where the job ships none.
+    """Write a job's code for its nodes unless it is written; return its digest, empty if the job ships none.
 
-    A job that began goes on with the code that it began with, also where the file is no longer to be had.
+    A job continues with the code that it began with, also if the file can no longer be read.
 
     Parameters
     ----------
     app : a built-in name, or ``module:Class``.
-    code : path or fsspec URL of the .py file or wheel; empty where the module is on every machine anyway.
+    code : path or fsspec URL of the .py file or wheel; empty if the module is installed on every machine.
 
     Raises
     ------
     InputError
-        For a file that cannot travel (see `read_code`), or a job that began with other code.
+        For an unusable file (see `read_code`), or a job that began with other code.
     """
-    file, began = _judged(blobs, job_id, app, code)
+    file, began = _check_code_matches(blobs, job_id, app, code)
     if file is None or began:
         return began
     about = {"app": app, "file": file.name}
@@ -45,12 +45,12 @@ def ship_code(blobs: Blobs, job_id: str, app: str, code: str) -> str:
 
 
 def check_code(blobs: Blobs, job_id: str, app: str, code: str) -> None:
-    """Refuse what `ship_code` would refuse, writing nothing."""
-    _judged(blobs, job_id, app, code)
+    """Refuse what `ship_code` would refuse; write nothing."""
+    _check_code_matches(blobs, job_id, app, code)
 
 
-def _judged(blobs: Blobs, job_id: str, app: str, code: str) -> tuple[CodeFile | None, str]:
-    """Return the file and the digest of the code that the job began with, where there are any."""
+def _check_code_matches(blobs: Blobs, job_id: str, app: str, code: str) -> tuple[CodeFile | None, str]:
+    """Return the file (None if none is needed) and the digest of the code that the job began with (empty if none)."""
     split_app(app)
     began = shipped_code(blobs, job_id)
     if not code:
@@ -73,20 +73,20 @@ def _judged(blobs: Blobs, job_id: str, app: str, code: str) -> tuple[CodeFile | 
 
 
 def shipped_code(blobs: Blobs, job_id: str) -> str:
-    """Return the digest of the code that a job began with; empty where it ships none."""
+    """Return the digest of the code that a job began with; empty if it ships none."""
     manifest = blobs.manifest(JobPaths(job_id).code)
     return "" if manifest is None else next(iter(manifest.files.values())).sha256
 
 
 def fetch_code(blobs: Blobs, job_id: str, directory: Path) -> str:
-    """Bring a job's code into this process, before anything else on `sys.path`; return its digest, empty if it has none.
+    """Put a job's code first on `sys.path` of this process; return its digest, empty if the job ships none.
 
-    The file goes under `directory`, a wheel unpacked with its metadata, so that what it holds besides modules is found.
+    The file is stored under `directory`, a wheel unpacked with its metadata, so that its data files are found, too.
 
     Raises
     ------
     BlobError
-        Where the store cannot be read; `DamagedSet` where what it holds is not what was written.
+        If the store cannot be read; `DamagedSet` if the file differs from what was written.
     """
     prefix = JobPaths(job_id).code
     manifest = blobs.manifest(prefix)
@@ -99,33 +99,33 @@ def fetch_code(blobs: Blobs, job_id: str, directory: Path) -> str:
 
 
 def place_code(file: CodeFile, directory: Path, where: str) -> None:
-    """Put code under `directory`, a wheel unpacked, and before anything else on `sys.path`; `where` names it in errors.
+    """Write code under `directory`, a wheel unpacked, and put it first on `sys.path`; `where` names it in errors.
 
     Raises
     ------
     DamagedSet
-        Where it is a wheel that cannot be unpacked.
+        If it is a wheel that cannot be unpacked.
     """
-    place = directory / file.sha256
-    place.mkdir(parents=True, exist_ok=True)
+    root = directory / file.sha256
+    root.mkdir(parents=True, exist_ok=True)
     if file.name.endswith(".whl"):
         try:
             with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
                 for member, path in wheel_members(archive).items():
                     entry = archive.getinfo(member)
                     entry.filename = path
-                    archive.extract(entry, place)
+                    archive.extract(entry, root)
         except zipfile.BadZipFile as error:
             raise DamagedSet(f"{where}: cannot be unpacked: {error}") from None
     else:
-        (place / file.name).write_bytes(file.data)
-    sys.path.insert(0, str(place))
+        (root / file.name).write_bytes(file.data)
+    sys.path.insert(0, str(root))
     importlib.invalidate_caches()
-    logger.info("code %s (%s) is at %s", file.sha256[:12], file.name, place)
+    logger.info("code %s (%s) is at %s", file.sha256[:12], file.name, root)
 
 
 class JobCode:
-    """The code of the one job that this process serves: fetched once, kept under `directory`."""
+    """The code of the job that this process serves: fetched once, stored under `directory`."""
 
     def __init__(self, blobs: Blobs, job_id: str, directory: Path) -> None:
         self._blobs, self._job_id, self._directory = blobs, job_id, directory
@@ -133,14 +133,14 @@ class JobCode:
         self._fetching = threading.Lock()
 
     def digest(self) -> str:
-        """Return the digest of the job's code, fetching it if it is not here; empty where there is none (yet)."""
+        """Return the digest of the job's code, fetched at the first call; empty if there is none (yet)."""
         with self._fetching:
             if not self._digest:
                 self._digest = fetch_code(self._blobs, self._job_id, self._directory)
             return self._digest
 
     def load(self, config: JobConfig) -> None:
-        """Make sure that the code of `config` is here; `JobError` where what is here is another."""
+        """Make sure that the code of `config` is loaded; `JobError` if other code is."""
         if config.job_id != self._job_id:
             if config.code_sha256:
                 raise JobError(f"this process serves job {self._job_id!r} and has no code of {config.job_id!r}")

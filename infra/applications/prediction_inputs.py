@@ -1,4 +1,4 @@
-"""New data for a model that was trained: read as those that it was trained on, in the numbers that it knows them by."""
+"""New data for a trained model: read like its training data, with the same numbers for classes, users and items."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from infra.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class NewData:
-    """Data to ask a model about.
+    """Data for a prediction.
 
     Attributes
     ----------
-    arrays : those of a partition, as the application's `predict` wants them.
+    arrays : the arrays of a partition, as the application's `predict` expects them.
     rows : int64 of shape (n,), rows in the source, counted from 0.
-    known : shape (n,), what is to be predicted of each, as the source says it: its label, or its rating (float32); None
-        where the source does not say it.
+    known : shape (n,), the true value of each as given in the source: its label, or its rating (float32); None if the
+        source has none.
     place : callable
         Names the place of the nth of them, in the words of the form.
     notes : how the source was read, where that may not be what its author expects; a line each.
@@ -44,18 +44,18 @@ class NewData:
 
 
 def read_new(source: str, about: ModelAbout, labels: bool = True) -> NewData:
-    """Return what a source has for a model, of the kind of data that it was trained on.
+    """Return the data of a source for a model, of the kind that it was trained on.
 
     Parameters
     ----------
     source : a built-in set, or path or fsspec URL of a data file.
-    labels : whether labels are wanted, where examples have them.
+    labels : whether the source's examples have labels.
 
     Raises
     ------
     InputError
-        One line: a source that cannot be read, that has other columns than the model, or names of users, items or words
-        that it does not know.
+        One line: the source cannot be read, has other columns than the model, or contains users, items or words that
+        the model does not know.
     """
     kind = kind_for(about.app)
     if kind != "examples" and not labels:
@@ -82,8 +82,8 @@ def _check_width(about: ModelAbout, source: str, width: int) -> None:
     wanted = about.app_params.get("n_inputs")
     if isinstance(wanted, int) and width != wanted:
         raise InputError(
-            f"{source}: has {width} features, and the model {about.url} was trained on {wanted}; give data of that kind, "
-            "with or without a label"
+            f"{source}: has {width} features, and the model {about.url} was trained on {wanted}; "
+            "give data of that kind, with or without a label"
         )
 
 

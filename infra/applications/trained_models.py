@@ -1,9 +1,9 @@
-"""Trained models: written with what one must know to use them, and loaded again by whoever has the URL.
+"""Save trained models with all that is needed to use them, and load them by their URL.
 
-A model is a set: `model.npz` has the application's tables, and where rows of those stand for users and items, `names.npz`
-has their names. The manifest holds the job's result and, under `model`, the application with its parameters, the labels
-of the classes, and the digest of the code where that is a user's. Code is never taken from where the model lies: an
-application that is not built in has to be named by whoever loads it, and its file handed in.
+A model is a set of blobs: `model.npz` holds the application's tables; if their rows stand for users and items,
+`names.npz` holds the names. The manifest holds the job's result and, under `model`, the application with its
+parameters, the labels of the classes, and the digest of a user's code. Code is never loaded from the model's URL: the
+caller has to name an application that is not built in, and to supply its file.
 """
 
 from collections.abc import Mapping
@@ -27,24 +27,24 @@ from psengine.tables.sharding import Arrays
 
 MODEL = "model.npz"
 NAMES = "names.npz"
-#: Arrays of the held-out part that say which user and item of the source has which number, and of `names.npz`.
+#: Arrays of `names.npz` and of the held-out part: the user and the item of the source by number.
 _NAMES = ("user_names", "item_names")
 _ABOUT = "model"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAbout:
-    """What a model's manifest says of it.
+    """The description of a model, from its manifest.
 
     Attributes
     ----------
-    url : where it lies.
-    app, app_params : the application, with the sizes of what it was trained on.
-    labels : the source's label of each class; empty where there are no classes, or none are known.
-    code_sha256 : digest of the file that held the application; empty where it was installed.
-    first_index : 0 or 1, from where the training data counted their features; None where their form left no doubt.
-    names : `user_names` and `item_names`, each (n,), whole numbers or texts in the order of the tables' rows; empty where
-        the model is not of ratings, or an older version wrote it.
+    url : URL of the model.
+    app, app_params : the application, with the sizes of its training data.
+    labels : the source's label of each class; empty without classes, or if the labels are unknown.
+    code_sha256 : digest of the application's file; empty if it was an installed module.
+    first_index : 0 or 1, index of the first feature in the training data; None if their form defines it.
+    names : `user_names` and `item_names`, each (n,), integers or strings in the order of the tables' rows; empty if the
+        model is not of ratings, or an older version wrote it.
     """
 
     url: str
@@ -57,7 +57,7 @@ class ModelAbout:
 
 
 def save_model(blobs: Blobs, config: JobConfig, arrays: Arrays, result: Mapping[str, Any]) -> None:
-    """Write the tables of a job that has ended, and with them its result; `BlobError` where that fails."""
+    """Write the tables and the result of a job that has ended; `BlobError` if that fails."""
     about = {
         "job": config.job_id,
         "app": config.app,
@@ -70,7 +70,7 @@ def save_model(blobs: Blobs, config: JobConfig, arrays: Arrays, result: Mapping[
 
 
 def find_result(blobs: Blobs, config: JobConfig) -> dict[str, Any] | None:
-    """Return the result that a job saved with its model, None where there is none yet."""
+    """Return the result that a job saved with its model; None if there is none yet."""
     manifest = blobs.manifest(JobPaths(config.job_id).model)
     if manifest is None:
         return None
@@ -80,20 +80,20 @@ def find_result(blobs: Blobs, config: JobConfig) -> dict[str, Any] | None:
 def load_model(
     where: str, app: str = "", code: str = "", directory: Path | None = None
 ) -> tuple[App, Arrays, ModelAbout]:
-    """Return the application of a model, its tables, and what is known of it.
+    """Return the application of a model, its tables, and its description.
 
     Parameters
     ----------
     where : directory or fsspec URL of the model, as ``…/jobs/JOB/model``, or of the `model.npz` in it.
-    app : the application that is expected; needed for one that is not built in: loading runs its code.
-    code : path or URL of the file that holds a user's application; empty where its module is installed.
-    directory : takes that code, which this process imports then.
+    app : the expected application; required for one that is not built in, as loading runs its code.
+    code : path or URL of the file of a user's application; empty if its module is installed.
+    directory : receives that code, which is then imported.
 
     Raises
     ------
     InputError
-        One line: no model, a damaged one, one of another application, one whose tables have other sizes than the
-        application's, or code that is not what the model was trained with.
+        One line: no model, a damaged one, one of another application, tables of other sizes than the application's, or
+        other code than the model was trained with.
     """
     url = _url(where)
     blobs, prefix = _set_at(url)
@@ -104,62 +104,63 @@ def load_model(
         about = _about(url, manifest)
         _check_app(about, app)
         if about.app not in BUILT_IN:
-            _bring(about, code, directory)
+            _place_user_code(about, code, directory)
         arrays: Arrays = dict(npz_arrays(blobs.read_checked(prefix, MODEL, manifest), f"{url}/{MODEL}"))
         if NAMES in manifest.files:
             names = npz_arrays(blobs.read_checked(prefix, NAMES, manifest), f"{url}/{NAMES}")
             about = replace(about, names=names)
-        made = resolve(about.app, about.app_params)
+        application = resolve(about.app, about.app_params)
     except BlobError as error:
         raise InputError(str(error)) from None
     except JobError as error:
         raise InputError(f"{where}: {error}") from None
-    _check_tables(url, about.app, made, arrays)
-    return made, arrays, about
+    _check_tables(url, about.app, application, arrays)
+    return application, arrays, about
 
 
 def _about(url: str, manifest: Manifest) -> ModelAbout:
-    said = manifest.about.get(_ABOUT)
+    record = manifest.about.get(_ABOUT)
     if MODEL not in manifest.files:
         raise InputError(f"{url}: is a set of other files and no model; name what the training named")
-    if not isinstance(said, Mapping):
+    if not isinstance(record, Mapping):
         raise InputError(f"{url}: does not say what it is a model of, as an older version wrote it; train it again")
     try:
-        params, labels = dict(said["app_params"]), tuple(said["labels"])
-        first = said.get("first_index")  # not there in an older model
+        params, labels = dict(record["app_params"]), tuple(record["labels"])
+        first = record.get("first_index")  # absent in an older model
         if first not in (None, 0, 1):
             raise ValueError(f"first_index {first!r}")
-        return ModelAbout(url, str(said["app"]), params, labels, str(said["code_sha256"]), first)
+        return ModelAbout(url, str(record["app"]), params, labels, str(record["code_sha256"]), first)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{url}: its manifest is damaged ({error!r}); train it again") from None
 
 
 def _check_app(about: ModelAbout, app: str) -> None:
-    """Refuse a model of another application than the one named, and one of a user's that nobody has named."""
+    """Refuse a model of another application than `app`, and one of a user's application if `app` is empty."""
     if app and app != about.app:
         raise InputError(f"{about.url}: is a model of app {about.app}, not of {app}; name another model")
     if not app and about.app not in BUILT_IN:
         raise InputError(f"{about.url}: is a model of app {about.app}; to run that code give --app {about.app}")
 
 
-def _bring(about: ModelAbout, code: str, directory: Path | None) -> None:
-    """Make a user's code ready for import, where it is the model's."""
+def _place_user_code(about: ModelAbout, code: str, directory: Path | None) -> None:
+    """Make a user's code importable if its digest is that of the model."""
     if not about.code_sha256:
         if code:
             raise InputError(f"code {code}: {about.url} was trained by an installed module; leave the code out")
         return
     if not code or directory is None:
-        raise InputError(f"{about.url}: app {about.app} travelled with the job; give its file by --code")
+        raise InputError(f"{about.url}: app {about.app} was shipped with the job; give its file by --code")
     file = read_code(about.app, code)
     if file.sha256 != about.code_sha256:
         raise InputError(
-            f"code {code}: is {file.sha256[:12]}, and {about.url} was trained by {about.code_sha256[:12]}; give that file"
+            f"code {code}: is {file.sha256[:12]}, and {about.url} was trained by {about.code_sha256[:12]}; "
+            "give that file"
         )
     place_code(file, directory, code)
 
 
-def _check_tables(url: str, app: str, made: App, arrays: Arrays) -> None:
-    tables = {table.name: table for table in made.tables()}
+def _check_tables(url: str, app: str, application: App, arrays: Arrays) -> None:
+    tables = {table.name: table for table in application.tables()}
     if sorted(tables) != sorted(arrays):
         raise InputError(
             f"{url}: holds tables {sorted(arrays)}, and app {app} has {sorted(tables)}; name its own model"
@@ -168,13 +169,13 @@ def _check_tables(url: str, app: str, made: App, arrays: Arrays) -> None:
         found, wanted = arrays[name], (table.n_rows, table.n_cols)
         if found.shape != wanted or found.dtype != table.dtype:
             raise InputError(
-                f"{url}: table {name} is {found.dtype} {found.shape}, and app {app} has {table.dtype} {wanted}; train it "
-                "again"
+                f"{url}: table {name} is {found.dtype} {found.shape}, and app {app} has {table.dtype} {wanted}; "
+                "train it again"
             )
 
 
 def _of_data(data_url: str) -> dict[str, Any]:
-    """Return what a job's data say that whoever uses the model has to know: labels of classes, the first index."""
+    """Return the facts on a job's data that are needed to use the model: labels of classes, the first index."""
     blobs, prefix = _set_at(data_url)
     manifest = blobs.manifest(prefix)
     about = {} if manifest is None else manifest.about
@@ -182,7 +183,7 @@ def _of_data(data_url: str) -> dict[str, Any]:
 
 
 def _names(data_url: str) -> dict[str, bytes]:
-    """Return the file of the names of users and items, where a job's data are ratings: the data may go, the model stays."""
+    """Return the file of the names of users and items if the data are ratings; the model may outlive the data."""
     blobs, prefix = _set_at(data_url)
     manifest = blobs.manifest(prefix)
     if manifest is None or manifest.about.get("kind") != "ratings":
@@ -197,6 +198,6 @@ def _url(where: str) -> str:
 
 
 def _set_at(url: str) -> tuple[Blobs, str]:
-    """Return the store and the name of the set at `url`, reached as the settings say (a bucket's region)."""
+    """Return store and name of the set at `url`, with the other settings of this process (a bucket's region)."""
     parent, _, name = url.rstrip("/").rpartition("/")
     return open_blobs(load_settings().model_copy(update={"blob_url": parent})), name

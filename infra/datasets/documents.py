@@ -1,4 +1,4 @@
-"""Documents as a kind of data: word counts are read and checked, a tenth held out, the rest dealt to partitions.
+"""Documents as a kind of data: read and check word counts, hold out a tenth, partition the rest.
 
 Source: the forms are those of Blei's ``lda-c`` and of the UCI collection "Bag of Words".
 """
@@ -15,14 +15,15 @@ from infra.datasets.formats.word_counts import as_arrays, first_word_from, read_
 from infra.errors import InputError
 from infra.files import read_text
 
-#: Endings of a file of documents, each also packed; the content says which form it is.
+#: Endings of a file of documents, each also compressed; the content decides the form.
 DOCUMENT_ENDINGS = (".ldac", ".lda-c", ".dat", ".txt")
-#: The name of the generated set.
+#: Name of the generated set.
 TOPICS = "topics"
 _HELD_OUT_SHARE = 10
-#: Of the held-out part, which is the same for every job.
+#: Seed of the held-out part, which is the same for every job.
 _SPLIT_SEED = 20061115
-#: The generated set: documents, words, topics, mean length; Dirichlet weights of words in a topic, of topics in a document.
+#: The generated set: documents, words, topics, mean length, then the Dirichlet weights of words in a topic and of
+#: topics in a document.
 _GENERATED = (1200, 1000, 10, 100.0, 0.05, 0.2)
 
 I32 = NDArray[np.int32]
@@ -31,7 +32,10 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Documents of words: `words` (tokens,) int32, document d has those from `offsets[d]` to `offsets[d + 1]`; `ids` (documents,)."""
+    """Documents of words.
+
+    `words` (tokens,) int32; document d has the words from `offsets[d]` to `offsets[d + 1]`; `ids` (documents,).
+    """
 
     words: I32
     offsets: I64
@@ -41,7 +45,7 @@ class Documents:
         return len(self.ids)
 
     def take(self, which: I64) -> "Documents":
-        """Return the documents at these places, in this order."""
+        """Return the documents at these indices, in this order."""
         lengths = np.diff(self.offsets)[which]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         tokens = np.repeat((self.offsets[which] - offsets[:-1]).astype(np.int32), lengths)
@@ -55,7 +59,7 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class DocumentSet:
-    """The two halves of a source of documents (a `data_kinds.Prepared`)."""
+    """The training and the held-out part of a source of documents (an `infra.datasets.kinds.Prepared`)."""
 
     train: Documents
     held: Documents
@@ -64,22 +68,22 @@ class DocumentSet:
 
     @property
     def rows(self) -> int:
-        """Documents to train on."""
+        """Number of documents to train on."""
         return len(self.train)
 
     @property
     def heldout_rows(self) -> int:
-        """Documents held out."""
+        """Number of held-out documents."""
         return len(self.held)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Words of the vocabulary; tokens and documents to train on."""
+        """Number of words in the vocabulary, of tokens and of documents to train on."""
         return {"n_words": self.n_words, "n_tokens": len(self.train.words), "n_documents": len(self.train)}
 
     @property
     def about(self) -> dict[str, Any]:
-        """Nothing further."""
+        """Empty: documents need no further facts in the manifest."""
         return {}
 
     @property
@@ -88,11 +92,12 @@ class DocumentSet:
         return ()
 
     def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield `words`, `offsets`, `ids` (see `Documents`) of each partition; `partition` (1,), its number, `token_start` (1,) int64.
+        """Yield the arrays of each partition.
 
-        Documents are dealt by a seeded permutation that is cut so that partitions have about equally many tokens.
-        Tokens are numbered in that order: those of a partition are from `token_start` on. `word_counts`
-        (n_words,) int32 are of the tokens of all partitions.
+        They are `words`, `offsets`, `ids` (see `Documents`), `partition` (1,), its number, `token_start` (1,) int64,
+        and `word_counts` (n_words,) int32, the counts over all partitions. A seeded permutation of the documents is cut
+        so that partitions have about equal numbers of tokens. Tokens are numbered in that order: those of a partition
+        from `token_start` on.
         """
         counts = np.bincount(self.train.words, minlength=self.n_words).astype(np.int32)
         order = np.random.default_rng(seed).permutation(len(self.train))
@@ -104,19 +109,19 @@ class DocumentSet:
             start += len(part.words)
 
     def heldout(self) -> dict[str, NDArray[Any]]:
-        """Return `words`, `offsets` and `ids` of the documents held out."""
+        """Return `words`, `offsets` and `ids` of the held-out documents."""
         return self.held.arrays()
 
 
 def read(source: str, n_partitions: int, app: str | None = None) -> DocumentSet:
-    """Return what a source of documents has to train on and what is held out: a tenth, the same for every seed.
+    """Return the documents of a source, a tenth of them held out, the same for every seed.
 
-    Documents without words are passed over. Held out are documents of two words at least.
+    Documents without words are ignored; held-out documents have at least two words.
 
     Raises
     ------
     InputError
-        For a file that cannot be read or used, or fewer documents than partitions and one.
+        For a file that cannot be read or used, or fewer documents to train on than partitions.
     """
     del app
     whole, n_words = _whole(source)
@@ -134,12 +139,12 @@ def read(source: str, n_partitions: int, app: str | None = None) -> DocumentSet:
 
 
 def read_new(source: str, n_words: int) -> Documents:
-    """Return the documents of a source, less those without words, for a model that was trained on so many words.
+    """Return the documents of a source, less those without words, for a model of `n_words` words.
 
     Raises
     ------
     InputError
-        For a file that cannot be read or used; with its line, for a word beyond those of the model.
+        For a file that cannot be read or used; with its line, for a word that the model does not have.
     """
     documents, _ = _whole(source)
     if len(documents.words) and (most := documents.words.max()) >= n_words:
@@ -151,7 +156,7 @@ def read_new(source: str, n_words: int) -> Documents:
 
 
 def read_vocabulary(source: str, n_words: int) -> list[str]:
-    """Return the words of a vocabulary file, one a line, in the order of their ids.
+    """Return the words of a vocabulary file, one per line, in the order of their ids.
 
     Raises
     ------
@@ -183,7 +188,7 @@ def _content(source: str) -> bytes:
 
 
 def _runs(order: I64, lengths: I64, n_partitions: int) -> list[I64]:
-    """Cut documents in this order into runs of about equally many tokens, each of one document at least."""
+    """Cut documents in this order into runs of about equal numbers of tokens, each with at least one document."""
     tokens = np.cumsum(lengths[order])
     goals = tokens[-1] * np.arange(1, n_partitions) / n_partitions
     cuts = np.searchsorted(tokens, goals) + 1
@@ -195,16 +200,17 @@ def _runs(order: I64, lengths: I64, n_partitions: int) -> list[I64]:
 def drawn_documents(
     n_documents: int, n_words: int, n_topics: int, length: float, word_weight: float, topic_weight: float, seed: int
 ) -> tuple[I32, I64]:
-    """Return words and offsets of documents drawn from the model itself, of about so many tokens each.
+    """Return words and offsets of documents drawn from the model of LDA, with about `length` tokens each.
 
-    `word_weight` and `topic_weight` are of the Dirichlet priors: of words in a topic, of topics in a document.
+    `word_weight` and `topic_weight` are the weights of the Dirichlet priors of words in a topic and of topics in a
+    document.
     """
     rng = np.random.default_rng(seed)
     by_topic = np.cumsum(rng.dirichlet(np.full(n_words, word_weight), n_topics), axis=1)
     by_document = np.cumsum(rng.dirichlet(np.full(n_topics, topic_weight), n_documents), axis=1)
     lengths = np.maximum(rng.poisson(length, n_documents), 2)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    # One search for all: the sums of document d are moved to between d and d + 1.
+    # One search for all documents: the sums of document d are shifted to between d and d + 1.
     moved = (by_document + np.arange(n_documents)[:, None]).ravel()
     places = np.repeat(np.arange(n_documents), lengths)
     topic = np.clip(np.searchsorted(moved, rng.random(offsets[-1]) + places) - n_topics * places, 0, n_topics - 1)

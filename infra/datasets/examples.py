@@ -1,4 +1,4 @@
-"""Labelled examples as a kind of data: read, checked, a part held out, the rest dealt to partitions."""
+"""Labelled examples as a kind of data: read, check, hold out a part, partition the rest."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from infra.errors import InputError
 from psengine.apps.csr import Csr
 from psengine.apps.registry import WITHOUT_LABELS
 
-#: Application -> how many classes it needs to learn anything; one that is not here takes any data.
+#: Minimum number of classes that an application needs; applications not listed accept any data.
 _LEAST_CLASSES: Mapping[str, int] = MappingProxyType({"mlr": 2})
 
 #: Columns whose means and standard deviations still travel with a job.
@@ -25,7 +25,7 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, slots=True)
 class ExampleSet:
-    """The two halves of a source of labelled examples (a `data_kinds.Prepared`)."""
+    """The training and the held-out part of a source of examples (an `infra.datasets.kinds.Prepared`)."""
 
     train: Examples
     held: Examples
@@ -35,12 +35,12 @@ class ExampleSet:
 
     @property
     def rows(self) -> int:
-        """Examples to train on."""
+        """Number of examples to train on."""
         return len(self.train)
 
     @property
     def heldout_rows(self) -> int:
-        """Examples held out."""
+        """Number of held-out examples."""
         return len(self.held)
 
     @property
@@ -50,7 +50,7 @@ class ExampleSet:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The source's label of each class, and from where it counts its features (None: its form leaves no doubt)."""
+        """The source's label of each class, and the index of its first feature (None: defined by its form)."""
         return {"labels": list(self.train.labels), "first_index": self.first_index}
 
     def scales(self) -> dict[str, list[float]]:
@@ -74,7 +74,7 @@ class ExampleSet:
         return {"input_mean": mean.tolist(), "input_sd": np.where(variance > 0, np.sqrt(variance), 1.0).tolist()}
 
     def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield `x` (float32, rows x features), `y` (int32 classes from 0, or float32), `ids` and `first` of each partition.
+        """Yield the arrays of each partition.
 
         There is no `y` where the source has no labels.
         `ids` (int64) are the rows in the source; `first` (int64, without shape) is how many rows the partitions before it
@@ -87,12 +87,12 @@ class ExampleSet:
             first += len(rows)
 
     def heldout(self) -> dict[str, NDArray[Any]]:
-        """Return the same arrays of what is held out: a fifth of each class."""
+        """Return the same arrays of the held-out part, a fifth of each class."""
         return self.held.arrays()
 
 
 def read(source: str, n_partitions: int, app: str | None = None) -> ExampleSet:
-    """Return what a source has to train on and what is held out, all of it checked.
+    """Return the checked examples of a source, a part of them held out.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def column_moments(x: NDArray[np.float32] | Csr) -> tuple[NDArray[np.float64], N
 
 
 def check_classes(source: str, classes: int, app: str | None) -> None:
-    """Raise `InputError` where an application needs more classes than a source has."""
+    """Raise `InputError` if an application needs more classes than a source has."""
     least = _LEAST_CLASSES.get(app or "", 0)
     if classes < least:
         what = "all rows have one label" if classes else "the labels are numbers with fractions, which are no classes"

@@ -1,4 +1,4 @@
-"""The data that a user names: a built-in set, or a file by path or fsspec URL; which forms there are, how each is read.
+"""The data that a user names: a built-in set, or a file by path or fsspec URL.
 
 The form is said by the name's ending, and by the content where the name has no known one; whether the content is
 compressed, by the content.
@@ -50,12 +50,12 @@ def _digits() -> ExampleTable:
     return ExampleTable((x / 16.0).astype(np.float32), y, lambda row: f"row {row}")
 
 
-#: Name -> loader.
+#: Loaders of the built-in sets by name.
 BUILT_IN: Mapping[str, Callable[[], ExampleTable]] = MappingProxyType({"digits": _digits})
 
 
 def form_of(source: str, endings: Sequence[str] = DATA_ENDINGS) -> str | None:
-    """Return which of `endings` says the form of `source`, None where it has none of them."""
+    """Return the one of `endings` that `source` has; None if it has none of them."""
     name = _plain(source.lower())
     return next((ending for ending in endings if name.endswith(ending)), None)
 
@@ -75,7 +75,7 @@ def read_data(
     Raises
     ------
     InputError
-        One line with the file, the line in it where there is one, and what is wrong.
+        One line with the file, the line in it if it has lines, and what is wrong.
     """
     if source in BUILT_IN:
         return BUILT_IN[source]()
@@ -142,7 +142,7 @@ def _unknown(source: str, endings: Sequence[str], names: Iterable[str]) -> Input
 
 
 def read_content(source: str, endings: Sequence[str], names: Iterable[str]) -> bytes:
-    """Return what is in a data file of a form that is wanted, unpacked.
+    """Return the decompressed content of a data file of one of the accepted forms.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def _stream(data: bytes, codec: str | None) -> Any:
 
 
 def _read_idx(source: str, want_labels: bool) -> ExampleTable:
-    """Return images with the labels beside them; the one file may be packed and the other not, as after `gunzip`."""
+    """Return images with the labels from the file beside them; either file may be compressed, as after `gunzip`."""
     beside = labels_beside(source)
     data = _unpacked(source, read_whole(source))
     plain = _plain(beside)
@@ -205,7 +205,7 @@ def _read_idx(source: str, want_labels: bool) -> ExampleTable:
 
 
 def _plain(name: str) -> str:
-    """Return a name without the ending of a packed file."""
+    """Return a name without the ending of a compressed file."""
     packed = next((ending for ending in PACKED_ENDINGS if name.lower().endswith(ending)), "")
     return name[: len(name) - len(packed)]
 

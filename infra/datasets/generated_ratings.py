@@ -1,9 +1,9 @@
-"""Ratings that are made up: a factorisation of low rank, noise, and users and items of very different activity."""
+"""Generated ratings: a factorisation of low rank, noise, and users and items of very different activity."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Standard deviation of the noise, and of what the factors say, in points.
+#: Standard deviations of the noise and of the product of the factors, in points.
 _NOISE, _SIGNAL = 0.4, 0.8
 _MEAN, _LEAST, _MOST = 3.5, 0.5, 5.0
 _CHUNK = 1 << 18
@@ -16,12 +16,12 @@ def generated_ratings(
 
     Parameters
     ----------
-    n_ratings : how many are drawn; those whose pair was drawn before are left out.
+    n_ratings : number of draws; repeated pairs are dropped.
     """
     rng = np.random.default_rng(seed)
     who = rng.permutation(n_users)[(n_users * rng.random(n_ratings) ** 1.8).astype(np.int64)]
     what = rng.permutation(n_items)[(n_items * rng.random(n_ratings) ** 2.2).astype(np.int64)]
-    drawn = np.sort(who * n_items + what)  # with np.unique the whole takes three to four times as long
+    drawn = np.sort(who * n_items + what)  # np.unique would make the function three to four times slower
     pairs = rng.permutation(drawn[np.diff(drawn, prepend=-1) != 0])
     users, items = (pairs // n_items).astype(np.int32), (pairs % n_items).astype(np.int32)
     left = rng.standard_normal((n_users, rank), np.float32)

@@ -1,7 +1,7 @@
-"""Kinds of data that applications learn from, and what each kind has to offer so that a job can be given its input.
+"""The kinds of data that applications learn from, and the protocol that each kind implements.
 
-A kind reads a source, checks all of it, holds a part out, and says how the rest is cut. Another kind is a module with a
-function like `data_examples.read`, and a line in `KINDS` and in `psengine.apps.registry.WANTS`.
+A kind reads a source, checks all of it, holds out a part and partitions the rest. To add a kind, write a module with a
+function like `infra.datasets.examples.read`, and add a line to `KINDS` and to `psengine.apps.registry.WANTS`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,26 +22,26 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Prepared(Protocol):
-    """A source that was read, checked and divided; nothing of it is written yet."""
+    """A source that was read, checked and split; nothing is written yet."""
 
     @property
     def rows(self) -> int:
-        """How many rows there are to train on, in the words of the kind: examples, ratings, documents."""
+        """Number of rows to train on; a row is an example, a rating or a document."""
         ...
 
     @property
     def heldout_rows(self) -> int:
-        """How many are held out."""
+        """Number of held-out rows."""
         ...
 
     @property
     def sizes(self) -> Mapping[str, float]:
-        """What applications are told of the set: names of `psengine.apps.base.SIZES`; most are counts (int)."""
+        """Sizes of the set for applications, by the names of `psengine.apps.base.SIZES`; most are counts (int)."""
         ...
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What else the manifest shall say, such as the labels; JSON-able."""
+        """Further facts for the manifest, such as the labels; JSON values."""
         ...
 
     @property
@@ -50,28 +50,28 @@ class Prepared(Protocol):
         ...
 
     def parts(self, seed: int) -> Iterator[Arrays]:
-        """Yield the arrays of each partition, as many as were asked for when the source was read."""
+        """Yield the arrays of each partition; `read` was given their number."""
         ...
 
     def heldout(self) -> Arrays:
-        """Return the arrays that are held out; the same for every seed."""
+        """Return the arrays of the held-out part; the same for every seed."""
         ...
 
 
-#: Reads a source for so many partitions and an application (None: any); `InputError` where it cannot be used.
+#: Reads a source for a number of partitions and an application (None: any); `InputError` if it cannot be used.
 Reader = Callable[[str, int, str | None], Prepared]
 
 KINDS: Mapping[str, Reader] = MappingProxyType(
     {"examples": data_examples.read, "ratings": data_ratings.read, "documents": data_documents.read}
 )
 
-#: The built-in set that each kind takes where a user names none, and the names of all.
+#: The default built-in set of each kind, and the names of all built-in sets.
 DEFAULT_SETS: Mapping[str, str] = MappingProxyType({"examples": "digits", "ratings": "ratings", "documents": "topics"})
 BUILT_IN_SETS = frozenset({*data_files.BUILT_IN, *data_ratings.BUILT_IN, data_documents.TOPICS})
 
 
 def kind_for(app: str | None) -> str:
-    """Return the kind of data that an application learns from; labelled examples where it says nothing else."""
+    """Return the kind of data that an application learns from; labelled examples unless it is registered otherwise."""
     return WANTS.get(app or "", "examples")
 
 
@@ -98,5 +98,5 @@ def check_name(source: str, app: str | None) -> None:
 
 
 def absolute(source: str) -> str:
-    """Return a path as an absolute one, as whoever works elsewhere wants it; a URL or a name as it is."""
+    """Return the absolute form of a path, for processes in other directories; a URL or a name unchanged."""
     return source if source in BUILT_IN_SETS or "://" in source else str(Path(source).absolute())

@@ -1,7 +1,7 @@
-"""A job's input: a data set cut into partitions and a held-out part, written as blobs before the first node starts.
+"""Prepare a job's data: write partitions and a held-out part as blobs before the first node starts.
 
-Every node reads the partitions it is given, never the whole. What is written depends on the arguments alone, so that a
-second preparation of the same job finds its set and keeps it.
+A node reads only its partitions. What is written depends on the arguments alone, so a second preparation of the same
+job finds the set and keeps it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """What was prepared. `rows` and `heldout_rows` count examples or ratings; `data_url` is where nodes find the parts.
+    """The prepared data of a job.
 
     `sizes` and `scales` are what applications are told of the set (`psengine.apps.base.SIZES`); `notes` say how the source was
     read, where that may not be what its author expects, a line each.
@@ -47,11 +47,11 @@ def prepare(
     check_sizes: SizesCheck | None = None,
     standardize: bool = False,
 ) -> DataSummary:
-    """Write the partitions of a data set for a job, or find them written.
+    """Write the partitions of a data set for a job unless they are written.
 
-    Each partition is ``part-00000.npz`` and so on, and ``heldout.npz`` is what is held out, the same for every seed;
-    their arrays are those of the kind of data (`infra.datasets.kinds`) that `app` learns from. Nothing is written before
-    all is read and checked.
+    The partitions are ``part-00000.npz`` and so on; ``heldout.npz`` is the held-out part, the same for every seed.
+    Their arrays are those of the kind of data (`infra.datasets.kinds`) that `app` learns from. Nothing is written
+    before all data are read and checked.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def prepare(
     ------
     InputError
         For an unknown name, a file that cannot be read or used, more partitions than rows, or a job whose data were
-        prepared otherwise.
+        prepared with other arguments.
     """
     paths = JobPaths(job_id)
     if n_partitions < 1:
@@ -122,7 +122,7 @@ def _files(data: Prepared, seed: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _whole(blobs: Blobs, prefix: str, manifest: Manifest) -> bool:
-    # Sizes, not digests: this runs at every start of a flow, and must not read the whole set back.
+    # Sizes, not digests: this runs at every start of a flow and must not read the set back.
     return all(blobs.size(f"{prefix}/{name}") == record.size for name, record in manifest.files.items())
 
 

@@ -1,4 +1,4 @@
-"""Ratings as a kind of data: read, a part held out, users and items numbered so that parts and blocks weigh the same."""
+"""Ratings as a kind of data: read, hold out a part, number users and items so that partitions are balanced."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,18 +26,18 @@ def _built_in() -> Ratings:
     return Ratings(users, items, values, np.arange(1500), np.arange(600), lambda row: f"rating {row}")
 
 
-#: Name -> loader.
+#: Loaders of the built-in sets by name.
 BUILT_IN: Mapping[str, Callable[[], Ratings]] = MappingProxyType({"ratings": _built_in})
 
 
 @dataclass(frozen=True, slots=True)
 class RatingSet:
-    """A source of ratings, divided (a `data_kinds.Prepared`); users and items have their final numbers.
+    """The ratings of a source after split and numbering (an `infra.datasets.kinds.Prepared`).
 
     Attributes
     ----------
     held : bool of shape (ratings,)
-        Which are held out.
+        Whether a rating is held out.
     user_bounds, item_bounds : int64 of shape (partitions + 1,)
         Partition `p` has the users from `user_bounds[p]` on, below `user_bounds[p + 1]`; blocks of items likewise.
     """
@@ -49,17 +49,17 @@ class RatingSet:
 
     @property
     def rows(self) -> int:
-        """Ratings to train on."""
+        """Number of ratings to train on."""
         return len(self.held) - self.heldout_rows
 
     @property
     def heldout_rows(self) -> int:
-        """Ratings held out."""
+        """Number of held-out ratings."""
         return int(self.held.sum())
 
     @property
     def sizes(self) -> dict[str, float]:
-        """Users, items, ratings to train on, partitions, and mean and standard deviation of those ratings."""
+        """Number of users, items, ratings to train on and partitions; mean and standard deviation of these ratings."""
         values = self.ratings.values[~self.held].astype(np.float64)
         return {
             "n_users": len(self.ratings.user_names),
@@ -72,7 +72,7 @@ class RatingSet:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Nothing more: names are in the held-out part."""
+        """Empty: the names are in the held-out part."""
         return {}
 
     @property
@@ -81,9 +81,9 @@ class RatingSet:
         return self.ratings.notes
 
     def parts(self, seed: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield `users`, `items` (int32) and `values` (float32) of each run of users; `partition` and both bounds.
+        """Yield `users`, `items` (int32), `values` (float32), `partition` and both bounds for each run of users.
 
-        The seed changes nothing: numbers and parts are the same for every job with so many partitions.
+        The seed has no effect: numbers and partitions are the same for every job with this number of partitions.
         """
         rows = np.flatnonzero(~self.held)
         users = self.ratings.users[rows]
@@ -102,7 +102,7 @@ class RatingSet:
             }
 
     def heldout(self) -> dict[str, NDArray[Any]]:
-        """Return `users`, `items`, `values` of what is held out, and the names of all users and items by number."""
+        """Return `users`, `items`, `values` of the held-out part, and the names of all users and items by number."""
         return {
             "users": self.ratings.users[self.held],
             "items": self.ratings.items[self.held],
@@ -113,15 +113,16 @@ class RatingSet:
 
 
 def read(source: str, n_partitions: int, app: str | None = None) -> RatingSet:
-    """Return the ratings of a source, all of them checked, a tenth held out.
+    """Return the checked ratings of a source, a tenth of them held out.
 
-    Each user and each item of the held-out part is in the other as well. Numbers are dealt by a seeded permutation.
+    Each user and each item of the held-out part also occurs in the training part. Users and items are numbered by a
+    seeded permutation.
 
     Raises
     ------
     InputError
-        For a file that cannot be read or used, a pair of user and item that is there twice, ratings that are all the
-        same, or more partitions than users or items.
+        For a file that cannot be read or used, a repeated pair of user and item, ratings that are all equal, or more
+        partitions than users or items.
     """
     if source in BUILT_IN:
         ratings = BUILT_IN[source]()
@@ -131,7 +132,7 @@ def read(source: str, n_partitions: int, app: str | None = None) -> RatingSet:
 
 
 def read_new(source: str, user_names: NDArray[Any], item_names: NDArray[Any]) -> Pairs:
-    """Return pairs of user and item, numbered as these names are, with their ratings where a source has them.
+    """Return pairs of user and item, numbered by these names, with their ratings if the source has them.
 
     Raises
     ------
@@ -151,16 +152,16 @@ def read_new(source: str, user_names: NDArray[Any], item_names: NDArray[Any]) ->
         if users[row] >= 0:
             what, name, known = ("item", found.item_names[found.items[row]], item_names)
         raise InputError(
-            f"{source}: {found.place(row)}: {what} {shown(str(name))} is none of the {len(known)} {what}s that the model "
-            "was trained on; leave the row out"
+            f"{source}: {found.place(row)}: {what} {shown(str(name))} is none of the {len(known)} {what}s "
+            "that the model was trained on; leave the row out"
         )
     return Pairs(users, items, found.values, user_names, item_names, found.place, found.notes)
 
 
 def _numbers_among(known: NDArray[Any], names: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the index among the known names of each name; -1 for one that is none of them."""
+    """Return the index of each name among the known names; -1 for an unknown one."""
     there = np.ones(len(names), bool)
-    if names.dtype.kind == "U" and known.dtype.kind != "U":  # whole numbers but for one at least
+    if names.dtype.kind == "U" and known.dtype.kind != "U":  # whole numbers with at least one exception
         there = np.array([is_whole(name) for name in names])
         names = np.array([int(name) if fine else 0 for name, fine in zip(names, there, strict=True)])
     elif known.dtype.kind == "U":
@@ -171,12 +172,13 @@ def _numbers_among(known: NDArray[Any], names: NDArray[Any]) -> NDArray[np.int32
 
 
 def divided(source: str, ratings: Ratings, n_partitions: int) -> RatingSet:
-    """Return the ratings checked, held out and numbered; `source` is their name in errors (see `read`)."""
+    """Return the ratings after checks, split and numbering; `source` is their name in errors (see `read`)."""
     _check_pairs(source, ratings)
     held = _hold_out(ratings)
     if not held.any():
         raise InputError(
-            f"data {source}: {len(ratings)} ratings are too few to hold some out; want users and items with several each"
+            f"data {source}: {len(ratings)} ratings are too few to hold some out; "
+            "want users and items with several each"
         )
     if np.ptp(ratings.values[~held]) == 0:
         raise InputError(f"data {source}: all ratings are {ratings.values[0]:g}; there is nothing to learn")
@@ -197,7 +199,7 @@ def _check_pairs(source: str, ratings: Ratings) -> None:
     ordered = np.sort(pairs)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
-        # The first line in the file that repeats one: all rows of repeated pairs, less the first of each.
+        # Report the first line that repeats a pair: take the rows of repeated pairs, less the first of each.
         rows = np.flatnonzero(np.isin(pairs, twice))
         again = np.delete(rows, np.unique(pairs[rows], return_index=True)[1])
         row = int(again[0])
@@ -210,7 +212,7 @@ def _check_pairs(source: str, ratings: Ratings) -> None:
 
 
 def _hold_out(ratings: Ratings) -> NDArray[np.bool_]:
-    """Return which ratings are held out: a tenth, less those without which a user or an item has no other."""
+    """Return whether each rating is held out: a tenth are, except if a user or an item would have no other rating."""
     held = np.zeros(len(ratings), bool)
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(ratings))
     held[order[: -(-len(ratings) // _HELD_OUT_SHARE)]] = True
@@ -227,7 +229,7 @@ def _balanced(
     n_runs: int,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int32], NDArray[Any], NDArray[np.int64]]:
-    """Return new numbers, names and bounds: a permutation, cut into runs that carry about equally many ratings."""
+    """Return new numbers, names and bounds: a permutation, cut into runs of about equal numbers of ratings."""
     order = rng.permutation(len(names))
     place = np.empty(len(names), np.int32)
     place[order] = np.arange(len(names), dtype=np.int32)
@@ -238,7 +240,7 @@ def _balanced(
 def even_bounds(weights: NDArray[np.int64], n_runs: int) -> NDArray[np.int64]:
     """Return bounds, shape (n_runs + 1,), of runs of about equal weight, none of them empty.
 
-    A bound lies where the weight before it is nearest to its share; there must be at least as many weights as runs.
+    Each bound is where the weight before it is nearest to its share. There must be at least as many weights as runs.
     """
     total = np.concatenate(([0], np.cumsum(weights)))
     shares = total[-1] * np.arange(n_runs + 1) / n_runs
@@ -246,7 +248,7 @@ def even_bounds(weights: NDArray[np.int64], n_runs: int) -> NDArray[np.int64]:
     bounds = np.where(shares - total[after - 1] < total[after] - shares, after - 1, after)
     steps = np.arange(n_runs + 1)
     bounds = np.maximum.accumulate(bounds - steps) + steps  # at least one in each run, from the left …
-    bounds = np.minimum(bounds, len(weights) - steps[::-1])  # … and so many left for those to the right
+    bounds = np.minimum(bounds, len(weights) - steps[::-1])  # … and one for each run to the right
     bounds[0], bounds[-1] = 0, len(weights)
     cuts: NDArray[np.int64] = bounds.astype(np.int64)
     return cuts

@@ -1,7 +1,7 @@
-"""Ask the metadata service whether this machine is about to be taken.
+"""Poll the metadata service for the eviction notice of this machine.
 
 *Source*: EC2 user guide, "Spot Instance interruption notices": ``spot/instance-action`` is 404 until the instance is
-marked, then tells action and time; look every few seconds.
+marked, then holds action and time; poll it every few seconds.
 """
 
 import logging
@@ -26,13 +26,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The market takes this machine.
+    """An eviction notice of this machine.
 
     Attributes
     ----------
     action : what EC2 will do: terminate, stop or hibernate.
-    at : when (aware, UTC, market time).
-    seconds_left : real seconds from the look that found the notice to `at`; below 0 if that is past.
+    at : time of the eviction (aware, UTC, market time).
+    seconds_left : real seconds from the poll that found the notice to `at`; below 0 if that is past.
     """
 
     action: str
@@ -41,52 +41,51 @@ class Notice:
 
 
 class NoticePoller:
-    """Looks for the notice of one machine, over one kept connection.
+    """Polls for the notice of one machine, over one persistent connection.
 
     Parameters
     ----------
-    base_url : the metadata service; None takes AWS_EC2_METADATA_SERVICE_ENDPOINT, else the link-local address.
+    base_url : URL of the metadata service; None takes AWS_EC2_METADATA_SERVICE_ENDPOINT, else the link-local address.
     clock : market time; None opens the one of the settings.
-    timeout_s : real seconds that one look may take.
+    timeout_s : timeout of one poll, in real seconds.
     """
 
     def __init__(self, base_url: str | None = None, clock: Clock | None = None, timeout_s: float = 1.0) -> None:
         base_url = base_url or os.environ.get(_ENDPOINT_VARIABLE) or _LINK_LOCAL
-        # The metadata service is this machine's own: no proxy lies between.
+        # The metadata service belongs to this machine: no proxy is used.
         self._client = httpx.AsyncClient(
             base_url=base_url.rstrip("/") + "/latest/", timeout=timeout_s, trust_env=False
         )  # fmt: skip
         self._clock = clock if clock is not None else open_clock(load_settings().clock)
         self._token: str | None = None
-        self._complained = False
+        self._has_warned = False
 
     @property
     def base_url(self) -> httpx.URL:
-        """Where the service is."""
+        """URL of the metadata service."""
         return self._client.base_url
 
     async def poll(self) -> Notice | None:
-        """Return the notice, or None while there is none.
+        """Return the notice, or None if there is none yet.
 
-        A service that does not answer, or answers nonsense, is no notice either; that is logged once until it answers
-        again.
+        A service that fails or answers invalidly counts as no notice; that is logged once, until it answers again.
         """
         try:
             answer = await self._get("meta-data/spot/instance-action")
             if answer.status_code == httpx.codes.NOT_FOUND:
-                self._complained = False
+                self._has_warned = False
                 return None
             answer.raise_for_status()
-            told = answer.json()
-            at = datetime.fromisoformat(told["time"])
+            document = answer.json()
+            at = datetime.fromisoformat(document["time"])
             left_s = (at.timestamp() - self._clock.now_s()) / self._clock.scale
-            notice = Notice(str(told["action"]), at, left_s)
+            notice = Notice(str(document["action"]), at, left_s)
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            if not self._complained:
-                _log.warning("no look for eviction notices at %s: %r", self._client.base_url, error)
-                self._complained = True
+            if not self._has_warned:
+                _log.warning("cannot poll for eviction notices at %s: %r", self._client.base_url, error)
+                self._has_warned = True
             return None
-        self._complained = False
+        self._has_warned = False
         return notice
 
     async def _get(self, path: str) -> httpx.Response:
@@ -110,31 +109,30 @@ class NoticePoller:
         await self._client.aclose()
 
 
-def _worth_another_try(error: BaseException) -> bool:
-    """Whether the API was away or busy, and did not refuse."""
-    busy = isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500
-    return busy or isinstance(error, httpx.TransportError)
+def _is_temporary(error: BaseException) -> bool:
+    """Return whether the API was unreachable or had a server error, and did not refuse."""
+    is_server_error = isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500
+    return is_server_error or isinstance(error, httpx.TransportError)
 
 
 @retry(
-    retry=retry_if_exception(_worth_another_try),
+    retry=retry_if_exception(_is_temporary),
     stop=stop_after_delay(20),
     wait=wait_exponential(multiplier=0.1, max=3),
     reraise=True,
 )
 def report_notice(events_url: str, about: Mapping[str, Any]) -> None:
-    """Tell Prefect that an allocation will be taken; this is what starts `handle-eviction`.
+    """Report to Prefect that an allocation will be evicted; the event starts `handle-eviction`.
 
     Parameters
     ----------
     events_url : the Prefect API, as in ``http://host:4200/api``.
-    about : job_id, allocation_id, takes_at_s (market time). The same allocation makes the same event, however often it
-        is reported.
+    about : job_id, allocation_id, takes_at_s (market time). Repeated reports of one allocation are the same event.
 
     Raises
     ------
     httpx.HTTPError
-        If the API does not take it; one that is away or busy is asked again for 20 s.
+        If the API does not accept the event; temporary failures are retried for 20 s.
     """
     resource = f"spot.allocation.{about['allocation_id']}"
     event = {

@@ -1,8 +1,8 @@
-"""`SpotMarket` on boto3: the real EC2, or whatever answers at an endpoint as EC2 does.
+"""`SpotMarket` on boto3, for EC2 and every EC2-compatible endpoint.
 
-*Differs* from the Protocol's letter where EC2 does: an instance is remembered for about an hour after its end; the
-notice's time is taken from the spot request's status (when it was marked, plus `notice_s`), while the machine's own
-metadata service has it exactly.
+*Differs* from the Protocol where EC2 does: an instance is described for about an hour after its end; the time of an
+eviction is taken from the spot request's status (when it was marked, plus `notice_s`), while the machine's own metadata
+service has it exactly.
 """
 
 import re
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PRODUCT = "Linux/UNIX"
 _PAGE = 1000
-#: EC2's codes for what it will not sell now.
+#: EC2's codes for a purchase that it refuses now.
 _REFUSED = (
     "SpotMaxPriceTooLow",
     "InsufficientInstanceCapacity",
@@ -41,8 +41,8 @@ _REFUSED = (
     "SpotInstanceCountLimitExceeded",
 )
 _MISMATCH = "IdempotentParameterMismatch"
-#: The server's own troubles and throttling: whether something was done is not known, or nothing was; asking again helps.
-#: A throttled purchase was not refused: nobody has looked at it, and the same token asks again.
+#: EC2's codes for server errors and throttling. The outcome is unknown or nothing was done; a retry helps.
+#: A throttled purchase was not considered, so it was not refused: it is repeated with the same token.
 _TRY_AGAIN = (
     "RequestLimitExceeded",
     "Throttling",
@@ -64,9 +64,9 @@ class Ec2SpotMarket:
     Parameters
     ----------
     settings : region, endpoint, image, subnets, security groups, instance profile and length of the notice.
-    attempts : how often a call is tried; boto3 retries what fails in passing (throttling, server errors, no connection).
-    connect_s, read_s : real seconds that an attempt waits for a connection and for an answer.
-    client : boto3's client; None makes one at the first call.
+    attempts : maximum number of attempts per call; boto3 retries throttling, server errors and failed connections.
+    connect_s, read_s : timeouts of an attempt for the connection and for the answer, in real seconds.
+    client : boto3's client; None creates one at the first call.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Ec2SpotMarket:
 
     @property
     def _client(self) -> "EC2Client":
-        """The client, made at the first call (it reads EC2's model, which takes a while)."""
+        """The client, created at the first call (it reads EC2's model, which takes a while)."""
         if self._made is None:
             core = botocore.session.get_session()
             core.register_component("data_loader", _loader())
-            # EC2 writes times in ISO 8601; botocore's guess at any form takes most of the time of a long price history.
+            # EC2 writes times in ISO 8601; botocore's general parser takes most of the time of a long price history.
             core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=datetime.fromisoformat)
             try:
                 self._made = boto3.session.Session(botocore_session=core).client(
@@ -112,10 +112,10 @@ class Ec2SpotMarket:
         Raises
         ------
         LaunchRefused
-            For what EC2 will not sell now. Throttling is none of that.
+            If EC2 does not sell this now. Throttling is no refusal.
         MarketUnreachable
-            Also where EC2 throttles, and where the purchase was made and what has become of it is not told: the same
-            token asks again, and buys nothing twice.
+            Also if EC2 throttles, and if the purchase was made but its state is unknown: repeating the call with the
+            same token buys nothing twice.
         TokenMismatch, BadRequest
         """
         params: dict[str, Any] = {
@@ -139,11 +139,11 @@ class Ec2SpotMarket:
         if self._settings.instance_profile is not None:
             params["IamInstanceProfile"] = {"Name": self._settings.instance_profile}
         if request.bid_micros is not None:
-            whole, part = divmod(request.bid_micros, 1_000_000)
+            dollars, micros = divmod(request.bid_micros, 1_000_000)
             params["InstanceMarketOptions"] = {
                 "MarketType": "spot",
                 "SpotOptions": {
-                    "MaxPrice": f"{whole}.{part:06d}",
+                    "MaxPrice": f"{dollars}.{micros:06d}",
                     "SpotInstanceType": "one-time",
                     "InstanceInterruptionBehavior": "terminate",
                 },
@@ -153,14 +153,15 @@ class Ec2SpotMarket:
         except (ClientError, BotoCoreError) as error:
             _raise(error, launching=True)
         instances.sort(key=lambda instance: instance.get("AmiLaunchIndex", 0))
-        # A repeated purchase is answered with what has become of it, so its end has to be looked up.
-        ended = any(instance["State"]["Name"] == "terminated" for instance in instances)
+        # The answer to a repeated purchase holds the present state, so an end has to be looked up.
+        has_ended = any(instance["State"]["Name"] == "terminated" for instance in instances)
         try:
-            requests = self._spot_requests(instances) if ended else {}
+            requests = self._spot_requests(instances) if has_ended else {}
         except (ClientError, BotoCoreError) as error:
-            # It is bought: whatever this is, it must not be taken for a refusal.
-            code, message = _said(error) if isinstance(error, ClientError) else (type(error).__name__, str(error))
-            raise MarketUnreachable(code, message) from None
+            # The instances are bought: no error here may count as a refusal.
+            if isinstance(error, ClientError):
+                raise MarketUnreachable(*_code_and_message(error)) from None
+            raise MarketUnreachable(type(error).__name__, str(error)) from None
         return [self._fact(instance, requests, request.bid_micros) for instance in instances]
 
     def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
@@ -169,8 +170,8 @@ class Ec2SpotMarket:
         Raises
         ------
         MarketUnreachable
-            Also ``IncompleteAnswer``: EC2 knows a spot instance and does not tell its request yet, some seconds after a
-            purchase. Taken as it is, the instance would pass for one without a bid.
+            Also ``IncompleteAnswer``: for some seconds after a purchase EC2 returns a spot instance without its
+            request. Such an instance would look like one without a bid.
         BadRequest
         """
         filters = [{"Name": f"tag:{key}", "Values": [_literal(value)]} for key, value in tags]
@@ -179,14 +180,15 @@ class Ec2SpotMarket:
                 Filters=filters,  # type: ignore[arg-type]
                 PaginationConfig={"PageSize": _PAGE},
             )
-            instances = [one for page in pages for some in page["Reservations"] for one in some["Instances"]]
+            reservations = [reservation for page in pages for reservation in page["Reservations"]]
+            instances = [instance for reservation in reservations for instance in reservation["Instances"]]
             requests = self._spot_requests(instances)
         except (ClientError, BotoCoreError) as error:
             _raise(error)
         return [self._fact(instance, requests) for instance in instances]
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Let instances go; see `SpotMarket.terminate`."""
+        """Terminate instances; see `SpotMarket.terminate`."""
         ids = list(dict.fromkeys(instance_ids))
         while ids:
             try:
@@ -195,16 +197,16 @@ class Ec2SpotMarket:
             except BotoCoreError as error:
                 _raise(error)
             except ClientError as error:
-                code, message = _said(error)
+                code, message = _code_and_message(error)
                 if not code.startswith("InvalidInstanceID"):
                     _raise(error)
-                # One unknown id fails the whole call, and nothing is ended: leave out what EC2 names.
-                known = [one for one in ids if one not in message]
-                if len(known) < len(ids):
-                    ids = known
+                # One unknown id fails the whole call, and nothing is terminated: leave out the ids that EC2 names.
+                unnamed = [instance_id for instance_id in ids if instance_id not in message]
+                if len(unnamed) < len(ids):
+                    ids = unnamed
                 elif len(ids) > 1:
-                    for one in ids:
-                        self.terminate([one])
+                    for instance_id in ids:
+                        self.terminate([instance_id])
                     return
                 else:
                     return
@@ -214,20 +216,20 @@ class Ec2SpotMarket:
         wanted = dict.fromkeys(markets)
         if not wanted:
             return []
-        before: dict[Market, PricePoint] = {}
+        last_before: dict[Market, PricePoint] = {}
         points: list[PricePoint] = []
         for point in self._history(wanted, from_s, until_s):
             if from_s < point.at_s <= until_s:
                 points.append(point)
             elif point.at_s <= from_s and (
-                point.market not in before or before[point.market].at_s < point.at_s
+                point.market not in last_before or last_before[point.market].at_s < point.at_s
             ):  # fmt: skip
-                before[point.market] = point
-        points += before.values()
+                last_before[point.market] = point
+        points += last_before.values()
         return sorted(points, key=lambda point: (point.at_s, point.market))
 
     def newest_price_s(self, after_s: int, until_s: int) -> int | None:
-        """Return when the newest price was told; see `SpotMarket.newest_price_s`. EC2 tells the newest first."""
+        """Return the time of the newest price; see `SpotMarket.newest_price_s`. EC2 returns the newest first."""
         try:
             page = self._client.describe_spot_price_history(
                 ProductDescriptions=[_PRODUCT],
@@ -242,7 +244,7 @@ class Ec2SpotMarket:
 
     def _history(self, markets: Iterable[Market], from_s: int, until_s: int) -> Iterator[PricePoint]:
         wanted = dict.fromkeys(markets)
-        types: Any = sorted({market.instance_type for market in wanted})  # the stubs list every type of their day
+        types: Any = sorted({market.instance_type for market in wanted})  # the stubs know only the types of their day
         try:
             pages = self._client.get_paginator("describe_spot_price_history").paginate(
                 InstanceTypes=types,
@@ -261,7 +263,7 @@ class Ec2SpotMarket:
             _raise(error)
 
     def _spot_requests(self, instances: "Iterable[InstanceTypeDef]") -> "dict[str, SpotInstanceRequestTypeDef]":
-        """Return the spot requests behind `instances`, by instance: they know bids, marks and ends."""
+        """Return the spot requests of `instances` by instance id; they hold bids, marks and ends."""
         ids = [instance["SpotInstanceRequestId"] for instance in instances if "SpotInstanceRequestId" in instance]
         found: dict[str, SpotInstanceRequestTypeDef] = {}
         for start in range(0, len(ids), _PAGE):
@@ -280,13 +282,13 @@ class Ec2SpotMarket:
         if request is not None:
             bid_micros = to_micros(request["SpotPrice"])
         elif "SpotInstanceRequestId" in instance and bid_micros is None:
-            raise MarketUnreachable("IncompleteAnswer", f"EC2 does not tell the spot request of {instance_id} yet")
+            raise MarketUnreachable("IncompleteAnswer", f"EC2 does not return the spot request of {instance_id} yet")
         state = InstanceState(_STATES.get(instance["State"]["Name"], instance["State"]["Name"]))
         status: Mapping[str, Any] = request["Status"] if request is not None else {}
         notice_at_s = ended_at_s = end_cause = None
         if state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
-            by_market = instance.get("StateReason", {}).get("Code", "").startswith("Server.Spot")
-            end_cause = EndCause.EVICTED if by_market else EndCause.USER
+            was_evicted = instance.get("StateReason", {}).get("Code", "").startswith("Server.Spot")
+            end_cause = EndCause.EVICTED if was_evicted else EndCause.USER
             ended_at_s = _end_s(instance, status)
         elif status.get("Code") == "marked-for-termination":
             notice_at_s = int(status["UpdateTime"].timestamp()) + self._settings.notice_s
@@ -307,16 +309,16 @@ class Ec2SpotMarket:
 
 @lru_cache(maxsize=1)
 def _loader() -> Loader:
-    """Return what reads the model of EC2; it keeps what it has read, and a further client is made ten times as fast."""
+    """Return a loader of EC2's model; it caches the model, which makes further clients ten times as fast."""
     return create_loader()
 
 
-#: We never stop instances; one that somebody stopped is on its way out for us.
+#: We never stop instances; one that was stopped by hand counts as terminating.
 _STATES = {"stopping": "shutting-down", "stopped": "terminated"}
 
 
 def _end_s(instance: "InstanceTypeDef", status: Mapping[str, Any]) -> int | None:
-    """Return when an instance ended: by its spot request, else by the reason's text; None where EC2 does not tell."""
+    """Return when an instance ended: from its spot request, else from the reason's text; None if in neither."""
     if str(status.get("Code", "")).startswith("instance-terminated"):
         return int(status["UpdateTime"].timestamp())
     found = _MOMENT.search(instance.get("StateTransitionReason", ""))
@@ -326,22 +328,22 @@ def _end_s(instance: "InstanceTypeDef", status: Mapping[str, Any]) -> int | None
 
 
 def _literal(value: str) -> str:
-    """Return `value` as a filter that means just it."""
+    """Return the filter that matches exactly `value`."""
     return re.sub(r"([*?\\])", r"\\\1", value)
 
 
-def _said(error: ClientError) -> tuple[str, str]:
-    said = error.response.get("Error", {})
-    return str(said.get("Code", "Unknown")), str(said.get("Message", ""))
+def _code_and_message(error: ClientError) -> tuple[str, str]:
+    body = error.response.get("Error", {})
+    return str(body.get("Code", "Unknown")), str(body.get("Message", ""))
 
 
 def _raise(error: ClientError | BotoCoreError, launching: bool = False) -> NoReturn:
-    """Raise what an error of boto3's means in the words of the Protocol."""
+    """Raise the Protocol's exception for an error of boto3."""
     if isinstance(error, NoCredentialsError | NoRegionError | ParamValidationError):
         raise BadRequest(type(error).__name__, str(error)) from None
     if not isinstance(error, ClientError):
         raise MarketUnreachable(type(error).__name__, str(error)) from None
-    code, message = _said(error)
+    code, message = _code_and_message(error)
     if launching and code == _MISMATCH:
         raise TokenMismatch(code, message) from None
     if launching and code in _REFUSED:

@@ -1,8 +1,8 @@
-"""The script that a machine runs when it starts: the same in the cloud and on this machine.
+"""The start script of a machine (user-data), the same on EC2 and in a local run.
 
-It learns the machine's name from the metadata service, keeps the node's processes running until they are told to end,
-and ends the machine when they have, or when nobody has heard from it for long (a machine that lost its job must not be
-paid for ever). User-data can be read by everybody on the machine and by many in the account, so no secret may be in it.
+It gets the machine's name from the metadata service, restarts the node's processes until they end regularly, and shuts
+the machine down when they have ended, or after a long time without a sign of life (a machine that lost its job must not
+be paid for ever). Everybody on the machine and many in the account can read user-data, so it may hold no secret.
 """
 
 import re
@@ -14,9 +14,9 @@ from bidding.market.model import Tier
 from infra.errors import InputError
 from infra.storage.job_paths import JobPaths
 
-#: EC2 takes no more.
+#: EC2's limit on user-data, in bytes.
 MAX_BYTES = 16 * 1024
-#: What a secret is called, and whose settings may hold one.
+#: Names of variables that may hold a secret.
 _SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|AUTH|^AWS_|^PREFECT_|DATABASE_URL|PREFECT_API")
 _SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]*@")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -28,16 +28,16 @@ class NodeBoot:
 
     Parameters
     ----------
-    threads : micro-tasks at a time.
-    controller : whether the job's controller runs here too; its end ends the machine.
-    python : the interpreter, on the machine.
-    poll_s : real seconds between two looks for a notice; None leaves it to the node.
+    threads : number of micro-tasks that run at a time.
+    controller : whether the job's controller runs on this machine too; its end ends the machine.
+    python : path of the interpreter on the machine.
+    poll_s : real seconds between two polls for a notice; None: the node's default.
     environment : settings for the node's processes (such as ``PROTEUS_CLOCK``); never secrets.
-    grace_s : real seconds that a process has to end when told to.
+    grace_s : real seconds from SIGTERM to SIGKILL of a process.
     patience_s : real seconds that a node looks for the controller before it gives up.
-    dead_man_s : real seconds after the last sign of life at which the machine ends itself. A node gives one by running
-        for longer than its patience, for then it has met the controller. The controller's machine has nobody to meet:
-        there the controller must touch the file ``PROTEUS_ALIVE_FILE`` whenever it is spoken to.
+    dead_man_s : real seconds after the last sign of life at which the machine shuts itself down. Running for longer
+        than `patience_s` is such a sign, for the node has then met the controller. On the controller's machine the
+        controller must touch the file ``PROTEUS_ALIVE_FILE`` at every request instead.
     """
 
     job_id: str
@@ -59,7 +59,7 @@ def user_data(node: NodeBoot) -> str:
     Raises
     ------
     InputError
-        If something in it looks like a secret, a name is none, or the script is longer than EC2 takes.
+        If a variable may hold a secret or has an invalid name, or the script exceeds EC2's limit.
     """
     JobPaths(node.job_id)
     if node.controller and node.tier is not Tier.RELIABLE:
@@ -68,7 +68,7 @@ def user_data(node: NodeBoot) -> str:
         raise InputError(f"node of {node.job_id}: threads and times must be positive")
     for name, value in {**node.environment, "PROTEUS_BLOB_URL": node.blob_url}.items():
         if not _NAME.fullmatch(name):
-            raise InputError(f"node of {node.job_id}: {name!r} is no name of a variable")
+            raise InputError(f"node of {node.job_id}: {name!r} is not a valid name of a variable")
         if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value):
             raise InputError(
                 f"node of {node.job_id}: {name} may be a secret, and user-data can be read by others; "

@@ -1,4 +1,7 @@
-"""Child processes that never outlive us: each in a group of its own, ended as a whole, and by the kernel if we die."""
+"""Child processes that end with this process, each in its own process group.
+
+A child's group is ended as a whole; if this process is killed, the kernel ends the child (`parent_death_signal`).
+"""
 
 import contextlib
 import errno
@@ -24,25 +27,25 @@ _FULL_BYTES = 64 * 1024
 #: The last line of a traceback, as in ``OSError: [Errno 5] no luck`` or ``sqlalchemy.exc.OperationalError: …``.
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)\b: .+$", re.MULTILINE)
 _CAUSE_CHARACTERS = 300
-_LEASH = str(Path(__file__).with_name("parent_death_signal.py"))
+_LAUNCHER = str(Path(__file__).with_name("parent_death_signal.py"))
 
 
 def with_parent_death_signal(command: Sequence[str]) -> list[str]:
-    """Return the command that becomes `command`, and is told to end when we are gone."""
-    return [sys.executable, "-S", _LEASH, str(os.getpid()), *command]
+    """Return a command that runs `command` with SIGTERM as its signal when this process ends."""
+    return [sys.executable, "-S", _LAUNCHER, str(os.getpid()), *command]
 
 
 class Child:
-    """A process that we started and will end.
+    """A child process that ends with this process.
 
-    Start it from a thread that lives as long as the child should: Linux signals a child when the *thread* that made it
-    ends.
+    Start it from a thread that lives as long as the child should: Linux signals a child when the *thread* that started
+    it ends.
 
     Parameters
     ----------
     args : the command.
-    log : path that takes its standard output and error.
-    env : the whole environment; None passes ours on.
+    log : path of the file that receives its standard output and error.
+    env : the complete environment; None inherits that of this process.
     """
 
     def __init__(self, args: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
@@ -67,7 +70,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id (which is the group's id, too)."""
+        """The process id, which is also the id of the process group."""
         assert self._process is not None, "not started"
         return self._process.pid
 
@@ -77,7 +80,7 @@ class Child:
         return self._process is None or self._process.poll() is not None
 
     def check(self) -> None:
-        """Raise with the end of its log if the process has ended by itself."""
+        """Raise `ProteusError` with the end of the log if the process has exited."""
         if self._process is not None and (code := self._process.poll()) is not None:
             raise ProteusError(
                 f"{Path(self.args[0]).name} {' '.join(self.args[1:4])} ended with {code}: {self.cause()}"
@@ -102,39 +105,39 @@ class Child:
         return f"{errors[-1][:_CAUSE_CHARACTERS]} ({self.log})" if errors else self.tail()
 
     def freeze(self) -> None:
-        """Stop the process where it is. It cannot end by itself then: `kill` it soon."""
+        """Suspend the process (SIGSTOP). It cannot end then: `kill` it soon."""
         self._signal(signal.SIGSTOP)
 
-    def tell(self) -> None:
-        """Tell the process to end, and do not wait for it."""
+    def terminate(self) -> None:
+        """Send SIGTERM to the process group without waiting for its end."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process and its group at once, by force."""
+        """Kill the process and its group (SIGKILL)."""
         if self._process is not None:
             self._signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     def stop(self, grace_s: float = _GRACE_S) -> None:
-        """End the process and everything it started: first kindly, after `grace_s` by force."""
+        """End the process and all its descendants: SIGTERM, after `grace_s` SIGKILL."""
         if self._process is None:
             return
         try:
-            family = psutil.Process(self._process.pid).children(recursive=True)
+            descendants = psutil.Process(self._process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
-            family = []
+            descendants = []
         self._signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # what is left of the group is killed below
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the rest of the group is killed below
             self._process.wait(grace_s)
         self._signal(signal.SIGKILL)
-        for process in family:
+        for process in descendants:
             try:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
         self._process.wait()
-        psutil.wait_procs(family, timeout=grace_s)
+        psutil.wait_procs(descendants, timeout=grace_s)
         self._process = None
 
     def _signal(self, number: signal.Signals) -> None:
@@ -154,7 +157,7 @@ class Child:
 
 
 def stop_together(children: Collection[Child], grace_s: float = _GRACE_S) -> None:
-    """End children as `Child.stop` does, all in the time that one may take."""
+    """Stop children concurrently, each as `Child.stop` does."""
     with ThreadPoolExecutor(max(1, len(children)), thread_name_prefix="stop") as pool:
         for _ in pool.map(lambda child: child.stop(grace_s), children):
             continue

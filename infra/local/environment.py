@@ -1,7 +1,7 @@
-"""What a run on one machine needs and does not have: a clock, a market behind an EC2 endpoint, a Prefect API.
+"""The environment of a local run: a scaled clock, a simulated market behind an EC2 endpoint, a Prefect API.
 
-Everything is started in `open`, in an order that lets the slow ones start side by side, and ended in `close`, also
-when something failed half-way. `environment` is what a process must be given to live in this world.
+`open` starts everything, in an order that lets the slow servers start concurrently; `close` ends it, also after a
+partial start. `environment` holds the variables that connect a process to these servers.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from infra.local.child_process import Child
 from infra.local.prefect_server import LocalPrefect
 from infra.open_close import OpenedAtStart
 
-#: Credentials that boto3 wants to see; the local endpoint believes anything.
+#: Credentials that boto3 requires; the local endpoint does not check them.
 LOCAL_AWS = {
     "AWS_ACCESS_KEY_ID": "local",
     "AWS_SECRET_ACCESS_KEY": "local",
@@ -26,50 +26,50 @@ LOCAL_AWS = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
-#: The scale of a clock that stands still, near enough.
+#: Scale of a clock that practically stands still.
 STILL = 1e-6
 _LOOPBACK = "127.0.0.1,localhost"
 
 
 @contextmanager
 def own_directory(directory: Path) -> Iterator[None]:
-    """Make `directory`, and keep it to this process while the context lasts.
+    """Create `directory` and lock it for this process while the context lasts.
 
     Raises
     ------
     InputError
-        If it cannot be made, or a run that is under way has it. After an `InputError` of the context, too, it is gone
-        again if it was made here and is empty.
+        If it cannot be created, or another run uses it. After this error, and after an `InputError` of the context, the
+        folders that were created here are removed if they are empty.
     """
-    made = [place for place in (directory, *directory.parents) if not place.exists()]
+    created = [folder for folder in (directory, *directory.parents) if not folder.exists()]
     lock = directory / "run.lock"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        held = lock.open("w")
+        lock_file = lock.open("w")
     except OSError as error:
         raise InputError(f"--dir {directory}: cannot be used ({error.strerror}); name another directory") from None
-    with held:
+    with lock_file:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"--dir {directory}: a run that is under way has it; name another directory") from None
         try:
             yield
         except InputError:
             lock.unlink()
-            with suppress(OSError):  # something was written all the same
-                for place in made:
-                    place.rmdir()
+            with suppress(OSError):  # a folder is not empty
+                for folder in created:
+                    folder.rmdir()
             raise
 
 
 def market_file(directory: Path) -> Path:
-    """Return where a run in `directory` keeps what its market has sold."""
+    """Return the file in which a run in `directory` stores the state of its market."""
     return directory / "market.json"
 
 
 def clock_file(directory: Path) -> Path:
-    """Return where a run in `directory` keeps its clock."""
+    """Return the clock file of a run in `directory`."""
     return directory / "clock.json"
 
 
@@ -78,14 +78,14 @@ class LocalEnvironment(OpenedAtStart):
 
     Parameters
     ----------
-    directory : where state, logs and the machines' disks go.
+    directory : receives state, logs and the machines' disks.
     prices, catalog : the market to replay, and its instance types (None: the shipped ones).
-    start_s : market time at which it begins, or goes on where it has stood still.
+    start_s : market time at which the market starts or continues.
     scale : market seconds per real second.
-    notice_s : warning before an eviction, in market seconds.
-    endpoint_url : an endpoint that runs already; None starts one.
-    availability, availability_from_s : availability traces of the market, ``[TYPE/ZONE=]FILE`` each, and the market time at
-        which they begin.
+    notice_s : seconds from notice to eviction, in market time.
+    endpoint_url : URL of a running endpoint; None starts one.
+    availability, availability_from_s : availability traces of the market, ``[TYPE/ZONE=]FILE`` each, and the market
+        time at which they begin.
     """
 
     def __init__(
@@ -114,19 +114,19 @@ class LocalEnvironment(OpenedAtStart):
         self.prefect = LocalPrefect(directory / "prefect", directory / "logs" / "prefect.log")
 
     def open(self) -> None:
-        """Start everything and wait until it answers; the market's clock starts last."""
+        """Start the servers and wait until they answer; the market's clock starts last."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        # The clock barely moves until everything is up: nobody can buy before that.
+        # The clock barely moves until all servers are up: nothing can be bought before that.
         ScaledClock.create(self._clock_file, self._start_s, STILL)
         self.prefect.start()
         if self.endpoint_url is None:
             self.endpoint_url = self._start_endpoint()
         self.prefect.wait_ready()
-        self.prefect.bury_unfinished()
+        self.prefect.mark_unfinished_crashed()
         self.clock = ScaledClock.create(self._clock_file, self._start_s, self._scale)
 
     def close(self) -> None:
-        """End everything that `open` started, the machines of the market first."""
+        """End all that `open` started, the machines of the market first."""
         try:
             if self._endpoint is not None:
                 self._endpoint.stop()
@@ -135,12 +135,12 @@ class LocalEnvironment(OpenedAtStart):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that put a process into this world."""
+        """The environment variables that connect a process to these servers."""
         assert self.endpoint_url is not None, "not open"
         return {
             **LOCAL_AWS,
             **self.prefect.env,
-            # What fails is raised to the command, which tells it in one line; the UI has the rest.
+            # Failures are raised to the command, which prints them in one line; details are in the UI.
             "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
             "PROTEUS_CLOCK": str(self._clock_file),
             "PROTEUS_EC2_ENDPOINT_URL": self.endpoint_url,
@@ -148,7 +148,7 @@ class LocalEnvironment(OpenedAtStart):
             "PROTEUS_NODE_HOST": "127.0.0.1",
             "PROTEUS_NODE_PYTHON": sys.executable,
             "PROTEUS_NOTICE_S": str(self._notice_s),
-            **_past_proxies(),
+            **_no_proxy(),
         }
 
     def _start_endpoint(self) -> str:
@@ -167,8 +167,8 @@ class LocalEnvironment(OpenedAtStart):
         ]
         if self._catalog is not None:
             command += ["--catalog", str(self._catalog)]
-        for each in self._availability:
-            command += ["--availability", each]
+        for trace in self._availability:
+            command += ["--availability", trace]
         command += ["--availability-from", str(self._availability_from_s)]
         self._endpoint = Child(command, self.directory / "logs" / "endpoint.log", {**os.environ, **LOCAL_AWS}).start()
         clock = SystemClock()
@@ -182,7 +182,7 @@ class LocalEnvironment(OpenedAtStart):
         return url
 
 
-def _past_proxies() -> dict[str, str]:
-    """Return the variables that keep calls on this machine from a proxy that the user may have."""
+def _no_proxy() -> dict[str, str]:
+    """Return the variables that exempt local addresses from a proxy of the user."""
     names = ("NO_PROXY", "no_proxy")
     return {name: ",".join(filter(None, [os.environ.get(name), _LOOPBACK])) for name in names}

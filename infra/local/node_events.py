@@ -1,7 +1,7 @@
-"""A script of what happens to the nodes of a local training: a CSV that a user writes, read and checked as a whole.
+"""Scripts of events for the nodes of a local training: a CSV that a user writes, read and checked as a whole.
 
-Rows are carried out from top to bottom, each when its time has come. What they say is checked by walking through them:
-who is there when a row's turn comes is known beforehand.
+Rows are carried out from top to bottom, each at its time. The check walks through the rows: the nodes that exist at
+each row are known beforehand.
 """
 
 import csv
@@ -20,18 +20,18 @@ Action = Literal["join", "notice", "kill", "drain"]
 
 COLUMNS = ("at", "action", "node", "seconds", "count")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-#: Real seconds that a node has to finish what it runs, where a row of `drain` does not say.
+#: Real seconds that a drained node has to finish its micro-tasks, if its row gives none.
 DRAIN_S = 30.0
 
 
 @dataclass(frozen=True)
 class ScriptedEvent:
-    """Something that is to happen to a node.
+    """A scripted event of a node.
 
     Attributes
     ----------
-    clock, second : when: at this common clock, or so many real seconds into the training; the other one is None.
-    seconds : of warning (`notice`), or to finish what it runs (`drain`); None for the other actions.
+    clock, second : its time: the common clock, or the real seconds since the start of the training; the other is None.
+    seconds : seconds of warning (`notice`), or to finish micro-tasks (`drain`); None for the other actions.
     """
 
     clock: int | None
@@ -42,20 +42,20 @@ class ScriptedEvent:
 
     @property
     def at(self) -> str:
-        """When, as it is written in the file."""
+        """The time, as written in the file."""
         return f"clock:{self.clock}" if self.clock is not None else f"second:{self.second:g}"
 
     def due(self, clock: int, elapsed_s: float) -> bool:
-        """Return whether its time has come."""
+        """Return whether the event is due at this clock and after these real seconds."""
         return clock >= self.clock if self.clock is not None else elapsed_s >= (self.second or 0.0)
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the event as a JSON object."""
         return {"at": self.at, **{name: value for name, value in asdict(self).items() if name in COLUMNS}}
 
 
 def transient_name(number: int) -> str:
-    """Return the name of a transient node that nobody named."""
+    """Return the default name of a transient node."""
     return f"t{number}"
 
 
@@ -64,19 +64,19 @@ def read_script(source: Source, tiers: Mapping[str, str], clocks: int | None) ->
 
     Parameters
     ----------
-    tiers : {node: tier} of the nodes that are there at the beginning.
-    clocks : the job's last clock; None where it ends otherwise.
+    tiers : {node: tier} of the nodes at the start.
+    clocks : the job's last clock; None if it has another stopping criterion.
 
     Raises
     ------
     InputError
         Naming the file, the line, and the mend.
     """
-    walk = _ScriptValidator(tiers, clocks)
+    validator = _ScriptValidator(tiers, clocks)
     events: list[ScriptedEvent] = []
     for line, row in _rows(source):
         try:
-            events += walk.take(row)
+            events += validator.take(row)
         except ValueError as error:
             raise InputError(f"{source}: line {line}: {error}") from None
     if not events:
@@ -85,18 +85,18 @@ def read_script(source: Source, tiers: Mapping[str, str], clocks: int | None) ->
 
 
 def there_after(tiers: Mapping[str, str], events: Sequence[ScriptedEvent]) -> dict[str, str]:
-    """Return {node: tier} of those that are there when `events` have been carried out."""
-    there = dict(tiers)
+    """Return {node: tier} of the nodes that remain after `events`."""
+    remaining = dict(tiers)
     for event in events:
         if event.action == "join":
-            there[event.node] = "transient"
+            remaining[event.node] = "transient"
         else:
-            there.pop(event.node, None)
-    return there
+            remaining.pop(event.node, None)
+    return remaining
 
 
 def _rows(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line, row by column) of what is neither empty nor a comment; a first line of names is optional."""
+    """Yield (line, row by column) of each line that is neither empty nor a comment; a header line is optional."""
     columns: Sequence[str] = COLUMNS
     reader = csv.reader(read_text(source).splitlines(), strict=True)
     first = True
@@ -108,9 +108,9 @@ def _rows(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
             line = reader.line_num
             if first and "at" in row:
                 columns, first = row, False
-                odd = [name for name in row if name not in COLUMNS or row.count(name) > 1]
-                if odd:
-                    raise InputError(f"{source}: line {line}: column {odd[0]!r}; the columns are {', '.join(COLUMNS)}")
+                bad = [name for name in row if name not in COLUMNS or row.count(name) > 1]
+                if bad:
+                    raise InputError(f"{source}: line {line}: column {bad[0]!r}; the columns are {', '.join(COLUMNS)}")
                 continue
             first = False
             if len(row) > len(columns):
@@ -121,29 +121,29 @@ def _rows(source: Source) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 class _ScriptValidator:
-    """Goes through the rows; knows who is there, who is leaving, and what the time is at least."""
+    """Checks the rows in order; tracks the present and the leaving nodes, and the earliest possible time."""
 
     def __init__(self, tiers: Mapping[str, str], clocks: int | None) -> None:
-        self._there = dict(tiers)
+        self._present = dict(tiers)
         self._reliable = frozenset(name for name, tier in tiers.items() if tier == "reliable")
-        self._known = set(tiers)
+        self._used_names = set(tiers)
         self._leaving: set[str] = set()
         self._clocks = clocks
         self._clock, self._second = 0, 0.0
 
     def take(self, row: Mapping[str, str]) -> list[ScriptedEvent]:
-        """Return the events of a row; ValueError says what is wrong with it."""
+        """Return the events of a row; `ValueError` if it is invalid."""
         clock, second = self._time(row.get("at", ""))
         action: Any = row.get("action", "")
         if action not in get_args(Action):
             raise ValueError(f"action {action!r} is unknown; there are {', '.join(get_args(Action))}")
         seconds = self._seconds(action, row.get("seconds", ""))
         if action == "join":
-            names = self._newcomers(row.get("node", ""), row.get("count", ""))
+            names = self._join(row.get("node", ""), row.get("count", ""))
         else:
             if row.get("count"):
                 raise ValueError(f"count {row['count']}: only a join has one; leave it empty, and write a line a node")
-            names = [self._goer(action, row.get("node", ""))]
+            names = [self._leave(action, row.get("node", ""))]
         return [ScriptedEvent(clock, second, action, name, seconds) for name in names]
 
     def _time(self, text: str) -> tuple[int | None, float | None]:
@@ -166,7 +166,7 @@ class _ScriptValidator:
                     raise ValueError(f"{text} comes after second:{self._second:g}; put the lines in order of time")
                 self._second = second
                 return None, second
-        raise ValueError(f"at {text!r} is no time; write clock:N or second:S")
+        raise ValueError(f"at {text!r} is not a time; write clock:N or second:S")
 
     def _seconds(self, action: str, text: str) -> float | None:
         if action not in ("notice", "drain"):
@@ -180,43 +180,43 @@ class _ScriptValidator:
         except ValueError:
             seconds = math.nan
         if not math.isfinite(seconds) or seconds < 0:
-            raise ValueError(f"seconds {text!r}: a {action} wants a number of seconds from 0, as in 30")
+            raise ValueError(f"seconds {text!r}: a {action} needs a number of seconds from 0, as in 30")
         return seconds
 
-    def _newcomers(self, name: str, text: str) -> list[str]:
+    def _join(self, name: str, text: str) -> list[str]:
         if name and text:
             raise ValueError("a join has a node's name or a count, not both")
         if text and (not text.isdecimal() or not 1 <= int(text) <= 64):
             raise ValueError(f"count {text!r}: want a number from 1 to 64")
         names = [name] if name else []
         if not name:
-            free = (transient_name(number) for number in count(1) if transient_name(number) not in self._known)
+            free = (transient_name(number) for number in count(1) if transient_name(number) not in self._used_names)
             names = [next(free) for _ in range(int(text or 1))]
         elif not _NAME.fullmatch(name) or name == CONTROLLER:
             raise ValueError(f"node {name!r}: want up to 40 lower-case letters, digits and dashes, as in t9")
-        elif name in self._there:
-            raise ValueError(f"node {name} is there already; give another name, or none")
+        elif name in self._present:
+            raise ValueError(f"node {name} exists already; give another name, or none")
         elif name in self._leaving:
-            raise ValueError(f"node {name} may still be leaving; give the newcomer another name, or none")
+            raise ValueError(f"node {name} may still be leaving; give the new node another name, or none")
         elif name in self._reliable:
-            raise ValueError(f"node {name} was a reliable one and those that join are transient; give another name")
-        for each in names:
-            self._there[each] = "transient"
-            self._known.add(each)
+            raise ValueError(f"node {name} was a reliable one and nodes that join are transient; give another name")
+        for joined in names:
+            self._present[joined] = "transient"
+            self._used_names.add(joined)
         return names
 
-    def _goer(self, action: str, name: str) -> str:
+    def _leave(self, action: str, name: str) -> str:
         if not name:
-            raise ValueError(f"a {action} wants a node's name")
+            raise ValueError(f"a {action} needs a node's name")
         if name in self._leaving and action == "kill":
             self._leaving.discard(name)
             return name
-        if name not in self._there:
-            those = ", ".join(self._there) or "none"
-            raise ValueError(f"node {name} is not there then; there are {those}")
+        if name not in self._present:
+            present = ", ".join(self._present) or "none"
+            raise ValueError(f"node {name} does not exist at that time; there are {present}")
         if name in self._reliable and action != "kill":
-            raise ValueError(f"node {name} is reliable and serves the model: it can be killed, not let go")
-        del self._there[name]
+            raise ValueError(f"node {name} is reliable and serves the model: it can only be killed")
+        del self._present[name]
         if action != "kill":
             self._leaving.add(name)
         return name

@@ -1,6 +1,6 @@
-"""The nodes of one job as processes of this machine, around one blob store: no market, nobody who buys them.
+"""The nodes of one job as local processes around one blob store, without a market.
 
-They are what `infra.nodes.main` is on a machine that was bought; only that they are started here, on a leash, and end with us.
+They run `infra.nodes.main`, as a bought machine does, but are child processes of this one and end with it.
 """
 
 import os
@@ -17,14 +17,14 @@ from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
 
 CONTROLLER = "controller"
-#: Real seconds that the controller has to start and that a call to it may take.
+#: Timeouts in real seconds for the start of the controller and for a call to it.
 _STARTS_S = 60.0
 _CALL_S = 5.0
 _MEET_S = 1.0
 _LOOK_S = 0.05
-#: Real seconds that processes have to end by themselves.
+#: Real seconds from SIGTERM to SIGKILL.
 _GRACE_S = 2.0
-#: Real seconds that the processes of a command that was killed have to end.
+#: Real seconds that the processes of a killed command may take to end.
 _LINGER_S = 5.0
 _ASK_S = 0.5
 
@@ -36,14 +36,14 @@ class LocalNodes(ClosedAtEnd):
 
     Parameters
     ----------
-    directory : takes one log a node, ``logs/NAME.log``, and while it lasts the processes' temporary files.
-    blobs : where they meet, read their input and keep their state.
+    directory : receives one log per node, ``logs/NAME.log``, and the processes' temporary files.
+    blobs : the store through which they meet, with their input and state.
     with_dashboard : whether the controller serves Dask's dashboard.
 
     Attributes
     ----------
     dashboard : str or None
-        Where it does, once it was met.
+        URL of the dashboard, set by `meet`.
     """
 
     def __init__(self, directory: Path, job_id: str, blobs: Blobs, with_dashboard: bool = False) -> None:
@@ -55,17 +55,17 @@ class LocalNodes(ClosedAtEnd):
         self._leaving: dict[str, Child] = {}
 
     def meet(self) -> ControllerClient:
-        """Start the controller and return the way to it.
+        """Start the controller and return its client.
 
         Raises
         ------
         InputError
-            If a controller of this job, which is not ours, is there already.
+            If another process runs a controller of this job.
         ProteusError
-            If it ends at once, or does not answer in time.
+            If the controller ends, or does not answer in time.
         """
         self._check_alone()
-        self._blobs.remove(JobPaths(self._job_id).rendezvous)  # nodes would look for whoever was there before
+        self._blobs.remove(JobPaths(self._job_id).rendezvous)  # nodes would look for an earlier controller
         self._spawn(CONTROLLER, "reliable", "--controller", *(["--dashboard"] if self._with_dashboard else []))
         clock = SystemClock()
         until_s = clock.now_s() + _STARTS_S
@@ -81,57 +81,57 @@ class LocalNodes(ClosedAtEnd):
                 return client
 
     def start(self, name: str, tier: str, threads: int) -> None:
-        """Start a node; one of this name that is leaving is ended first."""
+        """Start a node; a leaving one of the same name is killed first."""
         leaving = self._leaving.pop(name, None)
         if leaving is not None:
             leaving.kill()
         self._spawn(name, tier, "--threads", str(threads), "--no-notices")
 
     def freeze(self, name: str) -> None:
-        """Stop a node's process where it is; `kill` it soon, for until then it cannot end with us."""
+        """Suspend a node's process (SIGSTOP); `kill` it soon, for until then it cannot end with this process."""
         if name in self._children:
             self._children[name].freeze()
 
     def kill(self, name: str) -> None:
-        """End a node by force, as the market does; one that is gone already is no error."""
+        """Kill a node, as the market does; a node that has ended already is no error."""
         child = self._children.pop(name, None) or self._leaving.pop(name, None)
         if child is not None:
             child.kill()
 
     def let_go(self, name: str) -> None:
-        """Tell a node to end, and do not wait for it."""
+        """Send SIGTERM to a node without waiting for its end."""
         child = self._children.pop(name, None)
         if child is not None:
-            child.tell()
+            child.terminate()
             self._leaving[name] = child
 
     @property
     def running(self) -> frozenset[str]:
-        """The nodes that were started, and were not told to end."""
+        """The nodes that were started and neither killed nor let go."""
         return frozenset(self._children)
 
     def ended(self) -> dict[str, str]:
-        """Return those that have ended by themselves, each with the end of its log; each is told once."""
+        """Return the nodes that have exited since the last call, each with the end of its log."""
         names = [name for name, child in self._children.items() if child.ended]
         return {name: self._children.pop(name).tail() for name in names}
 
     def close(self, told: bool = False) -> None:
-        """End every process, kindly and then by force, and remove what they left in the temporary directory.
+        """End every process, by SIGTERM and then SIGKILL, and remove their temporary files.
 
-        `told`: they have been told to end by other ways, and are waited for a little before they are told again.
+        `told`: they have been asked to end by other means, and get `_GRACE_S` seconds before SIGTERM.
         """
-        everybody = [*self._children.values(), *self._leaving.values()]
+        children = [*self._children.values(), *self._leaving.values()]
         clock = SystemClock()
         until_s = clock.now_s() + _GRACE_S
-        while told and not all(child.ended for child in everybody) and clock.now_s() < until_s:
+        while told and not all(child.ended for child in children) and clock.now_s() < until_s:
             clock.wait_until(clock.now_s() + _LOOK_S)
-        stop_together(everybody, _GRACE_S)
+        stop_together(children, _GRACE_S)
         self._children.clear()
         self._leaving.clear()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _check_alone(self) -> None:
-        """Refuse to be the second controller of the job; one whose command was killed is about to end."""
+        """Refuse to start a second controller of the job; one whose command was killed ends soon, so wait for it."""
         paths, clock = JobPaths(self._job_id), SystemClock()
         until_s = clock.now_s() + _LINGER_S
         while self._blobs.exists(paths.rendezvous):
@@ -143,18 +143,18 @@ class LocalNodes(ClosedAtEnd):
                 return
             if clock.now_s() > until_s:
                 raise InputError(
-                    f"job {self._job_id}: is trained by somebody else just now (a controller at {address} answers); "
+                    f"job {self._job_id}: is being trained by another process (a controller at {address} answers); "
                     "wait for its end, or give another --job"
                 )
             clock.wait_until(clock.now_s() + _ASK_S)
 
-    def _spawn(self, name: str, tier: str, *more: str) -> None:
+    def _spawn(self, name: str, tier: str, *options: str) -> None:
         self._scratch.mkdir(parents=True, exist_ok=True)
         if name in self._children:
-            raise ProteusError(f"node {name} is there already")
+            raise ProteusError(f"node {name} exists already")
         command = [sys.executable, "-m", "infra.nodes.main", "--job", self._job_id, "--blob", self._blobs.url]
-        command += ["--name", name, "--tier", tier, "--host", "127.0.0.1", *more]
+        command += ["--name", name, "--tier", tier, "--host", "127.0.0.1", *options]
         environment = {**os.environ, "TMPDIR": str(self._scratch)}
         child = Child(command, self._directory / "logs" / f"{name}.log", environment)
-        self._children[name] = child  # before it is started, so that a signal in between leaves nobody unknown
+        self._children[name] = child  # before the start, so that a signal in between leaves no unknown process
         child.start()

@@ -1,7 +1,9 @@
-"""Become another program, on a leash: it is told to end when the process that started it is gone.
+"""A launcher that makes a command end with its parent: it sets the parent-death signal and execs the command.
 
-Run as a script (``python leash.py PARENT COMMAND…``), without importing anything of ours, so that it costs some 20 ms.
-Setting this in the child between fork and exec would be unsafe in a process that has threads.
+Run as a script (``python parent_death_signal.py PARENT COMMAND…``); it imports no module of this project, so it costs
+some 20 ms. Setting the signal in the child between fork and exec would be unsafe in a process that has threads.
+
+*Source*: prctl(2), PR_SET_PDEATHSIG.
 """
 
 import ctypes
@@ -13,15 +15,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def set_parent_death_signal(parent: int, number: int) -> None:
-    """Ask for this signal when `parent`, which started us, is gone (on Linux); end if it is gone already."""
+    """Request signal `number` for the end of `parent`, this process's parent (Linux); exit if it has ended already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-        if os.getppid() != parent:  # it died before the leash was on
+        if os.getppid() != parent:  # it ended before the signal was set
             sys.exit(1)
 
 
 def main() -> None:
-    """Set signals as a login shell has them, put the leash on, and exec the command."""
+    """Set signals as a login shell has them, set the parent-death signal, and exec the command."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""A Prefect server of our own on this machine, for runs that have none."""
+"""A private Prefect server for a local run."""
 
 import os
 import socket
@@ -12,13 +12,13 @@ from infra.clock import SystemClock
 from infra.errors import ProteusError
 from infra.local.child_process import Child
 
-#: Prefect reports and looks for updates unless it is told not to.
+#: Turns off Prefect's analytics, promotions, prompts and most of its console log.
 QUIET: Mapping[str, str] = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     "PREFECT_CLI_PROMPT": "false",
     "DO_NOT_TRACK": "1",
-    # What runs say goes to the API (and so to the UI); a terminal is for the job's progress.
+    # Logs of runs go to the API and so to the UI; the terminal shows the job's progress.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "ERROR",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "tasks",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
@@ -26,7 +26,7 @@ QUIET: Mapping[str, str] = {
 
 
 def free_port() -> int:
-    """Return a TCP port on which nobody listens now."""
+    """Return a TCP port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -42,9 +42,9 @@ class LocalPrefect:
         self.ui_url = f"http://127.0.0.1:{self._port}"
         self.env = {"PREFECT_HOME": str(home), "PREFECT_API_URL": self.api_url, **QUIET}
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)]
-        # A server of the user's may be set up in our environment; this one shares nothing with it.
-        ours = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-        self._child = Child(command, log, {**ours, **self.env, "PREFECT_LOGGING_SERVER_LEVEL": "WARNING"})
+        # The environment may configure a server of the user; this one shares nothing with it.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+        self._child = Child(command, log, {**inherited, **self.env, "PREFECT_LOGGING_SERVER_LEVEL": "WARNING"})
 
     def start(self) -> None:
         """Start the server without waiting for it."""
@@ -56,7 +56,7 @@ class LocalPrefect:
         Raises
         ------
         ProteusError
-            If it ends, or does not answer in time; with the end of its log.
+            If the server ends, or does not answer in time; with the end of its log.
         """
         clock = SystemClock()
         deadline_s = clock.now_s() + timeout_s
@@ -71,10 +71,10 @@ class LocalPrefect:
                 raise ProteusError(f"the Prefect server did not answer within {timeout_s:.0f} s: {self._child.tail()}")
             clock.wait_until(clock.now_s() + 0.1)
 
-    def bury_unfinished(self) -> None:
-        """Mark the flow runs that an earlier server left under way as crashed: whatever ran them is gone."""
+    def mark_unfinished_crashed(self) -> None:
+        """Mark unfinished flow runs of an earlier server as crashed; their processes have ended."""
         under_way = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}}}
-        crashed = {"type": "CRASHED", "name": "Crashed", "message": "its process ended; the job goes on in a new run"}
+        crashed = {"type": "CRASHED", "name": "Crashed", "message": "its process ended; the job continues in a new run"}
         with httpx.Client(base_url=self.api_url, timeout=10.0) as api:
             while runs := api.post("/flow_runs/filter", json=under_way).raise_for_status().json():
                 for run in runs:

@@ -1,7 +1,7 @@
-"""AWS's price list of EC2 (the offer file ``index.csv`` or ``index.json``), read for its on-demand Linux machines.
+"""Read the on-demand Linux machines of AWS's price list of EC2 (the offer file ``index.csv`` or ``index.json``).
 
-What counts: Linux without licence or software of its own, shared tenancy, capacity that is used (not reserved), by the
-hour, in a region (no local zone, no Outpost).
+Included are offers of Linux without licence or pre-installed software, shared tenancy, used capacity (not reserved),
+billed by the hour, in a region (no local zone, no Outpost).
 """
 
 import json
@@ -21,7 +21,7 @@ from bidding.market.money import to_micros
 from infra.errors import InputError
 from infra.files import Source, as_utf8, read_whole, unpacked
 
-#: Our name of each attribute, and its name in the CSV and in the JSON.
+#: The names of each attribute in the CSV and in the JSON, by our name.
 _NAMES = {
     "type": ("Instance Type", "instanceType"),
     "vcpu": ("vCPU", "vcpu"),
@@ -37,7 +37,7 @@ _NAMES = {
     "operation": ("operation", "operation"),
     "option": ("MarketOption", "marketoption"),
 }
-#: What must hold; an attribute that a list of some year does not have yet holds.
+#: Required values of attributes; an attribute that an older list lacks counts as fulfilled.
 _WANTED = {
     "system": "Linux",
     "tenancy": "Shared",
@@ -49,7 +49,7 @@ _WANTED = {
     "location_type": "AWS Region",
 }
 _NEEDED = ("type", "vcpu", "memory", "location", "system", "tenancy")
-#: The columns of the CSV that say the price.
+#: The CSV columns that define the price.
 _TERM, _UNIT, _PRICE, _CURRENCY = "TermType", "Unit", "PricePerUnit", "Currency"
 _CSV_HEAD_ROWS = 5
 
@@ -69,12 +69,12 @@ class PriceList:
 
 
 def read_price_list(source: Source, region: str | None = None) -> PriceList:
-    """Return the machines of a price list; of one region where it is given.
+    """Return the machines of a price list, only those of `region` if it is given.
 
     Raises
     ------
     InputError
-        If the file is no price list of EC2, its prices are not in dollars, or it has no machine that counts.
+        If the file is no price list of EC2, its prices are not in dollars, or it has no such machine.
     """
     data = as_utf8(source, unpacked(source, read_whole(source)))
     offers = _json_offers(source, data) if data.lstrip()[:1] == b"{" else _csv_offers(source, data)
@@ -94,7 +94,7 @@ def read_price_list(source: Source, region: str | None = None) -> PriceList:
 
 
 def _machine(source: Source, offer: Mapping[str, str], dollars: str) -> InstanceType | None:
-    """Return the machine; None for one that is not sold by the hour."""
+    """Return the machine of an offer; None for one that is not sold by the hour."""
     try:
         micros = to_micros(dollars)
         vcpu = int(offer["vcpu"])
@@ -115,7 +115,7 @@ def _region_names() -> Mapping[str, str]:
 
 
 def _region_of(location: str) -> str:
-    """Return the region of a location's name, for lists that are older than the region's code; else the name itself."""
+    """Return the region code of a location name, for lists without codes; an unknown name is returned unchanged."""
     names = _region_names()
     return names.get(location) or names.get(location.replace("EU (", "Europe (")) or location
 
@@ -147,7 +147,7 @@ def _csv_offers(source: Source, data: bytes) -> Iterator[tuple[dict[str, str], s
     for name, value in _WANTED.items():
         if name in wanted:
             keep = pc.and_(keep, pc.equal(table[name], value))
-    for offer in table.filter(keep).to_pylist():  # a few hundred a region are left
+    for offer in table.filter(keep).to_pylist():  # a few hundred per region remain
         _check_dollars(source, offer["currency"], offer["type"])
         yield offer, offer["price"]
 

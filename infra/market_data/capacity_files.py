@@ -1,4 +1,4 @@
-"""What is told of capacity: the advisor's bands, and availability traces. Each fault is one line."""
+"""Files about capacity: the spot advisor's bands, and availability traces; every fault is one line."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,18 +19,18 @@ def read_advisor(source: Source, system: str = "Linux") -> Mapping[str, Mapping[
 
     Parameters
     ----------
-    source : JSON as EC2's spot advisor publishes it, plain or gzipped: ``ranges``, each with an ``index`` and the ``max``
-        percentage that it goes to, and ``spot_advisor[region][system][type]`` with the index ``r``.
+    source : JSON as EC2's spot advisor publishes it, plain or gzipped: ``ranges``, each with an ``index`` and its
+        ``max`` percentage, and ``spot_advisor[region][system][type]`` with the index ``r``.
 
     Notes
     -----
-    The bands are published as <5 %, 5-10 %, …, and >20 %: multiples of five. The file's `max` stands up to two points
-    above them (11, 16, 22) and is rounded down to them; that of the last band, 100, is no limit.
+    The bands are published as <5 %, 5-10 %, …, and >20 %: multiples of five. The file's `max` is up to two points above
+    them (11, 16, 22) and is rounded down to them; that of the last band, 100, is no limit.
 
     Raises
     ------
     InputError
-        If it is not of that form.
+        If the file does not have this form.
     """
     record = _json(source)
     try:
@@ -45,7 +45,8 @@ def read_advisor(source: Source, system: str = "Linux") -> Mapping[str, Mapping[
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{source}: is no advisor file ({error!r}); want its `ranges`, and `spot_advisor` by region, system and type"
+            f"{source}: is no advisor file ({error!r}); "
+            "want its `ranges`, and `spot_advisor` by region, system and type"
         ) from None
 
 
@@ -54,13 +55,13 @@ def read_availability(source: Source, begins_s: int = 0) -> Trace:
 
     Parameters
     ----------
-    source : JSON ``{"metadata": {"gap_seconds": …}, "data": […]}``, plain or gzipped: how many machines could be had at each
-        step.
+    source : JSON ``{"metadata": {"gap_seconds": …}, "data": […]}``, plain or gzipped: number of available machines at
+        each step.
 
     Raises
     ------
     InputError
-        If it is not of that form.
+        If the file does not have this form.
     """
     record = _json(source)
     try:
@@ -85,12 +86,12 @@ def read_availability(source: Source, begins_s: int = 0) -> Trace:
 def read_availabilities(given: Sequence[str], begins_s: int = 0) -> TraceSet:
     """Return availability traces by market, each given as ``FILE`` or ``TYPE/ZONE=FILE``.
 
-    A file without a name before it is of the market that it is called after, ``ZONE_TYPE.json``.
+    The market of a plain ``FILE`` is taken from its name, ``ZONE_TYPE.json``.
 
     Raises
     ------
     InputError
-        If one cannot be used, or two are of one market.
+        If a file cannot be used, or two are of the same market.
     """
     traces: dict[Market, Trace] = {}
     for text in given:

@@ -1,4 +1,4 @@
-"""Catalogues of instance types: read with one clear line on what is wrong with them, and written."""
+"""Catalogues of instance types: read and written as CSV; every fault is one line."""
 
 import csv
 import io
@@ -26,16 +26,15 @@ def read_catalog(source: Source | None = None, region: str | None = None) -> Cat
     ----------
     source : str or Path, optional
         Path or fsspec URL, plain or gzipped. The columns are
-        ``instance_type,region,vcpu,memory_gib,on_demand_usd_per_h`` and, where prices change, ``from_date``: a row
-        holds from that day until the type's next row. Further columns are passed over, and so is a type without an
-        on-demand price.
+        ``instance_type,region,vcpu,memory_gib,on_demand_usd_per_h`` and, if prices change, ``from_date``: a row holds
+        from that day until the type's next row. Other columns are ignored, and so is a type without an on-demand price.
     region : str, optional
         Take the rows of this region alone. Default: all, and a market is priced by the region of its zone.
 
     Raises
     ------
     InputError
-        One line with the file, the row where there is one, and the mend.
+        One line with the file, the row if there is one, and the mend.
     """
     if source is None:
         with as_file(files("infra.market_data") / "catalog.csv") as shipped:
@@ -103,7 +102,7 @@ def _check_header(source: Source, names: list[str]) -> None:
 
 
 def _catalog_row(where: str, raw: dict[str, Any]) -> CatalogRow | None:
-    """Return the row; None for a type that is not sold on demand (no price, or 0, as in price lists of AWS)."""
+    """Return the row; None for a type that is not sold on demand (without a price, or 0, as in AWS's price lists)."""
     if None in raw or None in raw.values():
         raise InputError(f"{where}: has another number of columns than the header; mend the row")
     name = raw["instance_type"].strip()

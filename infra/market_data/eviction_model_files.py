@@ -1,4 +1,4 @@
-"""Eviction models as files: one .npz, with the model's header as JSON among its arrays; nothing in it is executed."""
+"""Eviction models as .npz files, with the model's header as JSON among the arrays; nothing in them is executed."""
 
 import io
 import json
@@ -14,7 +14,7 @@ _HEADER = "header"
 
 
 def write_model(target: Source, model: CurveModel) -> None:
-    """Write `model` whole or not at all; the same model gives the same bytes.
+    """Write `model` atomically; the same model gives the same bytes.
 
     Raises
     ------
@@ -28,12 +28,12 @@ def write_model(target: Source, model: CurveModel) -> None:
 
 
 def read_model(source: Source) -> CurveModel:
-    """Return the model that `write_model` wrote, the same to the last bit.
+    """Return the model that `write_model` wrote, identical to the last bit.
 
     Raises
     ------
     InputError
-        If the file cannot be read, or is no model, or one of another schema.
+        If the file cannot be read, is no model, or has another schema.
     """
     try:
         arrays = npz_arrays(read_whole(source), str(source))

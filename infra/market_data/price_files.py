@@ -1,4 +1,4 @@
-"""Price files: read with one clear line on what is wrong with them, written whole or not at all."""
+"""Price files: read with checks, written atomically; every fault is one line."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from infra.errors import InputError
 from infra.files import Source, packed, read_whole, write_whole
 from infra.market_data.price_formats import AWS_ENTRIES, CURRENCY, read_table
 
-#: What the most common files hold.
+#: The product of most price files.
 LINUX = "Linux/UNIX"
 
 Codes = npt.NDArray[np.int64]
@@ -50,15 +50,15 @@ def read_prices(source: Source, *, product: str | None = None, catalog: Catalog 
         oldest or newest first; what the aws command prints may be in any order. Further columns are passed over, but
         ``currency``, where there is one, must be USD.
     product : str, optional
-        Take the rows of this product alone; needed where the file has more than one.
+        Read the rows of this product only; required if the file has several.
     catalog : Catalog, optional
         Every instance type must be in it, in the region of its zone.
 
     Raises
     ------
     InputError
-        One line with the file, the row where there is one, and the mend. A row counts from 1 with the CSV's header as
-        row 1; in Parquet from the first row of data; in JSON an entry counts over all pages.
+        One line with the file, the row if there is one, and the mend. Rows count from 1: in CSV the header is row 1, in
+        Parquet the first row of data; in JSON entries count over all pages.
     """
     found = read_table(source, read_whole(source))
     table = found.columns
@@ -91,10 +91,9 @@ def read_prices(source: Source, *, product: str | None = None, catalog: Catalog 
 
 
 def write_prices(target: Source, traces: TraceSet, product: str = LINUX) -> None:
-    """Write `traces` as a price file that `read_prices` reads back to the same.
+    """Write `traces` atomically as a price file from which `read_prices` returns the same traces.
 
-    The name's ending says the form (`PRICE_ENDINGS`, each but Parquet also with ``.gz``); any other is a CSV. Whole or
-    not at all.
+    The ending of the name decides the form (`PRICE_ENDINGS`); any other ending gives a CSV.
 
     Raises
     ------
@@ -109,14 +108,14 @@ def write_prices(target: Source, traces: TraceSet, product: str = LINUX) -> None
 
 
 def check_price_name(target: Source) -> None:
-    """Refuse a name whose ending is not one of a price file."""
+    """Refuse a name whose ending is not that of a price file."""
     name = str(target)
     if name.removesuffix(".gz").endswith(tuple(_FORMS)) and not name.endswith(".parquet.gz"):
         return
     raise InputError(f"{target}: the name's ending says the form; end it with {', '.join(PRICE_ENDINGS)}")
 
 
-# What is checked
+# Checks
 
 
 def _first_fault(bad: npt.NDArray[np.bool_]) -> int | None:
@@ -190,7 +189,7 @@ def _coded(table: pa.Table, name: str, place: Callable[[int], str]) -> tuple[lis
 
 
 def _dictionary(column: Any) -> tuple[list[str], Codes]:
-    """Return the distinct texts of a dictionary column, and each row's index among them; what is missing is ``""``."""
+    """Return the distinct texts of a dictionary column, and each row's index among them; ``""`` for missing values."""
     column = column.unify_dictionaries().combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0)
@@ -261,11 +260,11 @@ def _time_order(
     return order
 
 
-# What is written
+# Writing
 
 
 def _table(traces: TraceSet, product: str) -> pa.Table:
-    """Return the rows of `traces`, market after market; the price in exact decimals."""
+    """Return the rows of `traces`, market after market, with prices as exact decimals."""
     rows = [len(trace) for trace in traces.values()]
     times_s = np.concatenate([trace.times_s for trace in traces.values()] or [np.empty(0, np.int64)])
     micros = np.concatenate([trace.prices_micros for trace in traces.values()] or [np.empty(0, np.int64)])
@@ -286,7 +285,7 @@ def _repeated(texts: list[str], counts: list[int]) -> pa.Array:
 
 
 def _decimals(micros: npt.NDArray[np.int64]) -> pa.Array:
-    """Return micro-dollars as decimals of six places, without a float in between."""
+    """Return micro-dollars as decimals of six places, without rounding through floats."""
     words = np.zeros((micros.size, 2), dtype="<i8")
     words[:, 0] = micros
     return pa.Array.from_buffers(pa.decimal128(18, 6), micros.size, [None, pa.py_buffer(words.tobytes())])
@@ -307,7 +306,7 @@ def _csv_bytes(table: pa.Table) -> bytes:
 
 
 def _parquet_bytes(table: pa.Table) -> bytes:
-    # Floats, because many readers make slow objects of decimals; to the micro-dollar they are exact.
+    # Floats, because many readers turn decimals into slow objects; they are exact to the micro-dollar.
     price = table.column_names.index("price")
     table = table.set_column(price, "price", table["price"].cast(pa.float64()))
     sink = pa.BufferOutputStream()
@@ -317,7 +316,7 @@ def _parquet_bytes(table: pa.Table) -> bytes:
 
 
 def _json_bytes(table: pa.Table) -> bytes:
-    """Return what the aws command prints: one document, newest first, prices as text."""
+    """Return JSON as the aws command prints it: one document, newest first, prices as text."""
     table = table.take(pc.sort_indices(table, [("timestamp", "descending")]))
 
     def text(of: pa.Array) -> pa.Array:
@@ -339,10 +338,10 @@ def _json_bytes(table: pa.Table) -> bytes:
         '",\n            "Timestamp": "',
         text(_times_text(table)),
         '"\n        },\n',
-        "",  # what stands between the parts
+        "",  # the separator of the parts
     ]
     parts = [pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts]
-    # The texts of an array lie one behind the other in its last buffer: no need to join them.
+    # The texts of an array are contiguous in its last buffer: no need to join them.
     entries = (
         pc.binary_join_element_wise(*parts).buffers()[2].to_pybytes().removesuffix(b",\n") if table.num_rows else b""
     )

@@ -1,4 +1,4 @@
-"""The forms of a price file, each read into the same columns by Arrow; told apart by content, not by name.
+"""The forms of price files, each read into the same columns by Arrow; the content decides the form, not the name.
 
 CSV (plain or gzipped), Parquet, and what ``aws ec2 describe-spot-price-history`` prints, as JSON in several shapes or as
 text. What a column may hold is the business of `infra.market_data.price_files`; here a value is only brought into its type.
@@ -20,7 +20,7 @@ from infra.errors import InputError
 from infra.files import Source, as_utf8, damaged, has_mark, is_packed, unpacked
 
 PRICE_COLUMNS = ("timestamp", "instance_type", "az", "product", "price")
-#: A column that may be there besides; every other one is passed over.
+#: An optional column; all other columns are ignored.
 CURRENCY = "currency"
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -51,7 +51,7 @@ _TEXT_COLUMNS = ["kind", "az", "instance_type", "product", "price", "timestamp"]
 #: A line of the text output that is no row: there was more than was asked for.
 _NEXT_TOKEN = re.compile(rb"^NEXTTOKEN\t.*$", re.MULTILINE)
 _TIME_FORM = "2016-04-01T12:30:00Z"
-#: Arrow's JSON reader counts bytes in 32 bits, and needs a whole document in one block.
+#: Arrow's JSON reader counts bytes in 32 bits, and needs a complete document in one block.
 _MOST_JSON_BYTES = 2**31 - 2
 
 
@@ -62,11 +62,11 @@ class PriceTable:
     Attributes
     ----------
     columns : pyarrow.Table
-        `PRICE_COLUMNS`, and ``currency`` where the file has it: time in UTC, text as dictionaries, price as float64.
+        `PRICE_COLUMNS`, and ``currency`` if the file has it: time in UTC, text as dictionaries, price as float64.
     newest_first : bool
         Whether the form comes newest first, as the aws command prints it, and may be in any order.
     place : callable
-        Names the place of a row, counted from 0, in the words of the form.
+        Returns the location of a row, counted from 0, in the terms of the form.
     """
 
     columns: pa.Table
@@ -161,7 +161,7 @@ def _parsed(
 
 
 def _line_number(source: Source, data: bytes, record: int) -> int:
-    """Return the line, counted from 1 as an editor does, of a record, counted from 0 with the header; blank lines are none."""
+    """Return the line, from 1 as in an editor, of a record, counted from 0 with the header, without blank lines."""
     seen = -1
     lines = unpacked(source, data).splitlines()
     for number, line in enumerate(lines, start=1):
@@ -276,7 +276,7 @@ def _parse_json(data: bytes, price: Any) -> pa.Table:
 
 
 def _json_fault(data: bytes, otherwise: str) -> str:
-    """Return what is wrong with the JSON, with its place; Python's reader says where, Arrow's is quick."""
+    """Return the fault of the JSON with its location, found by Python's reader: Arrow's is fast, but gives none."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -343,7 +343,7 @@ def _typed(source: Source, raw: pa.Table, place: Callable[[int], str]) -> pa.Tab
 
 
 def _cast(source: Source, column: Any, kind: Any, place: Callable[[int], str], fault: Callable[[str], str]) -> Any:
-    """Return `column` as `kind`; the first value that cannot be is found by halving."""
+    """Return `column` as `kind`; the first invalid value is found by bisection."""
 
     def cast(part: Any) -> Any:
         if kind == _TEXT:

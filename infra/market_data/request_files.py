@@ -1,4 +1,4 @@
-"""Requests for spot machines as a user writes them, on the command line or in a file: every fault in one line."""
+"""Requests for spot machines from the command line or a file; every fault is one line."""
 
 import csv
 import io
@@ -17,11 +17,11 @@ from infra.errors import InputError
 from infra.files import Source, read_text
 from infra.structured_text import unique_keys
 
-#: What a row has; of the last two, one may be empty or missing.
+#: Columns of a row; one of the last two may be empty or missing.
 REQUEST_COLUMNS = ("type", "zone", "count", "bid", "at", "until", "hours")
 _OPTIONAL = ("until", "hours")
 
-#: More than anybody bids, or holds a machine for: beyond it stands a mistake.
+#: Maximum bid, count and hours; larger values are mistakes.
 _MOST_MICROS = 1_000_000 * MICROS_PER_DOLLAR
 _MOST_COUNT = 1_000_000
 _MOST_HOURS = 20 * 8766
@@ -33,17 +33,17 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a field stands, for the line that says what is wrong with it: an option, or a row of a file."""
+    """The location of a field for error messages: an option, or a row of a file."""
 
     row: str = ""
     mark: str = ""
 
     def fault(self, name: str, shown: str, complaint: str) -> InputError:
-        """Return what is said of the field `name` with the value `shown` (empty where it is missing)."""
+        """Return the error for the field `name` with the value `shown` (empty if it is missing)."""
         return InputError(f"{self.row}{self.mark}{name}{' ' if shown else ''}{shown[:60]}: {complaint}")
 
 
-#: The fields are options of the command.
+#: Location of fields that are options of the command.
 OPTIONS = Place(mark="--")
 
 
@@ -53,9 +53,9 @@ def read_requests(source: Source, markets: Sequence[Market], prices: Source) -> 
     Parameters
     ----------
     source : path or fsspec URL, plain or gzipped. CSV with the columns ``type,zone,count,bid,at,until,hours``, in any
-        order; or JSON lines, an object each with these names, numbers as numbers or as text. One of ``until`` and
-        ``hours`` may be empty or missing in a row, further columns are passed over.
-    markets, prices : those that there are prices of, and the name of the file that has them.
+        order; or JSON lines, one object each with these names, numbers as numbers or as text. One of ``until`` and
+        ``hours`` may be empty or missing in a row; other columns are ignored.
+    markets, prices : the markets that have prices, and the name of the price file.
 
     Raises
     ------
@@ -77,16 +77,16 @@ def read_requests(source: Source, markets: Sequence[Market], prices: Source) -> 
 def parse_request(
     fields: Mapping[str, str], place: Place, known: Mapping[tuple[str, str], Market], prices: Source
 ) -> SpotRequest:
-    """Return the request that `fields` write, by the names `REQUEST_COLUMNS`; a missing one may be left out or empty.
+    """Return the request of `fields`, named as in `REQUEST_COLUMNS`; a missing field is absent or empty.
 
     Parameters
     ----------
-    known : the markets that `prices` has, by type and zone.
+    known : the markets of `prices`, by type and zone.
 
     Raises
     ------
     InputError
-        With the place, the field and the mend.
+        With the location, the field and the mend.
     """
     texts = {name: fields.get(name, "").strip() for name in REQUEST_COLUMNS}
     for name in REQUEST_COLUMNS:
@@ -116,7 +116,7 @@ def parse_request(
 
 
 def amount_micros(place: Place, name: str, shown: str) -> Micros:
-    """Return dollars that are written in whole micro-dollars, 0 or more; `InputError` for anything else."""
+    """Return an amount in dollars as whole micro-dollars, 0 or more; `InputError` for anything else."""
     dollars = _decimal(place, name, shown, "dollars per instance-hour, as in 0.0324")
     if dollars < 0:
         raise place.fault(name, shown, "is below 0; write dollars per instance-hour, as in 0.0324")
@@ -129,7 +129,7 @@ def amount_micros(place: Place, name: str, shown: str) -> Micros:
 
 
 def duration_s(place: Place, name: str, shown: str) -> int:
-    """Return hours in seconds, rounded half to even; `InputError` where that is less than 1, or beyond 20 years."""
+    """Return hours in seconds, rounded half to even; `InputError` if less than 1 s or more than 20 years."""
     hours = _decimal(place, name, shown, "hours, as in 2 or 0.5")
     if hours > _MOST_HOURS:
         raise place.fault(name, shown, f"is more than 20 years; give at most {_MOST_HOURS}")
@@ -143,7 +143,7 @@ def _decimal(place: Place, name: str, shown: str, wanted: str) -> Decimal:
     if not _NUMBER.fullmatch(shown):
         raise place.fault(name, shown, f"is not a number; write {wanted}")
     value = Decimal(shown)
-    # What is far too long or too small is not counted out digit by digit.
+    # Refuse numbers of excessive length or exponent before computing with them.
     if len(shown) > 40 or value.adjusted() > 30 or value.adjusted() < -30:
         raise place.fault(name, shown, f"is not a number of sensible size; write {wanted}")
     return value
@@ -156,7 +156,7 @@ def _count(place: Place, shown: str) -> int:
 
 
 def _moment_s(place: Place, name: str, shown: str) -> int:
-    """Return a time in whole seconds since the epoch; parts of a second are let go, as in price files."""
+    """Return a time in whole seconds since the epoch; fractions of a second are dropped, as in price files."""
     try:
         moment = datetime.fromisoformat(shown)
     except ValueError:

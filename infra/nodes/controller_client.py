@@ -1,6 +1,6 @@
-"""The controller as tasks see it: start, look, stop, drain. Synchronous, one connection a call, safe in any thread.
+"""Synchronous client of a job's controller: one connection per call, usable from any thread.
 
-Nothing is held open between calls: a task that dies leaves nothing behind, and the controller does not notice.
+No connection stays open between calls, so a task that dies leaves nothing behind and does not affect the controller.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from infra.settings import load_settings
 from infra.storage.blobs import BlobError, open_blobs
 from infra.storage.job_paths import JobPaths
 
-#: Real seconds between two looks for a controller: a tenth of what has passed, within these bounds.
+#: Bounds of the real seconds between two tries to meet a controller; the pause grows by a tenth each time.
 _LOOK_S = 0.1
 _SELDOM_S = 2.0
-#: How long a controller that is said to be somewhere is asked whether it is.
+#: Timeout in real seconds of the call that checks whether a controller answers at its address.
 _ASK_S = 1.0
-#: A clock that never comes: a status that is asked for the losses after it has none.
+#: A clock after every real one: a status since this clock contains no losses.
 NO_LOSSES = 2**62
 
 
 class ControllerUnreachable(ProteusError):
-    """The controller did not answer; it may be starting anew, and the call may have taken effect."""
+    """The controller did not answer; it may be restarting, and the call may have taken effect."""
 
 
 @dataclass(frozen=True)
 class ControllerClient:
-    """Calls to the controller at `address` (``tcp://host:port``), each answered within `timeout_s` or not at all.
+    """Client of the controller at `address` (``tcp://host:port``), with a timeout of `timeout_s` real seconds a call.
 
     Raises
     ------
     ControllerUnreachable
-        From every method, when nobody answers in time.
+        From every method, if no answer comes in time.
     """
 
     address: str
@@ -51,7 +51,7 @@ class ControllerClient:
         Raises
         ------
         InputError
-            When the job cannot be run as it is written, or the controller runs another one.
+            If the job cannot run as specified, or the controller runs another one.
         """
         answer = self._call("proteus_start", job=job)
         if "error" in answer:
@@ -59,25 +59,31 @@ class ControllerClient:
         return answer
 
     def status(self, since_clock: int = 0) -> dict[str, Any]:
-        """Return the status (see `psengine.controller.status.describe`), with the losses of the clocks after `since_clock`.
+        """Return the status (see `psengine.controller.status.describe`) with the losses after `since_clock`.
 
-        `NO_LOSSES` asks for none of them.
+        With `NO_LOSSES` it contains none.
         """
         return self._call("proteus_status", since_clock=since_clock)
 
     def stop(self, reason: str) -> dict[str, Any]:
-        """End the job at the clock under way, saving its model; return the status.
+        """Stop the job at the end of the present clock and save its model; return the status.
 
-        The result is there once the state is ``stopped``; ``result["stopped"]`` is `reason` then.
+        The result is available once the state is ``stopped``; ``result["stopped"]`` is `reason` then.
         """
         return self._call("proteus_stop", reason=reason)
 
     def checkpoint(self) -> dict[str, Any]:
-        """Have the committed state kept now; return ``{"clock": that of the newest checkpoint, "error": line or ""}``."""
+        """Save a checkpoint of the committed state now.
+
+        Returns
+        -------
+        dict
+            ``{"clock": clock of the newest checkpoint, "error": line or ""}``.
+        """
         return self._call("proteus_checkpoint")
 
     def hold(self, clock: int | None) -> None:
-        """Have no clock after `clock` begun until another one, or None, is asked for; also before the job is started."""
+        """Pause the job after `clock`, until a call with a later clock or None; may be called before the start."""
         self._call("proteus_hold", clock=clock)
 
     def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
@@ -86,13 +92,13 @@ class ControllerClient:
         Returns
         -------
         dict
-            ``{"draining": names, "refused": names}``. Refused are names that are not known, and nodes that serve shards
-            and so cannot leave. This is no status: ask for one to see when a node's state is ``drained``.
+            ``{"draining": names, "refused": names}``. Refused are unknown names, and nodes that serve shards and so
+            cannot leave. Poll `status` to see when a node's state is ``drained``.
         """
         return self._call("proteus_drain", nodes=list(nodes), deadline_s=deadline_s)
 
     def notice(self, node: str, seconds_left: float) -> dict[str, Any]:
-        """Pass an eviction notice on for a node that cannot."""
+        """Report an eviction notice for a node that cannot report it."""
         return self._call("proteus_notice", node=node, seconds_left=seconds_left)
 
     def shutdown(self) -> None:
@@ -100,7 +106,7 @@ class ControllerClient:
         self._call("proteus_shutdown")
 
     def _call(self, op: str, **message: Any) -> dict[str, Any]:
-        # A thread of its own, because the caller's may have an event loop that runs.
+        # In a new thread, because the caller's may have a running event loop.
         with ThreadPoolExecutor(1, thread_name_prefix="controller-client") as thread:
             answer = thread.submit(asyncio.run, self._ask(op, message)).result()
             return cast(dict[str, Any], json.loads(json.dumps(answer)))  # tuples of the wire become lists again
@@ -126,24 +132,24 @@ class ControllerClient:
 
 
 def wait_rendezvous(blob_url: str, job_id: str, deadline_s: float) -> str:
-    """Return the address that the job's controller wrote, once it answers there; wait up to `deadline_s` for that.
+    """Return the address of the job's controller once it answers there; wait up to `deadline_s` real seconds.
 
-    What a controller that was killed has written is still there, so an address alone proves nothing. `deadline_s` is in
-    real seconds; a look that is under way then is let end (a second).
+    An address alone proves nothing: that of a killed controller stays in the blob store. A try that is under way at the
+    deadline may take another second.
 
     Raises
     ------
     ControllerUnreachable
-        When there is none by then.
+        If no controller answers by then.
     """
     blobs = open_blobs(load_settings().model_copy(update={"blob_url": blob_url}))
     name = JobPaths(job_id).rendezvous
 
-    def met() -> str:
+    def find_address() -> str:
         address = str(blobs.read_json(name)["address"])
-        there = ControllerClient(address, _ASK_S).status(NO_LOSSES)["job_id"]
-        if there not in (None, job_id):
-            raise ControllerUnreachable(f"controller at {address}: is of job {there} by now")
+        served_job = ControllerClient(address, _ASK_S).status(NO_LOSSES)["job_id"]
+        if served_job not in (None, job_id):
+            raise ControllerUnreachable(f"controller at {address}: serves job {served_job} by now")
         return address
 
     attempts = Retrying(
@@ -152,7 +158,7 @@ def wait_rendezvous(blob_url: str, job_id: str, deadline_s: float) -> str:
         retry=retry_if_exception_type((BlobError, ControllerUnreachable)),
     )
     try:
-        return attempts(met)
+        return attempts(find_address)
     except RetryError as error:
         raise ControllerUnreachable(
             f"job {job_id}: no controller was met in {deadline_s:g} s ({error.last_attempt.exception()}); "

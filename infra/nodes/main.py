@@ -1,13 +1,14 @@
-"""The process that a machine runs: `python -m infra.nodes.main --job ID --blob URL --name INSTANCE --tier reliable|transient`.
+"""The process that a machine runs: a node of a training job, or the job's controller.
 
-Without `--controller` it is a node: one Dask worker with the engine's agent. With it, it is the job's controller: Dask's
-scheduler and the engine's controller, nothing else; the first reliable node runs both, as two processes, so that a kernel
-never holds the controller up. They meet through the blob store: the controller writes its address to
-`jobs/<id>/rendezvous.json`, nodes poll until it is there and read it again when the scheduler goes. What either says is
-kept there too (`node_logs`).
+Run it as `python -m infra.nodes.main --job ID --blob URL --name INSTANCE --tier reliable|transient`. Without
+`--controller` it is a node: one Dask worker with the engine's agent. With it, it is the job's controller: Dask's
+scheduler and the engine's controller, nothing else. The first reliable node runs both, as two processes, so that a
+kernel never delays the controller. They meet through the blob store: the controller writes its address to
+`jobs/<id>/rendezvous.json`; nodes poll for it, and read it again when the scheduler was lost. The logs of both are
+stored there too (`node_logs`).
 
-Exit code 0: told to close, or ended by SIGTERM. 1: failed. 2: bad options. 3: nobody was met in `--patience-s`. The
-supervisor in the user-data starts anew whatever does not end with 0.
+Exit code 0: closed by the controller, or ended by SIGTERM. 1: failed. 2: bad options. 3: no controller was met in
+`--patience-s`. The supervisor in the user-data restarts a process that ends with another code than 0.
 """
 
 from __future__ import annotations
@@ -41,22 +42,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("infra.nodes.main")
 
 _LOOK_S = 0.1
-#: A controller that is not there within so many seconds is not about to be: from then on it is looked for seldom.
+#: Seconds after which a controller that was not met is looked for less often, every `_SELDOM_S`.
 _SOON_S = 10.0
 _SELDOM_S = 2.0
 _CALL_S = 5.0
 _ALIVE_S = 30.0
 
-#: one kernel thread each: a node's threads are its micro-tasks, and a library's own would only get in their way
+#: Set to 1: a node's threads run micro-tasks, and a library's own threads would compete with them.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-#: what differs from Dask's defaults, which are made for long-lived clusters
+#: Differences from Dask's defaults, which suit long-lived clusters.
 DASK_CONFIG: dict[str, Any] = {
-    "distributed.comm.timeouts.connect": "2s",  # a dead address is told in 2 s, not 30
+    "distributed.comm.timeouts.connect": "2s",  # a dead address is noticed in 2 s, not 30
     "distributed.comm.offload": False,
     "distributed.comm.compression": False,
-    "distributed.comm.shard": "64GiB",  # an array is one frame: the parts of one that was cut are copied together
-    "distributed.scheduler.worker-ttl": None,  # who is silent is seen by psengine.membership.failure_detector, a slow one is given time
+    "distributed.comm.shard": "64GiB",  # an array is one frame: Dask would copy the parts of a split one together
+    # Silent nodes are detected by psengine.membership.failure_detector, which gives slow ones time.
+    "distributed.scheduler.worker-ttl": None,
     "distributed.scheduler.allowed-failures": 1000000,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.http.routes": [],
@@ -66,14 +68,13 @@ DASK_CONFIG: dict[str, Any] = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
     "distributed.admin.tick.limit": "30s",
-    "distributed.admin.tick.interval": "1s",  # what only watches costs the kernels no more than it must
+    "distributed.admin.tick.interval": "1s",  # monitoring should take little time from the kernels
     "distributed.admin.system-monitor.interval": "5s",
-    "distributed.scheduler.active-memory-manager.start": False,  # nothing of ours is in Dask's memory
+    "distributed.scheduler.active-memory-manager.start": False,  # the engine stores nothing in Dask's memory
     "logging": {"distributed": "warning"},
 }
 
-
-#: what Dask's pages link to, where they are asked for
+#: Routes that Dask's dashboard pages need.
 DASHBOARD_ROUTES = ["distributed.http.scheduler.info", "distributed.http.health", "distributed.http.statics"]
 
 
@@ -84,13 +85,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--blob", required=True, help="fsspec URL of the blob store")
     parser.add_argument("--name", required=True, help="instance id")
     parser.add_argument("--tier", choices=("reliable", "transient"), required=True)
-    parser.add_argument("--threads", type=int, default=1, help="micro-tasks that run at one time")
-    parser.add_argument("--controller", action="store_true", help="be the controller, and no node")
+    parser.add_argument("--threads", type=int, default=1, help="number of micro-tasks that run at a time")
+    parser.add_argument("--controller", action="store_true", help="run the controller instead of a node")
     parser.add_argument("--dashboard", action="store_true", help="the controller serves Dask's dashboard")
     parser.add_argument("--host", default=os.environ.get("PROTEUS_NODE_HOST"), help="address to listen on")
-    parser.add_argument("--poll-s", type=float, default=5.0, help="real seconds between looks for a notice")
-    parser.add_argument("--no-notices", action="store_true", help="do not ask the metadata service")
-    parser.add_argument("--patience-s", type=float, default=600.0, help="how long a controller is looked for")
+    parser.add_argument("--poll-s", type=float, default=5.0, help="real seconds between polls for a notice")
+    parser.add_argument("--no-notices", action="store_true", help="do not poll the metadata service")
+    parser.add_argument("--patience-s", type=float, default=600.0, help="real seconds to look for a controller")
     options = parser.parse_args(arguments)
     if options.threads < 1:
         parser.error(f"--threads {options.threads}: must be at least 1")
@@ -100,11 +101,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def set_up() -> None:
-    """Set what libraries read when they are imported, NumPy and `distributed` among them: call it before."""
+    """Set what libraries read at import, NumPy and `distributed` among them; call it before importing them."""
     for name in _ONE_THREAD:
         os.environ[name] = "1"
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would tell of every look for a notice
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log every poll for a notice
     logging.captureWarnings(True)
     faulthandler.enable()
     import dask
@@ -113,22 +114,22 @@ def set_up() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until told to end; return the exit code."""
+    """Run the node or controller until it is closed; return the exit code."""
     options = parse(arguments)
     set_up()
     from infra.errors import ProteusError
     from infra.nodes.malloc import retain_freed_memory
-    from infra.storage.node_logs import kept_logs
+    from infra.storage.node_logs import stored_logs
 
     retain_freed_memory()
     role = "controller" if options.controller else "node"
-    with kept_logs(options.job, options.name, role, lambda: _open(options.blob)):
+    with stored_logs(options.job, options.name, role, lambda: _open(options.blob)):
         try:
             return asyncio.run(_run(options))
         except ProteusError as error:
             logger.error("%s", error)
             return error.exit_code
-        except Exception:  # told here, while the log is kept
+        except Exception:  # logged here, while the log is still being stored
             logger.exception("a fault in the program")
             return 1
 
@@ -143,12 +144,12 @@ async def _run(options: argparse.Namespace) -> int:
         loop.add_signal_handler(number, stop.set)
     blobs, rendezvous = _open(options.blob), JobPaths(options.job).rendezvous
     work = _controller if options.controller else _node
-    with tempfile.TemporaryDirectory(prefix="proteus-code-") as place:
-        return await work(options, blobs, rendezvous, stop, JobCode(blobs, options.job, Path(place)))
+    with tempfile.TemporaryDirectory(prefix="proteus-code-") as code_directory:
+        return await work(options, blobs, rendezvous, stop, JobCode(blobs, options.job, Path(code_directory)))
 
 
 def _open(url: str) -> Blobs:
-    """Return the blobs under `url`, reached as the settings say (a bucket's region)."""
+    """Return the blobs under `url`, with the other settings of this process (a bucket's region)."""
     from infra.settings import load_settings
     from infra.storage.blobs import open_blobs
 
@@ -169,54 +170,54 @@ async def _controller(
         import dask
 
         dask.config.set({"distributed.scheduler.http.routes": DASHBOARD_ROUTES})
-    # Dask's pages are as open as its port is; on a machine of one's own they are for this machine alone.
+    # The dashboard listens where the scheduler does; on a local run that is the loopback address.
     pages = f"{options.host or ''}:0"
     async with Scheduler(host=options.host, port=0, dashboard=options.dashboard, dashboard_address=pages) as scheduler:
-        shell = ControllerShell(scheduler, _world(blobs, code, options.job))
+        shell = ControllerShell(scheduler, _callbacks(blobs, code, options.job))
         shell.open()
         meeting = {"address": scheduler.address, "job_id": options.job, "name": options.name, "pid": os.getpid()}
         if options.dashboard:
             meeting["dashboard"] = _dashboard_url(scheduler)
         await asyncio.to_thread(blobs.write_json, rendezvous, meeting)
         logger.info("controller of job %s at %s", options.job, scheduler.address)
-        await _first(stop.wait(), shell.closing.wait(), _show_life(shell))
+        await _first(stop.wait(), shell.closing.wait(), _touch_alive_file(shell))
         await shell.close()
         await asyncio.to_thread(_withdraw, blobs, rendezvous, meeting)
     return 0
 
 
 def _dashboard_url(scheduler: Any) -> str:
-    """Return the address of the pages of Dask's dashboard."""
+    """Return the URL of Dask's dashboard."""
     host = scheduler.address.rpartition("://")[2].rpartition(":")[0]
     return f"http://{host}:{scheduler.http_server.port}/status"
 
 
-async def _show_life(shell: ControllerShell) -> None:
-    """Keep the machine's dead-man timer from running out while the job goes on, or somebody asks after it."""
+async def _touch_alive_file(shell: ControllerShell) -> None:
+    """Keep the machine's dead-man timer from expiring while the job runs, or the controller receives requests."""
     from psengine.controller.state import ENDED
 
     path = os.environ.get("PROTEUS_ALIVE_FILE")
-    asked, complained = 0, False
+    asked, has_warned = 0, False
     while True:
         await asyncio.sleep(_ALIVE_S)
         if path and (shell.asked != asked or shell.controller.state not in ENDED):
             try:
                 Path(path).touch()
-                complained = False
-            except OSError as error:  # a full disk is no reason to end a training that needs none
-                if not complained:
-                    logger.error("no sign of life can be given at %s: %s", path, error)
-                complained = True
+                has_warned = False
+            except OSError as error:  # a full disk is no reason to end a training that needs no disk
+                if not has_warned:
+                    logger.error("cannot touch the alive file %s: %s", path, error)
+                has_warned = True
         asked = shell.asked
 
 
 def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:
-    """Take our own address back; a successor's stays."""
+    """Remove this controller's address; a successor's address stays."""
     if blobs.exists(rendezvous) and blobs.read_json(rendezvous) == meeting:
         blobs.remove(rendezvous)
 
 
-def _world(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
+def _callbacks(blobs: Blobs, code: JobCode, job_id: str) -> ControllerCallbacks:
     from infra.applications.trained_models import find_result, save_model
     from infra.clock import SystemClock
     from infra.storage.checkpoints import find_checkpoint, save_checkpoint
@@ -265,8 +266,8 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
         try:
             code_sha256 = await asyncio.to_thread(code.digest)
         except DamagedSet:
-            raise  # nothing is joined with that; the supervisor tries again, ever more slowly
-        except BlobError as error:  # the store has a bad moment
+            raise  # the node cannot join with that; the supervisor retries with growing delays
+        except BlobError as error:  # a temporary fault of the store
             logger.warning("%s", error)
             await _first(stop.wait(), asyncio.sleep(1.0))
             continue
@@ -287,7 +288,7 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
             )
             try:
                 await worker
-            except (OSError, ValueError) as error:  # nobody at that address any more, or it would not have us
+            except (OSError, ValueError) as error:  # no scheduler at that address any more, or it refused this node
                 logger.warning("cannot join %s: %s", address, error)
                 await worker.close(executor_wait=False)
                 await _first(stop.wait(), asyncio.sleep(1.0))
@@ -295,18 +296,18 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
             logger.info("node %s joined %s as %s", options.name, address, worker.address)
             polling = asyncio.create_task(_watch_notices(options, plugin, address))
             await _first(stop.wait(), worker.finished())  # type: ignore[no-untyped-call]
-            await cancel_all([polling])  # what went wrong was logged when it did
+            await cancel_all([polling])  # its errors were logged when they happened
             await worker.close(executor_wait=False)
         if plugin.told_to_close:
-            logger.info("told to close")
+            logger.info("closed by the controller")
             return 0
         if not stop.is_set():
-            logger.warning("the controller at %s is gone; looking for it again", address)
+            logger.warning("lost the controller at %s; looking for it again", address)
     return 0
 
 
 async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.Event) -> str | None:
-    """Return the controller's address as soon as somebody listens there; None at the end of patience, or of us."""
+    """Return the controller's address once it accepts connections; None after `patience_s` seconds or on `stop`."""
     from infra.storage.blobs import BlobError, BlobMissing
 
     loop = asyncio.get_running_loop()
@@ -318,7 +319,7 @@ async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.
             _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), 2.0)
         except (BlobMissing, OSError):
             pause_s = _LOOK_S
-        except BlobError as error:  # the store has a bad moment
+        except BlobError as error:  # a temporary fault of the store
             logger.warning("%s", error)
             pause_s = 5 * _LOOK_S
         else:
@@ -343,13 +344,13 @@ def _load_shard(blobs: Blobs, checkpoint: str, shard: int) -> Mapping[str, NDArr
 
 
 async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, controller: str) -> None:
-    """Ask the metadata service for an eviction notice, and pass the first one on until somebody took it."""
+    """Poll the metadata service for an eviction notice, and send the first one until the controller has received it."""
     if options.tier != "transient" or options.no_notices:
         return
     assert plugin.agent is not None
     transport = plugin.agent.transport
     try:
-        poller = await asyncio.to_thread(_poller)  # its imports take longer than ours, and the node works already
+        poller = await asyncio.to_thread(_poller)  # its imports are slow, and the node works already
         try:
             while (notice := await poller.poll()) is None:
                 await asyncio.sleep(options.poll_s)
@@ -362,9 +363,9 @@ async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, contr
             "allocation_id": allocation,
             "takes_at_s": int(notice.at.timestamp()),
         }
-        await _pass_on(transport, controller, options.name, notice.seconds_left, about or None)
+        await _send_notice(transport, controller, options.name, notice.seconds_left, about or None)
     except Exception:
-        logger.exception("nobody looks for eviction notices on this node any more")
+        logger.exception("polling for eviction notices has failed; this node will not report one")
         raise
 
 
@@ -374,7 +375,7 @@ def _poller() -> NoticePoller:
     return NoticePoller()
 
 
-async def _pass_on(
+async def _send_notice(
     transport: Transport, controller: str, node: str, seconds_left: float, about: dict[str, Any] | None
 ) -> None:
     from psengine.rpc.transport import Unreachable
@@ -393,7 +394,7 @@ async def _pass_on(
 
 
 async def _first(*waits: Any) -> None:
-    """Return when one of `waits` is over; the others are cancelled."""
+    """Return when one of `waits` has completed; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     await cancel_all(tasks)

@@ -1,7 +1,7 @@
-"""What each EC2 action means over a simulated market: parameters in, answer out, as EC2 would write it.
+"""The EC2 actions over a simulated market: parameters in, answer out, in EC2's shapes.
 
 *Differs* from EC2: a launch that names no zone goes to the first one; `stop` does not exist (an instance that shuts
-itself down is terminated, also where the request leaves the behaviour out); spot requests are one-time and die with
+itself down is terminated, also if the request does not name the behaviour); spot requests are one-time and end with
 their instance; one product, Linux/UNIX.
 """
 
@@ -30,7 +30,7 @@ _STATE_CODES = {
     InstanceState.TERMINATED: 48,
 }
 
-#: What a machine that an earlier process of this market sold is said to be made from.
+#: Image reported for a machine that an earlier process of this market sold.
 _FORGOTTEN_IMAGE = "ami-00000000"
 
 
@@ -39,8 +39,8 @@ class Ec2Actions:
 
     Parameters
     ----------
-    market : the truth.
-    region : its name.
+    market : the simulated market.
+    region : name of its region.
     """
 
     def __init__(self, market: SimSpotMarket, region: str) -> None:
@@ -60,7 +60,7 @@ class Ec2Actions:
         }
 
     def operation(self, action: str) -> str:
-        """Return the name that faults call this action by; `Ec2Error` if there is no such action here."""
+        """Return the name of an action in fault scripts; `Ec2Error` for an unknown action."""
         if action not in self._actions:
             raise unknown_action(action)
         return self._actions[action][0]
@@ -78,7 +78,7 @@ class Ec2Actions:
         return self._actions[action][1](params)
 
     def shut_down(self, instance_id: str) -> None:
-        """Take note that an instance ended by itself."""
+        """Record that an instance shut itself down."""
         if not self._market.has_ended(instance_id):
             self._shut_down[instance_id] = None
             self._market.shut_down(instance_id)
@@ -140,7 +140,7 @@ class Ec2Actions:
         reservations: dict[str, list[InstanceFact]] = {}
         for fact in page:
             reservations.setdefault(f"{fact.market.zone}/{fact.token}", []).append(fact)
-        return {"Reservations": [self._reservation(some) for some in reservations.values()], "NextToken": token}
+        return {"Reservations": [self._reservation(group) for group in reservations.values()], "NextToken": token}
 
     def _terminate_instances(self, params: Params) -> Answer:
         ids = params.get("InstanceIds", ())
@@ -162,13 +162,13 @@ class Ec2Actions:
     def _describe_spot_instance_requests(self, params: Params) -> Answer:
         facts = [fact for fact in self._market.describe() if fact.bid_micros is not None]
         wanted = params.get("SpotInstanceRequestIds", ())
-        known = {_request_id(fact): fact for fact in facts}
-        if missing := [request_id for request_id in wanted if request_id not in known]:
+        facts_by_id = {_request_id(fact): fact for fact in facts}
+        if missing := [request_id for request_id in wanted if request_id not in facts_by_id]:
             raise Ec2Error(
                 "InvalidSpotInstanceRequestID.NotFound",
                 f"The spot instance request ID '{', '.join(missing)}' does not exist",
             )
-        rows = [self._spot_request(known[request_id]) for request_id in wanted or known]
+        rows = [self._spot_request(facts_by_id[request_id]) for request_id in wanted or facts_by_id]
         filters = params.get("Filters", ())
         page, token = _page(rows, lambda row: _matches(_request_values(row), filters), params)
         return {"SpotInstanceRequests": page, "NextToken": token}
@@ -199,16 +199,17 @@ class Ec2Actions:
         wanted = dict.fromkeys(ids)
         if not wanted:
             return facts
-        known = {fact.instance_id: fact for fact in facts}
-        if malformed := [one for one in wanted if not re.fullmatch(r"i-([0-9a-f]{8}|[0-9a-f]{17})", one)]:
+        facts_by_id = {fact.instance_id: fact for fact in facts}
+        if malformed := [
+            instance_id for instance_id in wanted if not re.fullmatch(r"i-([0-9a-f]{8}|[0-9a-f]{17})", instance_id)
+        ]:
             raise Ec2Error("InvalidInstanceID.Malformed", f'Invalid id: "{malformed[0]}"')
-        if missing := [one for one in wanted if one not in known]:
-            many = len(missing) > 1
+        if missing := [instance_id for instance_id in wanted if instance_id not in facts_by_id]:
+            subject, verb = ("IDs", "do") if len(missing) > 1 else ("ID", "does")
             raise Ec2Error(
-                "InvalidInstanceID.NotFound",
-                f"The instance ID{'s' if many else ''} '{', '.join(missing)}' do{'' if many else 'es'} not exist",
+                "InvalidInstanceID.NotFound", f"The instance {subject} '{', '.join(missing)}' {verb} not exist"
             )
-        return [known[one] for one in wanted]
+        return [facts_by_id[instance_id] for instance_id in wanted]
 
     def _reservation(self, facts: list[InstanceFact]) -> Answer:
         return {
@@ -218,7 +219,7 @@ class Ec2Actions:
         }
 
     def _instance(self, fact: InstanceFact, index: int) -> Answer:
-        spot = {"InstanceLifecycle": "spot", "SpotInstanceRequestId": _request_id(fact)}
+        spot_fields = {"InstanceLifecycle": "spot", "SpotInstanceRequestId": _request_id(fact)}
         reason = self._end_reason(fact)
         transition = ""
         if fact.ended_at_s is not None:
@@ -238,7 +239,7 @@ class Ec2Actions:
             "AmiLaunchIndex": index,
             "Architecture": "x86_64",
             "Tags": [{"Key": key, "Value": value} for key, value in sorted(fact.tags.items())],
-            **(spot if fact.bid_micros is not None else {}),
+            **(spot_fields if fact.bid_micros is not None else {}),
         }
 
     def _end_reason(self, fact: InstanceFact) -> str:
@@ -256,9 +257,9 @@ class Ec2Actions:
         assert fact.bid_micros is not None
         marked_at_s = self._market.marked_at_s(fact.instance_id)
         if fact.ended_at_s is not None:
-            evicted = fact.end_cause is EndCause.EVICTED
-            lasts = self._market.has_capacity(fact.market, fact.ended_at_s)
-            why = "by-user" if not evicted else "by-price" if lasts else "no-capacity"
+            was_evicted = fact.end_cause is EndCause.EVICTED
+            has_capacity = self._market.has_capacity(fact.market, fact.ended_at_s)
+            why = "by-user" if not was_evicted else "by-price" if has_capacity else "no-capacity"
             code = f"instance-terminated-{why}"
             since_s = fact.ended_at_s
         elif marked_at_s is not None:
@@ -311,24 +312,24 @@ def _user_data(text: str) -> str:
 
 
 def _instance_values(fact: InstanceFact) -> dict[str, list[str]]:
-    """Return what the filters of DescribeInstances see."""
-    spot = fact.bid_micros is not None
+    """Return the values that filters of DescribeInstances match."""
+    is_spot = fact.bid_micros is not None
     return {
         "instance-id": [fact.instance_id],
         "instance-state-name": [fact.state.value],
         "instance-state-code": [str(_STATE_CODES[fact.state])],
         "instance-type": [fact.market.instance_type],
-        "instance-lifecycle": ["spot"] if spot else [],
+        "instance-lifecycle": ["spot"] if is_spot else [],
         "availability-zone": [fact.market.zone],
         "client-token": [fact.token],
-        "spot-instance-request-id": [_request_id(fact)] if spot else [],
+        "spot-instance-request-id": [_request_id(fact)] if is_spot else [],
         "tag-key": list(fact.tags),
         **{f"tag:{key}": [value] for key, value in fact.tags.items()},
     }
 
 
 def _request_values(row: Answer) -> dict[str, list[str]]:
-    """Return what the filters of DescribeSpotInstanceRequests see."""
+    """Return the values that filters of DescribeSpotInstanceRequests match."""
     return {
         "instance-id": [row["InstanceId"]],
         "spot-instance-request-id": [row["SpotInstanceRequestId"]],
@@ -339,34 +340,34 @@ def _request_values(row: Answer) -> dict[str, list[str]]:
 
 
 def _matches(values: Mapping[str, list[str]], filters: Iterable[Params]) -> bool:
-    """Whether every filter meets one of its wanted values, in which ``*`` and ``?`` stand for any text, any character."""
-    for one in filters:
-        name = one.get("Name", "")
+    """Return whether every filter matches; in its values ``*`` stands for any text and ``?`` for any character."""
+    for condition in filters:
+        name = condition.get("Name", "")
         if name not in values and not name.startswith("tag:"):
             raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
-        patterns = [_pattern(wanted) for wanted in one.get("Values", ())]
+        patterns = [_pattern(wanted) for wanted in condition.get("Values", ())]
         if not any(re.fullmatch(pattern, value, re.DOTALL) for pattern in patterns for value in values.get(name, [])):
             return False
     return True
 
 
 def _pattern(wanted: str) -> str:
-    """Return the regular expression of a filter's value, in which a backslash takes a wildcard its meaning."""
+    """Return the regular expression of a filter's value; a backslash escapes a wildcard."""
     wild = {"*": ".*", "?": "."}
     parts = re.findall(r"\\([*?\\])|([*?])|(.)", wanted, re.DOTALL)
     return "".join(wild.get(star) or re.escape(escaped or plain) for escaped, star, plain in parts)
 
 
-def _page(rows: list[T], keep: Callable[[T], bool], params: Params) -> tuple[list[T], str | None]:
+def _page(rows: list[T], is_match: Callable[[T], bool], params: Params) -> tuple[list[T], str | None]:
     """Return one page of the `rows` to keep, and the token of the next.
 
-    A token is a place among all rows, which only grow at their end, so that no row is missed when others cease to match.
+    A token is an index into all rows, which only grow at their end, so no row is missed when others cease to match.
     """
     limit = min(params.get("MaxResults", _PAGE), _PAGE)
     page: list[T] = []
-    for place in range(offset_of(params.get("NextToken")), len(rows)):
-        if keep(rows[place]):
+    for index in range(offset_of(params.get("NextToken")), len(rows)):
+        if is_match(rows[index]):
             if len(page) == limit:
-                return page, token_of(place)
-            page.append(rows[place])
+                return page, token_of(index)
+            page.append(rows[index])
     return page, None

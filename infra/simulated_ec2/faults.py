@@ -1,6 +1,6 @@
-"""Troubles that a simulated market is told to make: a script of faults, each matched against time, market and call.
+"""Scripted faults of a simulated market, each matched against time, market and call.
 
-The script decides nothing about money or instances; `SimSpotMarket` asks it at every call, and kills what it names.
+The script decides nothing about money or instances; `SimSpotMarket` consults it at every call and carries out kills.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from bidding.market.model import Market
 class FaultKind(StrEnum):
     """What goes wrong."""
 
-    KILL = "kill"  # a spot instance is taken without notice
+    KILL = "kill"  # a spot instance is evicted without notice
     CAPACITY = "capacity"  # launches are refused: InsufficientInstanceCapacity
     THROTTLE = "throttle"  # calls are refused: RequestLimitExceeded
     UNAVAILABLE = "unavailable"  # calls fail with a server error: Unavailable
@@ -28,17 +28,17 @@ OPERATIONS = ("launch", "describe", "terminate", "price_history")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One trouble.
+    """A fault to inject.
 
     Parameters
     ----------
     kind : what happens.
-    at_s, until_s : it holds in [at_s, until_s] of market time; None leaves that side open. A kill happens at `at_s`,
-        or at once.
-    market : only there (kill: every spot instance that is alive there at that moment).
-    instance_id : which instance a kill takes.
-    operation : only in this call, one of `OPERATIONS`.
-    times : it happens so often; None: always.
+    at_s, until_s : active in [at_s, until_s] of market time; None leaves that side open. A kill happens at `at_s`, or
+        at once if that is None.
+    market : restricts the fault to one market (kill: every spot instance that is alive in it at that moment).
+    instance_id : the instance to kill.
+    operation : restricts the fault to one call, one of `OPERATIONS`.
+    times : number of times it strikes; None: always.
     delay_s : real seconds of a delay.
     """
 
@@ -59,7 +59,7 @@ class Fault:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Fault":
-        """Return the fault of a JSON object whose keys are the fields; `ValueError` says what is wrong with it."""
+        """Return the fault of a JSON object whose keys are the fields; `ValueError` if it is invalid."""
         values = dict(record)
         try:
             values["kind"] = FaultKind(values["kind"])
@@ -71,19 +71,19 @@ class Fault:
 
 
 class FaultScript:
-    """The faults given so far, and how often each may still strike."""
+    """The faults added so far, with the number of strikes left of each."""
 
     def __init__(self) -> None:
         self._faults: list[tuple[Fault, list[int]]] = []
 
     def add(self, fault: Fault) -> None:
-        """Take up `fault`."""
+        """Add `fault`."""
         self._faults.append((fault, [-1 if fault.times is None else fault.times]))
 
     def strikes(self, kind: FaultKind, operation: str, now_s: int, market: Market | None = None) -> Fault | None:
-        """Return the first fault of `kind` that this call meets, and count it; None if there is none.
+        """Return the first fault of `kind` that applies to this call, and count the strike; None if none applies.
 
-        Calls that concern no single market (`market` None) are met by faults that name none.
+        To a call about no single market (`market` None) only faults without a market apply.
         """
         for fault, left in self._faults:
             if (

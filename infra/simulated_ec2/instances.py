@@ -1,7 +1,7 @@
-"""The machines of the simulated EC2: processes that run user-data, each in a session of its own, and end as a whole.
+"""The machines of the simulated EC2: processes that run user-data, each in its own session, and end as a whole.
 
-*Differs* from EC2: a machine is as old as its script. When the script has ended by itself the machine is shut down, and
-what the script left in the background goes with it. User-data that is no script (no ``#!``) runs nothing.
+*Differs* from EC2: a machine lives as long as its script. When the script exits, the machine is shut down, and its
+background processes are killed. User-data that is no script (no ``#!``) runs nothing.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ GRACE_S = 2.0
 
 
 class _Machine:
-    """One running script and what it started."""
+    """A running script and the processes it started."""
 
     def __init__(self, instance_id: str, process: subprocess.Popen[bytes]) -> None:
         self.instance_id = instance_id
@@ -30,7 +30,7 @@ class _Machine:
 
     @property
     def script_ended(self) -> bool:
-        """Whether the script has ended. It is not reaped: its id stays taken until the burial."""
+        """Whether the script has exited. It is not reaped here, so that its process id stays taken until `_bury`."""
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def signal(self, number: signal.Signals) -> None:
@@ -39,13 +39,13 @@ class _Machine:
 
 
 class Machines:
-    """All machines of one endpoint. Everything but `close` is called on the event loop.
+    """All machines of one endpoint. Every method but `close` is called on the event loop.
 
     Parameters
     ----------
     work_dir : each instance gets a directory in it, with its user-data, console.log and home.
-    market_id : unlike that of any other endpoint; it marks our processes.
-    passed : variables that every machine's environment carries beside the few of a fresh login.
+    market_id : unique to this endpoint; marks its processes.
+    passed : environment variables of every machine, beside the few of a fresh login.
     """
 
     def __init__(self, work_dir: Path, market_id: str, passed: Mapping[str, str]) -> None:
@@ -54,12 +54,12 @@ class Machines:
         self._passed = dict(passed)
         self._machines: dict[str, _Machine] = {}
         self._burials: asyncio.Task[None] | None = None
-        self._warden: subprocess.Popen[bytes] | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
-        """Start the watch that ends our machines if we are killed."""
+        """Start the reaper, which kills the machines if this process is killed."""
         self._work_dir.mkdir(parents=True, exist_ok=True)
-        self._warden = subprocess.Popen(
+        self._reaper = subprocess.Popen(
             [sys.executable, "-I", str(Path(__file__).with_name("process_reaper.py")), self._market_id],
             stdin=subprocess.PIPE,
             start_new_session=True,
@@ -68,7 +68,7 @@ class Machines:
     def start(self, instance_id: str, user_data: str, metadata_url: str) -> None:
         """Boot a machine: run its user-data, if that is a script."""
         home = self._work_dir / instance_id
-        (home / "tmp").mkdir(parents=True, exist_ok=True)  # it boots again when its market was ended in between
+        (home / "tmp").mkdir(parents=True, exist_ok=True)  # exists if the machine boots again after a restart
         script = home / "user-data"
         script.write_text(user_data)
         script.chmod(0o700)
@@ -90,10 +90,10 @@ class Machines:
                 console.write(f"user-data could not be run: {error}\n".encode())
                 return
         self._machines[instance_id] = _Machine(instance_id, process)
-        self._tell_warden(f"+{process.pid}\n")
+        self._notify_reaper(f"+{process.pid}\n")
 
     def kill(self, instance_id: str) -> None:
-        """Take a machine away: SIGKILL to all of it, now."""
+        """Send SIGKILL to all processes of a machine now."""
         machine = self._machines.get(instance_id)
         if machine is not None:
             machine.signal(signal.SIGKILL)
@@ -102,7 +102,7 @@ class Machines:
                 self._burials = asyncio.create_task(self._bury())
 
     def terminate(self, instance_id: str) -> None:
-        """Shut a machine down: SIGTERM, and after a grace SIGKILL. Does not wait."""
+        """Shut a machine down: SIGTERM, and after `GRACE_S` SIGKILL. Does not wait."""
         machine = self._machines.get(instance_id)
         if machine is not None and not machine.ending:
             machine.ending = True
@@ -110,28 +110,28 @@ class Machines:
             asyncio.get_running_loop().call_later(GRACE_S, self.kill, instance_id)
 
     def collect(self) -> list[str]:
-        """Return the machines whose script has ended by itself since the last call, and end what it left."""
-        by_itself = []
+        """Return the machines whose script has exited since the last call, and kill their remaining processes."""
+        exited = []
         for machine in list(self._machines.values()):
             if not machine.killed and machine.script_ended:
                 if not machine.ending:
-                    by_itself.append(machine.instance_id)
+                    exited.append(machine.instance_id)
                 self.kill(machine.instance_id)
-        return by_itself
+        return exited
 
     def close(self) -> None:
-        """Kill everything and wait until it is gone."""
+        """Kill every process of the machines and wait until all have ended."""
         for machine in self._machines.values():
             machine.signal(signal.SIGKILL)
         kill_until_gone(self._market_id, {machine.process.pid for machine in self._machines.values()})
         for machine in self._machines.values():
             machine.process.wait()
         self._machines.clear()
-        if self._warden is not None:
-            assert self._warden.stdin is not None
-            self._warden.stdin.close()
-            self._warden.wait()
-            self._warden = None
+        if self._reaper is not None:
+            assert self._reaper.stdin is not None
+            self._reaper.stdin.close()
+            self._reaper.wait()
+            self._reaper = None
 
     def _environment(self, instance_id: str, home: Path, metadata_url: str) -> dict[str, str]:
         return {
@@ -146,18 +146,18 @@ class Machines:
         }
 
     async def _bury(self) -> None:
-        """End what left the sessions of the killed, reap them and forget them; many at once, for one look is dear."""
+        """Kill what left the sessions of killed machines, reap and forget them; in batches, as each scan is costly."""
         while dead := [machine for machine in self._machines.values() if machine.killed]:
             ids = {machine.instance_id for machine in dead}
             await asyncio.to_thread(kill_until_gone, self._market_id, {machine.process.pid for machine in dead}, ids)
             for machine in dead:
                 await asyncio.to_thread(machine.process.wait)
                 self._machines.pop(machine.instance_id, None)
-                self._tell_warden(f"-{machine.process.pid}\n")
+                self._notify_reaper(f"-{machine.process.pid}\n")
 
-    def _tell_warden(self, line: str) -> None:
-        if self._warden is None:  # closed, and everything ended, while a burial was under way
+    def _notify_reaper(self, line: str) -> None:
+        if self._reaper is None:  # `close` has ended everything while `_bury` was running
             return
-        assert self._warden.stdin is not None
-        self._warden.stdin.write(line.encode())
-        self._warden.stdin.flush()
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.write(line.encode())
+        self._reaper.stdin.flush()

@@ -1,18 +1,19 @@
-"""A simulated spot market: the rules of EC2 over price traces, free of I/O, driven by whoever tells it the time.
+"""A simulated spot market: the rules of EC2 over price traces, free of I/O; the caller supplies the time.
 
-Of the bid era: a price that passes the bid takes the machine. And of today's, where availability traces are given: what
-cannot be had any more is taken, whatever was bid, and nothing is sold until it can be had again.
+It follows the bid era: a price above the bid evicts the machine. With availability traces it follows today's market
+too: when a market has no capacity, its machines are evicted whatever was bid, and nothing is sold until capacity is
+back.
 
-It is itself a `SpotMarket`, and the truth behind the EC2-compatible endpoint. Given the same traces, calls and times it
-does the same, to the second. Invariants: an instance that ended stays as it ended; nothing happens twice; changes come
-in time order, also when time jumps.
+It implements `SpotMarket` and holds the state behind the EC2-compatible endpoint. The same traces, calls and times give
+the same result, to the second. Invariants: an ended instance never changes; nothing happens twice; changes come in time
+order, also when time jumps.
 
 *Source*: Proteus (EuroSys 2017), section 2 (the EC2 spot market of 2015-2017); the EC2 API reference for codes, tokens
 and price history.
 *Differs*: EC2 gives its notice when the price has passed the bid and takes the machine two minutes later. This market
-knows its trace, so it takes the machine at the very second of the crossing (which the bill goes by), and the notice
-leads it; the codes are today's, not those of 2016; what ended stays describable for ever unless `remember_s` is given
-(EC2: about an hour).
+knows its trace: it takes the machine at the second of the crossing (which the bill uses) and gives the notice before
+it. The codes are today's, not those of 2016. An ended instance is described for ever unless `remember_s` is given (EC2:
+about an hour).
 """
 
 import hashlib
@@ -33,7 +34,7 @@ from infra.simulated_ec2.snapshot import SimulatedInstance as Remembered
 
 _TOKEN_LENGTH = 64
 _USER_DATA_BYTES = 16384
-#: EC2 wants a bid of more than a tenth of a cent.
+#: A bid must be above this, a tenth of a cent, as on EC2.
 _LEAST_BID: Micros = 1000
 _NO_TRACES: Mapping[Market, Trace] = MappingProxyType({})
 
@@ -57,7 +58,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MarketChange:
-    """At market time `at_s` this happened to the instance."""
+    """A change of an instance at market time `at_s`."""
 
     at_s: int
     kind: ChangeKind
@@ -65,7 +66,7 @@ class MarketChange:
 
 
 class _Due(IntEnum):
-    """What is due; in one second in this order."""
+    """A kind of due change; changes of one second happen in this order."""
 
     RUN = 0
     MARK = 1
@@ -75,7 +76,7 @@ class _Due(IntEnum):
 
 @dataclass(slots=True)
 class _Held:
-    """An instance as the market knows it, its fate included."""
+    """An instance as the market knows it, with its future eviction."""
 
     number: int
     instance_id: str
@@ -91,7 +92,7 @@ class _Held:
 
 
 class SimSpotMarket:
-    """The market over `traces`.
+    """A spot market over price traces.
 
     Parameters
     ----------
@@ -136,7 +137,7 @@ class SimSpotMarket:
         self.faults = FaultScript()
         self._now_s = 0
         self._held: dict[str, _Held] = {}
-        #: By (zone, token): a purchase that names a zone is known there alone, as on EC2.
+        #: Purchases by (zone, token): as on EC2, the token of a purchase that names a zone is valid in that zone only.
         self._purchases: dict[tuple[str, str], tuple[LaunchRequest, tuple[str, ...]]] = {}
         self._due: list[tuple[int, _Due, int, str | Fault]] = []
         self._due_count = 0
@@ -150,8 +151,8 @@ class SimSpotMarket:
         self._check(request)
         key = (request.market.zone, request.token)
         if key in self._purchases:
-            before, ids = self._purchases[key]
-            if before != request:
+            earlier_request, ids = self._purchases[key]
+            if earlier_request != request:
                 raise TokenMismatch(
                     "IdempotentParameterMismatch",
                     f"the client token {request.token!r} was used before with other parameters",
@@ -162,23 +163,27 @@ class SimSpotMarket:
         if request.bid_micros is not None:
             self._check_bid(request.market, request.bid_micros, now_s)
         held = [self._hold(request, now_s) for _ in range(request.count)]
-        self._purchases[key] = (request, tuple(one.instance_id for one in held))
+        self._purchases[key] = (request, tuple(instance.instance_id for instance in held))
         self._carry_out(now_s)
-        return [self._fact(one) for one in held]
+        return [self._fact(instance) for instance in held]
 
     def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
-        """Return what carries all of `tags`, in order of launch; see `SpotMarket.describe`."""
+        """Return the instances that carry all of `tags`, in order of launch; see `SpotMarket.describe`."""
         now_s = self.enter("describe")
         wanted = tuple(tags)
         return [
-            self._fact(one)
-            for one in self._held.values()
-            if (one.ended_at_s is None or self._remember_s is None or now_s - one.ended_at_s <= self._remember_s)
-            and all(one.request.tags.get(key) == value for key, value in wanted)
+            self._fact(instance)
+            for instance in self._held.values()
+            if (
+                instance.ended_at_s is None
+                or self._remember_s is None
+                or now_s - instance.ended_at_s <= self._remember_s
+            )
+            and all(instance.request.tags.get(key) == value for key, value in wanted)
         ]
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Let instances go; see `SpotMarket.terminate`. An eviction due in the same second wins."""
+        """Terminate instances; see `SpotMarket.terminate`. An eviction due in the same second wins."""
         now_s = self.enter("terminate")
         for instance_id in instance_ids:
             held = self._held.get(instance_id)
@@ -186,7 +191,7 @@ class SimSpotMarket:
                 self._end(held, now_s, EndCause.USER)
 
     def price_history(self, markets: Sequence[Market], from_s: int, until_s: int) -> list[PricePoint]:
-        """Return price changes, never those to come; see `SpotMarket.price_history`."""
+        """Return price changes up to now; see `SpotMarket.price_history`."""
         now_s = self.enter("price_history")
         points = []
         for market in sorted(set(markets)):
@@ -198,13 +203,13 @@ class SimSpotMarket:
         return points
 
     def newest_price_s(self, after_s: int, until_s: int) -> int | None:
-        """Return when the newest price was told; see `SpotMarket.newest_price_s`."""
+        """Return the time of the newest price; see `SpotMarket.newest_price_s`."""
         last_s = min(until_s, self.enter("price_history"))
-        found = [trace.times_s[trace.times_s <= last_s] for trace in self.traces.values()]
-        newest_s = max((int(times_s[-1]) for times_s in found if times_s.size), default=after_s)
+        past_times_s = [trace.times_s[trace.times_s <= last_s] for trace in self.traces.values()]
+        newest_s = max((int(times_s[-1]) for times_s in past_times_s if times_s.size), default=after_s)
         return newest_s if newest_s > after_s else None
 
-    # What the endpoint and the tests use beside it
+    # Used by the endpoint and the tests
 
     def advance(self, now_s: float | None = None) -> list[MarketChange]:
         """Carry out what is due by `now_s` (None: by the clock); return all changes since the last call, in order."""
@@ -214,20 +219,20 @@ class SimSpotMarket:
 
     @property
     def now_s(self) -> int:
-        """The market's time: the latest second that it was told."""
+        """Market time of the last call, in seconds."""
         return self._now_s
 
     @property
     def next_due_s(self) -> int | None:
-        """When something happens next without any call; None if nothing will."""
+        """Time of the next change that needs no call; None if there is none."""
         return self._due[0][0] if self._due else None
 
     def has_ended(self, instance_id: str) -> bool:
-        """Whether the instance has ended by the market's time."""
+        """Return whether the instance has ended by the market's time."""
         return self._held[instance_id].ended_at_s is not None
 
     def request_of(self, instance_id: str) -> LaunchRequest:
-        """Return the purchase that the instance came from; `KeyError` if there is no such instance."""
+        """Return the purchase of the instance; `KeyError` if there is no such instance."""
         return self._held[instance_id].request
 
     def fact(self, instance_id: str) -> InstanceFact:
@@ -235,9 +240,9 @@ class SimSpotMarket:
         return self._fact(self._held[instance_id])
 
     def has_capacity(self, market: Market, at_s: int) -> bool:
-        """Whether spot machines can be had in a market at a time."""
-        up = self.availability.get(market)
-        return up is None or up.price_at(at_s) != DOWN
+        """Return whether spot machines are available in a market at a time."""
+        availability = self.availability.get(market)
+        return availability is None or availability.price_at(at_s) != DOWN
 
     def marked_at_s(self, instance_id: str) -> int | None:
         """Return when the instance was marked for eviction; None if it is not."""
@@ -245,45 +250,47 @@ class SimSpotMarket:
         return held.marks_at_s if held.marked else None
 
     def log(self) -> list[InstanceFact]:
-        """Return every instance there ever was, in order of launch: the market's own record, for bills."""
+        """Return every instance ever sold, in order of launch: the market's own record, for bills."""
         self._carry_out(int(self._clock()))
         return [self._fact(held) for held in self._held.values()]
 
     def state(self, prices: str) -> MarketState:
-        """Return what has been sold, to go on from by `restore`; `prices` says which traces these are."""
+        """Return what has been sold, for `restore`; `prices` is a digest that identifies the traces."""
         instances = tuple(
-            Remembered(one.instance_id, one.request, one.launched_at_s, one.ended_at_s, one.end_cause)
-            for one in self._held.values()
+            Remembered(
+                instance.instance_id, instance.request, instance.launched_at_s, instance.ended_at_s, instance.end_cause
+            )
+            for instance in self._held.values()
         )
         return MarketState(self._now_s, self._seed, prices, instances)
 
     def restore(self, state: MarketState) -> None:
-        """Go on from `state`, on the traces that it is of; nothing was sold yet.
+        """Continue from `state`, on the same traces; nothing may have been sold yet.
 
-        What was alive boots again with the next `advance`, and what was due since then comes at its own second.
+        Instances that were alive boot again with the next `advance`; changes due since then happen at their own second.
         """
         self._seed, self._now_s = state.seed, state.now_s
         purchases: dict[tuple[str, str], list[str]] = {}
-        for one in state.instances:
-            held = self._remember(one.instance_id, one.request, one.launched_at_s)
-            if one.ended_at_s is None:
+        for instance in state.instances:
+            held = self._remember(instance.instance_id, instance.request, instance.launched_at_s)
+            if instance.ended_at_s is None:
                 self._look_ahead(held)
             else:
-                held.ended_at_s, held.end_cause = one.ended_at_s, one.end_cause
-                held.marked = held.marks_at_s is not None and held.marks_at_s <= one.ended_at_s
-            key = (one.request.market.zone, one.request.token)
-            purchases.setdefault(key, []).append(one.instance_id)
-            self._purchases[key] = (one.request, tuple(purchases[key]))
+                held.ended_at_s, held.end_cause = instance.ended_at_s, instance.end_cause
+                held.marked = held.marks_at_s is not None and held.marks_at_s <= instance.ended_at_s
+            key = (instance.request.market.zone, instance.request.token)
+            purchases.setdefault(key, []).append(instance.instance_id)
+            self._purchases[key] = (instance.request, tuple(purchases[key]))
 
     def shut_down(self, instance_id: str) -> None:
-        """Let an instance end that shut itself down; no call of ours, so no fault meets it."""
+        """End an instance that shut itself down. This is no call of the API, so no fault applies."""
         self._carry_out(int(self._clock()))
         held = self._held[instance_id]
         if held.ended_at_s is None:
             self._end(held, self._now_s, EndCause.USER)
 
     def add_fault(self, fault: Fault) -> None:
-        """Take up a fault; a kill whose time is past (or is not given) happens now."""
+        """Add a fault; a kill whose time is past or absent happens now."""
         self._carry_out(int(self._clock()))
         if fault.kind is not FaultKind.KILL:
             self.faults.add(fault)
@@ -296,7 +303,7 @@ class SimSpotMarket:
         self._carry_out(self._now_s)
 
     def enter(self, operation: str, market: Market | None = None) -> int:
-        """Bring the market up to now, and let a scripted fault refuse the call."""
+        """Advance the market to now and apply scripted faults to the call; return the market's time."""
         self._carry_out(int(self._clock()))
         if self.faults.strikes(FaultKind.THROTTLE, operation, self._now_s, market) is not None:
             raise MarketUnreachable("RequestLimitExceeded", "Request limit exceeded.")
@@ -307,7 +314,7 @@ class SimSpotMarket:
     # Rules
 
     def _check(self, request: LaunchRequest) -> None:
-        """Refuse what is wrong in itself, whatever the prices are."""
+        """Refuse a request that is invalid at any price."""
         market = request.market
         if market.zone not in self.zones:
             raise BadRequest(
@@ -360,7 +367,7 @@ class SimSpotMarket:
         return held
 
     def _look_ahead(self, held: _Held) -> None:
-        """Note what will happen to an instance."""
+        """Schedule the future changes of an instance."""
         self._schedule(held.runs_at_s, _Due.RUN, held.instance_id)
         if held.marks_at_s is not None:
             self._schedule(held.marks_at_s, _Due.MARK, held.instance_id)
@@ -368,13 +375,13 @@ class SimSpotMarket:
             self._schedule(held.evicts_at_s, _Due.EVICT, held.instance_id)
 
     def _crossing(self, request: LaunchRequest, now_s: int) -> int | None:
-        """Return the second at which the market will take an instance launched now; None if never."""
+        """Return the second at which an instance launched now will be evicted; None if never."""
         if request.bid_micros is None:
             return None
         ends = [self.traces[request.market].first_above(request.bid_micros, now_s)]
-        up = self.availability.get(request.market)
-        if up is not None:
-            ends.append(up.first_above(UP, now_s))
+        availability = self.availability.get(request.market)
+        if availability is not None:
+            ends.append(availability.first_above(UP, now_s))
         if self._max_life_s is not None:
             ends.append(now_s + self._max_life_s)
         return min((end for end in ends if end is not None), default=None)
@@ -384,7 +391,7 @@ class SimSpotMarket:
         heapq.heappush(self._due, (at_s, due, self._due_count, subject))
 
     def _carry_out(self, now_s: int) -> None:
-        """Let everything happen that is due by `now_s`, in order. Time never goes backwards."""
+        """Apply every change that is due by `now_s`, in order. Time never goes backwards."""
         self._now_s = max(now_s, self._now_s)
         while self._due and self._due[0][0] <= self._now_s:
             at_s, due, _, subject = heapq.heappop(self._due)
@@ -405,10 +412,10 @@ class SimSpotMarket:
 
     def _kill(self, fault: Fault, at_s: int) -> None:
         for held in self._held.values():
-            named = held.instance_id == fault.instance_id or (
+            is_target = held.instance_id == fault.instance_id or (
                 fault.instance_id is None and held.request.market == fault.market
             )
-            if named and held.request.bid_micros is not None and held.ended_at_s is None:
+            if is_target and held.request.bid_micros is not None and held.ended_at_s is None:
                 self._end(held, at_s, EndCause.EVICTED)
 
     def _end(self, held: _Held, at_s: int, cause: EndCause) -> None:

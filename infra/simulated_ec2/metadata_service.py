@@ -1,8 +1,8 @@
-"""The metadata service that a simulated machine sees: IMDSv2, one path prefix an instance.
+"""The instance metadata service of the simulated machines: IMDSv2, one path prefix per instance.
 
 *Source*: EC2 user guide, "Use the Instance Metadata Service" and "Spot Instance interruption notices".
 *Differs*: a machine reaches it under ``<metadata_url>/<instance-id>`` (in AWS_EC2_METADATA_SERVICE_ENDPOINT) instead of
-the link-local address; tags are served without asking for it.
+the link-local address; tags are always served (EC2: only if enabled at launch).
 """
 
 import json
@@ -21,14 +21,14 @@ _LONGEST_TTL_S = 21600
 
 
 class Metadata:
-    """Answers for every instance of one endpoint.
+    """The metadata service of every instance of one endpoint.
 
     Parameters
     ----------
-    market : the truth.
-    region : its name.
-    catch_up : called before an answer, so that it is true now.
-    real_s : a clock for the life of tokens, in real seconds.
+    market : the simulated market.
+    region : name of its region.
+    catch_up : called before each answer to bring the market up to date.
+    real_s : returns real seconds, for the expiry of tokens.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Metadata:
         self._region = region
         self._catch_up = catch_up
         self._real_s = real_s
-        #: (instance, token) -> when it expires.
+        #: Expiry of each (instance, token), on the clock `real_s`.
         self._tokens: dict[tuple[str, str], float] = {}
 
     def add_routes(self, app: web.Application, prefix: str) -> None:

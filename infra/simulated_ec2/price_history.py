@@ -1,4 +1,4 @@
-"""DescribeSpotPriceHistory over the traces of a simulated market, in pages, newest first, never from the future."""
+"""DescribeSpotPriceHistory over the traces of a simulated market: in pages, newest first, nothing after now."""
 
 import base64
 import binascii
@@ -18,13 +18,13 @@ from infra.simulated_ec2.wire_protocol import Ec2Error
 
 PRODUCT = "Linux/UNIX"
 _PAGE = 1000
-#: So many queries that are being paged are kept sorted.
-_KEPT = 8
+#: Number of sorted query results in the cache, for the pages that follow.
+_CACHED_QUERIES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The whole answer to a query, newest first; `market` indexes `markets`."""
+    """All rows that answer a query, newest first; `market` holds indices into `markets`."""
 
     markets: tuple[Market, ...]
     market: npt.NDArray[np.int64]
@@ -35,22 +35,22 @@ class _Rows:
 class SpotPriceHistory:
     """The price history of one endpoint.
 
-    A page's token carries the end of the query, so that pages fit together while time goes on.
+    A page's token holds the end time of the query, so that the pages stay consistent while time passes.
     """
 
     def __init__(self, market: SimSpotMarket) -> None:
         self._market = market
-        self._kept: OrderedDict[tuple[tuple[Market, ...], int, int], _Rows] = OrderedDict()
+        self._cache: OrderedDict[tuple[tuple[Market, ...], int, int], _Rows] = OrderedDict()
 
     def describe(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return one page: the changes in the time range, and the last one before it, which held at its start."""
+        """Return one page: the changes in the time range, and the last one before it, whose price held at its start."""
         now_s = self._market.enter("price_history")
-        start = _read_token(params.get("NextToken"))
-        asked_until_s = int(params["EndTime"].timestamp()) if "EndTime" in params else now_s
-        until_s = start["until"] if "until" in start else min(asked_until_s, now_s)
+        position = _read_token(params.get("NextToken"))
+        wanted_until_s = int(params["EndTime"].timestamp()) if "EndTime" in params else now_s
+        until_s = position["until"] if "until" in position else min(wanted_until_s, now_s)
         from_s = int(params["StartTime"].timestamp()) if "StartTime" in params else self._market.traces.first_s
         rows = self._rows(self._wanted(params), from_s, min(until_s, now_s))
-        first = start.get("offset", 0)
+        first = position.get("offset", 0)
         last = first + min(params.get("MaxResults", _PAGE), _PAGE)
         cut = slice(first, last)
         zipped = zip(
@@ -71,18 +71,18 @@ class SpotPriceHistory:
         }
 
     def _wanted(self, params: Mapping[str, Any]) -> tuple[Market, ...]:
-        types = _one_of(params.get("InstanceTypes"))
-        zones = _one_of([params["AvailabilityZone"]] if "AvailabilityZone" in params else None)
-        products = _one_of(params.get("ProductDescriptions"))
-        for one in params.get("Filters", ()):
-            values = _one_of(one.get("Values", ()))
-            match one.get("Name"):
+        types = _as_set(params.get("InstanceTypes"))
+        zones = _as_set([params["AvailabilityZone"]] if "AvailabilityZone" in params else None)
+        products = _as_set(params.get("ProductDescriptions"))
+        for condition in params.get("Filters", ()):
+            values = _as_set(condition.get("Values", ()))
+            match condition.get("Name"):
                 case "instance-type":
-                    types = _both(types, values)
+                    types = _intersect(types, values)
                 case "availability-zone":
-                    zones = _both(zones, values)
+                    zones = _intersect(zones, values)
                 case "product-description":
-                    products = _both(products, values)
+                    products = _intersect(products, values)
                 case name:
                     raise Ec2Error("InvalidParameterValue", f"The filter '{name}' is invalid")
         if products is not None and PRODUCT not in products:
@@ -95,17 +95,17 @@ class SpotPriceHistory:
 
     def _rows(self, markets: tuple[Market, ...], from_s: int, until_s: int) -> _Rows:
         key = (markets, from_s, until_s)
-        if key not in self._kept:
+        if key not in self._cache:
             parts = [self._market.traces[market].between(from_s, until_s) for market in markets]
             index = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
             times_s = np.concatenate([np.empty(0, np.int64), *(part.times_s for part in parts)])
             prices_micros = np.concatenate([np.empty(0, np.int64), *(part.prices_micros for part in parts)])
             order = np.lexsort((index, -times_s))
-            self._kept[key] = _Rows(markets, index[order], times_s[order], prices_micros[order])
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
+            self._cache[key] = _Rows(markets, index[order], times_s[order], prices_micros[order])
+            if len(self._cache) > _CACHED_QUERIES:
+                self._cache.popitem(last=False)
+        self._cache.move_to_end(key)
+        return self._cache[key]
 
 
 def token_of(offset: int) -> str:
@@ -114,7 +114,7 @@ def token_of(offset: int) -> str:
 
 
 def offset_of(token: str | None) -> int:
-    """Return where the page of a token begins; 0 without one."""
+    """Return the offset of the page of a token; 0 without a token."""
     return _read_token(token).get("offset", 0)
 
 
@@ -132,9 +132,9 @@ def _read_token(token: str | None) -> dict[str, int]:
         raise Ec2Error("InvalidNextToken", "The token is not one of ours") from None
 
 
-def _one_of(values: Iterable[str] | None) -> frozenset[str] | None:
+def _as_set(values: Iterable[str] | None) -> frozenset[str] | None:
     return None if values is None else frozenset(values)
 
 
-def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    return other if one is None or other is None else one & other
+def _intersect(first: frozenset[str] | None, second: frozenset[str] | None) -> frozenset[str] | None:
+    return second if first is None or second is None else first & second

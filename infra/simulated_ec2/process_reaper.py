@@ -1,8 +1,9 @@
-"""Find and end every process of a simulated machine; and watch over an endpoint, ending its machines if it dies.
+"""The reaper of simulated machines: find and kill their processes, also when their endpoint was killed.
 
-A machine's processes are told by their session, or, where they left it, by what their environment carries. Run as a
-script (``python process_reaper.py MARKET_ID``) it reads sessions from its standard input (``+SID``, ``-SID``, one a line)
-until that closes, which also happens when the endpoint is killed; then it ends what is left. It imports nothing of ours.
+A machine's processes are recognised by their session, or, if they left it, by marks in their environment. Run as a
+script (``python process_reaper.py MARKET_ID``) it reads sessions from standard input (``+SID``, ``-SID``, one per line)
+until that closes, which also happens when the endpoint is killed; then it kills the remaining processes. It imports no
+module of this project.
 """
 
 import os
@@ -13,25 +14,25 @@ from collections.abc import Collection
 
 import psutil
 
-#: What the environment of every process of a machine carries: the endpoint's own id, and the instance.
+#: Environment variables of every process of a machine: the id of its endpoint and its instance.
 MARKET_MARK = "PROTEUS_MARKET"
 INSTANCE_MARK = "PROTEUS_INSTANCE"
 
-#: How long a sweep goes on while processes still appear, and how often it looks (real seconds).
-_SWEEP_S = 5.0
-_LOOK_S = 0.01
+#: Maximum duration of `kill_until_gone`, and the time between two scans, in real seconds.
+_MAX_KILL_S = 5.0
+_SCAN_PERIOD_S = 0.01
 
 
 def find_processes(
     market_id: str, sessions: Collection[int], instances: Collection[str] | None = None
 ) -> list[psutil.Process]:
-    """Return the living processes of machines; never ourselves.
+    """Return the living processes of machines, without the calling process.
 
     Parameters
     ----------
-    market_id : whose machines.
-    sessions : every process in one of these sessions counts.
-    instances : so does every process marked as one of these instances'; None: of any instance of the market.
+    market_id : id of the endpoint that owns the machines.
+    sessions : every process in one of these sessions is included.
+    instances : every process marked with one of these instances is included too; None: with any instance of the market.
     """
     found = []
     for process in psutil.process_iter():
@@ -46,15 +47,15 @@ def find_processes(
                 instances is None or environment.get(INSTANCE_MARK) in instances
             ):
                 found.append(process)
-        except (psutil.Error, OSError):  # it ended while we looked, or is another user's
+        except (psutil.Error, OSError):  # the process ended during the scan, or belongs to another user
             continue
     return found
 
 
 def kill_until_gone(market_id: str, sessions: Collection[int], instances: Collection[str] | None = None) -> bool:
-    """Kill all members until none is left; return whether none is, after some seconds at most."""
+    """Kill the processes of machines until none is left, for 5 s at most; return whether none is left."""
     pause = threading.Event()
-    for _ in range(int(_SWEEP_S / _LOOK_S)):
+    for _ in range(int(_MAX_KILL_S / _SCAN_PERIOD_S)):
         found = find_processes(market_id, sessions, instances)
         if not found:
             return True
@@ -63,12 +64,12 @@ def kill_until_gone(market_id: str, sessions: Collection[int], instances: Collec
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-        pause.wait(_LOOK_S)
+        pause.wait(_SCAN_PERIOD_S)
     return False
 
 
 def main() -> None:
-    """Watch until standard input closes, then sweep."""
+    """Wait until standard input closes, then kill the remaining processes."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sessions: set[int] = set()

@@ -1,11 +1,12 @@
-"""A simulated EC2 on this machine: the EC2 API, the metadata service and real processes for machines, in one process.
+"""A simulated EC2 on this machine: the EC2 API, the metadata service and machines as processes, in one server.
 
-``python -m infra.simulated_ec2.server --prices FILE --clock SETTING --work-dir DIR --announce FILE``. What happens is decided by
-`SimSpotMarket`; this file brings it to the wire and to the processes: it lets due things happen at their moment of
-market time, also when that jumps (what lies between is carried out in order, each at its own second), and when it ends,
-however it ends, no machine stays.
+``python -m infra.simulated_ec2.server --prices FILE --clock SETTING --work-dir DIR --announce FILE``. `SimSpotMarket`
+decides what happens; this module connects it to HTTP and to the processes. Due changes happen at their moment of market
+time, also when that jumps (the changes in between happen in order, each at its own second). However the server ends, no
+machine survives it.
 
-Beside the API: ``GET /_market/log`` is the market's own record of instances, ``POST /_market/fault`` takes a `Fault`.
+Beside the API: ``GET /_market/log`` returns the market's own record of instances, ``POST /_market/fault`` takes a
+`Fault`.
 """
 
 import argparse
@@ -38,23 +39,23 @@ from infra.simulated_ec2.metadata_service import Metadata
 from infra.simulated_ec2.snapshot import file_digest, read_state, traces_digest, write_state
 from infra.simulated_ec2.wire_protocol import Ec2Error, Ec2Protocol
 
-#: Real seconds between two looks at the clock, the scripts and the parent.
+#: Maximum real seconds between two checks of the clock, the scripts and the parent.
 _LOOK_S = 0.05
 _METADATA = "/metadata"
 
 
 class Endpoint:
-    """The servers over one market.
+    """The servers of one market.
 
     Parameters
     ----------
-    market : the truth; its clock must be `clock`.
+    market : the simulated market; its clock must be `clock`.
     clock : market time.
-    work_dir : the machines' disks.
-    region : what the market calls itself.
+    work_dir : directory of the machines' disks.
+    region : name of the region.
     passed : variables for every machine's environment.
-    host, port : where to listen; port 0 takes a free one.
-    remember : told whenever something has happened to an instance, before the buyer is.
+    host, port : address to listen on; port 0 takes a free one.
+    remember : called whenever an instance has changed, before the buyer gets the answer.
     """
 
     def __init__(
@@ -81,11 +82,11 @@ class Endpoint:
 
     @property
     def metadata_url(self) -> str:
-        """Where the metadata service is; an instance's own is below, under its id."""
+        """URL of the metadata service; an instance's own is below it, under its id."""
         return self.url + _METADATA
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to listen, and start the reaper."""
         loop = asyncio.get_running_loop()
         app = web.Application(client_max_size=2**22)
         app.router.add_post("/", self._api)
@@ -101,8 +102,8 @@ class Endpoint:
         self._machines.open()
 
     async def run(self, parent: psutil.Process | None = None) -> None:
-        """Let what is due happen, until cancelled or until `parent` is gone."""
-        while parent is None or _lives(parent):
+        """Apply due changes until cancelled or until `parent` has ended."""
+        while parent is None or _is_alive(parent):
             self.catch_up()
             due_s = self._market.next_due_s
             wait_s = _LOOK_S if due_s is None else (due_s - self._clock.now_s()) / self._clock.scale
@@ -114,7 +115,7 @@ class Endpoint:
         await self._runner.cleanup()
 
     def catch_up(self) -> None:
-        """Do to the machines what has happened to the instances, and the other way round."""
+        """Bring machines and instances in line: changes of the market go to the processes, exits of scripts back."""
         for instance_id in self._machines.collect():
             self._actions.shut_down(instance_id)
         changes = self._market.advance()
@@ -165,11 +166,11 @@ class Endpoint:
 
 
 def record_of(fact: InstanceFact) -> dict[str, object]:
-    """Return the JSON object that stands for an instance in the log."""
+    """Return the JSON object of an instance in the log."""
     return {**asdict(fact), "market": str(fact.market)}
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_alive(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -179,30 +180,30 @@ def _lives(process: psutil.Process) -> bool:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m infra.simulated_ec2.server", description=__doc__.splitlines()[0])
     parser.add_argument("--prices", type=Path, required=True, help="price file to replay")
-    parser.add_argument("--catalog", type=Path, help="instance types; the shipped ones if left out")
+    parser.add_argument("--catalog", type=Path, help="CSV of instance types; default: the shipped one")
     parser.add_argument("--clock", default="system", help="`system`, or a scaled clock's file")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--work-dir", type=Path, required=True, help="the machines' disks")
-    parser.add_argument("--announce", type=Path, required=True, help="gets url, metadata_url and pid, when all is up")
-    parser.add_argument("--log", type=Path, help="gets the market's record of instances, when all ends")
-    parser.add_argument("--state", type=Path, help="keeps what was sold; a market that was ended goes on from it")
+    parser.add_argument("--work-dir", type=Path, required=True, help="directory of the machines' disks")
+    parser.add_argument("--announce", type=Path, required=True, help="file for url, metadata_url, pid once it is up")
+    parser.add_argument("--log", type=Path, help="file for the market's record of instances, written at the end")
+    parser.add_argument("--state", type=Path, help="file of what was sold; a later run continues from it")
     parser.add_argument("--region", default="us-east-1")
     parser.add_argument("--notice-s", type=int, default=120, help="market seconds from notice to eviction")
     parser.add_argument("--notice", type=NoticeMode, choices=list(NoticeMode), default=NoticeMode.LEAD)
     parser.add_argument("--boot-s", type=int, default=0, help="market seconds from launch to boot")
-    parser.add_argument("--max-life-s", type=int, help="market seconds after which a spot instance is taken anyway")
+    parser.add_argument("--max-life-s", type=int, help="age in market seconds at which a spot instance is evicted")
     parser.add_argument("--availability", action="append", default=[], metavar="[TYPE/ZONE=]FILE",
-                        help="availability trace: when spot machines can be had, whatever is bid")  # fmt: skip
+                        help="availability trace: when spot machines are available, whatever is bid")  # fmt: skip
     parser.add_argument("--availability-from", type=int, default=0, help="market second at which these begin")
-    parser.add_argument("--seed", default=None, help="makes the same instance ids again")
+    parser.add_argument("--seed", default=None, help="seed of the instance ids")
     parser.add_argument("--pass-env", action="append", default=[], metavar="NAME", help="variable for every machine")
-    parser.add_argument("--parent-pid", type=int, help="end when this process does")
+    parser.add_argument("--parent-pid", type=int, help="end when this process ends")
     return parser.parse_args()
 
 
 def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
-    """Return the market that the command's options ask for; `InputError` for files that are none."""
+    """Return the market that the command's options describe; `InputError` for invalid files."""
     from infra.market_data.catalogs import read_catalog
     from infra.market_data.price_files import read_prices
 
@@ -222,28 +223,28 @@ def build_market(options: argparse.Namespace, clock: Clock) -> SimSpotMarket:
 
 
 def _availability(options: argparse.Namespace, traces: TraceSet) -> TraceSet:
-    found = read_availabilities(options.availability, options.availability_from)
-    for market in found:
+    availability = read_availabilities(options.availability, options.availability_from)
+    for market in availability:
         if market not in traces:
             raise InputError(f"--availability: {market} has no prices in {options.prices}; name one that has")
-    return found
+    return availability
 
 
-def _memory(market: SimSpotMarket, options: argparse.Namespace) -> Callable[[], None]:
-    """Have the market go on from its file, if it has one; return what keeps that file up to date."""
+def _open_state(market: SimSpotMarket, options: argparse.Namespace) -> Callable[[], None]:
+    """Restore the market from its state file, if it has one; return the function that updates that file."""
     if options.state is None:
         return lambda: None
     digest = file_digest(options.prices) + traces_digest(market.availability)
-    before = read_state(options.state)
-    if before is not None:
-        if before.prices != digest:
-            also = (
+    saved = read_state(options.state)
+    if saved is not None:
+        if saved.prices != digest:
+            hint = (
                 f" (or --availability {', '.join(options.availability)} not its traces)" if options.availability else ""
             )
             raise InputError(
-                f"--prices {options.prices}: is not the file that {options.state} goes on from{also}; name that"
+                f"--prices {options.prices}: is not the file that {options.state} continues from{hint}; name that"
             )
-        market.restore(before)
+        market.restore(saved)
     return lambda: write_state(options.state, market.state(digest))
 
 
@@ -251,7 +252,7 @@ async def _serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     clock = open_clock(options.clock)
     market = build_market(options, clock)
-    remember = _memory(market, options)
+    remember = _open_state(market, options)
     endpoint = Endpoint(
         market,
         clock,
@@ -266,12 +267,12 @@ async def _serve(options: argparse.Namespace) -> None:
     await endpoint.start()
     try:
         announcement = {"url": endpoint.url, "metadata_url": endpoint.metadata_url, "pid": os.getpid()}
-        new = options.announce.with_suffix(".new")
-        new.write_text(json.dumps(announcement))
+        unannounced = options.announce.with_suffix(".new")
+        unannounced.write_text(json.dumps(announcement))
         running = asyncio.create_task(endpoint.run(parent))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, running.cancel)
-        new.replace(options.announce)
+        unannounced.replace(options.announce)
         with contextlib.suppress(asyncio.CancelledError):
             await running
     finally:
@@ -284,8 +285,8 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Run until told to end; return the exit code."""
-    # The machines inherit how signals are handled: as a login would have them.
+    """Run until a signal or the parent's end; return the exit code."""
+    # The machines inherit the signal handling: set it as a fresh login has it.
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -1,7 +1,7 @@
-"""The simulated market in a file, so that a world that was ended goes on where it was: time stands still in between.
+"""The state of a simulated market in a file, from which a later run continues; no time passes in between.
 
-The file is replaced whenever something has happened to an instance, before the buyer is told. What was alive is alive
-again when it is read: its machines boot anew, and everything that was due comes at its own second.
+The file is replaced whenever an instance has changed, before the buyer gets the answer. Instances that were alive are
+alive again when it is read: their machines boot anew, and every due change happens at its own second.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
-    """What there is to remember of one instance; `ended_at_s` None while it lives."""
+    """The stored state of one instance; `ended_at_s` is None while it lives."""
 
     instance_id: str
     request: LaunchRequest
@@ -32,7 +32,7 @@ class SimulatedInstance:
 
 @dataclass(frozen=True, slots=True)
 class MarketState:
-    """What a market has sold, in order, at market time `now_s`; `prices` is the digest of what it replays."""
+    """What a market has sold, in order, at market time `now_s`; `prices` is the digest of its traces."""
 
     now_s: int
     seed: str
@@ -41,38 +41,38 @@ class MarketState:
 
 
 def write_state(path: Path, state: MarketState) -> None:
-    """Replace the file."""
+    """Replace the state file."""
     record = {
         "schema": SCHEMA,
         "now_s": state.now_s,
         "seed": state.seed,
         "prices": state.prices,
         "instances": [
-            {**asdict(one), "request": {**asdict(one.request), "market": str(one.request.market)}}
-            for one in state.instances
+            {**asdict(instance), "request": {**asdict(instance.request), "market": str(instance.request.market)}}
+            for instance in state.instances
         ],
     }
-    new = path.with_suffix(".new")
-    with new.open("w") as file:
+    new_path = path.with_suffix(".new")
+    with new_path.open("w") as file:
         json.dump(record, file)
         file.flush()
         os.fsync(file.fileno())
-    new.replace(path)
+    new_path.replace(path)
 
 
 def read_state(path: Path) -> MarketState | None:
-    """Return what the file holds, None where there is none.
+    """Return the state in the file, None if there is no file.
 
     Raises
     ------
     InputError
-        For a file that is not ours.
+        For a file that holds no state of a market.
     """
     try:
         record = json.loads(path.read_text())
         if record["schema"] != SCHEMA:
             raise ValueError(f"is of schema {record['schema']}, not {SCHEMA}")
-        instances = tuple(_instance(each) for each in record["instances"])
+        instances = tuple(_instance(instance_record) for instance_record in record["instances"])
         return MarketState(int(record["now_s"]), str(record["seed"]), str(record["prices"]), instances)
     except FileNotFoundError:
         return None
@@ -87,7 +87,7 @@ def file_digest(path: Path) -> str:
 
 
 def traces_digest(traces: Mapping[Market, Trace]) -> str:
-    """Return a digest of traces; nothing where there are none."""
+    """Return a digest of traces; an empty string without traces."""
     sha = hashlib.sha256()
     for market, trace in traces.items():
         sha.update(f"{market} {len(trace)}".encode())

@@ -1,8 +1,8 @@
-"""EC2's wire protocol, without knowing what any action means: parameters out of a form, XML out of a dict.
+"""EC2's wire protocol: parse forms into parameters, write dicts as XML; no action is interpreted.
 
-moto's parser and serializer do it from botocore's own model of the service, so that every shape is the one boto3 reads.
-Only these parts of moto are loaded: its EC2 backend would cost half a second at start, and would answer out of a state
-that knows nothing of our market.
+moto's parser and serializer use botocore's own model of the service, so every shape is the one boto3 reads. Only these
+parts of moto are loaded: its EC2 backend would cost half a second at start, and would answer from a state of its own
+instead of our market.
 """
 
 import uuid
@@ -20,7 +20,7 @@ from moto.core.model import ServiceModel
 from moto.core.parse import EC2QueryParser
 from moto.core.serialize import EC2Serializer, SerializationContext
 
-#: EC2 answers these codes as a server's errors; all others are the client's (400).
+#: HTTP status of EC2's error codes; every other code is a client error (400).
 _STATUS = {
     "InsufficientInstanceCapacity": 500,
     "InternalError": 500,
@@ -31,7 +31,7 @@ _STATUS = {
 
 
 class Ec2Error(Exception):
-    """An answer that is an error, with EC2's code."""
+    """An error answer with EC2's code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -61,7 +61,7 @@ class Ec2Protocol:
             raise unknown_action(action) from None
         parser = EC2QueryParser(operation, timestamp_parser=_aware)
         try:
-            request: Any = {"values": form}  # all that this protocol's parser looks at
+            request: Any = {"values": form}  # the only key that this protocol's parser reads
             return action, parser.parse(request)
         except ValueError as error:
             raise Ec2Error("InvalidParameterValue", f"{action}: {error}") from None
@@ -85,12 +85,12 @@ class Ec2Protocol:
 
 @lru_cache(maxsize=1)
 def _service() -> ServiceModel:
-    """Return botocore's model of EC2; reading it takes a while, and nobody changes it."""
+    """Return botocore's model of EC2; cached, as reading it takes a while."""
     return ServiceModel(Loader().load_service_model("ec2", "service-2"), "ec2")
 
 
 def unknown_action(action: str) -> Ec2Error:
-    """Return the error for an action that nobody here answers."""
+    """Return the error for an action that this endpoint does not support."""
     return Ec2Error("InvalidAction", f"The action {action} is not valid for this web service.")
 
 

@@ -1,13 +1,12 @@
 """The state database: jobs, the journal, purchases, the ledger.
 
-base             what every table's methods share: an engine, perhaps a transaction, and how rows are read
-charge_shares    whose a line of the ledger is: what of an hour's charge each machine of its allocation answers
-for
-database         opening the state database: SQLite in a file, or PostgreSQL where several machines share it
-job_tables       the tables of jobs and of their progress
-ledger           the ledger of a job, kept up with what the market charges
-purchase_tables  the tables of money: what was ordered, what that bought, and what it cost
-records          what the state database holds, as immutable values, and which changes of state are legal
-schema           the tables of the state database, for SQLite and PostgreSQL alike
-store            the state of every job: what the flows and tasks remember between two runs
+base             base class of the tables: engine, shared transaction, row helpers
+charge_shares    the share of each machine in an hour's charge
+database         opens SQLite or PostgreSQL; transactions and schema creation
+job_tables       methods on jobs and their observations
+ledger           computes the due lines of a job's ledger and adds those that are missing
+purchase_tables  methods on intents, allocations and the ledger
+records          immutable record types and the legal changes of state
+schema           the SQLAlchemy tables
+store            `Store`: all tables, the journal and claims behind one class
 """

@@ -1,4 +1,4 @@
-"""What every table's methods share: an engine, perhaps a transaction, and how rows are read."""
+"""Base class of the state tables: engine, shared transaction, row helpers."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from infra.state.records import Json, UnknownRecord
 
 
 class Tables:
-    """A database, and the transaction that all methods join when there is one."""
+    """A database, with a transaction that all methods join if there is one."""
 
     def __init__(self, engine: Engine, connection: Connection | None = None) -> None:
         self._engine = engine
@@ -20,7 +20,7 @@ class Tables:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Give the shared transaction, or a write transaction of its own."""
+        """Yield the shared transaction, or else a new write transaction."""
         if self._connection is not None:
             yield self._connection
             return
@@ -29,7 +29,7 @@ class Tables:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Give the shared transaction, or a read transaction of its own."""
+        """Yield the shared transaction, or else a new read transaction."""
         if self._connection is not None:
             yield self._connection
             return
@@ -37,8 +37,8 @@ class Tables:
             yield connection
 
 
-def one(connection: Connection, query: Select[Any], what: str, name: str) -> Row[Any]:
-    """Return the one row of `query`; `UnknownRecord` naming `what` and `name` where there is none."""
+def require_row(connection: Connection, query: Select[Any], what: str, name: str) -> Row[Any]:
+    """Return the single row of `query`; `UnknownRecord` naming `what` and `name` if there is none."""
     row = connection.execute(query).one_or_none()
     if row is None:
         raise UnknownRecord(f"{what} {name}: is not in the state database")
@@ -50,11 +50,11 @@ def columns(row: Row[Any]) -> dict[str, Any]:
     return dict(row._mapping)
 
 
-def same(row: Row[Any] | None, wanted: Mapping[str, Any]) -> bool:
-    """Return whether there is a row, and its columns say what `wanted` says."""
+def has_columns(row: Row[Any] | None, wanted: Mapping[str, Any]) -> bool:
+    """Return whether there is a row whose columns equal `wanted`."""
     return row is not None and {name: row._mapping[name] for name in wanted} == wanted
 
 
-def plain(value: Json) -> Any:
-    """Return `value` as it will come back from the database (tuples become lists), so that the two can be compared."""
+def as_stored(value: Json) -> Any:
+    """Return `value` as the database will return it (tuples become lists), for comparisons with stored values."""
     return json.loads(json.dumps(dict(value), allow_nan=False))

@@ -1,8 +1,8 @@
-"""Opening the state database: SQLite in a file, or PostgreSQL where several machines share it.
+"""Open the state database: SQLite in a file, or PostgreSQL if several machines share it.
 
-Here stands all that the two do differently. A SQLite file is in write-ahead mode, so that readers never wait; a write
-takes the lock when it begins, so that what it read cannot change under it; and every commit is on the disk when it
-returns, because a purchase must outlive a power cut.
+This module holds every difference of the two. A SQLite file is in write-ahead mode, so that readers never wait; a write
+takes the lock when it begins, so that what it read cannot change before it writes; and every commit is on disk when it
+returns, because a purchase must survive a power cut.
 """
 
 import errno
@@ -26,15 +26,15 @@ from infra.errors import InputError
 from infra.state import schema
 from infra.state.records import StoreError
 
-#: Seconds a write waits for another one to end.
+#: Maximum seconds that a write waits for another one to end.
 BUSY_S = 30.0
 _WRITES = "proteus_writes"
-#: Any number, the same in every program version: it names the lock under which the schema is made.
+#: Key of PostgreSQL's lock for creating the schema: arbitrary, the same in every version of the program.
 _SCHEMA_LOCK = 0x50726F74
 
 
 def open_engine(text: str) -> Engine:
-    """Return an engine on a database that is there, is ours, and can be written; its schema is made when absent.
+    """Return an engine on a writable database of this program; the schema is created if absent.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def open_engine(text: str) -> Engine:
     try:
         _ensure_schema(engine, shown)
         if url.get_backend_name() == "sqlite":
-            _use_write_ahead_log(engine)  # of a file that is ours: the mode is written into it
+            _use_write_ahead_log(engine)  # only now that the file is known to be ours: the mode is written into it
     except (DBAPIError, sqlite3.Error) as error:
         engine.dispose()
         raise InputError(f"{shown}: {_first_line(error)}; PROTEUS_DATABASE_URL names no database of ours") from None
@@ -62,7 +62,7 @@ def open_engine(text: str) -> Engine:
 
 @contextmanager
 def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
-    """Give a connection in a transaction of its own; it is committed at the end, rolled back on any exception.
+    """Yield a connection in a new transaction; it is committed at the end, rolled back on any exception.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
 
 
 def insert_or(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.Insert":
-    """Return an insert into `table` that knows `on_conflict_do_…` in the dialect of `connection`."""
+    """Return an insert into `table` with `on_conflict_do_…`, in the dialect of `connection`."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
@@ -130,12 +130,12 @@ def _create(url: URL) -> Engine:
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
-    """Whether a record of the pool tells a fault: what interrupts it is raised again, and whoever takes that tells it."""
+    """Return whether a log record of the pool is about a fault; an interrupt is raised again and reported elsewhere."""
     return not record.exc_info or record.exc_info[1] is None or isinstance(record.exc_info[1], Exception)
 
 
 def _configure_sqlite(raw: sqlite3.Connection, _record: Any) -> None:
-    raw.isolation_level = None  # the driver would begin late and only before some statements; _begin_sqlite does
+    raw.isolation_level = None  # the driver would begin late, and only before some statements; _begin_sqlite begins
     for pragma in (f"busy_timeout={int(BUSY_S * 1000)}", "foreign_keys=ON", "synchronous=FULL"):
         raw.execute(f"PRAGMA {pragma}")
 
@@ -146,11 +146,11 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _use_write_ahead_log(engine: Engine) -> None:
-    # SQLite does not wait for the lock when two processes switch the mode at once, so the loser asks again.
+    # SQLite does not wait for the lock when two processes switch the mode at once, so the loser retries.
     for attempt in Retrying(
         stop=stop_after_delay(BUSY_S),
         wait=wait_random(0.005, 0.05),
-        retry=retry_if_exception(_locked),
+        retry=retry_if_exception(_is_locked),
         reraise=True,
     ):
         with attempt:
@@ -167,13 +167,13 @@ def _ensure_schema(engine: Engine, shown: str) -> None:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
         present = set(inspect(connection).get_table_names())
         if "schema_version" not in present:
-            if strange := sorted(present & set(schema.metadata.tables)):
-                raise InputError(f"{shown}: holds another program's table {strange[0]!r}; give a database of its own")
+            if foreign := sorted(present & set(schema.metadata.tables)):
+                raise InputError(f"{shown}: holds another program's table {foreign[0]!r}; give a database of its own")
             schema.metadata.create_all(connection, checkfirst=False)
             connection.execute(insert(schema.schema_version).values(one=1, version=schema.SCHEMA_VERSION))
             return
         version = connection.scalar(select(schema.schema_version.c.version))
-        # Changes nothing, and fails where nothing can be changed.
+        # Changes nothing; fails if the database is read-only.
         connection.execute(update(schema.schema_version).values(version=version))
     if version != schema.SCHEMA_VERSION:
         relation = "newer" if version is None or version > schema.SCHEMA_VERSION else "older"
@@ -183,7 +183,7 @@ def _ensure_schema(engine: Engine, shown: str) -> None:
         )
 
 
-def _locked(error: BaseException) -> bool:
+def _is_locked(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
 
 

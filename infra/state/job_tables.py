@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Row, func, insert, select, update
 
 from infra.json_values import finite
-from infra.state.base import Tables, columns, one, plain
+from infra.state.base import Tables, as_stored, columns, require_row
 from infra.state.database import insert_or
 from infra.state.records import (
     JOB_TRANSITIONS,
@@ -26,25 +26,25 @@ class JobTables(Tables):
     """Jobs and observations."""
 
     def create_job(self, job_id: str, spec: Json, now_s: float) -> Job:
-        """Record a job, or return the one that is there when it was asked for with the same `spec`.
+        """Record a job, or return the recorded one if its `spec` is the same.
 
         Raises
         ------
         StoreError
             If `job_id` was used for another spec.
         """
-        row = {"job_id": job_id, "spec": plain(spec), "state": JobState.STARTING.value, "created_at_s": now_s}
+        row = {"job_id": job_id, "spec": as_stored(spec), "state": JobState.STARTING.value, "created_at_s": now_s}
         with self.write() as connection:
             connection.execute(insert_or(connection, jobs).values(row).on_conflict_do_nothing())
-            job = _job(one(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
+            job = _job(require_row(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
             if job.spec != row["spec"]:
                 raise StoreError(f"job {job_id}: was submitted before with another spec; choose another job_id")
         return job
 
     def job(self, job_id: str) -> Job:
-        """Return a job; `UnknownRecord` where there is none."""
+        """Return a job; `UnknownRecord` if there is none."""
         with self.read() as connection:
-            return _job(one(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
+            return _job(require_row(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
 
     def find_job(self, job_id: str) -> Job | None:
         """Return a job, or None where there is none."""
@@ -61,46 +61,50 @@ class JobTables(Tables):
             return [_job(row) for row in connection.execute(query)]
 
     def set_controller(self, job_id: str, address: str | None) -> None:
-        """Write down where the job's controller answers."""
+        """Record the address of the job's controller."""
         with self.write() as connection:
-            done = connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(controller_address=address))
-            if done.rowcount == 0:
+            updated = connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(controller_address=address))
+            if updated.rowcount == 0:
                 raise UnknownRecord(f"job {job_id}: is not in the state database")
 
     def move_job(
         self, job_id: str, state: JobState, now_s: float, *, result: Json | None = None, failure: str | None = None
     ) -> Job:
-        """Move a job to `state`; the state it is in already changes nothing.
+        """Move a job to `state`; its present state changes nothing.
 
         Parameters
         ----------
         now_s : float
-            Becomes the job's end when `state` is terminal.
+            End of the job if `state` is terminal.
         result, failure
-            How it ended; kept from the first move into the terminal state.
+            How the job ended; the first move into the terminal state sets them.
 
         Raises
         ------
         IllegalTransition
-            If `state` may not follow, above all after a terminal state.
+            If `state` may not follow; nothing may follow a terminal state.
         """
         with self.write() as connection:
             query = select(jobs).where(jobs.c.job_id == job_id).with_for_update()
-            job = _job(one(connection, query, "job", job_id))
+            job = _job(require_row(connection, query, "job", job_id))
             if job.state is state:
                 return job
             if state not in JOB_TRANSITIONS[job.state]:
                 raise IllegalTransition(f"job {job_id}: is {job.state}, and {state} cannot follow")
             new: dict[str, Any] = {"state": state.value}
             if state.terminal:
-                new |= {"ended_at_s": now_s, "result": None if result is None else plain(result), "failure": failure}
+                new |= {
+                    "ended_at_s": now_s,
+                    "result": None if result is None else as_stored(result),
+                    "failure": failure,
+                }
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
-            return _job(one(connection, query, "job", job_id))
+            return _job(require_row(connection, query, "job", job_id))
 
     def observe(self, job_id: str, at_s: float, kind: ObservationKind, payload: Json) -> None:
         """Write down a point of a job's progress; a number that JSON lacks (a loss that left the floats) becomes null."""
         with self.write() as connection:
-            one(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
+            require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
             row = {"job_id": job_id, "at_s": at_s, "kind": kind.value, "payload": finite(dict(payload))}
             connection.execute(insert(observations), [row])
 
@@ -114,14 +118,14 @@ class JobTables(Tables):
             return [_observation(row) for row in connection.execute(query)]
 
     def last_seen_s(self, job_id: str) -> float | None:
-        """Return the market time of the newest thing that was written down of a job; None where nothing was."""
+        """Return the market time of the newest observation or journal entry of a job; None if it has none."""
         times = (
             select(func.max(observations.c.at_s)).where(observations.c.job_id == job_id),
             select(func.max(journal.c.known_at_s)).where(journal.c.job_id == job_id),
         )
         with self.read() as connection:
-            found = [connection.execute(query).scalar_one() for query in times]
-        return max((float(at_s) for at_s in found if at_s is not None), default=None)
+            newest_s = [connection.execute(query).scalar_one() for query in times]
+        return max((float(at_s) for at_s in newest_s if at_s is not None), default=None)
 
     def last_observation(self, job_id: str, kind: ObservationKind) -> Observation | None:
         """Return the newest observation of one kind, or None."""

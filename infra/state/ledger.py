@@ -1,12 +1,11 @@
-"""The ledger of a job, kept up with what the market charges.
+"""The ledger of a job: compute the lines that are due and add those that are missing.
 
-What is due is computed anew each time, by the billing model, from the allocations and the prices; what the ledger lacks
-is added. So a booking may be repeated, come late or be left out without harm, and no line is ever edited: money that
-comes back is a line of its own.
+The billing model computes the due lines anew each time from the allocations and the prices. So a booking may be
+repeated, late or skipped without harm, and no line is ever edited: a refund is a separate line.
 
-Every instance is billed by itself; the lines of an hour are the sums over the instances of an allocation. As an hour has
-one refund, that is booked when it can grow no more: when the hour is over, or no instance lives. Where seconds are paid,
-so is the charge itself: until then an hour in progress costs what the ledger does not say yet.
+Every instance is billed separately; the lines of an hour are the sums over the instances of an allocation. An hour has
+one refund, so that is booked when it can no longer grow: when the hour is over, or no instance lives. If seconds are
+billed, the charge is booked then, too: until then the ledger lacks the cost of the hour in progress.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,21 +25,20 @@ from infra.state.store import Store
 
 _NO_PRICES = Trace(np.empty(0, np.int64), np.empty(0, np.int64))
 
-
-#: The note of a charge for the seconds of an hour, which is booked when that is over.
+#: Note of a charge for the seconds of an hour, booked when the hour is over.
 BY_SECOND = "spot, by the second"
 
 
 class BillingError(ProteusError):
-    """What an allocation costs cannot be told, for want of a price."""
+    """The cost of an allocation cannot be computed because a price is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What a booking did.
+    """The result of a booking.
 
-    `added` are the new lines of the ledger. `disputed` are pairs (line as it was booked, line as it would be booked
-    now) that differ in money: the prices were told differently then. The ledger keeps the first; somebody should look.
+    `added` are the new lines of the ledger. `disputed` are pairs (line as booked, line as it would be booked now) that
+    differ in money, because the prices were reported differently then. The ledger keeps the first; check them by hand.
     """
 
     added: tuple[LedgerLine, ...]
@@ -60,8 +58,8 @@ def book(
     Parameters
     ----------
     price_traces : a `TraceSet`, or the traces of the job's markets by market, from before each launch on.
-    catalog : says what on-demand machines cost on the day of their launch.
-    now_s : hours that begin (where seconds are paid: end), and ends that happen, at or before this time are booked.
+    catalog : on-demand prices by day; the day of the launch counts.
+    now_s : hours that begin (if seconds are billed: end), and ends that happen, at or before this time are booked.
     spot_billing : how spot allocations are charged; None is `HourlyRefund`.
 
     Raises
@@ -69,11 +67,11 @@ def book(
     BillingError
         Naming the allocation whose price is not known; nothing was booked.
     """
-    with store.transaction() as both:
-        records = both.allocations(job_id)
+    with store.transaction() as shared:
+        records = shared.allocations(job_id)
         due = due_lines(records, price_traces, catalog, int(now_s), spot_billing or HourlyRefund())
-        booking = compare(records, both.ledger(job_id), due)
-        both.add_lines(booking.added)
+        booking = compare(records, shared.ledger(job_id), due)
+        shared.add_lines(booking.added)
     return booking
 
 
@@ -101,29 +99,29 @@ def due_lines(
 
 
 def compare(records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], due: Sequence[LedgerLine]) -> Booking:
-    """Return what `booked` lacks of `due`, and where the two differ. Pure.
+    """Return the lines of `due` that `booked` lacks, and where the two differ; no I/O.
 
-    What was charged for instances that had ended when the hour began (where seconds are paid: before it was over), because
-    their end was learned of later, is taken back by the hour's refund.
+    The hour's refund takes back what was charged for instances whose end became known later: those that had ended when
+    the hour began (if seconds are billed: before it was over).
     """
-    there = {line.entry_id: line for line in booked}
+    booked_by_id = {line.entry_id: line for line in booked}
     excess = _excess(records, booked, due)
     wanted = {line.entry_id: line for line in due}
     last = {line.allocation_id: line.hour_index for line in due if line.kind is LedgerKind.CHARGE}
     ended = {record.allocation_id for record in records if not record.alive}
     for line_id, amount in excess.items():
-        line = there[line_id]
-        back = _refund(line, line.at_s, amount, "ended before what was charged")
-        with_it = wanted.get(back.entry_id)
-        if with_it is not None:
-            wanted[back.entry_id] = replace(with_it, amount_micros=with_it.amount_micros - amount)
-        elif line.allocation_id in ended or line.hour_index < last.get(line.allocation_id, 0):  # it can grow no more
-            wanted[back.entry_id] = back
-    added = [line for line in wanted.values() if line.entry_id not in there]
+        line = booked_by_id[line_id]
+        correction = _refund(line, line.at_s, amount, "ended before what was charged")
+        refund = wanted.get(correction.entry_id)
+        if refund is not None:
+            wanted[correction.entry_id] = replace(refund, amount_micros=refund.amount_micros - amount)
+        elif line.allocation_id in ended or line.hour_index < last.get(line.allocation_id, 0):  # it can no longer grow
+            wanted[correction.entry_id] = correction
+    added = [line for line in wanted.values() if line.entry_id not in booked_by_id]
     disputed = [
-        (there[name], line)
+        (booked_by_id[name], line)
         for name, line in wanted.items()
-        if name in there and there[name].amount_micros - excess.get(name, 0) != line.amount_micros
+        if name in booked_by_id and booked_by_id[name].amount_micros - excess.get(name, 0) != line.amount_micros
     ]
     return Booking(tuple(added), tuple(disputed))
 
@@ -131,13 +129,13 @@ def compare(records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], d
 def _excess(
     records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], due: Sequence[LedgerLine]
 ) -> dict[str, Micros]:
-    """Return how much too much was charged for instances that had ended by then, by the charge's id.
+    """Return the amount overcharged for instances that had ended by then, by the charge's id.
 
-    Where the price is another one now, the difference is no such excess.
+    A difference because the price has changed since is no excess.
     """
     by_id = {record.allocation_id: record for record in records}
-    dues = {line.entry_id: line for line in due}
-    found = {}
+    due_by_id = {line.entry_id: line for line in due}
+    excess = {}
     for line in booked:
         record = by_id.get(line.allocation_id)
         if record is None or line.kind is not LedgerKind.CHARGE:
@@ -145,29 +143,29 @@ def _excess(
         alive = sum(life.count for life in record.lives if life.alive_at(line.at_s))
         owed = alive * line.price_micros if alive < record.allocation.count else line.amount_micros
         if line.note == BY_SECOND and alive:
-            now = dues.get(line.entry_id, line)
-            owed = now.amount_micros if now.price_micros == line.price_micros else line.amount_micros
+            due_now = due_by_id.get(line.entry_id, line)
+            owed = due_now.amount_micros if due_now.price_micros == line.price_micros else line.amount_micros
         if line.amount_micros > owed:
-            found[line.entry_id] = line.amount_micros - owed
-    return found
+            excess[line.entry_id] = line.amount_micros - owed
+    return excess
 
 
 def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: int) -> list[LedgerLine]:
-    """Return the lines of one allocation: for each hour what its instances are charged, and what of it comes back.
+    """Return the lines of one allocation: for each hour the charge of its instances and the refund.
 
-    Each instance is charged by itself, so that it does not matter which of them end alike.
+    Each instance is charged separately, so it does not matter which of them end alike.
     """
     note = "on demand" if record.allocation.bid_micros is None else BY_SECOND if model.by_second else "spot"
     charged: dict[int, LedgerLine] = {}
-    back: dict[int, tuple[Micros, int]] = {}
+    refunds: dict[int, tuple[Micros, int]] = {}
     for life in record.lives:
-        known = not life.alive_at(now_s)
+        has_ended = not life.alive_at(now_s)
         charges = model.charges(
             trace,
             1,
             record.allocation.launched_at_s,
-            life.ended_at_s if known else None,
-            life.end_cause if known else None,
+            life.ended_at_s if has_ended else None,
+            life.end_cause if has_ended else None,
             now_s + 1,  # an hour is charged the moment it begins
         )
         for charge in charges:
@@ -185,16 +183,16 @@ def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: i
             charged[line.hour_index] = replace(line, amount_micros=line.amount_micros + amount)
             if charge.refunded:
                 assert life.ended_at_s is not None, "only an end brings a refund"
-                before, at_s = back.get(line.hour_index, (0, 0))
-                back[line.hour_index] = (before + amount, max(at_s, life.ended_at_s))
-    all_gone = not any(life.alive_at(now_s) for life in record.lives)
+                earlier, at_s = refunds.get(line.hour_index, (0, 0))
+                refunds[line.hour_index] = (earlier + amount, max(at_s, life.ended_at_s))
+    all_ended = not any(life.alive_at(now_s) for life in record.lives)
     lines = []
     for hour, line in sorted(charged.items()):
-        is_over = all_gone or line.at_s + HOUR_S <= now_s
+        is_over = all_ended or line.at_s + HOUR_S <= now_s
         if is_over or not model.by_second:
             lines.append(line)
-        if hour in back and is_over:
-            amount, at_s = back[hour]
+        if hour in refunds and is_over:
+            amount, at_s = refunds[hour]
             lines.append(_refund(line, at_s, amount, str(EndCause.EVICTED)))
     return lines
 

@@ -1,4 +1,4 @@
-"""The tables of money: what was ordered, what that bought, and what it cost."""
+"""The tables of purchases: intents, the allocations they bought, and the ledger of their cost."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from sqlalchemy import Row, func, select, update
 
 from bidding.market.model import Allocation, EndCause
 from bidding.market.money import Micros
-from infra.state.base import Tables, columns, one, plain, same
+from infra.state.base import Tables, as_stored, columns, has_columns, require_row
 from infra.state.database import insert_or
 from infra.state.records import (
     AllocationRecord,
@@ -28,43 +28,43 @@ class PurchaseTables(Tables):
     """Intents, allocations and the ledger."""
 
     def plan(self, order_id: str, job_id: str, kind: str, token: str | None, params: Json, now_s: float) -> Intent:
-        """Write an order down before it is carried out, or return the same one that is there.
+        """Record an order before it is carried out, or return the same recorded one.
 
         Raises
         ------
         IntentConflict
-            If `order_id`, or `token`, stands for another order.
+            If `order_id` or `token` belongs to another order.
         """
-        row = {"order_id": order_id, "job_id": job_id, "kind": kind, "token": token, "params": plain(params)}
-        fresh = row | {"state": IntentState.PLANNED.value, "planned_at_s": now_s}
+        row = {"order_id": order_id, "job_id": job_id, "kind": kind, "token": token, "params": as_stored(params)}
+        new_row = row | {"state": IntentState.PLANNED.value, "planned_at_s": now_s}
         with self.write() as connection:
-            one(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
-            connection.execute(insert_or(connection, intents).values(fresh).on_conflict_do_nothing())
-            found = connection.execute(select(intents).where(intents.c.order_id == order_id)).one_or_none()
-            if found is None or not same(found, row):
-                raise IntentConflict(f"order {order_id}: it, or its token {token}, stands for another order already")
-        return _intent(found)
+            require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
+            connection.execute(insert_or(connection, intents).values(new_row).on_conflict_do_nothing())
+            stored = connection.execute(select(intents).where(intents.c.order_id == order_id)).one_or_none()
+            if stored is None or not has_columns(stored, row):
+                raise IntentConflict(f"order {order_id}: the id or its token {token} belongs to another order already")
+        return _intent(stored)
 
     def settle(self, order_id: str, state: IntentState, outcome: Json, now_s: float) -> Intent:
-        """Write down what became of an order; the same state again changes nothing.
+        """Record the outcome of an order; the same state again changes nothing.
 
         Raises
         ------
         IllegalTransition
-            If it was settled otherwise before, or `state` is no outcome.
+            If another outcome is recorded, or `state` is no outcome.
         """
         if state is IntentState.PLANNED:
             raise IllegalTransition(f"order {order_id}: planned is no outcome")
         query = select(intents).where(intents.c.order_id == order_id).with_for_update()
         with self.write() as connection:
-            intent = _intent(one(connection, query, "order", order_id))
+            intent = _intent(require_row(connection, query, "order", order_id))
             if intent.state is state:
                 return intent
             if intent.state is not IntentState.PLANNED:
                 raise IllegalTransition(f"order {order_id}: is {intent.state}, and {state} cannot follow")
-            new = {"state": state.value, "outcome": plain(outcome), "settled_at_s": now_s}
+            new = {"state": state.value, "outcome": as_stored(outcome), "settled_at_s": now_s}
             connection.execute(update(intents).where(intents.c.order_id == order_id).values(new))
-            return _intent(one(connection, query, "order", order_id))
+            return _intent(require_row(connection, query, "order", order_id))
 
     def intents(self, job_id: str, states: Sequence[IntentState] = ()) -> list[Intent]:
         """Return the intents of a job, or those in one of `states`, oldest first."""
@@ -77,12 +77,12 @@ class PurchaseTables(Tables):
     def record_allocation(
         self, job_id: str, order_id: str, allocation: Allocation, instance_ids: Sequence[str]
     ) -> AllocationRecord:
-        """Write down what an order bought, or return the same that is there.
+        """Record the allocation that an order bought, or return the same recorded one.
 
         Raises
         ------
         IntentConflict
-            If the order, or the allocation's id, stands for another purchase.
+            If the order or the allocation's id belongs to another purchase.
         """
         row = market_columns(allocation) | {
             "job_id": job_id,
@@ -90,28 +90,28 @@ class PurchaseTables(Tables):
             "instance_ids": list(instance_ids),
         }
         with self.write() as connection:
-            one(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
-            fresh = row | {"instance_ends": {}}
-            connection.execute(insert_or(connection, allocations).values(fresh).on_conflict_do_nothing())
+            require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
+            new_row = row | {"instance_ends": {}}
+            connection.execute(insert_or(connection, allocations).values(new_row).on_conflict_do_nothing())
             query = select(allocations).where(allocations.c.allocation_id == allocation.allocation_id)
-            found = connection.execute(query).one_or_none()
-            if found is None or not same(found, row):
+            stored = connection.execute(query).one_or_none()
+            if stored is None or not has_columns(stored, row):
                 raise IntentConflict(
-                    f"allocation {allocation.allocation_id}: it, or its order {order_id}, stands for another purchase"
+                    f"allocation {allocation.allocation_id}: the id or its order {order_id} belongs to another purchase"
                 )
-        return _allocation(found)
+        return _allocation(stored)
 
     def end_allocation(self, allocation_id: str, ended_at_s: int, cause: EndCause) -> AllocationRecord:
-        """Write down the end of an allocation as the market tells it; the same end again changes nothing.
+        """Record the end of an allocation as the market reports it; the same end again changes nothing.
 
         Raises
         ------
         IllegalTransition
-            If it ended otherwise before, or would end before it began.
+            If another end is recorded, or the end is before the launch.
         """
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
         with self.write() as connection:
-            record = _allocation(one(connection, query, "allocation", allocation_id))
+            record = _allocation(require_row(connection, query, "allocation", allocation_id))
             if (record.ended_at_s, record.end_cause) == (ended_at_s, cause):
                 return record
             if record.ended_at_s is not None:
@@ -123,13 +123,13 @@ class PurchaseTables(Tables):
                 raise IllegalTransition(f"allocation {allocation_id}: cannot end at {ended_at_s}, before its launch")
             new = {"ended_at_s": ended_at_s, "end_cause": cause.value}
             connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(new))
-            return _allocation(one(connection, query, "allocation", allocation_id))
+            return _allocation(require_row(connection, query, "allocation", allocation_id))
 
     def record_instance_ends(self, allocation_id: str, ends: Mapping[str, tuple[int, EndCause]]) -> AllocationRecord:
-        """Write down the ends of single instances as the market tells them; an end once written never changes.
+        """Record the ends of single instances as the market reports them; a recorded end never changes.
 
-        All instances of an allocation that ended have ended, so nothing is added to it then. Instances that are not
-        of the allocation are passed over.
+        When an allocation has ended all its instances have, so nothing is added to it then. Instances of other
+        allocations are ignored.
 
         Parameters
         ----------
@@ -138,11 +138,11 @@ class PurchaseTables(Tables):
         Raises
         ------
         IllegalTransition
-            If an instance would end before the allocation began.
+            If an instance's end is before the launch.
         """
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
         with self.write() as connection:
-            record = _allocation(one(connection, query, "allocation", allocation_id))
+            record = _allocation(require_row(connection, query, "allocation", allocation_id))
             new = {
                 name: ends[name] for name in record.instance_ids if name in ends and name not in record.instance_ends
             }
@@ -154,9 +154,9 @@ class PurchaseTables(Tables):
                         f"allocation {allocation_id}: {name} cannot end at {ended_at_s}, before its launch"
                     )
             rows = {name: [at_s, cause.value] for name, (at_s, cause) in {**record.instance_ends, **new}.items()}
-            changed = update(allocations).where(allocations.c.allocation_id == allocation_id)
-            connection.execute(changed.values({"instance_ends": rows}))
-            return _allocation(one(connection, query, "allocation", allocation_id))
+            statement = update(allocations).where(allocations.c.allocation_id == allocation_id)
+            connection.execute(statement.values({"instance_ends": rows}))
+            return _allocation(require_row(connection, query, "allocation", allocation_id))
 
     def allocations(self, job_id: str, *, alive: bool | None = None) -> list[AllocationRecord]:
         """Return the allocations of a job (all, the held ones, the ended ones), oldest first."""
@@ -168,7 +168,7 @@ class PurchaseTables(Tables):
             return [_allocation(row) for row in connection.execute(query)]
 
     def add_lines(self, lines: Sequence[LedgerLine]) -> None:
-        """Add lines to the ledger; those whose entry is there already are left as they are."""
+        """Add lines to the ledger; an existing line is left unchanged."""
         rows = [
             {
                 "entry_id": line.entry_id,
@@ -203,25 +203,25 @@ class PurchaseTables(Tables):
 
 
 def _intent(row: Row[Any]) -> Intent:
-    found = columns(row)
-    return Intent(**(found | {"state": IntentState(found["state"])}))
+    values = columns(row)
+    return Intent(**(values | {"state": IntentState(values["state"])}))
 
 
 def _allocation(row: Row[Any]) -> AllocationRecord:
-    found = columns(row)
-    cause = found["end_cause"]
+    values = columns(row)
+    cause = values["end_cause"]
     return AllocationRecord(
-        job_id=found["job_id"],
-        allocation=allocation_from_columns(found),
-        instance_ids=tuple(found["instance_ids"]),
-        order_id=found["order_id"],
-        ended_at_s=found["ended_at_s"],
+        job_id=values["job_id"],
+        allocation=allocation_from_columns(values),
+        instance_ids=tuple(values["instance_ids"]),
+        order_id=values["order_id"],
+        ended_at_s=values["ended_at_s"],
         end_cause=None if cause is None else EndCause(cause),
-        instance_ends={name: (at_s, EndCause(why)) for name, (at_s, why) in found["instance_ends"].items()},
+        instance_ends={name: (at_s, EndCause(why)) for name, (at_s, why) in values["instance_ends"].items()},
     )
 
 
 def _line(row: Row[Any]) -> LedgerLine:
-    found = columns(row)
-    del found["entry_id"]
-    return LedgerLine(**(found | {"kind": LedgerKind(found["kind"])}))
+    values = columns(row)
+    del values["entry_id"]
+    return LedgerLine(**(values | {"kind": LedgerKind(values["kind"])}))

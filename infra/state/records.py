@@ -1,7 +1,7 @@
-"""What the state database holds, as immutable values, and which changes of state are legal.
+"""The records of the state database as immutable values, and the legal changes of state.
 
-Times in `_s` are seconds of market time since the Unix epoch: whole where the market says them (launches, ends, hours),
-fractional where a process read its clock. Money is integer micro-dollars.
+Times in `_s` are seconds of market time since the Unix epoch: whole if the market reported them (launches, ends,
+hours), fractional if a process read its clock. Money is integer micro-dollars.
 """
 
 from collections import Counter
@@ -20,19 +20,19 @@ Json = Mapping[str, Any]
 
 
 class StoreError(ProteusError):
-    """The state database refused, or could not be reached."""
+    """The state database refused a request, or could not be reached."""
 
 
 class JournalConflict(StoreError):
-    """Somebody else appended to the journal since it was read; read it again and decide anew."""
+    """Another process has appended to the journal since it was read; read it again and decide anew."""
 
 
 class IntentConflict(StoreError):
-    """An order id, or its token, was used before for another purchase."""
+    """An order id or its token was used before for another purchase."""
 
 
 class IllegalTransition(StoreError):
-    """A state that does not follow from the one that holds; terminal states never change."""
+    """A state may not follow the present one; terminal states never change."""
 
 
 class UnknownRecord(InputError):
@@ -52,24 +52,24 @@ class ObservationKind(StrEnum):
 
 
 class JobState(StrEnum):
-    """The life of a job, as its controller tells it; the last three are terminal."""
+    """The state of a job, as its controller reports it; the last three are terminal."""
 
     STARTING = "starting"
-    WAITING = "waiting"  # no worker left; goes on by itself
+    WAITING = "waiting"  # no worker left; continues automatically when one joins
     RUNNING = "running"
-    STOPPING = "stopping"  # a stop was asked for
+    STOPPING = "stopping"  # a stop was requested
     FINISHED = "finished"
     STOPPED = "stopped"
     FAILED = "failed"
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing follows."""
+        """Whether no state may follow."""
         return self in _JOB_END
 
 
 class IntentState(StrEnum):
-    """The life of an intent: written down before the market is asked, settled once by its answer."""
+    """The state of an intent: recorded before the market is called, settled once by its answer."""
 
     PLANNED = "planned"
     DONE = "done"
@@ -92,7 +92,7 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job: what was asked for, where its controller is, and how it ended."""
+    """A training job: its spec, the address of its controller, and how it ended."""
 
     job_id: str
     spec: Json
@@ -106,7 +106,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event or order for the journal: when it happened, when it was known, and `bidding.engine.journal.to_record` of it."""
+    """An event or order for the journal.
+
+    `at_s` is when it happened, `known_at_s` when it became known; `record` is its `bidding.engine.journal.to_record`.
+    """
 
     direction: Literal["event", "order"]
     at_s: float
@@ -116,7 +119,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """An entry in its place: `seq` counts from 0 without gaps within a job."""
+    """A stored entry; `seq` counts from 0 without gaps within a job."""
 
     job_id: str
     seq: int
@@ -128,7 +131,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An order on its way to the market. `token` is what makes repeating it harmless; None where nothing is bought."""
+    """An order to the market. `token` makes repeating it harmless; None if nothing is bought."""
 
     order_id: str
     job_id: str
@@ -143,28 +146,28 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class InstanceLife:
-    """How `count` machines of an allocation ended, all in the same way; None where they live."""
+    """The end that `count` machines of an allocation share; None while they live."""
 
     count: int
     ended_at_s: int | None
     end_cause: EndCause | None
 
     def alive_at(self, at_s: int) -> bool:
-        """Return whether the machines were held at `at_s`; one that ends in that very second is not."""
+        """Return whether the machines were held at `at_s`; a machine that ends in that second was not."""
         return self.ended_at_s is None or self.ended_at_s > at_s
 
     def taken_within(self, from_s: int, until_s: int) -> bool:
-        """Return whether the market took the machines in [from_s, until_s)."""
-        taken = self.end_cause is EndCause.EVICTED
-        return taken and self.ended_at_s is not None and from_s <= self.ended_at_s < until_s
+        """Return whether the machines were evicted in [from_s, until_s)."""
+        was_evicted = self.end_cause is EndCause.EVICTED
+        return was_evicted and self.ended_at_s is not None and from_s <= self.ended_at_s < until_s
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """An allocation with what the market calls its instances, and its end.
+    """An allocation with the market's ids of its instances, and its end.
 
-    `instance_ends` holds (ended_at_s, cause) of the instances that were seen to end, by instance id; the others end
-    with the allocation.
+    `instance_ends` holds (ended_at_s, cause) by instance id, for instances whose end was observed; the others end with
+    the allocation.
     """
 
     job_id: str
@@ -187,21 +190,21 @@ class AllocationRecord:
 
     @property
     def machines(self) -> list[InstanceLife]:
-        """The life of each instance, in the order of `instance_ids`; all alike where the market did not name them."""
+        """The life of each instance, in the order of `instance_ids`; all alike if the market did not name them."""
         names = self.instance_ids or [""] * self.allocation.count
         ends = [self.instance_ends.get(name, (self.ended_at_s, self.end_cause)) for name in names]
         return [InstanceLife(1, ended_at_s, cause) for ended_at_s, cause in ends]
 
     @property
     def lives(self) -> list[InstanceLife]:
-        """The instances, those that ended alike together; the counts add up to the allocation's."""
+        """The lives of the instances, grouped by their end; the counts add up to the allocation's."""
         ends: Counter[tuple[int | None, EndCause | None]] = Counter(self.instance_ends.values())
         ends[self.ended_at_s, self.end_cause] += self.allocation.count - ends.total()
         return [InstanceLife(count, *end) for end, count in ends.items() if count]
 
 
 class LedgerKind(StrEnum):
-    """What a line of the ledger does to the money spent."""
+    """The kind of a ledger line."""
 
     CHARGE = "charge"
     REFUND = "refund"
@@ -209,10 +212,10 @@ class LedgerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """Money for one billing hour of an allocation: a charge is positive, a refund negative. Never edited, only added.
+    """Money for one billing hour of an allocation: a charge is positive, a refund negative. Lines are never edited.
 
-    `at_s` is when it fell due, or where seconds are paid, when their hour began; `price_micros` the hourly price of one
-    instance.
+    `at_s` is when the line was due, or if seconds are billed, when their hour began; `price_micros` is the hourly price
+    of one instance.
     """
 
     job_id: str
@@ -226,13 +229,13 @@ class LedgerLine:
 
     @property
     def entry_id(self) -> str:
-        """The name of the line; an hour has at most one charge and one refund."""
+        """Unique id of the line; an hour has at most one charge and one refund."""
         return f"{self.allocation_id}/{self.hour_index}/{self.kind}"
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A point of a job's progress (loss, footprint, dollars), for the report."""
+    """An observation of a job's progress (loss, footprint, dollars), for the report."""
 
     job_id: str
     at_s: float
@@ -241,7 +244,7 @@ class Observation:
 
 
 def market_columns(allocation: Allocation) -> dict[str, Any]:
-    """Return the columns of the allocations table that tell what `allocation` is."""
+    """Return the columns of the allocations table that describe `allocation`."""
     return {
         "allocation_id": allocation.allocation_id,
         "tier": str(allocation.tier),

@@ -1,6 +1,6 @@
 """The tables of the state database, for SQLite and PostgreSQL alike.
 
-`SCHEMA_VERSION` rises with every change of a table; a program refuses a database newer than itself.
+`SCHEMA_VERSION` increases with every change of a table; a program refuses a database of another version.
 """
 
 from sqlalchemy import (

@@ -1,8 +1,9 @@
-"""The state of every job: what the flows and tasks remember between two runs.
+"""The state of every job: what flows and tasks store between two runs.
 
-`Store.open(url)` gives the door. Each method is one short transaction; `Store.transaction()` gives a store whose methods
-share one, so that what belongs together is written together or not at all. Methods that record a fact may be repeated
-with the same fact; another one under the same name is refused. Nothing here decides, and nothing here reads a clock.
+`Store.open(url)` opens it. Each method is one short transaction; `Store.transaction()` yields a store whose methods
+share one transaction, so that related facts are written together or not at all. Methods that record a fact may be
+repeated with the same fact; a different fact under the same name is refused. The store makes no decisions and reads no
+clock.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from infra.open_close import ClosedAtEnd
-from infra.state.base import columns, one
+from infra.state.base import columns, require_row
 from infra.state.database import insert_or, open_engine
 from infra.state.job_tables import JobTables
 from infra.state.purchase_tables import PurchaseTables
@@ -23,18 +24,18 @@ from infra.state.schema import claims, jobs, journal
 class Store(JobTables, PurchaseTables, ClosedAtEnd):
     """The state database: jobs and observations, intents, allocations and the ledger, and here the journal and claims.
 
-    **Thread and process safety.** Any number of threads and processes may use one database, each process with a store
-    of its own; a store inside `transaction()` belongs to the thread that opened it.
+    **Thread and process safety.** Any number of threads and processes may use one database; each process opens its own
+    store. A store inside `transaction()` belongs to the thread that opened it.
     """
 
     @classmethod
     def open(cls, url: str) -> "Store":
-        """Return the store at SQLAlchemy `url`, made when absent.
+        """Return the store at SQLAlchemy `url`, created if absent.
 
         Raises
         ------
         InputError
-            One line: the URL is bad, or names a directory, no database, one that cannot be written, or a newer one.
+            One line: the URL is invalid, or names a directory, no database, a read-only one, or one of another version.
         """
         return cls(open_engine(url))
 
@@ -44,17 +45,17 @@ class Store(JobTables, PurchaseTables, ClosedAtEnd):
 
     @contextmanager
     def transaction(self) -> "Iterator[Store]":
-        """Give a store whose methods all belong to one write transaction; an exception undoes the lot."""
+        """Yield a store whose methods share one write transaction; an exception rolls it back."""
         with self.write() as connection:
             yield Store(self._engine, connection)
 
     def append(self, job_id: str, expected_seq: int, entries: Sequence[Entry]) -> int:
-        """Append `entries` to a journal that holds `expected_seq` entries; return how many it holds then.
+        """Append `entries` to a journal of `expected_seq` entries; return its new number of entries.
 
         Raises
         ------
         JournalConflict
-            If it holds more or fewer: nothing was written.
+            If it holds another number of entries: nothing was written.
         """
         rows = [
             {
@@ -68,14 +69,14 @@ class Store(JobTables, PurchaseTables, ClosedAtEnd):
             for seq, entry in enumerate(entries, start=expected_seq)
         ]
         with self.write() as connection:
-            one(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
+            require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
             length = _journal_length(connection, job_id)
             if length != expected_seq:
                 raise JournalConflict(f"journal of {job_id}: holds {length} entries where {expected_seq} were read")
             if rows:
                 try:
                     connection.execute(insert(journal), rows)
-                except IntegrityError:  # PostgreSQL: another transaction committed the same places meanwhile
+                except IntegrityError:  # PostgreSQL: another transaction committed the same `seq` meanwhile
                     raise JournalConflict(f"journal of {job_id}: another writer took entry {expected_seq}") from None
         return expected_seq + len(rows)
 
@@ -93,10 +94,10 @@ class Store(JobTables, PurchaseTables, ClosedAtEnd):
             return [JournalEntry(**columns(row)) for row in connection.execute(query)]
 
     def claim(self, name: str, holder: str, now_s: float, ttl_s: float) -> bool:
-        """Take `name` for `holder` until `now_s + ttl_s`, if nobody else holds it then; return whether it was taken.
+        """Claim `name` for `holder` until `now_s + ttl_s`; return False if another holder has it.
 
-        An expired claim is taken over; the holder's own is prolonged (or cut) to the new end. Of several that ask at
-        once, exactly one gets it.
+        An expired claim is taken over; the holder's own is prolonged (or cut) to the new end. Of several concurrent
+        calls exactly one succeeds.
         """
         row = {"name": name, "holder": holder, "expires_at_s": now_s + ttl_s}
         with self.write() as connection:
@@ -109,15 +110,15 @@ class Store(JobTables, PurchaseTables, ClosedAtEnd):
             return connection.execute(statement.returning(claims.c.name)).one_or_none() is not None
 
     def release_all(self) -> None:
-        """Give every claim up, whoever holds it: only for who knows that all holders are gone."""
+        """Release every claim; call it only when all holders are known to have ended."""
         with self.write() as connection:
             connection.execute(delete(claims))
 
     def release(self, name: str, holder: str) -> bool:
-        """Give `name` back, if `holder` still has it; return whether it had."""
+        """Release `name` if `holder` has it; return whether it had."""
         with self.write() as connection:
-            done = connection.execute(delete(claims).where(claims.c.name == name, claims.c.holder == holder))
-            return done.rowcount == 1
+            deleted = connection.execute(delete(claims).where(claims.c.name == name, claims.c.holder == holder))
+            return deleted.rowcount == 1
 
 
 def _journal_length(connection: Connection, job_id: str) -> int:

@@ -1,4 +1,4 @@
-"""Finished cells of a backtest on disk, each under the digest of all that decides it: an interrupted one goes on."""
+"""Results of finished backtest cells on disk, by the digest of their inputs; an interrupted backtest continues."""
 
 import hashlib
 import io
@@ -20,7 +20,7 @@ from bidding.market.traces import Int64s
 from infra.files import write_whole
 
 _ENDING = ".npy"
-#: Of the sources as this process has loaded them; whoever edits them meanwhile does not change what is computed here.
+#: Digest of the sources as this process has loaded them; edits made meanwhile do not affect it.
 _VERSION = source_digest()
 
 
@@ -33,9 +33,9 @@ def cell_key(
     reference: Reference,
     starts_s: Int64s,
 ) -> str:
-    """Return the digest of what a simulation is a function of, the simulator's own sources included.
+    """Return the digest of all inputs of a simulation, the simulator's sources included.
 
-    `what` is simulated: schemes, or the bound.
+    `what` names the kind of simulation: schemes, or the bound.
     """
     sha = hashlib.sha256()
     for part in (_VERSION, what, scheme, setting, reference):
@@ -46,23 +46,23 @@ def cell_key(
     return sha.hexdigest()[:32]
 
 
-def _arrays(of: Any) -> Iterator[NDArray[Any]]:
-    """Give every array of tuples within tuples; a number counts as one."""
-    if isinstance(of, tuple):
-        for part in of:
-            yield from _arrays(part)
+def _arrays(values: Any) -> Iterator[NDArray[Any]]:
+    """Yield every array of nested tuples; a number counts as an array."""
+    if isinstance(values, tuple):
+        for entry in values:
+            yield from _arrays(entry)
     else:
-        yield np.ascontiguousarray(of)
+        yield np.ascontiguousarray(values)
 
 
 class KeptCells:
-    """The rows of finished cells, a file each."""
+    """The rows of finished cells, one file per cell."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def get(self, key: str, shape: tuple[int, int]) -> Int64s | None:
-        """Return the rows under `key`; None where there are none, or none of this shape: a damaged file is no cell."""
+        """Return the rows under `key`; None if absent, damaged or of another shape."""
         try:
             rows = np.load(self._file(key), allow_pickle=False)
         except (OSError, ValueError, EOFError):
@@ -73,14 +73,14 @@ class KeptCells:
         return found
 
     def put(self, key: str, outcomes: Outcomes) -> None:
-        """Keep the rows of a cell, whole or not at all."""
+        """Store the rows of a cell atomically."""
         self.directory.mkdir(parents=True, exist_ok=True)
         data = io.BytesIO()
         np.save(data, outcomes.rows, allow_pickle=False)
         write_whole(self._file(key), data.getvalue())
 
     def forget(self, keys: list[str]) -> None:
-        """Take these cells away, and the directories that were made for them if nothing else is in them."""
+        """Remove these cells, and their directories if those are empty then."""
         for key in keys:
             self._file(key).unlink(missing_ok=True)
         for directory in (self.directory, self.directory.parent):

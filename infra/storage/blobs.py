@@ -2,7 +2,7 @@
 
 A thin layer on fsspec (``file://``, ``s3://``, ``memory://``). A single write is atomic: a reader sees the old bytes or
 the new ones. A *set* of files exists when its manifest does; the manifest is written last and holds size and digest of
-each file, so that a half-written or damaged set is never taken for a whole one.
+each file, so that an incomplete or damaged set is never taken for a complete one.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 MANIFEST = "manifest.json"
-#: What a write that has not ended leaves behind when its process is killed; never listed.
+#: Ending of the temporary files that a killed process may leave; never listed.
 _UNFINISHED = ".new"
 
 
@@ -39,16 +39,16 @@ class BlobError(ProteusError):
 
 
 class BlobMissing(BlobError):
-    """There is no such blob, or no such set."""
+    """The blob or the set does not exist."""
 
 
 class DamagedSet(BlobError):
-    """A set is not what its manifest says."""
+    """The files of a set differ from its manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """What a manifest says of one file."""
+    """The size in bytes and the digest of a file in a manifest."""
 
     size: int
     sha256: str
@@ -56,7 +56,7 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files of a set by name, and what its writer noted about it."""
+    """The files of a set by name, and the facts that its writer stored with it."""
 
     files: Mapping[str, FileRecord]
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Blobs:
         return f"{self.url}/{_check(name)}"
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Write a blob, whole or not at all; `BlobError` where that fails."""
+        """Write a blob atomically; `BlobError` if that fails."""
         path = self._path(name)
         with self._told(name, "write"):
             if isinstance(self._fs, LocalFileSystem):
@@ -96,12 +96,12 @@ class Blobs:
                 self._fs.pipe_file(path, data)  # a put on an object store appears when it is complete
 
     def read_bytes(self, name: str) -> bytes:
-        """Return a blob; `BlobMissing` where there is none."""
+        """Return a blob; `BlobMissing` if there is none."""
         with self._told(name, "read"):
             return bytes(self._fs.cat_file(self._path(name)))
 
     def read_end(self, name: str, size: int) -> bytes:
-        """Return the last `size` bytes of a blob, or all of a smaller one; `BlobMissing` where there is none."""
+        """Return the last `size` bytes of a blob, or all of a smaller one; `BlobMissing` if there is none."""
         with self._told(name, "read"):
             path = self._path(name)
             begin = max(0, int(self._fs.info(path)["size"]) - size)
@@ -112,7 +112,7 @@ class Blobs:
         self.write_bytes(name, json.dumps(finite(value), indent=1, allow_nan=False).encode())
 
     def read_json(self, name: str) -> Any:
-        """Return what a JSON blob holds."""
+        """Return the value of a JSON blob."""
         try:
             return json.loads(self.read_bytes(name))
         except ValueError as error:
@@ -127,12 +127,12 @@ class Blobs:
         return npz_arrays(self.read_bytes(name), self.url_of(name))
 
     def exists(self, name: str) -> bool:
-        """Return whether there is such a blob."""
+        """Return whether the blob exists."""
         with self._told(name, "look for"):
             return bool(self._fs.exists(self._path(name)))
 
     def remove(self, name: str) -> None:
-        """Remove a blob; one that is not there is no error."""
+        """Remove a blob; a missing one is no error."""
         with self._told(name, "remove"):
             try:
                 self._fs.rm_file(self._path(name))
@@ -140,14 +140,14 @@ class Blobs:
                 return
 
     def remove_set(self, prefix: str) -> None:
-        """Remove a set, its manifest first, so that what is left of it is never taken for whole; none is no error."""
+        """Remove a set, its manifest first, so that its rest is never taken for complete; a missing set is no error."""
         self.remove(f"{prefix}/{MANIFEST}")
         with self._told(prefix, "remove"):
             if self._fs.exists(self._path(prefix)):
                 self._fs.rm(self._path(prefix), recursive=True)
 
     def list(self, prefix: str = "") -> list[str]:
-        """Return the names of all blobs under `prefix`, sorted; empty where there are none."""
+        """Return the names of all blobs under `prefix`, sorted; empty if there are none."""
         top = self._path(prefix) if prefix else self._root
         with self._told(prefix, "list"):
             self._fs.invalidate_cache()
@@ -167,9 +167,9 @@ class Blobs:
         ----------
         files : mapping or pairs of name and content; pairs may be made one at a time, so that a large set need not fit
             into memory.
-        about : JSON object that is kept in the manifest.
+        about : JSON object that is stored in the manifest.
         """
-        self.remove(f"{prefix}/{MANIFEST}")  # from here on the old set is none, whatever happens
+        self.remove(f"{prefix}/{MANIFEST}")  # from here on the old set does not exist, whatever happens
         records = {}
         for name, data in files.items() if isinstance(files, Mapping) else files:
             if name == MANIFEST or name in records:
@@ -182,7 +182,7 @@ class Blobs:
         return manifest
 
     def manifest(self, prefix: str) -> Manifest | None:
-        """Return the manifest of a set, None where there is no (whole) set."""
+        """Return the manifest of a set; None if there is no complete set."""
         name = f"{prefix}/{MANIFEST}"
         try:
             body = self.read_json(name)
@@ -202,7 +202,7 @@ class Blobs:
         Raises
         ------
         BlobMissing
-            Where there is no manifest, hence no set.
+            If there is no manifest, hence no set.
         DamagedSet
             Naming the first file that is missing or differs.
         """
@@ -212,7 +212,7 @@ class Blobs:
         return {name: self.read_checked(prefix, name, manifest) for name in manifest.files}
 
     def read_checked(self, prefix: str, name: str, manifest: Manifest) -> bytes:
-        """Return one file of a set; `DamagedSet` where it is not what `manifest` says."""
+        """Return one file of a set; `DamagedSet` if it differs from `manifest`."""
         where = self.url_of(f"{prefix}/{name}")
         if name not in manifest.files:
             raise BlobMissing(f"{where}: the manifest names no such file")
@@ -228,7 +228,7 @@ class Blobs:
         return data
 
     def size(self, name: str) -> int | None:
-        """Return the size of a blob in bytes, None where there is none."""
+        """Return the size of a blob in bytes; None if there is none."""
         with self._told(name, "look for"):
             try:
                 return int(self._fs.info(self._path(name))["size"])
@@ -240,7 +240,7 @@ class Blobs:
 
     @contextmanager
     def _told(self, name: str, verb: str) -> Iterator[None]:
-        """Turn what a filesystem raises into one line that names the blob."""
+        """Turn exceptions of a filesystem into one line that names the blob."""
         where = f"{self.url}/{name}"
         try:
             yield
@@ -248,7 +248,7 @@ class Blobs:
             raise BlobMissing(f"{where}: is not there") from None
         except ProteusError:
             raise
-        except Exception as error:  # each filesystem has errors of its own, and all mean the same here
+        except Exception as error:  # each filesystem has its own exceptions, and all mean the same here
             cause = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
             raise BlobError(f"{where}: cannot {verb} it: {cause}") from error
 
@@ -257,7 +257,7 @@ def open_blobs(settings: "Settings") -> Blobs:
     """Return the blobs that the settings name, with the region for a bucket."""
     options: dict[str, Any] = {}
     if settings.blob_url.startswith("s3://"):
-        # Listings are not cached: other machines write too.
+        # Listings are not cached, because other machines write too.
         options = {"client_kwargs": {"region_name": settings.region}, "use_listings_cache": False}
     return Blobs(settings.blob_url, options)
 
@@ -277,7 +277,7 @@ _NPZ_ERRORS = (
 
 
 def npz_arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file; `BlobError` naming `where` if it is none, or holds Python objects."""
+    """Return the arrays of an .npz file; `BlobError` with `where` if it is invalid, or holds Python objects."""
     try:
         if data.startswith(b"\x93NUMPY"):
             raise ValueError("it is a single array; save it under its name")

@@ -1,4 +1,4 @@
-"""Checkpoints of a job in the blob store: one set a clock, one file a shard; only the newest whole one is kept."""
+"""Checkpoints of a job: one set per clock, one file per shard; only the newest complete one is kept."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,19 +12,19 @@ from psengine.config import JobConfig, JobError
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.tables.sharding import Arrays
 
-#: What must be the same for the state of one job to be of use to another.
+#: Fields in which a job must equal the job of a checkpoint that it continues from.
 _SAME = ("app", "app_params", "n_partitions", "n_shards", "staleness", "seed")
 
 
 def save_checkpoint(
     blobs: Blobs, config: JobConfig, clock: int, shards: Mapping[int, Arrays], summary: Mapping[str, Any]
 ) -> Checkpoint:
-    """Write the state of `clock`, read it back, drop the older checkpoints, and return the new one.
+    """Write the state of `clock`, read it back, remove the older checkpoints, and return the new one.
 
     Raises
     ------
     BlobError
-        If it cannot be written or is not what was written; the older ones are kept then.
+        If it cannot be written or read back unchanged; the older ones are kept then.
     """
     prefix = _prefix(config.job_id, clock)
     files = ((_shard_name(shard), npz_bytes(shards[shard])) for shard in sorted(shards))
@@ -37,12 +37,12 @@ def save_checkpoint(
 
 
 def find_checkpoint(blobs: Blobs, config: JobConfig) -> Checkpoint | None:
-    """Return the newest whole checkpoint of a job, None where there is none.
+    """Return the newest complete checkpoint of a job; None if there is none.
 
     Raises
     ------
     JobError
-        If it is of a job that differs in more than its end.
+        If it belongs to a job that differs in more than its stopping criterion.
     """
     name, manifest = _newest(blobs, config.job_id)
     if manifest is None:
@@ -58,13 +58,13 @@ def find_checkpoint(blobs: Blobs, config: JobConfig) -> Checkpoint | None:
 
 
 def newest_clock(blobs: Blobs, job_id: str) -> int:
-    """Return the clock of a job's newest whole checkpoint, 0 where there is none."""
+    """Return the clock of a job's newest complete checkpoint; 0 if there is none."""
     _, manifest = _newest(blobs, job_id)
     return 0 if manifest is None else int(manifest.about["clock"])
 
 
 def read_shard(blobs: Blobs, checkpoint: str, shard: int) -> dict[str, NDArray[np.generic]]:
-    """Return the rows of every table that a checkpoint keeps of a shard; `BlobError` where they are damaged."""
+    """Return the rows of every table of a shard from a checkpoint; `BlobError` if they are damaged."""
     name = _shard_name(shard)
     manifest = blobs.manifest(checkpoint)
     if manifest is None:
@@ -81,15 +81,17 @@ def _shard_name(shard: int) -> str:
 
 
 def _names(blobs: Blobs, job_id: str) -> list[str]:
-    """Return the prefixes of all checkpoints, whole or not, oldest first."""
+    """Return the prefixes of all checkpoints, complete or not, oldest first."""
     return sorted({name.rpartition("/")[0] for name in blobs.list(JobPaths(job_id).checkpoints)})
 
 
 def _newest(blobs: Blobs, job_id: str) -> tuple[str, Manifest | None]:
-    """Return place and manifest of the newest whole checkpoint."""
+    """Return prefix and manifest of the newest complete checkpoint."""
     for name in reversed(_names(blobs, job_id)):
         manifest = blobs.manifest(name)
-        if manifest is None or any(blobs.size(f"{name}/{file}") != of.size for file, of in manifest.files.items()):
-            continue  # its writing was cut off
+        if manifest is None:
+            continue  # its writing was interrupted
+        if any(blobs.size(f"{name}/{file}") != record.size for file, record in manifest.files.items()):
+            continue
         return name, manifest
     return "", None

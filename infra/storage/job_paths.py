@@ -1,18 +1,18 @@
-"""Where the files of a job lie in the blob store."""
+"""The blob names of a job."""
 
 import re
 from dataclasses import dataclass
 
 from infra.errors import InputError
 
-#: The file of a prepared data set that nobody learns from.
+#: File of a prepared data set with the held-out part, which is not trained on.
 HELD_OUT = "heldout.npz"
 _JOB_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
 class JobPaths:
-    """Where the blobs of a job are.
+    """The names of a job's blobs and sets, relative to the blob store.
 
     Raises
     ------
@@ -30,12 +30,12 @@ class JobPaths:
 
     @property
     def root(self) -> str:
-        """All of the job's blobs."""
+        """Prefix of all blobs of the job."""
         return f"jobs/{self.job_id}"
 
     @property
     def rendezvous(self) -> str:
-        """Where the controller says how it is reached."""
+        """JSON with the address of the controller."""
         return f"{self.root}/rendezvous.json"
 
     @property
@@ -50,25 +50,25 @@ class JobPaths:
 
     @property
     def model(self) -> str:
-        """The set that the job leaves."""
+        """The set of the trained model and its result."""
         return f"{self.root}/model"
 
     @property
     def checkpoints(self) -> str:
-        """The checkpoints, each a set of one file a shard."""
+        """Prefix of the checkpoints, each a set of one file per shard."""
         return f"{self.root}/checkpoints"
 
     @property
     def report(self) -> str:
-        """The HTML report, as it was at the end."""
+        """The HTML report at the end of the job."""
         return f"{self.root}/report.html"
 
     @property
     def logs(self) -> str:
-        """The nodes' logs."""
+        """Prefix of the nodes' logs."""
         return f"{self.root}/logs"
 
 
 def part_name(partition: int) -> str:
-    """Return the file of a partition of a prepared data set, as in ``part-00012.npz``."""
+    """Return the file name of a partition of a prepared data set, as in ``part-00012.npz``."""
     return f"part-{partition:05d}.npz"

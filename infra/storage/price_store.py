@@ -1,8 +1,8 @@
-"""The prices that we have observed, kept for ever: AWS itself remembers 90 days.
+"""Observed spot prices, stored permanently; AWS itself keeps 90 days.
 
-Segments of Parquet (the columns of a price file, with where and when each row was observed) lie under ``prices/``; a
-segment counts once the index names it, and the index is written last. So a run that dies leaves at most a segment that
-nobody reads, and the next one asks for the same again.
+Segments of Parquet (the columns of a price file, with source and time of observation of each row) are stored under
+``prices/``. A segment counts once the index names it, and the index is written last. So an interrupted run leaves at
+most a segment that is never read, and the next run fetches the same prices again.
 """
 
 import io
@@ -23,9 +23,9 @@ from infra.storage.blobs import BlobMissing, Blobs, DamagedSet
 
 _INDEX = "prices/index.json"
 _PRODUCT = "Linux/UNIX"
-#: More segments than this are merged into one.
+#: Maximum number of segments; if there are more they are merged into one.
 _MOST_SEGMENTS = 48
-#: What makes a row: a market has one price at a time.
+#: Key of a row: a market has one price at a time.
 _KEY = ("instance_type", "az", "timestamp")
 _SECOND = pa.timestamp("s", tz="UTC")
 _SCHEMA = pa.schema(
@@ -47,8 +47,8 @@ class Segment:
 
     Attributes
     ----------
-    from_s, until_s : the window that was asked for, market time.
-    markets : the markets that were asked for, sorted.
+    from_s, until_s : the requested time window, market time.
+    markets : the requested markets, sorted.
     """
 
     name: str
@@ -80,7 +80,7 @@ class PriceStore:
             raise DamagedSet(f"{self._blobs.url_of(_INDEX)}: is no index of prices; restore it from a copy") from None
 
     def observed_until_s(self, market: Market) -> int | None:
-        """Return the time up to which the market's prices are known, or None where none are."""
+        """Return the time up to which the market's prices were observed; None if they never were."""
         return max((s.until_s for s in self.segments() if str(market) in s.markets), default=None)
 
     def add(
@@ -91,24 +91,24 @@ class PriceStore:
         source: str,
         observed_at_s: int,
     ) -> int:
-        """Add what an observation of `window` told; return how many rows were new.
+        """Add the prices observed for `window`; return the number of new rows.
 
         Parameters
         ----------
-        points : the prices, in any order; those that are known already are left out.
-        markets : the markets that were asked for, whether or not they had prices.
-        window : from and until, market time.
-        source : who told it, such as the API's address.
-        observed_at_s : when it was told, market time.
+        points : the prices, in any order; stored ones are skipped.
+        markets : the requested markets, with or without prices.
+        window : start and end, market time.
+        source : source of the prices, such as the API's address.
+        observed_at_s : time of the observation, market time.
         """
-        fresh = self._new_rows(_table(points, source, observed_at_s), markets)
+        new_rows = self._new_rows(_table(points, source, observed_at_s), markets)
         names = tuple(sorted(map(str, markets)))
-        segment = Segment(self._write(fresh, observed_at_s), fresh.num_rows, window[0], window[1], names)
+        segment = Segment(self._write(new_rows, observed_at_s), new_rows.num_rows, window[0], window[1], names)
         self._publish([*self.segments(), segment])
-        return int(fresh.num_rows)
+        return int(new_rows.num_rows)
 
     def read(self, markets: Sequence[Market], from_s: int, until_s: int) -> TraceSet:
-        """Return the traces of `markets` in [from_s, until_s], with the prices that held at its beginning."""
+        """Return the traces of `markets` in [from_s, until_s], with the prices that hold at `from_s`."""
         tables = [self._read(segment) for segment in self.segments() if segment.rows]
         if not tables:
             return TraceSet({})
@@ -123,20 +123,20 @@ class PriceStore:
         return TraceSet(traces)
 
     def _new_rows(self, table: Any, markets: Sequence[Market]) -> Any:
-        """Return the rows of `table` that are not stored yet, each once, by market and time."""
-        once = table.group_by(list(_KEY), use_threads=False).aggregate(
+        """Return the rows of `table` that are not stored yet, without duplicates, by market and time."""
+        new_rows = table.group_by(list(_KEY), use_threads=False).aggregate(
             [(name, "first") for name in table.column_names if name not in _KEY]
         )
-        once = once.rename_columns([name.removesuffix("_first") for name in once.column_names])
-        once = once.select(table.column_names)
+        new_rows = new_rows.rename_columns([name.removesuffix("_first") for name in new_rows.column_names])
+        new_rows = new_rows.select(table.column_names)
         wanted = {str(market) for market in markets}
         for segment in self.segments():
             if segment.rows and wanted.intersection(segment.markets):
-                once = once.join(self._read(segment).select(list(_KEY)), keys=list(_KEY), join_type="left anti")
-        return once.sort_by([(name, "ascending") for name in _KEY])
+                new_rows = new_rows.join(self._read(segment).select(list(_KEY)), keys=list(_KEY), join_type="left anti")
+        return new_rows.sort_by([(name, "ascending") for name in _KEY])
 
     def _publish(self, segments: Sequence[Segment]) -> None:
-        """Name `segments` in the index; merge them first where they are many."""
+        """Write `segments` to the index; merge them first if there are too many."""
         live = list(segments)
         if len(live) > _MOST_SEGMENTS:
             live = [self._merged(live)]
@@ -146,7 +146,7 @@ class PriceStore:
             self._blobs.remove(name)
 
     def _merged(self, segments: Sequence[Segment]) -> Segment:
-        """Return one segment with the rows of all; its window ends where that of the least known market does."""
+        """Return one segment with the rows of all; its window ends with the earliest end among the markets."""
         table = pa.concat_tables([self._read(segment) for segment in segments])
         table = table.sort_by([(name, "ascending") for name in _KEY])
         until: dict[str, int] = {}

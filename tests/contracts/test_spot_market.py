@@ -1,6 +1,6 @@
-"""What holds for every `SpotMarket`: the simulated one itself, and boto3 over the wire to the endpoint that it stands behind.
+"""The contract of every `SpotMarket`: the simulated one, and boto3 on the endpoint in front of it.
 
-The same holds where capacity is scarce as long as there is some, and more where there is none.
+With availability traces the same holds while there is capacity, and further rules hold while there is none.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from tests.support.market_servers import T0, TRACES, A, B, ManualClock, client, 
 
 
 @dataclass
-class World:
+class MarketCase:
     market: SpotMarket
     sim: SimSpotMarket
     clock: ManualClock
 
     def at(self, seconds: float) -> None:
-        """Move time to so many seconds after the beginning of the traces."""
+        """Move time to this number of seconds after the start of the traces."""
         self.clock.at_s = T0 + seconds
 
     def only(self):
@@ -32,43 +32,43 @@ class World:
         return fact
 
 
-#: Seconds after T0 at which spot machines of A cannot be had.
+#: Seconds after T0 at which no spot machines of A are available.
 DOWN_AT = range(60_000, 60_600)
 SCARCE = {A: availability_trace([1] * 100 + [0] + [1] * 100, 600, T0)}
 
 
 @pytest.fixture(params=["simulated", "boto3", "scarce"])
-def world(request, tmp_path, monkeypatch):
+def case(request, tmp_path, monkeypatch):
     clock = ManualClock(T0 + 10)
     scarce = SCARCE if request.param == "scarce" else {}
     sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=scarce)
     if request.param != "boto3":
-        yield World(sim, sim, clock)
+        yield MarketCase(sim, sim, clock)
         return
     credentials(monkeypatch)
     with served(sim, clock, tmp_path / "machines") as endpoint:
-        yield World(client(endpoint.url, attempts=2), sim, clock)
+        yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
 
 
 @pytest.fixture(params=["simulated", "boto3"])
 def scarce(request, tmp_path, monkeypatch):
-    """A world in which spot machines of A cannot be had for ten minutes, whatever is bid; it is a while before that."""
+    """A market without spot machines of A for ten minutes, whatever is bid; time is a while before that."""
     clock = ManualClock(T0 + DOWN_AT.start - 1000)
     sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, availability=SCARCE)
     if request.param == "simulated":
-        yield World(sim, sim, clock)
+        yield MarketCase(sim, sim, clock)
         return
     credentials(monkeypatch)
     with served(sim, clock, tmp_path / "machines") as endpoint:
-        yield World(client(endpoint.url, attempts=2), sim, clock)
+        yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
 
 
 # Grants and refusals
 
 
-def test_a_bid_above_the_price_is_granted_in_full(world):
-    world.at(10.7)
-    facts = world.market.launch(request("t", count=3, bid="0.03", tags={"job": "j"}))
+def test_a_bid_above_the_price_is_granted_in_full(case):
+    case.at(10.7)
+    facts = case.market.launch(request("t", count=3, bid="0.03", tags={"job": "j"}))
     assert len({fact.instance_id for fact in facts}) == 3
     for fact in facts:
         assert fact.market == A
@@ -80,37 +80,37 @@ def test_a_bid_above_the_price_is_granted_in_full(world):
         assert fact.notice_at_s is None
         assert fact.ended_at_s is None
         assert fact.end_cause is None
-    assert world.market.describe() == facts
+    assert case.market.describe() == facts
 
 
-def test_a_bid_equal_to_the_price_is_granted_and_one_below_refused(world):
-    assert len(world.market.launch(request("equal", bid="0.02"))) == 1
+def test_a_bid_equal_to_the_price_is_granted_and_one_below_refused(case):
+    assert len(case.market.launch(request("equal", bid="0.02"))) == 1
     with pytest.raises(LaunchRefused) as refused:
-        world.market.launch(request("below", bid="0.019999"))
+        case.market.launch(request("below", bid="0.019999"))
     assert refused.value.code == "SpotMaxPriceTooLow"
-    assert len(world.market.describe()) == 1
+    assert len(case.market.describe()) == 1
 
 
-def test_a_price_change_counts_from_its_very_second(world):
-    world.at(999.9)
-    world.market.launch(request("before", bid="0.02"))
-    world.at(1000)
+def test_a_price_change_counts_from_its_very_second(case):
+    case.at(999.9)
+    case.market.launch(request("before", bid="0.02"))
+    case.at(1000)
     with pytest.raises(LaunchRefused):
-        world.market.launch(request("at", bid="0.02"))
+        case.market.launch(request("at", bid="0.02"))
 
 
-def test_no_price_yet_no_sale(world):
+def test_no_price_yet_no_sale(case):
     with pytest.raises(LaunchRefused) as refused:
-        world.market.launch(request("t", market=B))
+        case.market.launch(request("t", market=B))
     assert refused.value.code == "InsufficientInstanceCapacity"
 
 
-def test_on_demand_is_sold_at_any_price_and_never_taken(world):
-    world.at(1500)
-    (fact,) = world.market.launch(request("t", bid=None))
+def test_on_demand_is_sold_at_any_price_and_never_taken(case):
+    case.at(1500)
+    (fact,) = case.market.launch(request("t", bid=None))
     assert fact.bid_micros is None
-    world.at(100_000)
-    assert world.only().alive
+    case.at(100_000)
+    assert case.only().alive
 
 
 @pytest.mark.parametrize(
@@ -126,59 +126,59 @@ def test_on_demand_is_sold_at_any_price_and_never_taken(world):
     ],
     ids=["type", "zone", "no-price", "count", "bid", "token", "user-data"],
 )
-def test_a_wrong_request_is_refused_and_buys_nothing(world, wrong):
+def test_a_wrong_request_is_refused_and_buys_nothing(case, wrong):
     with pytest.raises(BadRequest):
-        world.market.launch(wrong)
-    assert world.market.describe() == []
+        case.market.launch(wrong)
+    assert case.market.describe() == []
 
 
 # Tokens
 
 
-def test_a_repeated_purchase_is_the_same_one_whatever_became_of_it(world):
-    first = world.market.launch(request("t", count=2))
-    assert world.market.launch(request("t", count=2)) == first
-    world.market.terminate([first[0].instance_id])
-    world.at(2000)
-    again = world.market.launch(request("t", count=2))
+def test_a_repeated_purchase_is_the_same_one_whatever_became_of_it(case):
+    first = case.market.launch(request("t", count=2))
+    assert case.market.launch(request("t", count=2)) == first
+    case.market.terminate([first[0].instance_id])
+    case.at(2000)
+    again = case.market.launch(request("t", count=2))
     assert [fact.instance_id for fact in again] == [fact.instance_id for fact in first]
     assert [fact.end_cause for fact in again] == [EndCause.USER, EndCause.EVICTED]
     assert [fact.ended_at_s for fact in again] == [T0 + 10, T0 + 1000]
-    assert len(world.market.describe()) == 2
+    assert len(case.market.describe()) == 2
 
 
 @pytest.mark.parametrize("other", [{"count": 2}, {"bid": "0.031"}, {"bid": None}, {"tags": {"a": "b"}}])
-def test_a_token_with_other_parameters_is_a_mismatch(world, other):
-    world.market.launch(request("t"))
+def test_a_token_with_other_parameters_is_a_mismatch(case, other):
+    case.market.launch(request("t"))
     with pytest.raises(TokenMismatch) as mismatch:
-        world.market.launch(request("t", **other))
+        case.market.launch(request("t", **other))
     assert mismatch.value.code == "IdempotentParameterMismatch"
-    assert len(world.market.describe()) == 1
+    assert len(case.market.describe()) == 1
 
 
-def test_a_token_is_known_in_its_zone_alone(world):
-    world.at(600)
-    (a,) = world.market.launch(request("t", market=A))
-    (b,) = world.market.launch(request("t", market=B))
+def test_a_token_is_known_in_its_zone_alone(case):
+    case.at(600)
+    (a,) = case.market.launch(request("t", market=A))
+    (b,) = case.market.launch(request("t", market=B))
     assert a.instance_id != b.instance_id
 
 
-def test_a_refused_purchase_leaves_its_token_free(world):
+def test_a_refused_purchase_leaves_its_token_free(case):
     with pytest.raises(LaunchRefused):
-        world.market.launch(request("t", bid="0.01"))
-    assert len(world.market.launch(request("t", bid="0.03"))) == 1
+        case.market.launch(request("t", bid="0.01"))
+    assert len(case.market.launch(request("t", bid="0.03"))) == 1
 
 
 # Describe and terminate
 
 
-def test_describe_finds_by_all_tags(world):
-    world.market.launch(request("1", tags={"job": "j", "order": "1"}))
-    world.market.launch(request("2", tags={"job": "j", "order": "2"}))
-    world.market.launch(request("3", tags={"job": "*"}))
+def test_describe_finds_by_all_tags(case):
+    case.market.launch(request("1", tags={"job": "j", "order": "1"}))
+    case.market.launch(request("2", tags={"job": "j", "order": "2"}))
+    case.market.launch(request("3", tags={"job": "*"}))
 
     def tokens(*tags):
-        return [fact.token for fact in world.market.describe(tags)]
+        return [fact.token for fact in case.market.describe(tags)]
 
     assert tokens() == ["1", "2", "3"]
     assert tokens(("job", "j")) == ["1", "2"]
@@ -187,85 +187,85 @@ def test_describe_finds_by_all_tags(world):
     assert tokens(("nothing", "j")) == []
 
 
-def test_a_wildcard_in_a_tag_is_just_a_character(world):
-    world.market.launch(request("1", tags={"job": "j"}))
-    world.market.launch(request("2", tags={"job": "*"}))
-    assert [fact.token for fact in world.market.describe([("job", "*")])] == ["2"]
+def test_a_wildcard_in_a_tag_is_just_a_character(case):
+    case.market.launch(request("1", tags={"job": "j"}))
+    case.market.launch(request("2", tags={"job": "*"}))
+    assert [fact.token for fact in case.market.describe([("job", "*")])] == ["2"]
 
 
-def test_describe_goes_on_after_a_full_page(world):
-    world.market.launch(request("t", count=1005))
-    assert len({fact.instance_id for fact in world.market.describe()}) == 1005
+def test_describe_goes_on_after_a_full_page(case):
+    case.market.launch(request("t", count=1005))
+    assert len({fact.instance_id for fact in case.market.describe()}) == 1005
 
 
-def test_terminate_ends_in_that_second_once(world):
-    (fact,) = world.market.launch(request("t"))
-    world.at(100.9)
-    world.market.terminate([fact.instance_id])
-    world.at(200)
-    world.market.terminate([fact.instance_id])
-    gone = world.only()
+def test_terminate_ends_in_that_second_once(case):
+    (fact,) = case.market.launch(request("t"))
+    case.at(100.9)
+    case.market.terminate([fact.instance_id])
+    case.at(200)
+    case.market.terminate([fact.instance_id])
+    gone = case.only()
     assert gone.state is InstanceState.TERMINATED
     assert (gone.ended_at_s, gone.end_cause) == (T0 + 100, EndCause.USER)
 
 
-def test_terminate_on_demand_tells_the_second_too(world):
-    (fact,) = world.market.launch(request("t", bid=None))
-    world.at(100)
-    world.market.terminate([fact.instance_id])
-    assert (world.only().ended_at_s, world.only().end_cause) == (T0 + 100, EndCause.USER)
+def test_terminate_on_demand_tells_the_second_too(case):
+    (fact,) = case.market.launch(request("t", bid=None))
+    case.at(100)
+    case.market.terminate([fact.instance_id])
+    assert (case.only().ended_at_s, case.only().end_cause) == (T0 + 100, EndCause.USER)
 
 
 @pytest.mark.parametrize("unknown", [["i-00000000000000000"], ["i-00000000000000000", "i-11111111111111111"], ["what"]])
-def test_terminate_tolerates_the_unknown_and_ends_the_rest(world, unknown):
-    (fact,) = world.market.launch(request("t"))
-    world.market.terminate([*unknown, fact.instance_id])
-    assert world.only().end_cause is EndCause.USER
-    world.market.terminate(unknown)
-    world.market.terminate([])
+def test_terminate_tolerates_the_unknown_and_ends_the_rest(case, unknown):
+    (fact,) = case.market.launch(request("t"))
+    case.market.terminate([*unknown, fact.instance_id])
+    assert case.only().end_cause is EndCause.USER
+    case.market.terminate(unknown)
+    case.market.terminate([])
 
 
 # Eviction
 
 
-def test_the_market_takes_an_instance_at_the_crossing(world):
-    world.market.launch(request("t", bid="0.049999"))
-    world.at(999.9)
-    assert world.only().alive
-    world.at(1000)
-    taken = world.only()
+def test_the_market_takes_an_instance_at_the_crossing(case):
+    case.market.launch(request("t", bid="0.049999"))
+    case.at(999.9)
+    assert case.only().alive
+    case.at(1000)
+    taken = case.only()
     assert taken.state is InstanceState.TERMINATED
     assert (taken.ended_at_s, taken.end_cause) == (T0 + 1000, EndCause.EVICTED)
 
 
-def test_a_bid_that_equals_the_new_price_holds(world):
-    world.market.launch(request("t", bid="0.05"))
-    world.at(5000)
-    assert world.only().alive
+def test_a_bid_that_equals_the_new_price_holds(case):
+    case.market.launch(request("t", bid="0.05"))
+    case.at(5000)
+    assert case.only().alive
 
 
-def test_a_jump_over_the_crossing_records_its_second(world):
-    world.market.launch(request("t"))
-    world.at(50_000)
-    assert world.only().ended_at_s == T0 + 1000
-    world.market.terminate([world.only().instance_id])
-    assert world.only().end_cause is EndCause.EVICTED
+def test_a_jump_over_the_crossing_records_its_second(case):
+    case.market.launch(request("t"))
+    case.at(50_000)
+    assert case.only().ended_at_s == T0 + 1000
+    case.market.terminate([case.only().instance_id])
+    assert case.only().end_cause is EndCause.EVICTED
 
 
-def test_an_eviction_wins_over_a_termination_in_the_same_second(world):
-    (fact,) = world.market.launch(request("t"))
-    world.at(1000)
-    world.market.terminate([fact.instance_id])
-    assert (world.only().ended_at_s, world.only().end_cause) == (T0 + 1000, EndCause.EVICTED)
+def test_an_eviction_wins_over_a_termination_in_the_same_second(case):
+    (fact,) = case.market.launch(request("t"))
+    case.at(1000)
+    case.market.terminate([fact.instance_id])
+    assert (case.only().ended_at_s, case.only().end_cause) == (T0 + 1000, EndCause.EVICTED)
 
 
-def test_the_notice_comes_its_time_before(world):
-    world.market.launch(request("t"))
-    world.at(879.9)
-    assert world.only().notice_at_s is None
-    world.at(880)
-    assert world.only().notice_at_s == T0 + 1000
-    assert world.only().alive
+def test_the_notice_comes_its_time_before(case):
+    case.market.launch(request("t"))
+    case.at(879.9)
+    assert case.only().notice_at_s is None
+    case.at(880)
+    assert case.only().notice_at_s == T0 + 1000
+    assert case.only().alive
 
 
 # Capacity
@@ -318,9 +318,9 @@ def test_with_capacity_a_price_that_passes_the_bid_still_takes(scarce):
 # Prices
 
 
-def test_price_history_has_the_price_that_held_at_the_start(world):
-    world.at(5000)
-    points = world.market.price_history([A, B], T0 + 600, T0 + 4000)
+def test_price_history_has_the_price_that_held_at_the_start(case):
+    case.at(5000)
+    points = case.market.price_history([A, B], T0 + 600, T0 + 4000)
     assert [(point.market, point.at_s - T0, point.price_micros) for point in points] == [
         (A, 0, 20_000),
         (B, 500, 30_000),
@@ -329,46 +329,46 @@ def test_price_history_has_the_price_that_held_at_the_start(world):
     ]
 
 
-def test_price_history_begins_with_a_change_at_the_start_itself(world):
-    world.at(5000)
-    points = world.market.price_history([A], T0 + 1000, T0 + 3999)
+def test_price_history_begins_with_a_change_at_the_start_itself(case):
+    case.at(5000)
+    points = case.market.price_history([A], T0 + 1000, T0 + 3999)
     assert [(point.at_s - T0, point.price_micros) for point in points] == [(1000, 50_000)]
 
 
-def test_price_history_knows_no_future(world):
-    world.at(999.9)
-    assert [point.at_s for point in world.market.price_history([A, B], T0, T0 + 10_000)] == [T0, T0 + 500]
-    world.at(1000)
-    assert T0 + 1000 in [point.at_s for point in world.market.price_history([A], T0, T0 + 10_000)]
+def test_price_history_knows_no_future(case):
+    case.at(999.9)
+    assert [point.at_s for point in case.market.price_history([A, B], T0, T0 + 10_000)] == [T0, T0 + 500]
+    case.at(1000)
+    assert T0 + 1000 in [point.at_s for point in case.market.price_history([A], T0, T0 + 10_000)]
 
 
-def test_price_history_is_only_of_the_markets_asked_for(world):
-    world.at(5000)
-    assert world.market.price_history([Market("c4.large", "us-east-1c")], T0, T0 + 5000) == []
-    assert {point.market for point in world.market.price_history([B], T0, T0 + 5000)} == {B}
-    assert world.market.price_history([], T0, T0 + 5000) == []
+def test_price_history_is_only_of_the_markets_asked_for(case):
+    case.at(5000)
+    assert case.market.price_history([Market("c4.large", "us-east-1c")], T0, T0 + 5000) == []
+    assert {point.market for point in case.market.price_history([B], T0, T0 + 5000)} == {B}
+    assert case.market.price_history([], T0, T0 + 5000) == []
 
 
-def test_the_newest_price_is_that_of_any_market_and_never_of_the_future(world):
-    world.at(999.9)
-    assert world.market.newest_price_s(T0, T0 + 5000) == T0 + 500
-    world.at(5000)
-    assert world.market.newest_price_s(T0, T0 + 5000) == T0 + 4000
-    assert world.market.newest_price_s(T0, T0 + 700) == T0 + 500
-    assert world.market.newest_price_s(T0 + 4000, T0 + 5000) is None
+def test_the_newest_price_is_that_of_any_market_and_never_of_the_future(case):
+    case.at(999.9)
+    assert case.market.newest_price_s(T0, T0 + 5000) == T0 + 500
+    case.at(5000)
+    assert case.market.newest_price_s(T0, T0 + 5000) == T0 + 4000
+    assert case.market.newest_price_s(T0, T0 + 700) == T0 + 500
+    assert case.market.newest_price_s(T0 + 4000, T0 + 5000) is None
 
 
 # Troubles
 
 
-def test_no_capacity_refuses_until_it_is_over(world):
-    world.sim.add_fault(Fault(FaultKind.CAPACITY, until_s=T0 + 100, market=A))
+def test_no_capacity_refuses_until_it_is_over(case):
+    case.sim.add_fault(Fault(FaultKind.CAPACITY, until_s=T0 + 100, market=A))
     with pytest.raises(LaunchRefused) as refused:
-        world.market.launch(request("t"))
+        case.market.launch(request("t"))
     assert refused.value.code == "InsufficientInstanceCapacity"
-    assert world.market.describe() == []
-    world.at(101)
-    assert len(world.market.launch(request("t"))) == 1
+    assert case.market.describe() == []
+    case.at(101)
+    assert len(case.market.launch(request("t"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -382,23 +382,23 @@ def test_no_capacity_refuses_until_it_is_over(world):
     ],
     ids=["launch", "describe", "terminate", "price_history", "newest_price_s"],
 )
-def test_throttling_is_no_refusal_and_passes(world, call: Callable[[SpotMarket], object]):
-    world.sim.add_fault(Fault(FaultKind.THROTTLE, until_s=T0 + 100))
+def test_throttling_is_no_refusal_and_passes(case, call: Callable[[SpotMarket], object]):
+    case.sim.add_fault(Fault(FaultKind.THROTTLE, until_s=T0 + 100))
     with pytest.raises(MarketUnreachable) as throttled:
-        call(world.market)
+        call(case.market)
     assert throttled.value.code == "RequestLimitExceeded"
-    world.at(101)
-    call(world.market)
-    assert len(world.market.describe()) <= 1
+    case.at(101)
+    call(case.market)
+    assert len(case.market.describe()) <= 1
 
 
-def test_an_unannounced_kill_is_an_eviction_without_notice(world):
-    (fact, other) = world.market.launch(request("t", count=2))
-    world.sim.add_fault(Fault(FaultKind.KILL, at_s=T0 + 300, instance_id=fact.instance_id))
-    world.at(299)
-    assert [one.notice_at_s for one in world.market.describe()] == [None, None]
-    world.at(400)
-    killed, left = world.market.describe()
+def test_an_unannounced_kill_is_an_eviction_without_notice(case):
+    (fact, other) = case.market.launch(request("t", count=2))
+    case.sim.add_fault(Fault(FaultKind.KILL, at_s=T0 + 300, instance_id=fact.instance_id))
+    case.at(299)
+    assert [one.notice_at_s for one in case.market.describe()] == [None, None]
+    case.at(400)
+    killed, left = case.market.describe()
     assert (killed.instance_id, killed.ended_at_s, killed.end_cause) == (
         fact.instance_id,
         T0 + 300,

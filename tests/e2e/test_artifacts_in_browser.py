@@ -28,13 +28,13 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason=MISSING),
 ]
 
-#: What Prefect's own pages ask of its maker, or of its API in vain: the resource is named by its status alone.
+#: Requests of Prefect's pages to its maker, and failing ones to its API; the browser reports only their status.
 _THEIRS = "Failed to load resource"
 
 
 @dataclass
 class Shown:
-    """A Prefect server that has the artifacts of a job, and what they were made from."""
+    """A Prefect server with the artifacts of a job, and the data they were made from."""
 
     ui_url: str
     api: httpx.Client
@@ -54,11 +54,11 @@ class Shown:
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     home = tmp_path_factory.mktemp("shown")
     with prefect_api(home) as server, pytest.MonkeyPatch.context() as patch:
-        world = TaskRuntime(home, patch)
-        record_job(world.store)
+        runtime = TaskRuntime(home, patch)
+        record_job(runtime.store)
 
-        orders = [from_record(e.record) for e in world.store.journal(JOB) if e.record["kind"] == "Acquire"]
-        decision = [e.record for e in world.store.journal(JOB) if e.record["kind"] == "Acquire"][-1]["decision"]
+        orders = [from_record(e.record) for e in runtime.store.journal(JOB) if e.record["kind"] == "Acquire"]
+        decision = [e.record for e in runtime.store.journal(JOB) if e.record["kind"] == "Acquire"][-1]["decision"]
         job_spec = spec(JOB)
 
         @flow
@@ -73,8 +73,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
         report_url = show()
         with httpx.Client(base_url=server.api_url, timeout=20.0) as api:
-            yield Shown(server.ui_url, api, world.store, cost_rows([JOB]), decision, report_url)
-        world.close()
+            yield Shown(server.ui_url, api, runtime.store, cost_rows([JOB]), decision, report_url)
+        runtime.close()
 
 
 def replace_clocks(job: Any, clocks: int) -> Any:
@@ -143,8 +143,10 @@ def test_the_picture_is_drawn_and_says_where_the_report_is(
     browser, version = page
     mine = "[...document.images].find(i => i.src.startsWith('data:image/png'))"
     drawn = "p => p && p.complete && Math.min(p.naturalWidth, p.naturalHeight, p.getBoundingClientRect().width) > 300"
-    told = f"document.body.innerText.includes({shown.report_url!r})"
-    text = browser.visit(shown.url(version, "picture"), f"({drawn})({mine}) && {told}", "document.body.innerText")
+    has_report_link = f"document.body.innerText.includes({shown.report_url!r})"
+    text = browser.visit(
+        shown.url(version, "picture"), f"({drawn})({mine}) && {has_report_link}", "document.body.innerText"
+    )
     assert shown.report_url.endswith(JobPaths(JOB).report)
     assert "base64" not in text  # a picture, and not its bytes as text
     assert Path(shown.report_url.removeprefix("file://")).read_text().startswith("<!")

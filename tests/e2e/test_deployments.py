@@ -30,11 +30,11 @@ MARKET = Market("c4.large", "us-east-1a")
 TICK_S = 120.0
 T0 = 1464739200  # 2016-06-01T00:00:00Z
 START_S = T0 + 14 * DAY_S
-#: When the market rises above every bid. The clock jumps to within the notice, so many seconds before it.
+#: Time at which the price rises above every bid, and seconds before it (within the notice) to which the clock jumps.
 SPIKE_S = START_S + HOUR_S // 2
 LEFT_S = 45
 PARTITIONS = 4
-#: They last ten minutes and more, until they are told to hurry.
+#: They take at least ten minutes, until the test lets the job hurry.
 CLOCKS = 2000
 SPEC: dict[str, Any] = {
     "job_id": JOB,
@@ -61,14 +61,14 @@ def market() -> TraceSet:
 
 @dataclass
 class Story:
-    """What one chapter leaves to the next."""
+    """State that one test passes to the next."""
 
     deployed: Deployed
     runs: dict[str, str] = field(default_factory=dict)
     controller_pid: int = 0
 
     def status(self) -> dict[str, Any]:
-        """What the job's controller tells of itself."""
+        """Return the status of the job's controller."""
         address = rendezvous(self.deployed.blob_url, JOB)["address"]
         return ControllerClient(address, 10.0).status()
 
@@ -147,13 +147,13 @@ def test_a_run_and_its_worker_are_killed_and_training_goes_on(story: Story) -> N
     story.kill("first")
 
     clock = story.status()["clock"]
-    wait_until(lambda: story.status()["clock"] > clock + 1, "clocks that nobody follows")
-    assert deployed.run(first)["state_type"] == "RUNNING", "nobody was left to tell that it died"
+    wait_until(lambda: story.status()["clock"] > clock + 1, "clocks without a flow that follows")
+    assert deployed.run(first)["state_type"] == "RUNNING", "no process was left to report its end"
     deployed.start_worker()
 
 
 def handled(deployed: Deployed) -> dict[str, str]:
-    """Return the handler's runs, by the allocation that each was told of."""
+    """Return the handler's runs by the allocation of their notice."""
     runs = deployed.runs("handle-eviction/default")
     return {run["parameters"]["notice"]["allocation_id"]: run["id"] for run in runs}
 
@@ -187,7 +187,7 @@ def test_a_new_run_attaches_and_a_notice_reaches_the_handler(story: Story) -> No
     told = [e.record for e in deployed.store.journal(JOB) if e.record["kind"] == "NoticeSeen"]
     assert [(one["allocation_id"], one["takes_at_s"]) for one in told] == [(spot.allocation_id, SPIKE_S)]
 
-    report_notice(deployed.api_url, notice)  # told twice (the controller began anew): the same event, so no second run
+    report_notice(deployed.api_url, notice)  # reported twice (after a restart): the same event, no second run
     other = {"job_id": JOB, "allocation_id": "another", "takes_at_s": SPIKE_S}
     report_notice(deployed.api_url, other)
     wait_until(lambda: "another" in handled(deployed), "the run of another notice", 30)
@@ -201,7 +201,7 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     deployed = story.deployed
     second = story.runs["second"]
     story.kill("second")
-    deployed.await_state(second, "CRASHED", 30)  # its worker lives, and tells
+    deployed.await_state(second, "CRASHED", 30)  # its worker lives and reports it
     before = story.status()
     deployed.retry(second)
     deployed.await_task(second, "follow training", 40, attempt=2)

@@ -1,4 +1,4 @@
-"""requirements-node.lock is all that a machine needs to train: a job is trained by processes that have nothing else."""
+"""requirements-node.lock is all that a node needs: a job is trained by processes that have nothing else installed."""
 
 import ast
 import json
@@ -36,7 +36,7 @@ def _uv(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment of the lock, with Proteus in it as a wheel: what an image of a node has."""
+    """The interpreter of an environment of the lock with Proteus as a wheel, as in a node's image."""
     here = tmp_path_factory.mktemp("node")
     made = here / "venv" / "bin" / "python"
     done = _uv("venv", "--python", sys.executable, here / "venv", cwd=here)
@@ -47,7 +47,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = _uv(*sync, cwd=here)
     if done.returncode and "error sending request" in done.stderr:
         pytest.skip(
-            f"no package index can be reached, and uv's cache does not have {NODE_LOCK}: {' '.join(done.stderr.split())[-300:]}"
+            f"no package index can be reached, and uv's cache does not have {NODE_LOCK}: "
+            f"{' '.join(done.stderr.split())[-300:]}"
         )
     assert done.returncode == 0, done.stderr
     left_out = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__pycache__", "tests", "docs")
@@ -78,7 +79,7 @@ def _asked(python: Path, program: str) -> object:
 
 
 def _imports(module: str) -> Iterator[str]:
-    """Yield what a module imports anywhere in it, but for types only; submodules by their whole names."""
+    """Yield the imports anywhere in a module, except for types only; submodules by their full names."""
     found = find_spec(module)
     assert found is not None, module
     assert found.origin is not None, module
@@ -106,7 +107,7 @@ def _is_module(name: str) -> bool:
 
 
 def _reached() -> tuple[list[str], list[str]]:
-    """Return the modules of ours that a node can come to load, and the packages of others that these import."""
+    """Return our modules that a node may load, and the third-party packages that these import."""
     engine = find_spec("psengine")
     assert engine is not None
     assert engine.origin is not None
@@ -143,7 +144,7 @@ def test_all_that_a_node_can_come_to_import_is_there(python: Path) -> None:
     ours, others = _reached()
     assert {"infra.ec2.notice_poller", "psengine.apps.lda.kernels"} <= set(ours)
     assert {"distributed", "httpx", "numba"} <= set(others)
-    plain = [module for module in ours if not module.endswith("_kernels")]  # those would be compiled, for half a minute
+    plain = [module for module in ours if not module.endswith("_kernels")]  # compiling those would take half a minute
     loaded = _asked(
         python,
         "import importlib, json; "
@@ -165,7 +166,7 @@ def test_it_reads_and_writes_a_bucket(python: Path) -> None:
 
 
 def _examples(path: Path) -> str:
-    """Write two classes as svmlight, told apart by whose half of the columns they use more."""
+    """Write two classes as svmlight, each with more values in its half of the columns."""
     rng = np.random.default_rng(0)
     with path.open("w") as file:
         for row in range(400):

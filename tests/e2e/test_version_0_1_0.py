@@ -1,8 +1,8 @@
-"""What version 0.1.0 wrote is read: a journal, a ledger, a checkpoint, a saved model, a price store.
+"""Files of version 0.1.0 can be read: a journal, a ledger, a checkpoint, a saved model, a price store.
 
-The files of tests/data/version_0_1_0 were written by that version: `train mlr` on points.csv (three clusters of 20 points,
-six clocks), `PriceStore.add`, and the state database of a `proteus run` as SQL, with long lists of its result cut. DATA and
-BLOBS stand for the places that they lay in.
+The files of tests/data/version_0_1_0 were written by that version: `train mlr` on points.csv (three clusters of 20
+points, six clocks), `PriceStore.add`, and the state database of a `proteus run` as SQL, with long lists of its result
+cut. DATA and BLOBS stand for the original locations.
 """
 
 import csv
@@ -29,7 +29,7 @@ OPTIONS = ("--nodes", "r=1,t=1", "--partitions", "2", "--shards", "2", "--param"
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The directory of the training, as if it had lain in this test's directory."""
+    """The directory of the training, as if it had been in this test's directory."""
     directory = tmp_path / "runs" / "old"
     shutil.copytree(WRITTEN / "blobs", directory / "blobs")
     shutil.copy(WRITTEN / "points.csv", tmp_path)

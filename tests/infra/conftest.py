@@ -1,4 +1,4 @@
-"""A state database: SQLite always, and PostgreSQL too where PROTEUS_TEST_POSTGRES_URL names an empty one."""
+"""Fixtures of a state database: SQLite, and PostgreSQL if PROTEUS_TEST_POSTGRES_URL names an empty one."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ POSTGRES = os.environ.get("PROTEUS_TEST_POSTGRES_URL")
 
 @pytest.fixture(params=["sqlite", "postgresql"] if POSTGRES else ["sqlite"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where an empty state database is, or is to be."""
+    """The URL of an empty state database, or of one to create."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/deep/er/state.db"
     assert POSTGRES is not None
@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    """The database at `url`, with one job in it."""
+    """A store at `url` with one job."""
     with Store.open(url) as opened:
         opened.create_job("job-1", SPEC, 10.5)
         yield opened

@@ -1,4 +1,4 @@
-"""Examples in a CSV or TSV file, read by Arrow: one a line, numbers, and one column with the label."""
+"""Examples in CSV or TSV files, read by Arrow: one per line, numbers, and one column with the label."""
 
 import csv
 import re
@@ -29,7 +29,7 @@ LABEL_NAMES = ("label", "target", "class", "species")
 #: And one of this name, for an application that learns labels: beside `x` it is a coordinate for any other.
 _LABEL_ALSO = "y"
 _TEXT = pa.dictionary(pa.int32(), pa.string())
-#: Bytes that Arrow reads at once: so many a column, so that a block has rows enough, within these bounds.
+#: Bytes per column in a block of Arrow's reader, so that a block has enough rows, and the bounds of a block's bytes.
 _COLUMN_BLOCK, _LEAST_BLOCK, _LARGE_BLOCK = 1 << 13, 1 << 20, 1 << 26
 #: A column takes some kilobytes, however short it is: a file may have so many, and one for so many bytes more.
 _MOST_COLUMNS, _BYTES_PER_COLUMN = 50_000, 300
@@ -89,7 +89,7 @@ def read_csv(
         table = _parse(data, layout, delimiter, serial=False)
     except pa.ArrowInvalid:
         try:
-            table = _parse(data, layout, delimiter, serial=True)  # it alone counts rows; and it takes the longest line
+            table = _parse(data, layout, delimiter, serial=True)  # only this one counts rows and accepts any line
         except pa.ArrowInvalid as error:
             raise InputError(f"{source}: {_fault(data, layout, delimiter, str(error))}") from None
     if (line := open_quote(data, layout.start, table.num_rows, delimiter)) is not None:
@@ -176,15 +176,16 @@ def _layout(source: str, data: bytes, delimiter: str, n_inputs: int | None, labe
 
 
 def _is_header(source: str, place: str, top: list[str], below: list[str]) -> bool:
-    """Return whether the first row names the columns; refuse one that may be either."""
+    """Return whether the first row is a header; refuse an ambiguous one."""
     numbers = [is_number(cell) for cell in top]
     if not any(numbers):
         return True
-    if all(numbers[:-1]):  # a text in the last column alone: a label if the row below has one too
+    if all(numbers[:-1]):  # text in the last column only: a label if the row below has one too
         return not numbers[-1] and len(below) == len(top) and is_number(below[-1])
     odd = top[numbers.index(False)]
     raise InputError(
-        f"{source}: {place}: {shown(odd)} is no number, beside numbers; mend the value, or write a header without numbers"
+        f"{source}: {place}: {shown(odd)} is no number, beside numbers; "
+        "mend the value, or write a header without numbers"
     )
 
 
@@ -211,7 +212,7 @@ def _parse(data: bytes, layout: _Layout, delimiter: str, *, serial: bool) -> pa.
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
-    """Return the distinct texts, sorted and without blanks around them, and each row's index among them."""
+    """Return the distinct texts, stripped and sorted, and each row's index among them."""
     column = column.unify_dictionaries()
     texts = [text.strip() for text in column.chunk(0).dictionary.to_pylist()]
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])

@@ -1,4 +1,4 @@
-"""Labelled examples in memory: checked, their labels numbered, a part of them held out."""
+"""Labelled examples in memory: check them, number their labels, hold out a part."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ from psengine.apps.csr import Csr
 _HELD_OUT_SHARE = 5
 #: The split is the same for every job, so that accuracies can be compared.
 _SPLIT_SEED = 0
-#: Beyond it not every whole number is a float64.
+#: Up to this bound every whole number is exact as a float64.
 _MOST_WHOLE = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleTable:
-    """What a file holds, before it is checked.
+    """The content of a file before the checks.
 
     Attributes
     ----------
     x : float32 of shape (rows, features), or compressed rows
-    y : numbers of shape (rows,); where `texts` are given, each row's index among them
+    y : numbers of shape (rows,); if `texts` are given, each row's index among them
     place : callable
-        Names the place of a row, counted from 0, in the words of the form.
+        Returns the location of a row, counted from 0, in the terms of the form.
     texts : tuple of str
-        The labels, sorted, where they are texts.
+        The labels, sorted, if they are texts.
     first_index : 0 or 1, or None
-        From where the file counts its features, where the form leaves that open.
+        Index of the file's first feature; None if the form defines it.
     labelled : bool
         Whether there are labels; `y` is all zeros where there are none.
     notes : tuple of str
@@ -53,12 +53,12 @@ def unlabelled(x: NDArray[np.float32] | Csr, place: Callable[[int], str], notes:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Inputs and what is to be learned of them.
+    """Inputs and their targets.
 
     Attributes
     ----------
     x : float32 of shape (rows, features), or compressed rows
-    y : int32 classes 0 to k - 1, or float32 values where `labels` is empty
+    y : int32 classes 0 to k - 1, or float32 values if `labels` is empty
     ids : int64, the row in the source, counted from 0
     labels : tuple of int or str
         The source's label of each class.
@@ -89,7 +89,7 @@ class Examples:
 def examples(source: str, table: ExampleTable) -> Examples:
     """Return the rows of `table` with their labels numbered in sorted order.
 
-    Labels that are whole numbers, or texts, are classes; other numbers stay what they are.
+    Labels that are whole numbers or texts are classes; other numbers are kept as values.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def examples(source: str, table: ExampleTable) -> Examples:
 def hold_out(source: str, table: ExampleTable, whole: Examples, by_class: bool = True) -> tuple[Examples, Examples]:
     """Return the examples to train on and those held out: a fifth of each class, or of all where there are no classes.
 
-    Which ones depends on the labels alone; at least one of each class is on either side.
+    The choice depends on the labels alone; each side has at least one example of each class.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def hold_out(source: str, table: ExampleTable, whole: Examples, by_class: bool =
     Raises
     ------
     InputError
-        Naming a label that is there once, or a source of one row.
+        Naming a label that occurs once, or a source of one row.
     """
     classes = whole.y if whole.labels else np.zeros(len(whole), np.int32)
     counts = np.bincount(classes)
@@ -159,7 +159,7 @@ def hold_out(source: str, table: ExampleTable, whole: Examples, by_class: bool =
 
 
 def _fifths(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many of each class to hold out: a fifth of all, rounded up, with the largest remainders rounded up."""
+    """Return the number of held-out examples per class: a fifth of all, rounded up where the remainders are largest."""
     fifths = np.maximum(counts // _HELD_OUT_SHARE, 1)
     remainders = np.where(counts < _HELD_OUT_SHARE, 0, counts % _HELD_OUT_SHARE)
     missing = max(0, -(-int(counts.sum()) // _HELD_OUT_SHARE) - int(fifths.sum()))

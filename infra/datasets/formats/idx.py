@@ -1,7 +1,7 @@
-"""Images in IDX form, as MNIST and its kin come: one file of images, one of labels beside it.
+"""Images in IDX files, as of MNIST and similar sets: a file of images, and beside it a file of labels.
 
-A file is a magic number (two zero bytes, the type of the values, the number of dimensions), the length of each dimension
-as a 32-bit integer, then the values, the last dimension fastest; all of it big-endian.
+A file is a magic number (two zero bytes, the type of the values, the number of dimensions), the length of each
+dimension as a 32-bit integer, then the values, the last dimension fastest; all of it big-endian.
 
 Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits", file formats.
 """
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from infra.datasets.formats.example_table import ExampleTable, unlabelled
 from infra.errors import InputError
 
-#: Endings of a file of images, and of one of labels (which is told apart, so that who names it is told the mend).
+#: Endings of a file of images and of one of labels; the latter is recognised to give a helpful error.
 IDX_ENDINGS = ("idx3-ubyte", "idx1-ubyte")
 
-#: Third byte of a file -> type of its values.
+#: Type of the values by the third byte of a file.
 _TYPES: Mapping[int, np.dtype] = MappingProxyType(
     {code: np.dtype(name) for code, name in {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}.items()}
 )
@@ -29,14 +29,14 @@ _MOST_DIMENSIONS = 8
 
 
 def labels_beside(source: str) -> str:
-    """Return the name that the labels of the images `source` have by custom, with the same packing.
+    """Return the conventional name of the labels for the images `source`, with the same compression.
 
     As in ``train-images-idx3-ubyte.gz`` and ``train-labels-idx1-ubyte.gz``, or with a dot before `idx`.
 
     Raises
     ------
     InputError
-        Where the name is not of that kind, or is that of labels.
+        If the name does not follow the convention, or is that of labels.
     """
     folder, slash, name = source.rpartition("/")
     if re.search(r"idx1-ubyte", name, re.IGNORECASE):
@@ -53,9 +53,9 @@ def labels_beside(source: str) -> str:
 
 
 def read_idx(source: str, data: bytes, labels_source: str, labels_data: bytes) -> ExampleTable:
-    """Return images, each a row of its pixels, and their labels; the names are those in errors.
+    """Return images, one row of pixels each, and their labels; the sources are the names in errors.
 
-    Pixels of a byte become numbers from 0 to 1 (float32, value / 255); values of other types stay as they are.
+    Pixels of one byte become numbers from 0 to 1 (float32, value / 255); values of other types are not scaled.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def read_idx(source: str, data: bytes, labels_source: str, labels_data: bytes) -
 
 
 def read_images(source: str, data: bytes) -> ExampleTable:
-    """Return images whose labels nobody knows, each a row of its pixels (see `read_idx`)."""
+    """Return images without labels, one row of pixels each (see `read_idx`)."""
     return unlabelled(_pixels(source, _values(source, data)), _place)
 
 
@@ -85,7 +85,7 @@ def _pixels(source: str, images: NDArray[np.generic]) -> NDArray[np.float32]:
     if not len(images):
         raise InputError(f"{source}: holds no images; give at least two")
     pixels = images.reshape(len(images), -1)
-    with np.errstate(over="ignore"):  # what does not fit is told by its row, as in every form
+    with np.errstate(over="ignore"):  # values that do not fit are reported later by their row, as in every form
         x = pixels.astype(np.float32)
     if images.dtype == np.uint8:
         x /= np.float32(255)
@@ -97,7 +97,7 @@ def _place(row: int) -> str:
 
 
 def _values(source: str, data: bytes) -> NDArray[np.generic]:
-    """Return what an IDX file holds, in its own shape and type."""
+    """Return the values of an IDX file, in their shape and type."""
     if len(data) < _MAGIC_BYTES or data[:2] != b"\0\0" or data[2] not in _TYPES:
         raise InputError(
             f"{source}: begins with {data[:_MAGIC_BYTES].hex(' ') or 'nothing'}, which is no magic number of IDX "

@@ -1,4 +1,4 @@
-"""Ratings in a text table, one a line: user, item, rating, and columns that are passed over. Read by Arrow."""
+"""Ratings in text tables, read by Arrow: one per line, with user, item, rating and ignored columns."""
 
 import csv
 import re
@@ -44,7 +44,7 @@ _TEXT = pa.dictionary(pa.int32(), pa.string())
 #: Names of users and of items, each all whole numbers or all texts.
 _Known = tuple[NDArray[Any], NDArray[Any]]
 _BLOCK, _MOST_BLOCK = 1 << 24, 2**31 - 2
-#: Beyond so many times the rows, whole numbers are too far apart for a table of all between the least and the largest.
+#: Maximum range of whole-number names, as a multiple of the rows, for a lookup table over that range.
 _SPARSE_IDS = 8
 #: Bytes of a table of names, of which each takes as many as the longest: so many, or so many times those of the file.
 _NAMES_FREELY, _NAMES_RATIO = 2**25, 2
@@ -52,14 +52,14 @@ _NAMES_FREELY, _NAMES_RATIO = 2**25, 2
 
 @dataclass(frozen=True, slots=True)
 class Ratings:
-    """Who gave what how many points.
+    """Ratings of items by users.
 
     Attributes
     ----------
     users, items : int32 of shape (ratings,)
         Indices into the names.
     values : float32 of shape (ratings,)
-    user_names, item_names : int64 or texts, sorted, each there once
+    user_names, item_names : int64 or texts, sorted, without duplicates
     place : callable
         Names the place of a rating, counted from 0.
     notes : tuple of str
@@ -80,7 +80,7 @@ class Ratings:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Users and items, as in `Ratings`; `values` is None where it is not said who gave how many points."""
+    """Pairs of user and item, as in `Ratings`; `values` is None without ratings."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -130,7 +130,7 @@ def read_ratings(source: str, data: bytes) -> Ratings:
 
 
 def read_pairs(source: str, data: bytes, users: NDArray[Any], items: NDArray[Any]) -> Pairs:
-    """Return the pairs of a file as `read_ratings` reads it, in which the column of the ratings may be missing.
+    """Return the pairs of a file as of `read_ratings`, in which the column of the ratings may be missing.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ def _are_texts(names: NDArray[Any]) -> bool:
 
 
 def is_whole(text: str) -> bool:
-    """Return whether a name is taken for a whole number, where all others of its column are."""
+    """Return whether a name counts as a whole number, if all others of its column do."""
     return re.fullmatch(r"-?\d{1,18}", text) is not None
 
 
@@ -315,13 +315,13 @@ def _table(source: str, data: bytes, layout: _Layout) -> pa.Table:
         return _parse(data, layout, serial=False)
     except pa.ArrowInvalid:
         try:
-            return _parse(data, layout, serial=True)  # it alone counts rows; and it takes the longest line
+            return _parse(data, layout, serial=True)  # only this one counts rows and accepts any line
         except pa.ArrowInvalid as error:
             return _mended(source, data, layout, " ".join(str(error).split()))
 
 
 def _mended(source: str, data: bytes, layout: _Layout, message: str) -> pa.Table:
-    """Return the table after all where only a name was taken for a number; raise what is wrong with the file otherwise."""
+    """Return the table with names read as text if that was the fault; raise `InputError` for any other fault."""
     value = re.search(r"CSV column #(\d+).*?invalid value '(.*)'", message)
     column = int(value[1]) if value else 0
     if value and column in (numbered := [at for at, whole in zip(layout.columns, layout.whole, strict=False) if whole]):
@@ -365,7 +365,7 @@ def _parse(data: bytes, layout: _Layout, *, serial: bool) -> pa.Table:
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """Return each row's index among the distinct names, and those, sorted."""
+    """Return each row's index among the distinct names, and the sorted names."""
     if pa.types.is_dictionary(column.type):
         texts = np.array([text.strip() for text in column.chunk(0).dictionary.to_pylist()])
         names, rank = np.unique(texts, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Examples in svmlight (libsvm) form: ``label index:value …`` a line, zeros left out; read by scikit-learn."""
+"""Examples in svmlight (libsvm) files, read by scikit-learn: lines ``label index:value …``, zeros omitted."""
 
 import io
 import re
@@ -10,7 +10,7 @@ from infra.errors import InputError
 from infra.text_lines import BYTE_ORDER_MARK
 from psengine.apps.csr import Csr
 
-#: A set stays sparse where its dense form would be more than so many times as large.
+#: A set stays sparse if its dense form would be more than this many times as large.
 _WORTH_IT = 4
 _MOST_INDEX = 2**31 - 1
 
@@ -20,8 +20,9 @@ def read_svmlight(
 ) -> ExampleTable:
     """Return the rows of a file with the content `data`; `source` is its name in errors.
 
-    Indices count from `first_index`; where that is None, from 1, or from 0 if index 0 occurs. Comments (``#``) and query ids (``qid:``) are passed over. The
-    inputs are compressed rows where their dense form would be more than 4 times as large, else dense.
+    Indices count from `first_index`; if that is None, from 1, or from 0 if index 0 occurs. Comments (``#``) and query
+    ids (``qid:``) are ignored. The inputs are compressed rows if their dense form would be more than 4 times as large,
+    else dense.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def _fitting(x: Csr) -> Csr | np.ndarray:
 
 
 def _line_number(data: bytes, row: int) -> int:
-    """Return the line of an example, counted from 0; lines with nothing but a comment are none."""
+    """Return the line number of an example, counted from 0; lines with only a comment are no examples."""
     seen = -1
     lines = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -113,7 +114,7 @@ def _line_number(data: bytes, row: int) -> int:
 
 
 def _first_fault(data: bytes) -> str | None:
-    """Return the first thing that is wrong, with its line; asked only where the reader, which is quick, has failed."""
+    """Return the first fault with its line; called only if the fast reader has failed."""
     for number, line in enumerate(data.split(b"\n"), start=1):
         parts = line.partition(b"#")[0].decode(errors="replace").split()
         if parts and (fault := _label_fault(parts[0]) or _features_fault(parts[1:])):

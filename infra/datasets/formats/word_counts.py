@@ -1,7 +1,7 @@
-"""Texts of word counts: LDA-C (``M term:count …`` a line) and the UCI bag of words (``docID wordID count`` a line).
+"""Word counts in LDA-C files (lines ``M term:count …``) and UCI bag-of-words files (lines ``docID wordID count``).
 
-Both are read as one array of whole numbers and the lines that they stand on, without a loop over lines; only where
-something is wrong are the lines gone through for the first that is.
+Both are read as one array of whole numbers and their line numbers, without a loop over lines; only in a faulty file are
+the lines searched for the first fault.
 """
 
 import re
@@ -17,7 +17,7 @@ from infra.errors import InputError
 from infra.text_lines import BYTE_ORDER_MARK
 
 I64 = NDArray[np.int64]
-#: Ids and counts are int32; documents longer than this are not documents.
+#: Largest id, count and number of tokens: they are int32.
 _MOST = 2**31 - 1
 #: What is more than these is a slip, and would take all memory before it is seen: every token is a number of its own. A
 #: file that is large itself may have as many documents, words and tokens as it has bytes.
@@ -29,7 +29,7 @@ _COLON, _BREAK = ord(":"), ord("\n")
 
 @dataclass(frozen=True)
 class Bags:
-    """Word counts by document, in the order of documents: `document`, `word` (both from 0) and `count`, each (entries,)."""
+    """Word counts in the order of documents: `document`, `word` (both from 0) and `count`, each (entries,)."""
 
     document: I64
     word: I64
@@ -41,8 +41,8 @@ class Bags:
 def read_bags(source: str, data: bytes) -> Bags:
     """Return the word counts of a file with the content `data`; `source` is its name in errors.
 
-    A first line with one number above 0 begins a UCI file (its header is D, W and the number of entries, a line each;
-    ids count from 1), any other an LDA-C file (ids count from 0; the number of words is the largest id and one).
+    A first line with one number above 0 begins a UCI file (its header is D, W and the number of entries, one per line;
+    ids count from 1), any other an LDA-C file (ids count from 0; the number of words is the largest id plus one).
 
     Raises
     ------
@@ -68,7 +68,7 @@ def read_bags(source: str, data: bytes) -> Bags:
 
 
 def first_word_from(data: bytes, least: int) -> str | None:
-    """Return where the first word stands whose id, counted from 0, is `least` or more, of a content that was read."""
+    """Return the location of the first word whose id, counted from 0, is at least `least`, in a valid file."""
     data = data.removeprefix(BYTE_ORDER_MARK)
     uci = _is_uci(data)
     lines = [(number, re.findall(rb"\d+", line)) for number, line in enumerate(data.split(b"\n"), start=1)]
@@ -88,7 +88,7 @@ def _is_uci(data: bytes) -> bool:
 
 
 def _numbers(data: bytes) -> tuple[I64, I64, NDArray[np.bool_]] | None:
-    """Return every whole number, its line (from 0) and whether a colon leads to it; None where other things stand there."""
+    """Return every whole number, its line (from 0) and whether a colon precedes it; None if there is other text."""
     if data.translate(None, b"0123456789" + _BETWEEN):
         return None
     letters = np.frombuffer(data, np.uint8)
@@ -176,7 +176,10 @@ def _uci_fault(data: bytes) -> str:
     lines = [(number, line.split()) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     header = [words for _, words in lines[:3]]
     if len(header) < 3 or any(len(words) != 1 or not _whole(words[0].decode(errors="replace")) for words in header):
-        return f"line {lines[min(len(lines), 3) - 1][0]}: want a header of three lines, the numbers of documents, words and entries; write it"
+        return (
+            f"line {lines[min(len(lines), 3) - 1][0]}: "
+            "want a header of three lines, the numbers of documents, words and entries; write it"
+        )
     most = [int(words[0]) for words in header]
     for what, line, says, bound in (("documents", 0, most[0], _MOST_DOCUMENTS), ("words", 1, most[1], _MOST_WORDS)):
         if says > max(bound, len(data)):
@@ -188,7 +191,10 @@ def _uci_fault(data: bytes) -> str:
         for name, word, top in zip(("docID", "wordID", "count"), words, (most[0], most[1], _MOST_COUNT), strict=True):
             if not 1 <= int(word) <= top:
                 return f"line {number}: {name} is {word}; want 1 to {top}"
-    return f"line {lines[2][0]}: says {most[2]} entries and {len(lines) - 3} follow; the file is cut short, or mend the number"
+    return (
+        f"line {lines[2][0]}: says {most[2]} entries and {len(lines) - 3} follow; "
+        "the file is cut short, or mend the number"
+    )
 
 
 def _whole(text: str) -> bool:
@@ -196,7 +202,7 @@ def _whole(text: str) -> bool:
 
 
 def as_arrays(bags: Bags) -> tuple[NDArray[np.int32], I64]:
-    """Return the word of each token (int32) and where each document begins (int64, documents + 1)."""
+    """Return the word of each token (int32) and the offsets of the documents (int64, documents + 1)."""
     words: NDArray[Any] = np.repeat(bags.word.astype(np.int32), bags.count)
     lengths = np.bincount(bags.document, bags.count, bags.n_documents).astype(np.int64)
     return words, np.concatenate([[0], np.cumsum(lengths)])

@@ -369,7 +369,7 @@ BAD = {
     "no event file": (["mlr", "--events", "none.csv"], r"none\.csv: there is no such file"),
     "bad event": (
         ["mlr", "--events", "bad.csv", "--nodes", "r=1,t=2"],
-        r"bad\.csv: line 2: node t8 is not there then; there are r1, t2",
+        r"bad\.csv: line 2: node t8 does not exist at that time; there are r1, t2",
     ),
     "event after the end": (["mlr", "--events", "bad.csv", "--clocks", "4"], r"line 1: clock:5 never comes"),
     "dir is a file": (["mlr", "--dir", "bad.csv"], r"--dir .*bad\.csv is a file; name a directory"),

@@ -1,4 +1,4 @@
-"""A user's code: what is refused before it travels, what arrives, and that it is what was sent."""
+"""A user's code: refused before it is shipped, or received unchanged."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def blobs(tmp_path: Path) -> Blobs:
 
 @pytest.fixture(autouse=True)
 def _imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a fetch adds to the path, and what is imported from there, goes again."""
+    """Remove what a fetch adds to `sys.path`, and the modules imported from there."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
     yield
@@ -83,7 +83,7 @@ BAD: Mapping[str, Bad] = {
     "no class at all": Bad(source("x = 1"), r"has no App of app mine:App; its classes are none"),
     "a method lacks": Bad(source(GOOD.replace("evaluate", "assess")), r"App has no method evaluate\(\)"),
     "a syntax error": Bad(source("class App:\n  def run(self:\n"), r"mine\.py: line 2: .*; mend it"),
-    "no text": Bad(source(b"class App:\0"), r"mine\.py: (line \d+: |is no Python text: )?source code.*null bytes"),
+    "no text": Bad(source(b"class App:\0"), r"mine\.py: (line \d+: |is not Python source: )?source code.*null bytes"),
     "a module of Python": Bad(source(GOOD, "json.py"), r"json is a module of Python itself; call", "json:App"),
     "a package of ours": Bad(source(GOOD, "tasks.py"), r"tasks is the name of a package of Proteus", "tasks:App"),
     "a package we need": Bad(source(GOOD, "numpy.py"), r"numpy is a package that Proteus itself needs", "numpy:App"),

@@ -1,4 +1,4 @@
-"""Models as they are written and loaded again; what is no model, or another's, is refused in one line."""
+"""Models are saved and loaded; other files, and models of other applications, are refused in one line."""
 
 import json
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def test_the_result_that_is_found_again_is_the_one_that_was_saved(tmp_path: Path
     assert find_result(blobs, config) is None
     save_model(blobs, config, {"weights": np.zeros((3, 3), np.float32)}, {"clocks": 7})
     assert find_result(blobs, config) == {"clocks": 7}
-    assert load_model(blobs.url_of("jobs/job/model"))[2].labels == ()  # its data were not dealt by us
+    assert load_model(blobs.url_of("jobs/job/model"))[2].labels == ()  # its data were not prepared by us
 
 
 def test_a_model_is_loaded_from_a_bucket(model: Path) -> None:
@@ -145,11 +145,11 @@ def refused(where: str, says: str) -> None:
 
 
 class Ran(Exception):
-    """The code of a model was run."""
+    """Raised if the code of a model is run."""
 
 
 def test_code_that_nobody_named_is_never_run(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model from somewhere may name any callable of any module."""
+    """A model of unknown origin may name any callable of any module."""
 
     def run(**_: Any) -> None:
         raise Ran

@@ -1,4 +1,4 @@
-"""Files that nobody can learn from, of every kind and form: one line that names the file, the place and the mend."""
+"""Unusable files of every kind and form: one line that names the file, the place and the mend."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ SPARSE = "".join(f"{i % 2} 1:{i % 3} 3:{i % 5 + 1}\n" for i in range(40))
 RATINGS = "".join(f"{user},{item},{user * item % 5}\n" for user in range(10) for item in range(8))
 LDA_C = "".join(f"2 {d % 5}:2 {5 + d % 3}:1\n" for d in range(20))
 UCI = "20\n8\n40\n" + "".join(f"{d + 1} {d % 5 + 1} 2\n{d + 1} {6 + d % 3} 1\n" for d in range(20))
-#: Kind, name and content of a file that is good.
+#: Kind, name and content of a valid file.
 GOOD = {
     "csv": ("examples", "a.csv", EXAMPLES),
     "svmlight": ("examples", "a.svm", SPARSE),
@@ -88,7 +88,7 @@ def test_what_is_not_there_or_no_file(tmp_path: Path, form: str) -> None:
         KINDS[kind](str(tmp_path / name), 4, None)
 
 
-#: A line that is added to a good file, and what is said of it.
+#: A line that is added to a valid file, and its error.
 LINES = {
     "csv": [
         ("1,2", "has 2 columns and the first row 3; mend the row"),

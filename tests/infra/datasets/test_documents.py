@@ -1,4 +1,4 @@
-"""Files of documents: both forms, packed or not; what is refused by file and line; how they are dealt."""
+"""Files of documents: both forms, compressed or not; refused files; partitions."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""Data files of every form: what is read, which column is the label, and what is refused by file and line."""
+"""Data files of every form: contents, the column of the label, and refused files."""
 
 import bz2
 import gzip

@@ -144,7 +144,7 @@ def test_rows_are_dealt_evenly() -> None:
 
 
 def test_every_row_to_train_on_has_a_number(tmp_path: Path) -> None:
-    """Partitions are runs of numbers, one after the other: an application may keep something for each example."""
+    """Partitions are consecutive runs of numbers, so that an application may store a value for each example."""
     blobs = Blobs(tmp_path.as_uri())
     summary = prepare(blobs, "job", "digits", 7, 3)
     parts = [blobs.read_npz(f"jobs/job/data/{part_name(part)}") for part in range(7)]

@@ -47,7 +47,7 @@ def test_a_notice_is_found_when_it_is_given(clock, tmp_path):
 
 
 class FakeMetadata:
-    """A metadata service on whose answers a test decides; counts what it is asked."""
+    """A metadata service with scripted answers; counts its requests."""
 
     def __init__(self):
         self.tokens = self.looks = self.connections = 0
@@ -108,7 +108,7 @@ def test_an_expired_token_is_renewed(clock):
     assert service.tokens == 2
 
 
-def test_nonsense_is_no_notice_and_is_told_once(clock, caplog):
+def test_nonsense_is_no_notice_and_is_logged_once(clock, caplog):
     service = FakeMetadata()
     answers = [(500, ""), (200, "what"), (200, "[]"), (200, '{"action": "terminate"}'), (200, '{"time": "soon"}')]
 
@@ -125,7 +125,7 @@ def test_nonsense_is_no_notice_and_is_told_once(clock, caplog):
     assert len([record for record in caplog.records if record.name == "infra.ec2.notice_poller"]) == 2
 
 
-def test_nobody_there_is_no_notice(clock, caplog):
+def test_no_server_is_no_notice(clock, caplog):
     with caplog.at_level(logging.WARNING):
         assert polls(NoticePoller("http://127.0.0.1:9", clock), lambda: None) == [None, None]
     assert len([record for record in caplog.records if record.name == "infra.ec2.notice_poller"]) == 1
@@ -147,7 +147,7 @@ ABOUT = {"job_id": "job", "allocation_id": "job-buy-0", "takes_at_s": T0 + 900}
 
 @contextmanager
 def events_api(*answers):
-    """A Prefect API that gives these status codes to what is posted, one after the other; yields its URL and the posts."""
+    """Yield the URL of a Prefect API that answers posts with these status codes in turn, and the list of posts."""
     posts, codes = [], list(answers)
 
     class Api(BaseHTTPRequestHandler):
@@ -158,7 +158,7 @@ def events_api(*answers):
             self.end_headers()
 
         def log_message(self, *_):
-            """Say nothing."""
+            """Log nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Api) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

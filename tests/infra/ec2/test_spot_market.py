@@ -1,4 +1,4 @@
-"""What boto3's market does beyond the contract: settings on the wire, lost answers, nobody there, EC2's odd corners."""
+"""boto3's market beyond the contract: settings on the wire, lost answers, no server, peculiarities of EC2."""
 
 import socket
 from datetime import UTC, datetime
@@ -155,19 +155,19 @@ def test_an_answer_that_is_lost_after_a_purchase_is_no_refusal(stub, monkeypatch
         Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
 
 
-def test_nobody_there(monkeypatch):
+def test_no_server(monkeypatch):
     credentials(monkeypatch)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # taken, and not listening: connections are refused
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         clock = SystemClock()
         began_s = clock.now_s()
         with pytest.raises(MarketUnreachable) as unreachable:
-            client(f"http://127.0.0.1:{nobody.getsockname()[1]}", attempts=2).describe()
+            client(f"http://127.0.0.1:{closed.getsockname()[1]}", attempts=2).describe()
         assert clock.now_s() - began_s < 10
     assert "Could not connect" in unreachable.value.message
 
 
-def test_somebody_who_never_answers(monkeypatch):
+def test_a_server_that_never_answers(monkeypatch):
     credentials(monkeypatch)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -186,7 +186,7 @@ def test_no_credentials_is_no_trouble_of_the_market(monkeypatch):
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
+def sim_and_market(tmp_path, monkeypatch):
     credentials(monkeypatch)
     clock = ManualClock(T0 + 10)
     sim = SimSpotMarket(TRACES, sold, clock.now_s)
@@ -194,16 +194,16 @@ def world(tmp_path, monkeypatch):
         yield sim, client(endpoint.url, attempts=3)
 
 
-def test_an_answer_that_is_lost_buys_once(world):
-    sim, market = world
+def test_an_answer_that_is_lost_buys_once(sim_and_market):
+    sim, market = sim_and_market
     sim.add_fault(Fault(FaultKind.LOSE_ANSWER, operation="launch", times=1))
     facts = market.launch(request("t", count=2))
     assert [fact.instance_id for fact in facts] == [fact.instance_id for fact in sim.log()]
     assert len(facts) == 2
 
 
-def test_a_purchase_whose_answer_never_comes_is_found_by_its_token(world):
-    sim, market = world
+def test_a_purchase_whose_answer_never_comes_is_found_by_its_token(sim_and_market):
+    sim, market = sim_and_market
     sim.add_fault(Fault(FaultKind.LOSE_ANSWER, operation="launch", times=3))
     with pytest.raises(MarketUnreachable):
         market.launch(request("t", tags={"order": "1"}))
@@ -213,8 +213,8 @@ def test_a_purchase_whose_answer_never_comes_is_found_by_its_token(world):
     assert len(sim.log()) == 1
 
 
-def test_a_late_answer_is_waited_for(world):
-    sim, market = world
+def test_a_late_answer_is_waited_for(sim_and_market):
+    sim, market = sim_and_market
     sim.add_fault(Fault(FaultKind.DELAY, operation="launch", times=1, delay_s=0.2))
     clock = SystemClock()
     began_s = clock.now_s()
@@ -222,15 +222,15 @@ def test_a_late_answer_is_waited_for(world):
     assert clock.now_s() - began_s >= 0.2
 
 
-def test_passing_trouble_is_retried(world):
-    sim, market = world
+def test_passing_trouble_is_retried(sim_and_market):
+    sim, market = sim_and_market
     sim.add_fault(Fault(FaultKind.THROTTLE, times=1))
     sim.add_fault(Fault(FaultKind.UNAVAILABLE, times=1))
     assert len(market.launch(request("t"))) == 1
 
 
-def test_user_data_arrives_as_it_was(world):
-    sim, market = world
+def test_user_data_arrives_as_it_was(sim_and_market):
+    sim, market = sim_and_market
     script = "#!/bin/sh\n# žluťoučký kůň & <tag> ]]>\nexec sleep 1000\n"
     (fact,) = market.launch(request("t", user_data=script, tags={"<&>": 'a "b" c'}))
     assert sim.request_of(fact.instance_id).user_data == script

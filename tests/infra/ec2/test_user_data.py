@@ -1,4 +1,4 @@
-"""The start-up script, run for real around a stand-in for the interpreter."""
+"""The start script, run as a process with a stub for the interpreter."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from tests.support.timeouts import PATIENCE
 
 BOOT = NodeBoot(job_id="job-1", blob_url="file:///blobs", tier=Tier.TRANSIENT, threads=2)
 
-#: Writes its arguments and pid into a file of its own, then does what the file `behave` says.
+#: Writes its arguments and pid into a separate file, then acts as the file `behave` tells it.
 STUB = """#!/bin/bash
 [[ $(cat "$STUB_DIR/behave") == deaf ]] && trap '' TERM
 echo "$@" >"$STUB_DIR/start-$$.part" && mv "$STUB_DIR/start-$$.part" "$STUB_DIR/start-$$"
@@ -35,7 +35,7 @@ esac
 
 
 class Metadata(BaseHTTPRequestHandler):
-    """Answers with an id below /i-0abc, to those who bring the token."""
+    """Answers requests that carry the token with an id below /i-0abc."""
 
     def do_PUT(self) -> None:
         right = self.path == "/i-0abc/latest/api/token" and "X-aws-ec2-metadata-token-ttl-seconds" in self.headers
@@ -52,7 +52,7 @@ class Metadata(BaseHTTPRequestHandler):
         self.wfile.write(body.encode())
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +67,11 @@ def metadata_url() -> Iterator[str]:
 
 
 class Machine:
-    """A script that runs in a session of its own, with the stub as interpreter."""
+    """A script that runs in its own session, with the stub as interpreter."""
 
     def __init__(self, folder: Path, metadata_url: str) -> None:
         self.folder = folder
-        self.stub = folder / "python stub"  # the space is on purpose: it must be quoted
+        self.stub = folder / "python stub"  # with a space, which must be quoted
         self.stub.write_text(STUB)
         self.stub.chmod(0o755)
         # Never the real one, whatever the script does.
@@ -110,7 +110,7 @@ class Machine:
         return found
 
     def members(self) -> list[int]:
-        """Return the pids of all that the script left running."""
+        """Return the pids of the processes that the script left running."""
         assert self.process is not None
         living = []
         for one in psutil.process_iter():
@@ -213,7 +213,7 @@ def ends_itself(machine: Machine, process: "subprocess.Popen[bytes]") -> None:
     assert not list(machine.folder.glob("proteus-*"))
 
 
-def test_a_machine_whose_node_meets_nobody_ends_itself(machine: Machine) -> None:
+def test_a_machine_whose_node_meets_no_controller_ends_itself(machine: Machine) -> None:
     ends_itself(machine, machine.boot("fail", dead_man_s=2, patience_s=2))
 
 
@@ -226,7 +226,7 @@ def test_a_machine_whose_node_outlasts_its_patience_lives(machine: Machine) -> N
 
 
 @pytest.mark.slow
-def test_the_machine_of_a_controller_that_nobody_speaks_to_ends_itself(machine: Machine) -> None:
+def test_the_machine_of_a_controller_without_requests_ends_itself(machine: Machine) -> None:
     process = machine.boot("stay", dead_man_s=6, patience_s=1, controller=True, tier=Tier.RELIABLE)
     alive = machine.folder / "proteus-i-0abc.alive"
     eventually(alive.exists)
@@ -241,7 +241,7 @@ def test_the_machine_of_a_controller_that_nobody_speaks_to_ends_itself(machine: 
 def test_only_a_machine_of_the_cloud_switches_itself_off(machine: Machine, metadata_url: str) -> None:
     machine.boot("leave").wait(10)
     assert not (machine.folder / "was-shut-down").exists()
-    # The cloud's fixed address cannot be served here, so the script is given another one to take for it.
+    # EC2's fixed address cannot be served here, so another one takes its place in the script.
     in_cloud = user_data(NodeBoot("job-1", "file:///blobs", Tier.TRANSIENT, python=str(machine.stub)))
     in_cloud = in_cloud.replace("http://169.254.169.254", metadata_url)
     del machine.environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"]

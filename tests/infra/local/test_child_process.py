@@ -1,4 +1,4 @@
-"""Children end with us: told to, by force, with what they started, and when we die."""
+"""Children end with this process: by SIGTERM, by SIGKILL, with their descendants, and when this process is killed."""
 
 import os
 import shutil
@@ -16,12 +16,13 @@ from infra.errors import ProteusError
 from infra.local.child_process import Child, stop_together
 from tests.support.market_servers import wait_for
 
-#: Writes its own id and its child's, then sleeps; a `stubborn` one does not end when told to.
+#: Writes its own id and its child's, then sleeps; a `stubborn` one ignores SIGTERM.
 FAMILY = """
 import os, signal, subprocess, sys, time
 if sys.argv[2] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=sys.argv[3] == "apart")
+command = [sys.executable, "-c", "import time; time.sleep(60)"]
+child = subprocess.Popen(command, start_new_session=sys.argv[3] == "apart")
 with open(sys.argv[1] + ".new", "w") as file:
     file.write(f"{os.getpid()} {child.pid}")
 os.replace(sys.argv[1] + ".new", sys.argv[1])
@@ -141,7 +142,7 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path, log: Path) -> No
     finally:
         parent.kill()
         parent.wait()
-    os.kill(second, signal.SIGKILL)  # only the kernel's own child is on the leash
+    os.kill(second, signal.SIGKILL)  # only the direct child has a parent-death signal
 
 
 def test_a_child_takes_signals_as_after_a_login(log: Path) -> None:
@@ -160,7 +161,7 @@ def test_a_frozen_child_ends_by_force_alone(tmp_path: Path, log: Path) -> None:
     first, _ = _pids(tmp_path)
     child.freeze()
     wait_for(lambda: psutil.Process(first).status() == psutil.STATUS_STOPPED, "the stop")
-    child.tell()
+    child.terminate()
     assert not child.ended
     child.kill()
     assert _gone(first)

@@ -1,4 +1,4 @@
-"""The local world's own parts; that it starts and ends as a whole is shown by tests/flows/local/test_run.py."""
+"""The parts of a local environment; tests/flows/local/test_run.py covers its start and end as a whole."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.support.market_servers import T0, TRACES, A, client, credentials, req
 
 
 class NoPrefect:
-    """Stands for the Prefect server, which takes seconds to start."""
+    """A stub of the Prefect server, which takes seconds to start."""
 
     env = MappingProxyType({"PREFECT_API_URL": "http://127.0.0.1:1/api"})
     api_url = "http://127.0.0.1:1/api"
@@ -38,33 +38,33 @@ class NoPrefect:
         if self.fails:
             raise ProteusError("it did not answer")
 
-    def bury_unfinished(self) -> None:
+    def mark_unfinished_crashed(self) -> None:
         self.calls.append("bury")
 
     def stop(self) -> None:
         self.calls.append("stop")
 
 
-def _world(directory: Path, prefect: NoPrefect, endpoint_url: str | None = None) -> LocalEnvironment:
+def _environment(directory: Path, prefect: NoPrefect, endpoint_url: str | None = None) -> LocalEnvironment:
     directory.mkdir(exist_ok=True)
     write_prices(directory / "prices.csv", TRACES)
-    world = LocalEnvironment(directory / "run", directory / "prices.csv", None, T0 + 100, 60.0, 120, endpoint_url)
-    world.prefect = prefect  # type: ignore[assignment]
-    return world
+    environment = LocalEnvironment(directory / "run", directory / "prices.csv", None, T0 + 100, 60.0, 120, endpoint_url)
+    environment.prefect = prefect  # type: ignore[assignment]
+    return environment
 
 
-def _world_at(directory: Path, start_s: float) -> LocalEnvironment:
-    world = LocalEnvironment(directory / "run", directory / "prices.csv", None, start_s, 60.0, 120)
-    world.prefect = NoPrefect()  # type: ignore[assignment]
-    return world
+def _environment_at(directory: Path, start_s: float) -> LocalEnvironment:
+    environment = LocalEnvironment(directory / "run", directory / "prices.csv", None, start_s, 60.0, 120)
+    environment.prefect = NoPrefect()  # type: ignore[assignment]
+    return environment
 
 
-def test_a_world_has_a_market_on_its_clock_and_keeps_the_markets_record(
+def test_an_environment_has_a_market_on_its_clock_and_keeps_the_markets_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credentials(monkeypatch)
-    with _world(tmp_path, NoPrefect()) as world:
-        env = world.environment
+    with _environment(tmp_path, NoPrefect()) as environment:
+        env = environment.environment
         assert ScaledClock(env["PROTEUS_CLOCK"]).scale == 60.0
         market = client(env["PROTEUS_EC2_ENDPOINT_URL"])
         facts = market.launch(request("token", A, 2, "0.03"))
@@ -81,11 +81,13 @@ def test_a_world_has_a_market_on_its_clock_and_keeps_the_markets_record(
     wait_gone(tmp_path)
 
 
-def test_a_world_that_was_ended_goes_on_with_its_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_was_ended_continues_with_its_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     credentials(monkeypatch)
     script = "#!/bin/bash\necho booted >> $HOME/boots\nexec sleep 1000\n"
-    with _world(tmp_path, NoPrefect()) as world:
-        market = client(world.environment["PROTEUS_EC2_ENDPOINT_URL"])
+    with _environment(tmp_path, NoPrefect()) as environment:
+        market = client(environment.environment["PROTEUS_EC2_ENDPOINT_URL"])
         (fact,) = market.launch(replace(request("token", A, 1, "0.03"), user_data=script))
         boots = tmp_path / "run" / "machines" / fact.instance_id / "boots"
         wait_for(boots.exists, "the machine to boot")
@@ -93,11 +95,13 @@ def test_a_world_that_was_ended_goes_on_with_its_machines(tmp_path: Path, monkey
     stood_s = json.loads((tmp_path / "run" / "market.json").read_text())["now_s"]
 
     write_prices(tmp_path / "prices.csv", TraceSet({A: TRACES[A]}))
-    with pytest.raises(ProteusError, match=r"prices\.csv: is not the file that .*market\.json goes on from; name that"):
-        _world_at(tmp_path, stood_s).__enter__()
+    with pytest.raises(
+        ProteusError, match=r"prices\.csv: is not the file that .*market\.json continues from; name that"
+    ):
+        _environment_at(tmp_path, stood_s).__enter__()
     write_prices(tmp_path / "prices.csv", TRACES)
-    with _world_at(tmp_path, stood_s) as world:
-        market = client(world.environment["PROTEUS_EC2_ENDPOINT_URL"])
+    with _environment_at(tmp_path, stood_s) as environment:
+        market = client(environment.environment["PROTEUS_EC2_ENDPOINT_URL"])
         (again,) = market.describe([])
         assert (again.instance_id, again.launched_at_s, again.alive) == (fact.instance_id, fact.launched_at_s, True)
         assert market.launch(replace(request("token", A, 1, "0.03"), user_data=script)) == [again], "the token holds"
@@ -110,7 +114,7 @@ def test_a_world_that_was_ended_goes_on_with_its_machines(tmp_path: Path, monkey
 
 def test_what_was_started_is_ended_when_the_rest_fails(tmp_path: Path) -> None:
     prefect = NoPrefect(fails=True)
-    with pytest.raises(ProteusError, match="did not answer"), _world(tmp_path, prefect):
+    with pytest.raises(ProteusError, match="did not answer"), _environment(tmp_path, prefect):
         raise AssertionError("it must not open")
     assert prefect.calls == ["start", "wait", "stop"]
     wait_gone(tmp_path)
@@ -118,38 +122,38 @@ def test_what_was_started_is_ended_when_the_rest_fails(tmp_path: Path) -> None:
 
 def test_prefect_is_ended_also_when_the_endpoint_makes_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prefect = NoPrefect()
-    world = _world(tmp_path, prefect, "http://127.0.0.1:9")
-    world.open()
+    environment = _environment(tmp_path, prefect, "http://127.0.0.1:9")
+    environment.open()
 
     class Trouble:
         def stop(self) -> None:
             raise OSError
 
-    world._endpoint = Trouble()  # type: ignore[assignment]
+    environment._endpoint = Trouble()  # type: ignore[assignment]
     with pytest.raises(OSError):
-        world.close()
+        environment.close()
     assert prefect.calls[-1] == "stop"
 
 
 def test_an_endpoint_that_cannot_start_is_told_with_its_words(tmp_path: Path) -> None:
-    world = _world(tmp_path, NoPrefect())
+    environment = _environment(tmp_path, NoPrefect())
     (tmp_path / "prices.csv").write_text("nothing\n")
-    with pytest.raises(ProteusError, match=r"ended with 2: .*prices\.csv: the header"), world:
+    with pytest.raises(ProteusError, match=r"ended with 2: .*prices\.csv: the header"), environment:
         raise AssertionError("it must not open")
 
 
 def test_an_endpoint_that_runs_already_is_used_and_left(tmp_path: Path) -> None:
-    with _world(tmp_path, NoPrefect(), "http://127.0.0.1:9") as world:
-        assert world.environment["PROTEUS_EC2_ENDPOINT_URL"] == "http://127.0.0.1:9"
+    with _environment(tmp_path, NoPrefect(), "http://127.0.0.1:9") as environment:
+        assert environment.environment["PROTEUS_EC2_ENDPOINT_URL"] == "http://127.0.0.1:9"
         assert processes_of(tmp_path) == []
 
 
 def test_the_users_proxy_is_kept_but_not_for_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "intranet")
     monkeypatch.delenv("no_proxy", raising=False)
-    with _world(tmp_path, NoPrefect(), "http://127.0.0.1:9") as world:
-        assert world.environment["NO_PROXY"] == "intranet,127.0.0.1,localhost"
-        assert world.environment["no_proxy"] == "127.0.0.1,localhost"
+    with _environment(tmp_path, NoPrefect(), "http://127.0.0.1:9") as environment:
+        assert environment.environment["NO_PROXY"] == "intranet,127.0.0.1,localhost"
+        assert environment.environment["no_proxy"] == "127.0.0.1,localhost"
 
 
 # -- the directory --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Nodes as processes of this machine: one controller a job, each node there until it is let go or killed, none left."""
+"""Nodes as local processes: one controller per job, nodes that run until let go or killed, none left over."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e]
 
 def test_nodes_come_and_go_and_none_is_left(tmp_path: Path) -> None:
     blobs = Blobs((tmp_path / "blobs").as_uri())
-    blobs.write_json(JobPaths("job").rendezvous, {"address": "tcp://127.0.0.1:9"})  # whoever was here before was killed
+    blobs.write_json(JobPaths("job").rendezvous, {"address": "tcp://127.0.0.1:9"})  # an earlier controller was killed
     with LocalNodes(tmp_path / "run", "job", blobs) as nodes:
         client = nodes.meet()
         for name, tier in (("r1", "reliable"), ("t1", "transient"), ("t2", "transient")):
@@ -61,7 +61,7 @@ def test_a_job_that_somebody_else_trains_is_refused(tmp_path: Path, monkeypatch:
         meeting = cluster.blobs.read_json(JobPaths("job").rendezvous)
         with (
             LocalNodes(tmp_path / "run", "job", cluster.blobs) as nodes,
-            pytest.raises(InputError, match=r"job job: is trained by somebody else just now .* give another --job"),
+            pytest.raises(InputError, match=r"job job: is being trained by another process .* give another --job"),
         ):
             nodes.meet()
         assert cluster.blobs.read_json(JobPaths("job").rendezvous) == meeting

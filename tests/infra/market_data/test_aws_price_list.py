@@ -1,4 +1,4 @@
-"""AWS's price list: what counts in it, in both of its forms."""
+"""AWS's price list in both of its forms: which offers are included."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Eviction models as files, and the files that capacity is told in."""
+"""Files of eviction models and of capacity."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Price files: read to the micro-dollar, written whole, and refused in one line; the CSV, and what all forms share."""
+"""Price files: exact to the micro-dollar, written atomically, refused in one line; CSV, and what all forms share."""
 
 import gzip
 import os
@@ -38,7 +38,7 @@ def trace(*events: tuple[int, int]) -> Trace:
 
 
 def refusal(path: Path) -> str:
-    """Return what is said of a bad price file, after checking that it is one line that names it."""
+    """Return the error of a bad price file, after checking that it is one line that names it."""
     with pytest.raises(InputError) as caught:
         read_prices(path)
     message = str(caught.value)

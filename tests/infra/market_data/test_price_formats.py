@@ -1,4 +1,4 @@
-"""The forms of a price file besides the CSV: Parquet, and what the aws command prints."""
+"""The other forms of price files: Parquet, and the JSON of the aws command."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def trace(*events: tuple[int, int]) -> Trace:
 
 
 def refusal(path: Path) -> str:
-    """Return what is said of a bad price file, after checking that it is one line that names it."""
+    """Return the error of a bad price file, after checking that it is one line that names it."""
     with pytest.raises(InputError) as caught:
         read_prices(path)
     message = str(caught.value)

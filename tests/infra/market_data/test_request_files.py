@@ -1,4 +1,4 @@
-"""Requests in files: both forms are read to the same, and every fault is told with its row."""
+"""Requests in files: both forms give the same, and every fault names its row."""
 
 import gzip
 import json

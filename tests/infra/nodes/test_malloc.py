@@ -1,16 +1,16 @@
-"""A node's memory: what it freed it has again without the system."""
+"""A process reuses the memory that it freed, without the system."""
 
 import subprocess
 import sys
 
 import pytest
 
-#: Prints how many pages of a copy of 64 MB the system had to find, after one such copy was made and freed.
+#: Prints the number of page faults of a copy of 64 MB, after one such copy was made and freed.
 _PROGRAM = """
 import resource
 import numpy as np
-from infra.nodes.malloc import keep_freed
-if {keep} and not keep_freed():
+from infra.nodes.malloc import retain_freed_memory
+if {keep} and not retain_freed_memory():
     raise SystemExit(3)
 array = np.ones(1 << 26, np.uint8)
 array.copy()

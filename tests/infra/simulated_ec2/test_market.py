@@ -24,7 +24,7 @@ def market(clock, **options):
     return SimSpotMarket(TRACES, sold, clock.now_s, **options)
 
 
-def told(sim):
+def drain_changes(sim):
     return [(change.at_s - T0, change.kind.value) for change in sim.advance()]
 
 
@@ -35,7 +35,7 @@ def test_changes_come_in_time_order_also_over_a_jump():
     clock.at_s = T0 + 600
     sim.launch(request("u", market=B, bid="0.04"))
     clock.at_s = T0 + 9000
-    assert told(sim) == [
+    assert drain_changes(sim) == [
         (10, "launched"),
         (40, "running"),
         (600, "launched"),
@@ -43,7 +43,7 @@ def test_changes_come_in_time_order_also_over_a_jump():
         (880, "marked"),
         (1000, "evicted"),
     ]
-    assert told(sim) == []
+    assert drain_changes(sim) == []
 
 
 def test_time_never_goes_backwards():
@@ -61,7 +61,7 @@ def test_a_notice_shorter_than_its_time_comes_at_launch():
     sim = market(clock)
     (fact,) = sim.launch(request("t"))
     assert fact.notice_at_s == T0 + 1000
-    assert told(sim) == [(950, "launched"), (950, "running"), (950, "marked")]
+    assert drain_changes(sim) == [(950, "launched"), (950, "running"), (950, "marked")]
 
 
 def test_a_market_may_give_no_notice():
@@ -69,7 +69,7 @@ def test_a_market_may_give_no_notice():
     sim = market(clock, notice=NoticeMode.NONE)
     sim.launch(request("t"))
     clock.at_s = T0 + 1000
-    assert told(sim) == [(10, "launched"), (10, "running"), (1000, "evicted")]
+    assert drain_changes(sim) == [(10, "launched"), (10, "running"), (1000, "evicted")]
 
 
 def test_the_longest_life_ends_spot_instances_alone():
@@ -195,7 +195,7 @@ def stories(draw):
 
 
 def oracle(times, prices, calls):
-    """What becomes of every launch, second by second: (launched, ended, cause); refused launches leave none."""
+    """Return (launched, ended, cause) of every launch, found second by second; refused launches have no entry."""
     price_of = dict(zip(times, prices, strict=True))
     price, held = None, []
     for second in range(62):
@@ -246,7 +246,7 @@ CALLS = st.lists(
 
 @given(CALLS, st.sampled_from([0, 40]))
 def test_a_market_that_was_ended_goes_on_as_if_it_had_not_been(calls, boot_s):
-    """Whatever was bought and let go, and however often the market was ended in between, its record is the same."""
+    """The record is the same after any purchases and terminations, however often the market was restarted."""
     path = Path(tempfile.mkdtemp()) / "market.json"
     clock = ManualClock(T0 + 10)
     whole, broken = market(clock, boot_s=boot_s, seed="s"), market(clock, boot_s=boot_s, seed="s")
@@ -293,7 +293,7 @@ def test_a_file_that_is_no_state_of_a_market_is_named(tmp_path, text):
         read_state(path)
 
 
-def test_a_market_of_scarce_capacity_goes_on_too_and_is_told_from_others():
+def test_a_market_of_scarce_capacity_continues_too_and_is_distinguished_from_others():
     scarce = TraceSet({A: availability_trace([1, 1, 0, 1], 300, T0)})
     clock = ManualClock(T0 + 10)
     before = market(clock, seed="s", availability=scarce)

@@ -1,4 +1,4 @@
-"""The endpoint's machines are real processes: they run, are told, are taken, and never stay. And EC2's finer manners."""
+"""The machines of the endpoint are processes: they run, get notices, are evicted, never survive. And details of EC2."""
 
 import json
 import os
@@ -37,7 +37,7 @@ from tests.support.market_servers import (
 from tests.support.price_rows import HEADER, price_row
 from tests.support.timeouts import PATIENCE
 
-#: Starts a child in its own group, one in the background and one in a session of its own, and never ends by itself.
+#: Starts a child in its own group, one in the background and one in its own session, and never exits.
 FAMILY = """#!/bin/bash
 trap '' TERM
 sleep 997 &
@@ -73,7 +73,7 @@ def ec2(endpoint):
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-    """Starts the endpoint as a command, over a clock that stands nearly still."""
+    """Start the endpoint as a command, with a clock that practically stands still."""
     credentials(monkeypatch)
     scaled = ScaledClock.create(tmp_path / "clock", T0 + 10, 1e-6)
     started = []
@@ -89,7 +89,7 @@ def command(tmp_path, monkeypatch):
 
 
 def processes(instance_id):
-    """The living processes that carry the instance's mark."""
+    """Return the living processes that carry the instance's mark."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -101,7 +101,7 @@ def processes(instance_id):
 
 
 def launch_family(url, work_dir):
-    """Launch a machine with a family of processes, and wait until all are there."""
+    """Launch a machine with a family of processes, and wait until all have started."""
     (fact,) = client(url).launch(request("family", user_data=FAMILY))
     wait_for((work_dir / fact.instance_id / "up").exists, "the user-data")
     wait_for(lambda: len(processes(fact.instance_id)) >= 5, "the family")
@@ -190,7 +190,7 @@ def test_an_instance_that_came_and_went_within_a_jump_runs_nothing(clock, tmp_pa
 def test_nothing_outlives_the_endpoint(command, number):
     endpoint = command()
     instance_id = launch_family(endpoint.url, endpoint.work_dir)
-    children = psutil.Process(endpoint.pid).children()  # the machine's, and the warden
+    children = psutil.Process(endpoint.pid).children()  # the machine's, and the reaper
     endpoint.process.send_signal(number)
     assert endpoint.process.wait(20 * PATIENCE) == (-number if number is signal.SIGKILL else 0)
     wait_for(lambda: not processes(instance_id), "the family's end")

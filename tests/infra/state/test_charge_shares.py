@@ -1,4 +1,4 @@
-"""Whose a line of the ledger is."""
+"""The share of each machine in a line of the ledger."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ HELD = Allocation("a-1", Market("c4.large", "us-east-1a"), 3, T0, Tier.TRANSIENT
 
 
 def record(**ends: tuple[int, EndCause]) -> AllocationRecord:
-    """Three machines, of which some ended so long after the launch."""
+    """Return a record of three machines, some of which ended these seconds after the launch."""
     told = {name.replace("_", "-"): (T0 + after_s, cause) for name, (after_s, cause) in ends.items()}
     return AllocationRecord("job", HELD, NAMES, "order", instance_ends=told)
 

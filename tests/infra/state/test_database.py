@@ -1,4 +1,4 @@
-"""The state database is opened, or refused in one line."""
+"""Opening the state database, and its refusal in one line."""
 
 import sqlite3
 import threading
@@ -90,11 +90,11 @@ def test_the_schema_is_understood_by_postgresql() -> None:
 
 
 class Interruption(BaseException):
-    """What a signal raises."""
+    """An exception that a signal raises."""
 
 
 @pytest.mark.parametrize(("error", "told"), [(Interruption, False), (RuntimeError, True)])
-def test_what_interrupts_the_closing_of_a_connection_is_left_to_whoever_takes_it(
+def test_an_interrupt_of_a_closing_connection_is_left_to_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type, told: bool
 ) -> None:
     def close(_self: DefaultDialect, _connection: object) -> None:

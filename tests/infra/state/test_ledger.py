@@ -95,7 +95,7 @@ def test_seconds_charged_after_an_end_that_was_learned_of_late_are_taken_back_on
         return [f"{line.entry_id} {line.amount_micros}" for line in added]
 
     buy(store, HELD)
-    assert booked(T0 + HOUR) == ["a-1/0/charge 108000"]  # nobody has told us yet that it went after half an hour
+    assert booked(T0 + HOUR) == ["a-1/0/charge 108000"]  # its end after half an hour is not known yet
     store.end_allocation("a-1", T0 + 1800, EndCause.EVICTED)
     assert booked(T0 + HOUR + 60) == ["a-1/0/refund -54000"]
     assert booked(T0 + 5 * HOUR) == []
@@ -120,7 +120,7 @@ def test_on_demand_machines_pay_for_started_hours_at_the_price_of_their_first_da
 
 def test_a_charge_for_an_hour_after_an_end_that_was_learned_of_late_is_taken_back_once(store: Store) -> None:
     buy(store, HELD)
-    book(store, "job-1", TRACES, CATALOG, T0 + HOUR)  # nobody has told us yet that it went on the hour
+    book(store, "job-1", TRACES, CATALOG, T0 + HOUR)  # its end on the hour is not known yet
     store.end_allocation("a-1", T0 + HOUR, EndCause.EVICTED)
     (back,) = book(store, "job-1", TRACES, CATALOG, T0 + HOUR + 60).added
     assert (back.entry_id, back.amount_micros) == ("a-1/1/refund", -90_000)
@@ -140,12 +140,12 @@ def test_a_machine_that_ends_early_is_refunded_when_its_hour_is_over_and_charged
     store.record_instance_ends("a-1", {"i-3": (T0 + HOUR + 60, EndCause.EVICTED)})
     store.end_allocation("a-1", T0 + HOUR + 60, EndCause.EVICTED)
     book(store, "job-1", TRACES, CATALOG, T0 + HOUR + 60)
-    assert store.spent("job-1") == 40_000, "nobody lives, so the refund waits for nothing"
+    assert store.spent("job-1") == 40_000, "no instance lives, so the refund is booked"
 
 
 def test_a_charge_for_a_machine_that_had_ended_is_taken_back_when_its_hour_is_over(store: Store) -> None:
     store.record_allocation("job-1", "order", HELD, ["i-1", "i-2", "i-3"])
-    book(store, "job-1", TRACES, CATALOG, T0 + HOUR)  # nobody has told us yet that one went on the hour
+    book(store, "job-1", TRACES, CATALOG, T0 + HOUR)  # the end of one on the hour is not known yet
     store.record_instance_ends("a-1", {"i-1": (T0 + HOUR, EndCause.USER), "i-2": (T0 + HOUR + 9, EndCause.EVICTED)})
     assert book(store, "job-1", TRACES, CATALOG, T0 + HOUR + 60) == Booking((), ())
     booking = book(store, "job-1", TRACES, CATALOG, T0 + 2 * HOUR)
@@ -209,7 +209,7 @@ STEP_ENDS = st.tuples(st.integers(0, 2 * HOUR // STEP).map(lambda n: n * STEP), 
 
 @st.composite
 def ragged(draw: st.DrawFn) -> list[AllocationRecord]:
-    """Return lives of which single instances end by themselves, before the others or with the last."""
+    """Return lives of which single instances end separately, before the others or with the last."""
     records = []
     for record in draw(lives()):
         a = record.allocation
@@ -220,7 +220,7 @@ def ragged(draw: st.DrawFn) -> list[AllocationRecord]:
         ended, cause = None, None
         if len(told) == a.count:
             ended, cause = max(told.values())
-            if draw(st.booleans()):  # who ends with the allocation need not be named
+            if draw(st.booleans()):  # those that end with the allocation need not be named
                 told = {name: end for name, end in told.items() if end != (ended, cause)}
         end = {"ended_at_s": ended, "end_cause": cause, "instance_ends": told}
         records.append(replace(record, allocation=a, instance_ids=names, **end))
@@ -279,7 +279,7 @@ def test_ends_learned_of_late_cost_the_same(
 
 
 def bill(records: list[AllocationRecord], spot: BillingModel) -> int:
-    """Return what the market asks for at the end of all, each instance by itself."""
+    """Return the market's total charge at the end of all, computed for each instance separately."""
     total = 0
     for record in records:
         a = record.allocation

@@ -1,4 +1,4 @@
-"""Checkpoints in the blob store: the newest whole one counts, whatever was cut off."""
+"""Checkpoints in the blob store: the newest complete one counts, whatever was interrupted."""
 
 from pathlib import Path
 

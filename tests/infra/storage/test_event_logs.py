@@ -1,4 +1,4 @@
-"""Stories in blobs: pages of several controllers in order, a page in place of what it was, no more than so many."""
+"""Event logs in blobs: pages of several controllers in order, replaced pages, the maximum number of pages."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def entry(at: float) -> dict[str, object]:
     return {"at": at, "clock": 1, "nodes": ["a"], "shards": [], "text": "ö\n"}
 
 
-def test_pages_are_read_in_the_order_in_which_they_were_told(tmp_path: Path) -> None:
+def test_pages_are_read_in_the_order_of_their_events(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path.as_uri())
     assert read_story(blobs, "job") == []
     keep_page(blobs, "job", 2000.5, 0, [entry(5)])

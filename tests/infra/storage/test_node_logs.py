@@ -1,4 +1,4 @@
-"""The log of a node outlives it: real processes, killed, crashed, restarted, with the store away for a while."""
+"""The log of a node survives it: processes are killed, crash, restart, and the store fails for a while."""
 
 import os
 import subprocess
@@ -17,15 +17,15 @@ from tests.support.local_cluster import LocalCluster
 from tests.support.market_servers import wait_for
 from tests.support.timeouts import PATIENCE
 
-#: A process that keeps its log, says that it does, and then does what is put in.
+#: A process that stores its log, prints that it does, and then runs the inserted code.
 _PROCESS = """
 import faulthandler, logging, os, sys, threading, warnings
 from functools import partial
 from infra.storage.blobs import Blobs
-from infra.storage.node_logs import kept_logs
+from infra.storage.node_logs import stored_logs
 logging.basicConfig(level=logging.INFO)
 faulthandler.enable()
-with kept_logs("job", "n1", "node", partial(Blobs, sys.argv[1])):
+with stored_logs("job", "n1", "node", partial(Blobs, sys.argv[1])):
     {body}
 """
 
@@ -43,7 +43,7 @@ def _process(tmp_path: Path, body: str, url: str | None = None) -> "subprocess.P
 
 
 def _run(tmp_path: Path, body: str) -> tuple[int, str]:
-    """Return the exit code, and what the console had; standard output and error both go to the latter."""
+    """Return the exit code and the console's text, of standard output and error alike."""
     process = _process(tmp_path, body)
     out, console = process.communicate(timeout=60 * PATIENCE)
     assert out == ""
@@ -72,7 +72,7 @@ def _left(tmp_path: Path) -> list[Path]:
         ("import subprocess; subprocess.run(['sh', '-c', 'echo of a child >&2'])", "of a child"),
     ],
 )
-def test_whatever_is_said_is_kept_and_told_on_the_console(tmp_path: Path, body: str, said: str) -> None:
+def test_all_output_is_stored_and_shown_on_the_console(tmp_path: Path, body: str, said: str) -> None:
     code, console = _run(tmp_path, body)
     assert code == 0, console
     assert said in console
@@ -80,7 +80,7 @@ def test_whatever_is_said_is_kept_and_told_on_the_console(tmp_path: Path, body: 
     assert _left(tmp_path) == []
 
 
-def test_a_crash_is_told_at_once_and_kept_by_the_next_process(tmp_path: Path) -> None:
+def test_a_crash_is_shown_at_once_and_stored_by_the_next_process(tmp_path: Path) -> None:
     code, crash = _run(tmp_path, "print('before', flush=True); faulthandler._sigsegv()")
     assert code < 0
     assert "before" in crash
@@ -92,7 +92,7 @@ def test_a_crash_is_told_at_once_and_kept_by_the_next_process(tmp_path: Path) ->
     assert _left(tmp_path) == []
 
 
-def test_nobody_takes_the_log_of_a_process_that_lives(tmp_path: Path) -> None:
+def test_no_process_takes_the_log_of_one_that_lives(tmp_path: Path) -> None:
     living = _process(tmp_path, "print('here', flush=True); sys.stdin.read(); print('and done')")
     assert living.stderr is not None
     assert living.stderr.readline() == "here\n"
@@ -133,7 +133,7 @@ def test_a_scratch_that_takes_nothing_disturbs_nothing(tmp_path: Path) -> None:
     out, console = process.communicate(timeout=60 * PATIENCE)
     assert process.returncode == 0
     assert out == "worked\n"
-    assert console.count("no log of this process is kept") == 1
+    assert console.count("the log of this process is not stored") == 1
 
 
 def _kept(tmp_path: Path, text: bytes) -> StoredLog:
@@ -209,12 +209,12 @@ def test_logs_of_nodes_that_are_killed_started_anew_and_ended(tmp_path: Path) ->
         top.rename(away)
         top.write_text("in the way")  # the store is away while the node ends its work
         cluster.kill("controller")
-        wait_for(lambda: "is gone; looking for it again" in (tmp_path / "t1.log").read_text(), "the node to see it", 20)
-        wait_for(lambda: "the log is not kept for now" in (tmp_path / "t1.log").read_text(), "a failed write", 20)
+        wait_for(lambda: "; looking for it again" in (tmp_path / "t1.log").read_text(), "the node to see it", 20)
+        wait_for(lambda: "the log cannot be stored for now" in (tmp_path / "t1.log").read_text(), "a failed write", 20)
         top.unlink()
         away.rename(top)
-        wait_for(_holds(cluster, "t1", 2, "is gone; looking for it again"), "what was said meanwhile", 20)
-        assert (tmp_path / "t1.log").read_text().count("the log is not kept for now") == 1
+        wait_for(_holds(cluster, "t1", 2, "; looking for it again"), "what was said meanwhile", 20)
+        assert (tmp_path / "t1.log").read_text().count("the log cannot be stored for now") == 1
 
         cluster.start_controller()
         cluster.wait(lambda s: len(s["nodes"]) == 1, "the node")
@@ -230,17 +230,17 @@ def test_logs_of_nodes_that_are_killed_started_anew_and_ended(tmp_path: Path) ->
 
 def test_a_process_that_says_nothing_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = []
-    turn = node_logs._Keeper._turn
+    write_new = node_logs._LogWriter._write_new
 
-    def counted(keeper: node_logs._Keeper) -> None:
-        turn(keeper)
+    def counted(writer: node_logs._LogWriter) -> None:
+        write_new(writer)
         turns.append(1)
 
     monkeypatch.setattr(node_logs, "EVERY_S", 0.01)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(node_logs._Keeper, "_turn", counted)
+    monkeypatch.setattr(node_logs._LogWriter, "_write_new", counted)
     blobs = _Counted((tmp_path / "blobs").as_uri())
-    with node_logs.kept_logs("job", "n1", "node", lambda: blobs):
+    with node_logs.stored_logs("job", "n1", "node", lambda: blobs):
         os.write(2, b"once\n")
         wait_for(lambda: blobs.writes == 1, "the write", 20)
         so_far = len(turns)

@@ -1,4 +1,4 @@
-"""Observed prices: kept once each, whatever died in between."""
+"""Observed prices are stored once each, also after an interruption."""
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +31,7 @@ def test_what_was_added_is_read_back_with_the_price_that_held_before(blobs):
     assert store.observed_until_s(B) == 30
 
 
-def test_the_same_rows_told_again_are_not_stored_twice(blobs):
+def test_the_same_rows_observed_again_are_not_stored_twice(blobs):
     store = PriceStore(blobs)
     store.add(points(A, (10, 1), (20, 2)), [A], (0, 25), "test", 25)
     assert store.add(points(A, (20, 2), (30, 3), (30, 3)), [A], (20, 35), "test", 35) == 1

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-import infra.storage.blobs as blobs_module
 from infra.errors import InputError
 from infra.nodes import main as node
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.nodes.main import main, parse
 from infra.settings import Settings
+from infra.storage import job_paths
 from infra.storage.blobs import BlobError, BlobMissing, Blobs
 from infra.storage.job_paths import JobPaths
 from psengine.config import JOB_ID_PATTERN
@@ -119,7 +119,7 @@ def test_a_sign_of_life_that_cannot_be_given_ends_nothing(
     monkeypatch.setattr(node, "_ALIVE_S", 0.01)
 
     async def live() -> None:
-        task = asyncio.create_task(node._show_life(Shell()))  # type: ignore[arg-type]
+        task = asyncio.create_task(node._touch_alive_file(Shell()))  # type: ignore[arg-type]
         await asyncio.sleep(0.1)
         assert not task.done()
         assert len(caplog.records) == 1
@@ -150,7 +150,7 @@ def test_a_bucket_is_reached_as_the_settings_say(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_job_has_one_id_everywhere() -> None:
-    assert blobs_module._JOB_ID.pattern == JOB_ID_PATTERN
+    assert job_paths._JOB_ID.pattern == JOB_ID_PATTERN
     characters, _, most = JOB_ID_PATTERN.rpartition("{0,")
     theirs, _, their_most = JOB_SPEC_PATTERN.removeprefix("^").removesuffix("$").rpartition("{0,")
     assert theirs == characters

@@ -1,4 +1,4 @@
-"""IDX images: the two files find each other by name, values of every type, and what is refused."""
+"""IDX images: labels found by name, values of every type, and refused files."""
 
 import gzip
 import struct
@@ -24,7 +24,7 @@ LABELS = np.array([3, 9, 3, 9, 3, 9])
 
 
 def idx(values: np.ndarray, kind: str = "u1") -> bytes:
-    """The file of an array, written by the format's description and nothing of ours."""
+    """Return the file of an array, written from the format's description without our code."""
     head = struct.pack(f">BBBB{values.ndim}I", 0, 0, CODES[kind], values.ndim, *values.shape)
     return head + values.astype(np.dtype(kind).newbyteorder(">")).tobytes()
 
