@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from bidding.evictions.base import Window
 from bidding.evictions.fit_conditioned import fit_conditioned
 from bidding.evictions.fit_survival import fit_survival
 from bidding.market.model import Market
+from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Trace, TraceSet
 from infra.market_data.aws_price_list import read_price_list
 from infra.market_data.capacity_files import read_advisor, read_availability
@@ -64,7 +64,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, dict[str, by
         b"2016-04-01T12:30:00Z,c4.large,us-east-1a,Linux/UNIX,0.03,USD\n",
     }
     offers = [price_lists.machine(), price_lists.machine(instanceType="m4.large", price="0.2")]
-    windows = Window(T0, T0 + 7000)
+    windows = TimeWindow(T0, T0 + 7000)
     bands = {"ranges": [{"index": 0, "max": 5}, {"index": 1, "max": 100}]}
     advisor = bands | {"spot_advisor": {"us-east-1": {"Linux": {"c4.large": {"s": 70, "r": 1}}}}}
     return {
