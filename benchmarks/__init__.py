@@ -1,9 +1,9 @@
-"""Benchmarks: each puts one of our figures beside a peer or a limit that was measured in the same run.
+"""Benchmarks: each compares a figure of Proteus with a peer or a limit measured in the same run.
 
-data_plane/  benchmarks of push and pull
-many_nodes/  benchmarks of many nodes on one machine
-market/      benchmarks of the bidding side
-training/    benchmarks of training on two nodes
-figure       what a benchmark gives back
-runner       what ``proteus bench [NAME…]`` runs: each benchmark beside its peer or limit
+data_plane/  push and pull of parameters
+many_nodes/  many nodes on one machine: stages, elasticity, scaling
+market/      the bidding side: prices, ticks, backtests, the EC2 endpoint
+training/    training on two nodes
+figure       the result of a benchmark
+runner       the command ``proteus bench [NAME…]``
 """

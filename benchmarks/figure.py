@@ -1,4 +1,4 @@
-"""What a benchmark gives back."""
+"""The result of a benchmark."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from time import perf_counter
 
 @dataclass(frozen=True)
 class Figure:
-    """One of our figures beside a peer or a limit, in the same unit.
+    """One figure of Proteus beside that of a peer or a limit, in the same unit.
 
     Attributes
     ----------
     ours_spread, beside_spread : (lowest, highest)
-        Of the repetitions; the figures are their medians.
-    valid : whether it was measured as it is meant to be; the note says what was not.
+        Range of the repetitions; the figures are their medians.
+    valid : whether the conditions of the measurement were met; the note names those that were not.
     """
 
     benchmark: str
@@ -30,7 +30,7 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """Ours against what stands beside it."""
+        """Ours divided by the figure beside it."""
         return self.ours / self.beside
 
 
@@ -60,7 +60,7 @@ def figure(
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long `work` takes."""
+    """Return the seconds that `work` takes."""
     began = perf_counter()
     work()
     return perf_counter() - began

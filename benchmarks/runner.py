@@ -1,4 +1,4 @@
-"""What ``proteus bench [NAME…]`` runs: each benchmark beside its peer or limit."""
+"""The command ``proteus bench [NAME…]``: it runs benchmarks and prints their figures."""
 
 import importlib
 import os
@@ -15,7 +15,7 @@ from rich.table import Table
 from benchmarks.figure import Figure
 from flows.terminal.tables import output_console
 
-#: Name as it is typed -> the module that measures it.
+#: {name on the command line: its module}.
 _MODULES = MappingProxyType(
     {
         "prices": "benchmarks.market.prices",
@@ -33,7 +33,7 @@ _MODULES = MappingProxyType(
     }
 )
 NAMES = tuple(_MODULES)
-#: Those whose number of nodes can be chosen, and that draw a picture.
+#: Benchmarks with a selectable number of nodes, which draw a picture.
 OF_MANY_NODES = ("tiering", "elasticity", "scaling")
 
 
@@ -68,13 +68,13 @@ def measure(
     paper_figures: Sequence[int] = (),
     pictures: Path | None = None,
 ) -> list[Figure]:
-    """Run the benchmarks of these names, each in a scratch folder of its own; tell each figure on stderr when it is there.
+    """Run benchmarks, each in a separate scratch folder; print each figure to stderr once it is measured.
 
     Parameters
     ----------
-    nodes : for those of many nodes; none: as few as each finds enough.
-    paper_figures : of `tiering`, those whose layouts are measured; none: all.
-    pictures : folder that takes a picture of each of these, named after it.
+    nodes : numbers of nodes of the benchmarks of many nodes; none: the default of each.
+    paper_figures : figures of the paper whose layouts `tiering` measures; none: all.
+    pictures : folder for the pictures, which are named after the benchmarks.
     """
     if not quiet:
         output_console().print(f"benchmarks: {', '.join(names)}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
@@ -89,7 +89,7 @@ def measure(
                 options["figures"] = tuple(paper_figures)
             module = importlib.import_module(_MODULES[name])
             for one in module.run(Path(scratch), **options):
-                # Told at once: the rest may take half an hour, or fail.
+                # Printed immediately: the rest may take half an hour, or fail.
                 click.echo(f"{one.what}: {one.ours:.4g} {one.unit}, {one.beside_is} {one.beside:.4g}", err=True)
                 figures.append(one)
     return figures
@@ -101,5 +101,5 @@ def show(figures: list[Figure]) -> None:
 
 
 def as_json(figures: list[Figure]) -> dict[str, Any]:
-    """Return the figures for machines."""
+    """Return the figures as a JSON-able dict."""
     return {"cores": os.cpu_count(), "figures": [asdict(one) | {"ratio": one.ratio} for one in figures]}

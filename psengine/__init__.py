@@ -1,21 +1,22 @@
 """AgileML: a parameter server in tiers, with Litz's programming model.
 
-`controller` and what it uses are pure (events in, instructions out); `shell` carries them out
-on Dask, and is the only package here that imports it.
+Decisions and arithmetic are pure, without clocks, network, files or threads: `controller` (events in, instructions
+out), `membership`, `protocol`, `scheduling`, `tables`, `telemetry`, `tiers`, the stores of `server`. `shell` carries
+out the instructions on Dask, and is the only package of psengine that imports it.
 
-    apps/           applications that ship with the engine, one file each
+    apps/           built-in applications: logistic regression, k-means, LDA, matrix factorisation
     controller/     the controller: one state machine that receives every event and issues every instruction
     membership/     nodes: which are members, which are lost, and which partitions each works on
-    protocol/       the values that the controller, the shell and the nodes exchange
+    protocol/       values that the controller, the shell and the nodes exchange
     rpc/            calls between processes
     scheduling/     micro-tasks: which of them may run, where they run, and when a job stops
-    server/         the server of a node: the shards it serves and the replicas it holds
-    shell/          the engine on Dask: the only package of psengine that imports `distributed`
+    server/         the server of a node: the shards it serves and the replicas it stores
+    shell/          the engine on Dask: controller process, node plugins, transport
     tables/         tables of parameters: sets of rows, updates of rows, shards, sums in a fixed order
     telemetry/      records of a training: progress, traffic, stalls, the event log
     tiers/          AgileML's tiers: stages, the shard map, replication to the reliable tier
-    worker/         the worker of a node: it runs micro-tasks and reads and updates parameters
-    config          values of the engine: what a job is, what its tables look like, what a node is
+    worker/         the worker of a node: it runs micro-tasks, and reads and updates parameters
+    config          configuration of jobs, tables and tiers
     single_process  an application in a bare loop: one process, no network, no servers
 """
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["App", "JobConfig", "JobError", "TableSpec", "Work"]
 
-#: Public name -> its module. They are imported when they are first used: a node sets the thread counts of NumPy's
-#: libraries before anything imports NumPy.
+#: {public name: its module}. Modules are imported on first use: a node sets the thread counts of NumPy's libraries
+#: before NumPy is imported.
 _MODULES = MappingProxyType(
     {
         "App": "psengine.apps.base",

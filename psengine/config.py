@@ -1,4 +1,4 @@
-"""Values of the engine: what a job is, what its tables look like, what a node is. Nothing here acts."""
+"""Configuration of the engine: jobs, tables, tiers of nodes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Stage = Literal[1, 2, 3]
 Tier = Literal["reliable", "transient"]
 TIERS: tuple[Tier, ...] = ("reliable", "transient")
 
-#: The whole of a job's id. A job that buys machines may be held to fewer characters, never to others.
+#: Pattern of a job's id. A job that buys machines may be restricted to fewer characters, never to others.
 JOB_ID_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
 
 
 class JobError(ValueError):
-    """A job that cannot be run as it is written; one line names the field and the mend."""
+    """An invalid job; the message is one line that names the field and the remedy."""
 
 
 @dataclass(frozen=True)
 class TableSpec:
     """A named table of rows, the unit of Litz's and AgileML's storage.
 
-    `dtype` is a NumPy name; rows are contiguous in memory. `own`: each row is read and written by the micro-tasks of one
-    partition alone, as what Litz calls the state of an executor.
+    `dtype` is a NumPy name; rows are contiguous in memory. `own`: the table is partition-local, each row is read and
+    written by the micro-tasks of one partition only (Litz: the state of an executor).
     """
 
     name: str
@@ -38,18 +38,19 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class JobConfig:
-    """All that defines a training job. Two runs of one config under staleness 0 end in the same bits.
+    """Configuration of a training job. Two runs of one config under staleness 0 end in the same bits.
 
     Attributes
     ----------
     app : str
         Name of a built-in application, or `module:Class`.
     app_params : mapping
-        Handed to the application as they are; JSON-able.
+        Keyword arguments of the application; JSON-able.
     n_partitions : int
-        Slices of the input, named `part-00000.npz` on under `data_url`; one micro-task a clock each.
+        Number of partitions of the input, the files `part-00000.npz`, … under `data_url`; one micro-task per clock
+        each.
     n_shards : int
-        Slices of the parameters, fixed for the life of the job (half of the largest number of nodes it may hold).
+        Number of shards of the parameters, fixed for the life of the job (half of the maximum number of its nodes).
     staleness : int
         SSP bound in clocks; 0 is BSP.
     clocks : int or None
@@ -57,19 +58,19 @@ class JobConfig:
     max_seconds : float or None
         Real seconds from the first dispatch after which no new clock is begun.
     n_reliable : int
-        Reliable nodes waited for before the shards are opened on them.
+        Number of reliable nodes to wait for before the shards are opened on them.
     start_patience_s : float
-        How long the start waits for joined nodes that still load; after that it begins with those that are ready.
+        Maximum seconds that the start waits for joined nodes that still load; then it begins with the ready ones.
     checkpoint_s : float or None
-        Real seconds between two checkpoints of the committed state; None: only when asked for.
+        Real seconds between two checkpoints of the committed state; None: only on request.
     stage : 1, 2, 3 or None
-        AgileML's stage, for good; None: by the ratio of transient to reliable nodes.
+        AgileML's stage, fixed; None: by the ratio of transient to reliable nodes.
     stage_2_above, stage_3_above : float
-        The ratios above which stages 2 and 3 hold.
+        Ratios above which stages 2 and 3 hold.
     evaluate_every : int or None
-        Clocks between two evaluations on the held-out data; None: only of the model at the end.
+        Clocks between two evaluations on the held-out data; None: only the final model is evaluated.
     code_sha256 : str
-        Digest of the file that holds the application, which every process must have; empty: it is installed.
+        Digest of the application's file, which every process must have; empty: the application is installed.
     """
 
     job_id: str
@@ -92,7 +93,7 @@ class JobConfig:
     code_sha256: str = ""
 
     def validate(self) -> None:
-        """Raise `JobError` at the first field that cannot be."""
+        """Raise `JobError` at the first invalid field."""
         if not re.fullmatch(JOB_ID_PATTERN, self.job_id):
             raise JobError(f"job_id {self.job_id!r}: use lower-case letters, digits and '-', at most 63")
         for name, low in (("n_partitions", 1), ("n_shards", 1), ("staleness", 0), ("n_reliable", 1)):
@@ -119,7 +120,7 @@ class JobConfig:
             raise JobError(f"code_sha256 {self.code_sha256!r}: want 64 hexadecimal digits, or nothing")
 
     def code_misfit(self, code_sha256: str) -> str:
-        """Return why a process whose code has this digest cannot work for the job; empty where it can."""
+        """Return why a process whose code has this digest cannot work for the job; empty if it can."""
         if code_sha256 == self.code_sha256:
             return ""
         has, wants = (digest[:12] or "no code" for digest in (code_sha256, self.code_sha256))
@@ -131,7 +132,7 @@ class JobConfig:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> JobConfig:
-        """Return the config that `to_dict` wrote; unknown fields are an error that names them."""
+        """Return the config that `to_dict` wrote; an unknown field raises `JobError`."""
         unknown = sorted(set(record) - set(cls.__dataclass_fields__))
         if unknown:
             raise JobError(f"unknown field {unknown[0]!r}: known are {', '.join(cls.__dataclass_fields__)}")

@@ -1,4 +1,4 @@
-"""An application in a bare loop: one process, no network, no servers. What the engine is measured and checked against. Pure."""
+"""An application in a bare loop: one process, no network, no servers; the reference for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def train_alone(
     Parameters
     ----------
     parts : sequence
-        What `app.prepare` made of each partition.
+        Result of `app.prepare` for each partition.
     tables : dict
-        The tables at clock 0 (see `initial`); they are not written to.
+        The tables at clock 0 (see `initial`); they are not modified.
     after : callable, optional
         Called after each clock with the clock, the tables, and the sum of the losses.
     """

@@ -1,11 +1,11 @@
-"""The way of the parameters: push and pull between a node and a server, from 0.1 to 100 MB.
+"""Benchmark `data-plane`: push and pull of parameters between a node and a server, from 0.1 to 100 MB.
 
-Ours is `psengine.worker.parameter_client` on a node and `psengine.server.shard_server` on another, each in its process, over Dask's connections. Beside it
-in the same rounds: bare TCP over loopback, a copy in memory (where the server is on the own node), and the same server as
-Ray actors, where Ray is installed.
+Ours is `psengine.worker.parameter_client` on one node and `psengine.server.shard_server` on another, each in its
+process, over Dask's connections. The peers, in the same rounds: bare TCP over loopback, a copy in memory (if the server
+is on the same node), and the same server as Ray actors, if Ray is installed.
 
-A push ends when the server has taken the update and said so; adding it up is not timed. A pull ends when the node has the
-whole table. All figures are the table's bytes by the seconds of one push or pull.
+A push ends when the server has acknowledged the update; adding it is not timed. A pull ends when the node has the full
+table. All figures are the table's bytes divided by the seconds of one push or pull.
 """
 
 import sys
@@ -21,9 +21,9 @@ from benchmarks.figure import Figure, figure
 
 SIZES_MB = (0.1, 1.0, 10.0, 100.0)
 SHARDS = (1, 4)
-#: Ours and what stands beside it take turns so often, with so many pushes and pulls each time.
+#: Number of alternations between ours and the peers, and of pushes and pulls in each.
 _TURNS, _ROUNDS = 6, 4
-#: Where Ray's actors are, and what that is called.
+#: {location of Ray's actors: its name in the figures}.
 _RAYS = MappingProxyType({"far": "Ray actors, another Ray node", "near": "Ray actors, shared memory"})
 
 #: Seconds of pushes, and of pulls.
@@ -31,7 +31,7 @@ Seconds = tuple[list[float], list[float]]
 
 
 class Endpoints:
-    """Where things are pushed to and pulled from; each method returns the seconds of pushes and of pulls."""
+    """Servers to push to and pull from; each method returns the seconds of pushes and of pulls."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._server, self._worker, self._addresses = _nodes(stack)
@@ -50,7 +50,7 @@ class Endpoints:
         return _warm(seconds)
 
     def own(self, load: Load) -> Seconds:
-        """Move to and from the server of the own node."""
+        """Move to and from the server of the same node."""
         self._worker.ask("serve", load)
         seconds: Seconds = self._worker.ask("move", load, self._addresses[1])
         return _warm(seconds)
@@ -112,7 +112,7 @@ class _Moves:
 
 
 def _warm(seconds: Seconds) -> Seconds:
-    """Return all but the first of each, which finds its memory and its connection."""
+    """Return all but the first of each, which allocates memory and opens the connection."""
     return seconds[0][1:], seconds[1][1:]
 
 
@@ -124,7 +124,7 @@ def _nodes(stack: ExitStack) -> tuple[Process, Process, tuple[str, str]]:
 
 
 def _ray(stack: ExitStack) -> Process | None:
-    """Return what drives Ray's actors, if there is Ray."""
+    """Return the process that drives Ray's actors, if Ray is installed."""
     if find_spec("ray") is None:
         return None
     ray = stack.enter_context(Process(ray_nodes))

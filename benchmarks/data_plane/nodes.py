@@ -1,7 +1,7 @@
-"""Two nodes and their scheduler as processes, told by pipes what to push and pull: the very path of a training job.
+"""Two nodes and their scheduler as processes, controlled by pipes, on the code path of a training job.
 
-A node is a Dask worker with the engine's plugin, set up as `infra.nodes.main` does it; only its controller is missing, and
-what a controller would order (open these shards, use this map) is done to the node's server and client here.
+A node is a Dask worker with the engine's plugin, set up as by `infra.nodes.main`; only its controller is missing. Its
+instructions (open these shards, use this map) are applied to the node's server and client here.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from psengine.tables.sharding import Sharding
 from psengine.worker.push_messages import sum_up, under
 
 TABLE = "weights"
-#: of a float32 table: long enough that a row is no figure of its own, short enough for four shards of 0.1 MB
+#: Columns of the float32 table: rows are long enough to cost nothing each, short enough for four shards of 0.1 MB.
 COLUMNS = 16
 _EPOCH = 1
-#: a pipe's other end that says nothing for so long has died
+#: Maximum seconds to wait for an answer on a pipe.
 PATIENCE_S = 120.0
 _GRACE_S = 5.0
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is moved: one float32 table of `n_bytes`, cut into `n_shards`, pushed and pulled `rounds` times in turn."""
+    """The moved data: one float32 table of `n_bytes`, cut into `n_shards`, pushed and pulled `rounds` times in turn."""
 
     n_bytes: int
     n_shards: int
@@ -48,7 +48,7 @@ class Load:
 
 
 class Process:
-    """A process of ours with a pipe; it ends when the pipe is closed, with the `with` block, and by force if it must."""
+    """A child process with a pipe. The `with` block closes the pipe, which ends the process, by force if necessary."""
 
     def __init__(self, work: Callable[..., None], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks, not the threads
@@ -63,12 +63,12 @@ class Process:
         return self._process.pid
 
     def ask(self, *message: Any) -> Any:
-        """Send a message, where one is given, and return the answer.
+        """Send a message, if one is given, and return the answer.
 
         Raises
         ------
         RuntimeError
-            If the process has ended, or says nothing.
+            If the process has ended, or does not answer.
         """
         try:
             if message:
@@ -77,7 +77,7 @@ class Process:
                 return self._near.recv()
         except (EOFError, OSError) as error:
             raise RuntimeError("a process of the benchmark has ended") from error
-        raise RuntimeError(f"a process of the benchmark said nothing for {PATIENCE_S:g} s")
+        raise RuntimeError(f"a process of the benchmark did not answer for {PATIENCE_S:g} s")
 
     def __enter__(self) -> Self:
         return self
@@ -90,22 +90,22 @@ class Process:
 
 
 def scheduler(pipe: Connection) -> None:
-    """Be Dask's scheduler; send its address."""
+    """Run Dask's scheduler; send its address."""
 
-    async def be() -> None:
+    async def serve_forever() -> None:
         from distributed import Scheduler
 
         async with Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address=":0") as server:
             pipe.send(server.address)
             await asyncio.to_thread(_until_closed, pipe)
 
-    _configured(be)
+    _run_configured(serve_forever)
 
 
 def node(pipe: Connection, name: str, scheduler_address: str) -> None:
-    """Be a node; send its address, then answer ("serve", load) with "ok" and ("move", load, server) with two lists."""
+    """Run a node; send its address, then answer ("serve", load) with "ok" and ("move", load, server) with two lists."""
 
-    async def be(scratch: str) -> None:
+    async def answer(scratch: str) -> None:
         from distributed import Worker
 
         from psengine.shell.dask_plugins import AgentPlugin
@@ -134,11 +134,11 @@ def node(pipe: Connection, name: str, scheduler_address: str) -> None:
                     pipe.send(await move(agent.client, load, *server))
 
     with tempfile.TemporaryDirectory(prefix="proteus-node-") as scratch:
-        _configured(partial(be, scratch))
+        _run_configured(partial(answer, scratch))
 
 
 def serve(server: ShardServer, load: Load) -> None:
-    """Serve zeros, and nothing else."""
+    """Replace the served shards by zeros."""
     table, server.stores = load.sharding.tables[0], {}
     for shard in range(load.n_shards):
         low, high = load.sharding.rows(shard, table)
@@ -148,8 +148,8 @@ def serve(server: ShardServer, load: Load) -> None:
 async def move(client: Any, load: Load, address: str) -> tuple[list[float], list[float]]:
     """Push and pull in turn; return the seconds of each.
 
-    A push ends when the server has taken the update and said so; it adds it up when the next read makes it do so, and
-    that read is not timed. A pull ends when the node has the whole table.
+    A push ends when the server has acknowledged the update; the server adds it at the next read, which is not timed. A
+    pull ends when the node has the full table.
     """
     sharding = load.sharding
     owners = [ShardOwner(shard, "server", address, _EPOCH) for shard in range(load.n_shards)]
@@ -163,18 +163,18 @@ async def move(client: Any, load: Load, address: str) -> tuple[list[float], list
         await client.flush(sharding, clock, sums)
         pushes.append(perf_counter() - began)
         for seconds in ([], pulls):
-            client.use_map(client.routes.version + 1, owners)  # what it has in its cache is not used again
+            client.use_map(client.routes.version + 1, owners)  # clears the client's cache
             began = perf_counter()
             tables = await client.read(sharding, clock, clock, True)
             seconds.append(perf_counter() - began)
-            there = tables[TABLE]
-            if there.shape != update.shape or not there[0, 0] == there[-1, -1] == clock:
-                raise RuntimeError(f"the server has {there[-1, -1]} after {clock} pushes of 1")
-            del tables, there
+            values = tables[TABLE]
+            if values.shape != update.shape or not values[0, 0] == values[-1, -1] == clock:
+                raise RuntimeError(f"the server has {values[-1, -1]} after {clock} pushes of 1")
+            del tables, values
     return pushes, pulls
 
 
-def _configured(be: Callable[[], Any]) -> None:
+def _run_configured(work: Callable[[], Any]) -> None:
     import dask
 
     from infra.nodes.main import DASK_CONFIG
@@ -182,7 +182,7 @@ def _configured(be: Callable[[], Any]) -> None:
 
     retain_freed_memory()
     dask.config.set(DASK_CONFIG)
-    asyncio.run(be())
+    asyncio.run(work())
 
 
 def _next(pipe: Connection) -> Any:

@@ -1,4 +1,4 @@
-"""What stands beside the data plane: bare TCP over loopback, a copy in memory, the same servers as Ray actors."""
+"""Peers of the data plane: bare TCP over loopback, a copy in memory, the same servers as Ray actors."""
 
 import os
 import socket
@@ -13,12 +13,12 @@ from benchmarks.data_plane.nodes import COLUMNS
 
 _PUSH, _PULL = b"+", b"?"
 _HEADER = 9
-#: Bytes of each Ray node's store of objects: enough for what is under way, and no more than a small machine has.
+#: Bytes of each Ray node's object store: enough for the arrays in transit, and available on a small machine.
 _STORE = 1 << 30
 
 
 def tcp_server(pipe: Connection) -> None:
-    """Take and give arrays on one connection; send the port it is for. Memory is had once: nothing here can be faster."""
+    """Receive and send arrays on one connection; send its port. Memory is allocated once: nothing can be faster."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pipe.send(listener.getsockname()[1])
         connection, _ = listener.accept()
@@ -77,7 +77,7 @@ def _fill(connection: socket.socket, array: NDArray[np.uint8]) -> None:
 def copies(n_bytes: int, rounds: int) -> list[float]:
     """Return the seconds of each copy between two arrays that were touched before, and are not in the caches.
 
-    What would have them there is overwritten in between: more than any processor's last cache holds.
+    In between, more memory is overwritten than any processor's last-level cache holds.
     """
     source, target = np.ones(n_bytes, np.uint8), np.ones(n_bytes, np.uint8)
     other = np.ones(1 << 27, np.uint8)
@@ -91,11 +91,11 @@ def copies(n_bytes: int, rounds: int) -> list[float]:
 
 
 def ray_nodes(pipe: Connection) -> None:
-    """Answer (bytes, shards, rounds, server) with seconds of pushes and pulls to as many Ray actors; first with "ready".
+    """Send "ready", then answer (bytes, shards, rounds, server) with seconds of pushes and pulls, one actor per shard.
 
-    Each actor is the same server as ours: it takes an update and keeps it until the next read makes it add it up. There
-    are two Ray nodes on this machine, "near" is that of the caller. From "far" to there arrays go as between machines;
-    within "near" the actors' processes and the caller's have memory in common, as no two machines have.
+    Each actor is the same server as ours: it stores an update and adds it at the next read. There are two Ray nodes on
+    this machine, "near" is that of the caller. From "far" arrays are sent as between machines; within "near" the
+    processes of the actors and the caller share memory, as no two machines do.
     """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray

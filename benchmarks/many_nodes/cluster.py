@@ -1,6 +1,6 @@
-"""Jobs on many nodes of one machine: a process and a network namespace each, a link of a given rate between them.
+"""Jobs on many nodes of one machine: a process, a network namespace and a link of a given rate each.
 
-The nodes are `infra.nodes.main`, which meet as on machines that were bought: through a blob store, here a folder.
+The nodes run `infra.nodes.main` and find each other as on bought machines: through a blob store, here a folder.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from infra.urls import file_url
 from psengine.config import JobConfig, Stage
 
-#: Seconds: for a controller or for nodes to be there, for shards to be where they belong.
+#: Maximum seconds until the controller or the nodes have started, or the shards are placed.
 PATIENCE_S = 120.0
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _CONTROLLER = "controller"
 _MODULES = ("benchmarks.many_nodes.sleeping_app",)
-#: What sixty-four processes on two cores want otherwise than as many machines: to do less when idle, and more patience
-#: where each of them connects to all the others at once.
+#: Dask settings for sixty-four processes on two cores: less work when idle, and longer timeouts when each connects to
+#: all others together.
 _DASK = {
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
@@ -42,7 +42,7 @@ _DASK = {
 
 @dataclass(frozen=True)
 class Workload:
-    """What a job does: `work_s` seconds of kernels a clock over all nodes, on a table of `table_bytes`."""
+    """Work of a job: `work_s` seconds of kernels per clock over all nodes, on a table of `table_bytes`."""
 
     table_bytes: int
     work_s: float
@@ -52,7 +52,7 @@ class Workload:
     tells: bool = False
 
     def config(self, job: str, blobs: Blobs, clocks: int, reliable: int, stage: Stage | None) -> JobConfig:
-        """Return the job, and write what its nodes load."""
+        """Return the job's config, and write its input data."""
         paths = JobPaths(job)
         for partition in range(self.n_partitions):
             blobs.write_npz(f"{paths.data}/{part_name(partition)}", {"x": np.zeros(1, np.float32)})
@@ -78,16 +78,16 @@ class Workload:
 
 @dataclass
 class Places:
-    """Namespaces, and the nursery that puts nodes into them."""
+    """Namespaces, and the fork server that starts nodes in them."""
 
     network: Network
     folder: Path
-    _nursery: Process
+    _fork_server: Process
     _jobs: int = 0
 
     @contextmanager
     def job(self) -> Iterator[RunningCluster]:
-        """Start the controller of a new job; end all of its processes in the end."""
+        """Start the controller of a new job; on exit end all of its processes."""
         self._jobs += 1
         running = RunningCluster(self, f"job-{self._jobs}", Blobs(file_url(self.folder / f"job-{self._jobs}")))
         try:
@@ -96,24 +96,24 @@ class Places:
         finally:
             running.end()
 
-    def fork(self, place: int, told: Sequence[str], log: Path, waits: bool) -> int:
-        """Start a process of `infra.nodes.main` in namespace `place`, one that waits for `JOIN` if it is to; return its id."""
+    def fork(self, index: int, options: Sequence[str], log: Path, waits: bool) -> int:
+        """Start a process of `infra.nodes.main` in namespace `index`; return its id. `waits`: until it gets `JOIN`."""
         log.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
         environment = {**os.environ, "TMPDIR": str(temporary)}
-        namespace = self.network.path(place)
-        birth = ForkRequest(run_node, list(told), str(log), environment, namespace=namespace, waits=waits)
-        return int(self._nursery.ask("fork", birth))
+        namespace = self.network.path(index)
+        request = ForkRequest(run_node, list(options), str(log), environment, namespace=namespace, waits=waits)
+        return int(self._fork_server.ask("fork", request))
 
     def ended(self, pids: Sequence[int]) -> list[int]:
-        """Return those of our processes that have ended."""
-        return list(self._nursery.ask("ended", list(pids)))
+        """Return the ids of forked processes that have ended."""
+        return list(self._fork_server.ask("ended", list(pids)))
 
 
 @contextmanager
 def places(n: int, rate: int, folder: Path) -> Iterator[Places]:
-    """Make `n` namespaces with links of `rate` bytes a second each way, and one more, for a controller."""
+    """Create `n` namespaces with links of `rate` bytes per second each way, and one more for a controller."""
     with network(n + 1, rate) as net, Process(serve_forks, _MODULES, _DASK) as ready:
         ready.ask()
         yield Places(net, folder, ready)
@@ -131,8 +131,8 @@ class RunningCluster:
 
     @property
     def client(self) -> ControllerClient:
-        """The way to its controller."""
-        assert self._client is not None, "met first"
+        """The client of its controller."""
+        assert self._client is not None, "call meet first"
         return self._client
 
     def meet(self) -> None:
@@ -153,12 +153,12 @@ class RunningCluster:
         return names[reliable:]
 
     def signal(self, names: Sequence[str], number: signal.Signals) -> None:
-        """Signal nodes, all in a row."""
+        """Send a signal to nodes, one after the other."""
         for name in names:
             os.kill(self.pids[name], number)
 
     def until(self, done: Callable[[dict[str, Any]], bool], patience_s: float = PATIENCE_S) -> dict[str, Any]:
-        """Return the controller's status as soon as `done` says so.
+        """Return the controller's status once `done` holds.
 
         Raises
         ------
@@ -175,11 +175,11 @@ class RunningCluster:
             if status["state"] == "failed":
                 raise RuntimeError(f"the job failed: {status['reason']}")
             if clock.now_s() > deadline_s:
-                raise TimeoutError(f"the job did not get there in {patience_s:g} s: {_short(status)}")
-            clock.wait_until(clock.now_s() + _LOOK_S)
+                raise TimeoutError(f"the job timed out after {patience_s:g} s: {_short(status)}")
+            clock.wait_until(clock.now_s() + _POLL_S)
 
     def end(self) -> None:
-        """End every process by force: nothing that they have is wanted any more."""
+        """Kill every process; nothing of them is needed."""
         waited = set(self.pids.values())
         for pid in waited:
             _kill(pid)
@@ -187,24 +187,24 @@ class RunningCluster:
         until_s = clock.now_s() + PATIENCE_S
         while waited and clock.now_s() < until_s:
             waited -= set(self.places.ended(sorted(waited)))
-            clock.wait_until(clock.now_s() + _LOOK_S / 10)
+            clock.wait_until(clock.now_s() + _POLL_S / 10)
         self.pids.clear()
 
     def log(self, name: str) -> Path:
-        """Return the file that takes what a node says."""
+        """Return the log file of a node."""
         return self.places.folder / self.name / "logs" / f"{name}.log"
 
-    def _fork(self, name: str, place: int, tier: str, *more: str, waits: bool = False) -> None:
-        host = self.places.network.plan.address(place)
-        told = arguments(self.name, self.blobs.url, name, tier, host, *more)
-        self.pids[name] = self.places.fork(place, told, self.log(name), waits)
+    def _fork(self, name: str, index: int, tier: str, *more: str, waits: bool = False) -> None:
+        host = self.places.network.plan.address(index)
+        options = arguments(self.name, self.blobs.url, name, tier, host, *more)
+        self.pids[name] = self.places.fork(index, options, self.log(name), waits)
 
 
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        return  # it has ended by itself, and the nursery has seen it
+        return  # it has ended, and the fork server has its exit code
 
 
 def _short(status: dict[str, Any]) -> str:
@@ -215,12 +215,12 @@ def _short(status: dict[str, Any]) -> str:
 
 
 def all_there(n: int) -> Callable[[dict[str, Any]], bool]:
-    """Return whether `n` nodes have joined, as a condition on the status."""
+    """Return a condition on the status: whether `n` nodes have joined."""
     return lambda status: sum(not node["gone"] for node in status["nodes"]) == n
 
 
-def served_by(n: int, kept: bool) -> Callable[[dict[str, Any]], bool]:
-    """Return whether `n` nodes serve all shards, and copies are kept if they are to be, as a condition on the status."""
+def served_by(n: int, replicated: bool) -> Callable[[dict[str, Any]], bool]:
+    """Return a condition on the status: whether `n` nodes serve all shards, and there are replicas or not."""
     return lambda status: (
-        len({shard["node"] for shard in status["shards"]}) == n and (status["backup_clock"] is not None) == kept
+        len({shard["node"] for shard in status["shards"]}) == n and (status["backup_clock"] is not None) == replicated
     )

@@ -1,7 +1,7 @@
-"""Many transient nodes join a training at once, leave it at once with notice, and are lost at once without: Fig. 16.
+"""Benchmark `elasticity` (Fig. 16): many transient nodes join, leave with notice, and are lost without, together.
 
-Set up as `tiering` is. Nodes that are to join are processes before the first measured clock, so that the machine's own
-processors are not busy with that, and become nodes when they are told to.
+Set up as `tiering`. Nodes that are to join are processes before the first measured clock, so that their start does not
+load the machine's processors, and become nodes on a signal.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from benchmarks.many_nodes.fork_server import JOIN
 from benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, table_seconds
 from benchmarks.many_nodes.measurement import HOURS_S, MOST_CPU, Meter, finished
 from benchmarks.many_nodes.network_namespaces import lacking
-from benchmarks.many_nodes.sleeping_app import told
+from benchmarks.many_nodes.sleeping_app import parse_kernels
 from benchmarks.many_nodes.stalls import slowdown, stall, usual, waits
 from infra.clock import SystemClock
 
 NODES = (16,)
 _RELIABLE = 4
-#: What is asked for: shares by which a clock may be longer than its neighbours, seconds, and clocks done again.
+#: Limits: slowdown of a clock by joins, by leaves, seconds until work resumes after a loss, and repeated clocks.
 _JOIN, _LEAVE, _RESUMES_S, _AGAIN = 0.05, 0.13, 2.0, 1 + STALENESS
-#: Jobs that lose all their transient nodes, each in this clock: how quickly that is noticed differs from one to the next.
+#: Number of jobs that lose all their transient nodes, and the clock of the loss: the time of detection varies.
 _KILLS, _KILLED_IN = 3, 4
-#: Micro-tasks a node, when all are there: a survivor's own may run for so much of a clock after the others are lost.
+#: Micro-tasks per node if all are present: a survivor's may run for that part of a clock after the others are lost.
 _PARTS = 4
 _MS = 1e3
 
 
 @dataclass(frozen=True)
 class Course:
-    """Clocks in which nodes join and are given notice, the last one, and the seconds of the notice."""
+    """Clocks in which nodes join and get notice, the last clock, and the seconds of the notice."""
 
     joins: int
     leaves: int
@@ -47,9 +47,10 @@ class Course:
 
 @dataclass(frozen=True)
 class Loss:
-    """Seconds until survivors have micro-tasks again, common clocks done again, and seconds that a survivor was held up.
+    """Seconds until survivors have micro-tasks again, repeated common clocks, and seconds of a survivor's delay.
 
-    `usual_s`: of a clock before. `cpu`, `ours`: share of the machine's processors that was used, by all and by the nodes.
+    `usual_s`: seconds of an earlier clock. `cpu`, `ours`: share of the machine's processors used by all processes and
+    by the nodes.
     """
 
     resumed_s: float
@@ -60,49 +61,49 @@ class Loss:
     ours: float
 
 
-#: The paper's, and a shorter one.
+#: The course of the paper, and a shorter one.
 FIG_16, SHORT = Course(11, 35, 45, 120.0), Course(6, 16, 28, 40.0)
 
 
 def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = None) -> list[Figure]:
-    """Measure; nothing where there can be no namespaces."""
+    """Measure; no figures if namespaces cannot be created."""
     if reason := lacking():
         print(f"elasticity: skipped: {reason}")
         return []
     figures: list[Figure] = []
     for n in nodes:
-        with places(n, round(TABLE_BYTES / table_seconds(n)), scratch / str(n)) as there:
+        with places(n, round(TABLE_BYTES / table_seconds(n)), scratch / str(n)) as cluster:
             course = FIG_16 if n >= 64 else SHORT
-            seconds, told_of = join_and_leave(there, n, course)
-            figures += told_of
-            figures += lose(there, n)
+            seconds, change_figures = join_and_leave(cluster, n, course)
+            figures += change_figures
+            figures += lose(cluster, n)
         if picture is not None:
             _draw(seconds, course, n, picture if len(nodes) == 1 else picture.with_stem(f"{picture.stem}-{n}"))
     return figures
 
 
 def kernels_s(n: int) -> float:
-    """Return the seconds of kernels a clock on each of `n` nodes.
+    """Return the seconds of kernels per clock on each of `n` nodes.
 
-    Tables take longer with more nodes (`table_seconds`), kernels not as much: four of sixty-four nodes would be at it for
-    three minutes a clock.
+    Tables take longer with more nodes (`table_seconds`), kernels less so: otherwise four of sixty-four nodes would take
+    three minutes per clock.
     """
     return KERNEL * table_seconds(16) * math.sqrt(n / 16)
 
 
 def load_for(n: int, table_bytes: int = TABLE_BYTES) -> Workload:
-    """Return the job: as many shards as both four nodes and the ActivePSs can share out evenly."""
+    """Return the workload, with a number of shards that four nodes and the ActivePSs can both share evenly."""
     active = (n - _RELIABLE + 1) // 2
     shards = next(shards for shards in range(active, 8 * active + 1) if shards % active == shards % _RELIABLE == 0)
     return Workload(table_bytes, kernels_s(n) * n, _PARTS * n, shards, STALENESS, tells=True)
 
 
 def join_and_leave(
-    there: Places, n: int, course: Course, load: Workload | None = None
+    cluster: Places, n: int, course: Course, load: Workload | None = None
 ) -> tuple[list[float], list[Figure]]:
-    """Return the seconds of each clock, and what the two changes cost."""
+    """Return the seconds of each clock, and the figures of the two changes."""
     load = load or load_for(n)
-    with there.job() as running:
+    with cluster.job() as running:
         transient = running.start(_RELIABLE, n - _RELIABLE, join=False)
         running.until(all_there(_RELIABLE))
         config = load.config(running.name, running.blobs, course.clocks, _RELIABLE, None)
@@ -118,17 +119,17 @@ def join_and_leave(
         _at(running, course.clocks)
         cpu, ours, _ = meter.read()
         result = finished(running, load, course.clocks)
-        survivors = [waits(told(running.log(f"r{i}").read_text())) for i in range(_RELIABLE)]
+        survivors = [waits(parse_kernels(running.log(f"r{i}").read_text())) for i in range(_RELIABLE)]
     seconds = result["seconds_by_clock"]
     again = f"{result['repeated_micro_tasks']} micro-tasks done again; {_busy(cpu, ours)}"
     figures = []
-    for what, told_in, clock, most in (
+    for what, announced_in, clock, most in (
         ("join", course.joins, course.joins, _JOIN),
         ("leave with notice", course.leaves, left_in, _LEAVE),
     ):
         event = f"{n - _RELIABLE} nodes {what}, {_RELIABLE} stay"
-        slower, usual_s = slowdown(seconds, clock, told_in), usual(seconds, clock, told_in)
-        note = f"clock {clock} of {course.clocks}, told in {told_in}, its neighbours {usual_s:.2f} s; {again}"
+        slower, usual_s = slowdown(seconds, clock, announced_in), usual(seconds, clock, announced_in)
+        note = f"clock {clock} of {course.clocks}, announced in {announced_in}, its neighbours {usual_s:.2f} s; {again}"
         figures.append(
             _figure(
                 f"{event}: a clock is longer than its neighbours by",
@@ -139,8 +140,8 @@ def join_and_leave(
                 valid=cpu <= MOST_CPU,
             )
         )
-        held_up = _MS * stall(survivors, clock, told_in)
-        told_how = (
+        held_up = _MS * stall(survivors, clock, announced_in)
+        note_held_up = (
             "kernels of a clock after those of the one before, against the neighbouring clocks; most of the nodes"
         )
         figures.append(
@@ -149,7 +150,7 @@ def join_and_leave(
                 "ms",
                 [held_up],
                 _MS * usual_s,
-                told_how,
+                note_held_up,
                 "a neighbouring clock",
                 cpu <= MOST_CPU,
             )
@@ -157,9 +158,9 @@ def join_and_leave(
     return seconds, figures
 
 
-def lose(there: Places, n: int, load: Workload | None = None) -> list[Figure]:
-    """Return what it costs that all transient nodes are killed, of `_KILLS` jobs."""
-    losses = [_lose_once(there, n, load or load_for(n)) for _ in range(_KILLS)]
+def lose(cluster: Places, n: int, load: Workload | None = None) -> list[Figure]:
+    """Return the figures of killing all transient nodes, of `_KILLS` jobs."""
+    losses = [_lose_once(cluster, n, load or load_for(n)) for _ in range(_KILLS)]
     event = f"{n - _RELIABLE} nodes killed, {_RELIABLE} stay"
     busiest = max(losses, key=lambda loss: loss.cpu)
     valid = busiest.cpu <= MOST_CPU
@@ -171,7 +172,7 @@ def lose(there: Places, n: int, load: Workload | None = None) -> list[Figure]:
             "s",
             [loss.resumed_s for loss in losses],
             _RESUMES_S,
-            f"all went back to one clock; one by one: {each}; {busy}",
+            f"rolled back to one clock; each: {each}; {busy}",
             valid=valid,
         ),
         _figure(
@@ -194,34 +195,34 @@ def lose(there: Places, n: int, load: Workload | None = None) -> list[Figure]:
     ]
 
 
-def _lose_once(there: Places, n: int, load: Workload) -> Loss:
+def _lose_once(cluster: Places, n: int, load: Workload) -> Loss:
     clock, last = SystemClock(), _KILLED_IN + 1
-    with there.job() as running:
+    with cluster.job() as running:
         transient = running.start(_RELIABLE, n - _RELIABLE)
         running.until(all_there(n))
         running.client.hold(0)
         config = load.config(running.name, running.blobs, last, _RELIABLE, None)
         running.client.start(config.to_dict())
-        running.until(served_by((n - _RELIABLE + 1) // 2, kept=True))
+        running.until(served_by((n - _RELIABLE + 1) // 2, replicated=True))
         running.client.hold(None)
         meter = Meter(running, n)
         before = _at(running, _KILLED_IN)
-        cpu, ours, _ = meter.read()  # later there are no nodes to ask
+        cpu, ours, _ = meter.read()  # while the nodes still exist
         began_s = clock.now_s()
         running.signal(transient, signal.SIGKILL)
         status = running.until(_goes_on)
         resumed_s = clock.now_s() - began_s
         back_to = min(back["clock"] for back in status["went_back"])
         seconds = finished(running, load, last)["seconds_by_clock"]
-        survivors = [waits(told(running.log(f"r{i}").read_text())) for i in range(_RELIABLE)]
+        survivors = [waits(parse_kernels(running.log(f"r{i}").read_text())) for i in range(_RELIABLE)]
     undisturbed = range(2, _KILLED_IN - 1)
     held_up_s = max(
-        max(waited.get(of, 0.0) for of in range(back_to + 1, last + 1))
-        - median(waited.get(of, 0.0) for of in undisturbed)
+        max(waited.get(repeated, 0.0) for repeated in range(back_to + 1, last + 1))
+        - median(waited.get(earlier, 0.0) for earlier in undisturbed)
         for waited in survivors
     )
-    usual_s = median(seconds[of - 1] for of in undisturbed)
-    # Less than none is none, as with `stall`: of a small job nobody may wait longer than before.
+    usual_s = median(seconds[earlier - 1] for earlier in undisturbed)
+    # At least 0, as in `stall`: in a small job no node may wait longer than before.
     return Loss(resumed_s, before["clock"] - back_to, max(held_up_s, 0.0), usual_s, cpu, ours)
 
 
@@ -231,15 +232,15 @@ def _at(running: RunningCluster, clock: int) -> dict[str, Any]:
 
 
 def _goes_on(status: dict[str, Any]) -> bool:
-    """Whether micro-tasks run on nodes that are there, after all have gone back."""
+    """Whether micro-tasks run on present nodes after the rollback."""
     running = any(node["running"] and not node["gone"] for node in status["nodes"])
     return bool(status["went_back"]) and running and len({shard["node"] for shard in status["shards"]}) == _RELIABLE
 
 
 def _gone_when_drained(running: RunningCluster, names: list[str]) -> int:
-    """End nodes as soon as they may go, as a market does; return the first clock that none of them works on.
+    """End nodes once they are drained, as a market does; return the first clock that none of them works on.
 
-    They work on while the notice lets them.
+    They work on as long as their notice permits.
     """
     left = set(names)
 
@@ -251,7 +252,7 @@ def _gone_when_drained(running: RunningCluster, names: list[str]) -> int:
 
     status = running.until(drained, HOURS_S)
     if left or status["state"] == "finished":
-        raise RuntimeError("the job ended before all nodes that were given notice might go")
+        raise RuntimeError("the job ended before all nodes with a notice were drained")
     return int(status["clock"]) + 1
 
 

@@ -1,7 +1,7 @@
-"""A process that has everything imported that a node needs, and forks nodes: sixty-four in seconds, not in minutes.
+"""A process with all modules of a node imported, which forks nodes: sixty-four in seconds, not in minutes.
 
-A node that it makes is a process of its own, as one of `python -m infra.nodes.main` is. Nodes end with the nursery, and the
-nursery ends with whoever started it.
+A forked node is a separate process, as one of `python -m infra.nodes.main` is. Nodes end with the fork server, and the
+fork server ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from infra.local.parent_death_signal import set_parent_death_signal
 
 logger = logging.getLogger(__name__)
 
-#: Has a process that waits become a node.
+#: Lets a waiting process become a node.
 JOIN = signal.SIGUSR1
 _NEW_NETWORK = 0x40000000
 #: What nodes and controllers import when they start.
@@ -42,7 +42,7 @@ _MODULES = (
 
 
 def run_node(arguments: list[str]) -> int:
-    """Be `infra.nodes.main`."""
+    """Run `infra.nodes.main`."""
     from infra.nodes.main import main
 
     return main(arguments)
@@ -50,17 +50,17 @@ def run_node(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class ForkRequest:
-    """A process to be: `main` of `arguments`, whose value is its exit code.
+    """A process to fork: it runs `main(arguments)`, whose value is its exit code.
 
     Parameters
     ----------
     main : a function of a module.
-    log : path that takes its standard output and error.
-    environment : the whole of it.
-    place : its working directory; None is ours.
-    namespace : path of the network namespace that it is in; None is ours.
-    waits : it begins only when it gets the signal `JOIN`.
-    on_leash : the signal that it gets when the nursery is gone.
+    log : path of its standard output and error.
+    environment : all environment variables.
+    place : its working directory; None: that of the fork server.
+    namespace : path of its network namespace; None: that of the fork server.
+    waits : whether it begins only on the signal `JOIN`.
+    on_leash : the signal that it gets when the fork server ends.
     """
 
     main: Callable[[list[str]], int]
@@ -74,16 +74,16 @@ class ForkRequest:
 
 
 def serve_forks(pipe: Connection, modules: Iterable[str] = (), dask: Mapping[str, Any] | None = None) -> None:
-    """Answer ("fork", `ForkRequest`) with a process id, and ("ended", pids) with the exit codes of those that have, by pid.
+    """Answer ("fork", `ForkRequest`) with a process id, and ("ended", pids) with {pid: exit code} of those that ended.
 
-    In a process that it forks it ends with that one's `SystemExit`.
+    In a forked process it ends with that process's `SystemExit`.
 
     Parameters
     ----------
-    modules : what to import besides what every node does.
-    dask : what of Dask's settings is to be other than on a node.
+    modules : modules to import in addition to those of every node.
+    dask : Dask settings that differ from those of a node.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever it is for closes the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client closes the pipe
     from infra.nodes.main import DASK_CONFIG, set_up
 
     DASK_CONFIG.update(dask or {})
@@ -91,26 +91,26 @@ def serve_forks(pipe: Connection, modules: Iterable[str] = (), dask: Mapping[str
     for name in (*_MODULES, *modules):
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # so that a collection in a node does not copy the pages that all have in common
+    gc.freeze()  # so that a collection in a node does not copy the shared pages
     codes: dict[int, int] = {}
     try:
         pipe.send("ready")
         while True:
-            what, told = pipe.recv()
-            if what == "fork":
-                pid = _fork(pipe, told)
+            command, argument = pipe.recv()
+            if command == "fork":
+                pid = _fork(pipe, argument)
                 codes.pop(pid, None)  # of an earlier process with this id
                 pipe.send(pid)
             else:
-                pipe.send(_ended(told, codes))
-    except (EOFError, OSError):  # whoever it is for has gone
+                pipe.send(_ended(argument, codes))
+    except (EOFError, OSError):  # the client has ended
         return
 
 
-def _fork(pipe: Connection, birth: ForkRequest) -> int:
-    """Fork a process, and return its id as soon as it has a group of its own, which can be signalled."""
+def _fork(pipe: Connection, request: ForkRequest) -> int:
+    """Fork a process, and return its id once it has its process group, which can be signalled."""
     parent = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {JOIN})  # also one that comes before the node waits for it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {JOIN})  # a signal may arrive before the node waits for it
     grouped, group = os.pipe()
     pid = os.fork()
     if pid:
@@ -124,45 +124,45 @@ def _fork(pipe: Connection, birth: ForkRequest) -> int:
         os.close(grouped)
         os.setsid()
         os.close(group)
-        _become(parent, birth)
-        if birth.waits:
+        _set_up_process(parent, request)
+        if request.waits:
             signal.sigwait({JOIN})
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {JOIN})
-        code = birth.main(list(birth.arguments))
+        code = request.main(list(request.arguments))
     except SystemExit as end:
         code = end.code
     except Exception:
         logger.exception("a fault in the program")
-    sys.exit(code)  # as any process ends, after its threads; nobody goes on as a second nursery
+    sys.exit(code)  # ends like any process, after its threads, and never continues as a second fork server
 
 
-def _become(parent: int, birth: ForkRequest) -> None:
-    """Have what a process of one's own has: a leash, a log, an environment, a place."""
+def _set_up_process(parent: int, request: ForkRequest) -> None:
+    """Set up the forked process: parent-death signal, log, environment, working directory, network namespace."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    set_parent_death_signal(parent, birth.on_leash)
-    out = os.open(birth.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    set_parent_death_signal(parent, request.on_leash)
+    out = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     empty = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((empty, 0), (out, 1), (out, 2)):
         os.dup2(source, target)
     os.close(empty)
     os.close(out)
     os.environ.clear()
-    os.environ.update(birth.environment)
-    sys.argv[1:] = birth.arguments
-    tempfile.tempdir = None  # what it is was looked up for another environment
-    if birth.place is not None:
-        os.chdir(birth.place)
-    if birth.namespace is not None:
-        network = os.open(birth.namespace, os.O_RDONLY)
+    os.environ.update(request.environment)
+    sys.argv[1:] = request.arguments
+    tempfile.tempdir = None  # it was looked up in another environment
+    if request.place is not None:
+        os.chdir(request.place)
+    if request.namespace is not None:
+        network = os.open(request.namespace, os.O_RDONLY)
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.setns(network, _NEW_NETWORK):
-            raise OSError(ctypes.get_errno(), f"setns {birth.namespace}")
+            raise OSError(ctypes.get_errno(), f"setns {request.namespace}")
         os.close(network)
 
 
 def _ended(pids: Sequence[int], codes: dict[int, int]) -> dict[int, int]:
-    """Return the exit codes of those that have ended; `codes` keeps them, for the system tells each once."""
+    """Return the exit codes of ended processes; `codes` stores them, since the system reports each only once."""
     for pid in pids:
         if pid not in codes:
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -173,5 +173,5 @@ def _ended(pids: Sequence[int], codes: dict[int, int]) -> dict[int, int]:
 
 def arguments(job: str, blob: str, name: str, tier: str, host: str, *more: Any) -> list[str]:
     """Return the options of `infra.nodes.main`."""
-    told = ["--job", job, "--blob", blob, "--name", name, "--tier", tier, "--host", host]
-    return [*told, *map(str, more)] if more else [*told, "--no-notices"]
+    options = ["--job", job, "--blob", blob, "--name", name, "--tier", tier, "--host", host]
+    return [*options, *map(str, more)] if more else [*options, "--no-notices"]

@@ -1,9 +1,9 @@
-"""What the benchmarks of many nodes compare: layouts of AgileML's tiers, and the links and kernels that suit a machine.
+"""Layouts of AgileML's tiers that the benchmarks of many nodes compare, and links and kernels that suit one machine.
 
-Arithmetic only. The unit is the *table time*: what the whole table takes over one link. With bulk reads and pushes every
-node receives the table once a clock and sends an update as large; where all nodes serve, its link is as busy again with
-what the others read and push, the other way at the same time. So a clock in which kernels take a little more than two table times spends
-about half of itself communicating.
+Arithmetic only. The unit is the *table time*: the seconds that the full table takes over one link. With bulk reads and
+pushes every node receives the table once per clock and sends an update of the same size; if all nodes serve, its link
+carries as much again for the reads and pushes of the others, in the other direction at the same time. So a clock in
+which kernels take a little more than two table times spends about half of its time communicating.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from psengine.config import Stage
 
 PAPER_FIGURES = (11, 12, 13, 14)
 TABLE_BYTES = 4_000_000
-#: Kernel time of a clock, in table times, where all nodes work alike.
+#: Kernel time of a clock, in table times, if all nodes work alike.
 KERNEL = 2.5
-#: Bulk synchronous, all nodes read at once and push at once, and a link that serves two nodes takes twice as long over it,
-#: twice; a clock of slack lets some read while others compute. The same for all layouts.
+#: Bulk synchronous, all nodes read together and push together, and a link that serves two nodes takes twice as long for
+#: both; a clock of slack lets some nodes read while others compute. The same for all layouts.
 STALENESS = 1
 
 
 @dataclass(frozen=True)
 class TierLayout:
-    """How many nodes of each tier, and in which stage; `figure` is the paper's."""
+    """Number of nodes of each tier, and the stage; `figure` is the paper's."""
 
     figure: str
     name: str
@@ -38,17 +38,17 @@ class TierLayout:
 
     @property
     def workers(self) -> int:
-        """Return how many nodes work."""
+        """Return the number of working nodes."""
         return self.transient if self.stage == 3 else self.nodes
 
     @property
     def servers(self) -> int:
-        """Return how many nodes serve shards; each is given one, so that all serve alike."""
+        """Return the number of serving nodes; there is one shard per server, so that all serve alike."""
         return (self.transient + 1) // 2 if self.stage in (2, 3) else self.reliable
 
     @property
     def tiers(self) -> str:
-        """Return the numbers of nodes, for people."""
+        """Return the numbers of nodes as text."""
         return f"{self.reliable} + {self.transient}"
 
 
@@ -58,9 +58,9 @@ def traditional(n: int) -> TierLayout:
 
 
 def tierings(n: int, figures: Collection[int] = PAPER_FIGURES) -> list[TierLayout]:
-    """Return what stands beside the traditional layout of `n` nodes (a multiple of 16) in some of Figs. 11-14.
+    """Return the layouts that some of Figs. 11-14 compare with the traditional one of `n` nodes (a multiple of 16).
 
-    What stands in two of them is returned once, as the first one's: Fig. 13's stage 2 of sixteen nodes is Fig. 12's.
+    A layout in two figures is returned once, for the first: Fig. 13's stage 2 of sixteen nodes is Fig. 12's.
     """
     few = n // 16
     layouts = [TierLayout("11", "stage 1", reliable, n - reliable, 1) for reliable in (few, 2 * few, 4 * few, 8 * few)]
@@ -73,11 +73,11 @@ def tierings(n: int, figures: Collection[int] = PAPER_FIGURES) -> list[TierLayou
 
 
 def scalings() -> list[TierLayout]:
-    """Return the layouts of Fig. 15, the one that the others are measured by first."""
+    """Return the layouts of Fig. 15, the reference first."""
     layouts = [TierLayout("15", "traditional", 4, 0, None), TierLayout("15", "stage 1", 4, 4, 1)]
     return layouts + [TierLayout("15", "stage 3", 1, n - 1, 3) for n in (16, 32, 64)]
 
 
 def table_seconds(nodes: int) -> float:
-    """Return a table time that leaves two cores time for all nodes' messages, which are nearly `nodes` squared a clock."""
+    """Return a table time at which two cores can process all messages, nearly `nodes` squared per clock."""
     return 0.5 + nodes**2 / 1024

@@ -1,4 +1,4 @@
-"""One job on many nodes, measured: what its clocks took, and how busy processors and links were."""
+"""Measurement of one job on many nodes: seconds of its clocks, load of processors and links."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ import psutil
 from benchmarks.many_nodes.cluster import Places, RunningCluster, Workload, all_there, served_by
 from benchmarks.many_nodes.layouts import KERNEL, STALENESS, TABLE_BYTES, TierLayout
 
-#: Of the machine's processors; above it they may be what is measured.
+#: Maximum load of the machine's processors; above it they may limit the result.
 MOST_CPU = 0.70
-#: With a clock of slack a long clock follows a short one: of an odd number of them the median is one kind's.
+#: Number of clocks before and during the measurement. It is even: with a clock of slack, long and short clocks
+#: alternate, and the median of an odd number would be of one kind.
 _WARM, _CLOCKS = 2, 10
-#: Clocks of layouts that take many times as long.
+#: The same for layouts that take many times as long.
 _FEW_WARM, _FEW = 1, 2
-#: Longer than any of these jobs takes.
+#: Timeout in seconds, longer than any of these jobs takes.
 HOURS_S = 7200.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a layout.
+    """Result of a layout.
 
     Attributes
     ----------
-    seconds : of each measured clock.
-    communicating : share of a clock in which the node that had the most kernels to run did not run any.
-    cpu, ours : share of the machine's processors that was used, by all and by the nodes.
-    link_bytes : the most that any node's link carried one way, a clock.
+    seconds : seconds of each measured clock.
+    communicating : share of a clock in which the node with the most kernels did not run any.
+    cpu, ours : share of the machine's processors used by all processes and by the nodes.
+    link_bytes : maximum bytes per clock that a node's link carried in one direction.
     """
 
     layout: TierLayout
@@ -47,13 +48,15 @@ class Measured:
 
     @property
     def note(self) -> str:
-        said = f"link {self.link_bytes / TABLE_BYTES:.1f} tables a clock, {self.communicating:.0%} of it not in kernels"
+        links = (
+            f"link {self.link_bytes / TABLE_BYTES:.1f} tables a clock, {self.communicating:.0%} of it not in kernels"
+        )
         busy = f"host's CPU {self.cpu:.0%} (nodes {self.ours:.0%})"
-        return f"{said}; {busy}" + ("" if self.valid else f": INVALID, above {MOST_CPU:.0%}")
+        return f"{links}; {busy}" + ("" if self.valid else f": INVALID, above {MOST_CPU:.0%}")
 
 
 class Meter:
-    """What the machine's processors and the nodes' links do from now on."""
+    """Load of the machine's processors and the nodes' links since its creation."""
 
     def __init__(self, running: RunningCluster, nodes: int) -> None:
         self._running, self._nodes = running, nodes
@@ -74,27 +77,27 @@ class Meter:
 
 
 def link_bytes(running: RunningCluster, nodes: int) -> list[int]:
-    """Return what nodes' links have carried since they were made, both ways of each."""
+    """Return the bytes that nodes' links have carried since their creation, in each direction."""
     plan = running.places.network.plan
-    counters = [Path(f"/sys/class/net/{plan.end(i)}/statistics") for i in range(nodes)]
-    return [int((of / f"{way}_bytes").read_text()) for of in counters for way in ("rx", "tx")]
+    folders = [Path(f"/sys/class/net/{plan.end(i)}/statistics") for i in range(nodes)]
+    return [int((folder / f"{way}_bytes").read_text()) for folder in folders for way in ("rx", "tx")]
 
 
 def load_for(layout: TierLayout, unit_s: float, table_bytes: int = TABLE_BYTES) -> Workload:
-    """Return a job of the same work for every layout of so many nodes, a micro-task a worker and clock."""
+    """Return a workload that is the same for every layout of as many nodes: one micro-task per worker and clock."""
     return Workload(table_bytes, KERNEL * unit_s * layout.nodes, layout.workers, layout.servers, STALENESS)
 
 
-def measure(there: Places, layout: TierLayout, load: Workload, *, quick: bool = False) -> Measured:
-    """Run a job in a layout, and return what its clocks took once it was in it; of few clocks if it is to be quick."""
+def measure(cluster: Places, layout: TierLayout, load: Workload, *, quick: bool = False) -> Measured:
+    """Run a job in a layout and measure its clocks once the layout is reached; `quick`: only a few clocks."""
     warm, clocks = (_FEW_WARM, _FEW) if quick else (_WARM, _CLOCKS)
-    with there.job() as running:
+    with cluster.job() as running:
         running.start(layout.reliable, layout.transient)
         running.until(all_there(layout.nodes))
-        running.client.hold(0)  # until all are where they belong
+        running.client.hold(0)  # until all shards are placed
         config = load.config(running.name, running.blobs, warm + clocks, layout.reliable, layout.stage)
         running.client.start(config.to_dict())
-        running.until(served_by(layout.servers, kept=layout.stage in (2, 3)))
+        running.until(served_by(layout.servers, replicated=layout.stage in (2, 3)))
         running.client.hold(None)
         running.until(lambda status: status["clock"] >= warm, HOURS_S)
         meter = Meter(running, layout.nodes)
@@ -107,7 +110,7 @@ def measure(there: Places, layout: TierLayout, load: Workload, *, quick: bool = 
 
 
 def finished(running: RunningCluster, load: Workload, clocks: int) -> dict[str, Any]:
-    """Return the job's result, once it has ended; the model must hold each micro-task once."""
+    """Wait for the end of the job and return its result; raise if the model does not hold each micro-task once."""
     result: dict[str, Any] = running.until(lambda status: status["state"] == "finished", HOURS_S)["result"]
     wanted = float(clocks * load.n_partitions)
     if (result["metrics"]["least"], result["metrics"]["greatest"]) != (wanted, wanted):

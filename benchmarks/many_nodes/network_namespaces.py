@@ -1,10 +1,10 @@
-"""Several machines' networks on one machine: network namespaces, each behind a link of a given rate to one switch.
+"""Network namespaces on one machine, each behind a link of a given rate to one switch.
 
 A namespace has one interface, ``eth0``; a veth pair joins it to a bridge. Both ends of the pair are shaped by a token
-bucket, so that what a node sends and what it receives have the link's rate each. Needs root, `ip` and `tc`.
+bucket, so that each direction has the link's rate. Needs root, `ip` and `tc`.
 
-All names begin with ``pb`` and the number of the process that made them; what a process that was killed has left is
-removed by the next one.
+All names begin with ``pb`` and the id of the process that created them; leftovers of a killed process are removed by
+the next one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 
-#: A bucket that holds the largest segment that the kernel makes: smaller ones would be cut up on the way.
+#: Bytes of the bucket: the largest segment that the kernel creates; a smaller bucket would split segments.
 _BURST = 65_536
-#: Nothing is dropped. What may wait is bounded by the receivers' windows instead, small ones, as the links have no delay.
+#: Bytes of the queue: nothing is dropped. Queues are limited by the receivers' windows, which are small since the links
+#: have no delay.
 _QUEUE = 1 << 27
 _WINDOW = 1 << 16
-#: What waits before a slow link would be taken for lost and sent again.
+#: Minimum retransmission timeout: packets that wait for a slow link would be considered lost and sent again.
 _LEAST_TIMEOUT = "4s"
 _OURS = re.compile(r"pb(\d+)[bhn]\d*")
 _NAMESPACES = Path("/run/netns")
@@ -32,7 +33,7 @@ _NAMESPACES = Path("/run/netns")
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Names and addresses of `n` namespaces of process `pid`, whose links carry `rate` bytes a second each way.
+    """Names and addresses of `n` namespaces of process `pid`, whose links carry `rate` bytes per second each way.
 
     Every network is 10.x.y.0/24 with x from 200 on; of `n` there are at most 250.
     """
@@ -48,12 +49,12 @@ class NetworkPlan:
 
     @property
     def network(self) -> IPv4Network:
-        """The network, which depends on the process, so that two benchmarks at once do not meet."""
+        """The network, which depends on the process, so that two concurrent benchmarks do not collide."""
         return IPv4Network(f"10.{200 + self.pid // 250 % 50}.{self.pid % 250}.0/24")
 
     @property
     def ours(self) -> str:
-        """Our own address."""
+        """Address of the host in the network."""
         return f"{self.network[254]}"
 
     def address(self, i: int) -> str:
@@ -65,7 +66,7 @@ class NetworkPlan:
         return f"pb{self.pid}n{i}"
 
     def end(self, i: int) -> str:
-        """Name of our end of its link."""
+        """Name of the host's end of its link."""
         return f"pb{self.pid}h{i}"
 
     def hardware(self, i: int) -> str:
@@ -73,7 +74,7 @@ class NetworkPlan:
         return f"02:70:62:00:00:{i:02x}"
 
     def links(self) -> list[str]:
-        """Return the lines for ``ip -batch`` that make switch, namespaces and links."""
+        """Return the lines for ``ip -batch`` that create switch, namespaces and links."""
         lines = [
             f"link add {self.bridge} type bridge",
             f"addr add {self.ours}/24 dev {self.bridge}",
@@ -90,7 +91,7 @@ class NetworkPlan:
     def inside(self, i: int) -> list[str]:
         """Return the lines for ``ip -batch`` inside namespace `i`.
 
-        It is told everybody's hardware address: all namespaces together may find out no more than a thousand by asking.
+        All hardware addresses are set: the kernel limits the addresses that all namespaces may resolve to a thousand.
         """
         others = [
             f"neigh replace {self.address(k)} lladdr {self.hardware(k)} dev eth0 nud permanent"
@@ -106,34 +107,34 @@ class NetworkPlan:
         ]
 
     def shapes(self, rate: int) -> list[str]:
-        """Return the lines for ``tc -batch`` that give our ends of the links `rate`."""
+        """Return the lines for ``tc -batch`` that set `rate` at the host's ends of the links."""
         return [shape(self.end(i), rate) for i in range(self.n)]
 
 
 def shape(device: str, rate: int) -> str:
-    """Return the line for ``tc`` that lets a device send `rate` bytes a second."""
+    """Return the line for ``tc`` that limits a device to sending `rate` bytes per second."""
     return f"qdisc replace dev {device} root tbf rate {8 * rate}bit burst {_BURST} limit {_QUEUE}"
 
 
 class Network:
-    """The namespaces of a plan that were made."""
+    """The created namespaces of a plan."""
 
     def __init__(self, plan: NetworkPlan) -> None:
         self.plan = plan
 
     def path(self, i: int) -> str:
-        """Return the file that stands for namespace `i`, for setns(2)."""
+        """Return the file of namespace `i`, for setns(2)."""
         return str(_NAMESPACES / self.plan.namespace(i))
 
     def set_rate(self, rate: int) -> None:
-        """Give every link this rate, in bytes a second, both ways."""
+        """Set the rate of every link, in bytes per second, in both directions."""
         _batch("tc", self.plan.shapes(rate))
         for i in range(self.plan.n):
             _run("tc", "-n", self.plan.namespace(i), *shape("eth0", rate).split())
 
 
 def lacking() -> str:
-    """Return why namespaces cannot be made here, with the mend; empty where they can."""
+    """Return why namespaces cannot be created on this machine, with the remedy; empty if they can."""
     if os.geteuid():
         return "needs root, for network namespaces; run it as root"
     for tool in ("ip", "tc"):
@@ -148,14 +149,14 @@ def lacking() -> str:
 
 @contextmanager
 def network(n: int, rate: int) -> Iterator[Network]:
-    """Make `n` namespaces whose links carry `rate` bytes a second each way; remove them at the end, whatever happens.
+    """Create `n` namespaces whose links carry `rate` bytes per second each way; remove them on exit.
 
     Raises
     ------
     OSError
-        If `ip` or `tc` refuses; nothing is left then.
+        If `ip` or `tc` fails; everything created is removed.
     """
-    remove(_leftovers(_there(), _alive))
+    remove(_leftovers(_existing(), _alive))
     made = Network(NetworkPlan(os.getpid(), n, rate))
     try:
         _batch("ip", made.plan.links())
@@ -165,23 +166,23 @@ def network(n: int, rate: int) -> Iterator[Network]:
         made.set_rate(rate)
         yield made
     finally:
-        remove(name for name in _there() if _pid(name) == os.getpid())
+        remove(name for name in _existing() if _pid(name) == os.getpid())
 
 
 def remove(names: Iterable[str]) -> None:
     """Remove namespaces and devices of these names."""
-    for name in sorted(names):  # the bridge, our ends of the links (the others go with them), the namespaces
+    for name in sorted(names):  # the bridge, the host's ends of the links (which removes the others), the namespaces
         if (_NAMESPACES / name).exists():
             _run("ip", "netns", "del", name)
         else:
             _run("ip", "link", "del", name, missing_ok=True)
 
 
-def _there() -> list[str]:
-    """Return the names of all namespaces and devices that some benchmark has made."""
-    places = (_NAMESPACES, Path("/sys/class/net"))
+def _existing() -> list[str]:
+    """Return the names of all namespaces and devices that were created by benchmarks."""
+    folders = (_NAMESPACES, Path("/sys/class/net"))
     return [
-        entry.name for place in places if place.is_dir() for entry in place.iterdir() if _OURS.fullmatch(entry.name)
+        entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir() if _OURS.fullmatch(entry.name)
     ]
 
 
@@ -192,7 +193,7 @@ def _pid(name: str) -> int:
 
 
 def _leftovers(names: Iterable[str], alive: Callable[[int], bool]) -> list[str]:
-    """Return the names whose process is not `alive` any more."""
+    """Return the names whose process is not `alive`."""
     return [name for name in names if not alive(_pid(name))]
 
 
@@ -207,11 +208,11 @@ def _batch(tool: str, lines: Iterable[str], *options: str) -> None:
 def _run(*command: str, text: str = "", missing_ok: bool = False) -> None:
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode and not missing_ok:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise OSError(f"{' '.join(command[:4])}: {said[0]}")
+        errors = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise OSError(f"{' '.join(command[:4])}: {errors[0]}")
 
 
 def _set_windows(path: str) -> None:
-    """Bound the receivers' windows in the namespace at `path`."""
+    """Limit the receivers' windows in the namespace at `path`."""
     script = f"echo 4096 {_WINDOW} {_WINDOW} > /proc/sys/net/ipv4/tcp_rmem"
     _run("ip", "netns", "exec", Path(path).name, "sh", "-c", script)

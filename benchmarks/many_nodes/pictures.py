@@ -1,4 +1,4 @@
-"""Pictures of the benchmarks of many nodes, in the manner of the paper's figures, drawn without a screen."""
+"""Pictures of the benchmarks of many nodes, in the style of the paper's figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.many_nodes.measurement import Measured
 
-#: Of a blind-safe set (Okabe and Ito).
+#: Colours of a palette for colour-blind readers (Okabe and Ito).
 _COLOURS = {"traditional": "#56B4E9", "stage 1": "#CC79A7", "stage 2": "#0072B2", "stage 3": "#D55E00"}
 _PALE = "#999999"
 
@@ -22,21 +22,21 @@ def draw_tiering(found: Sequence[tuple[Measured, Measured]], target: Path) -> No
     numbers = sorted({one.layout.nodes for one, _ in found})
     figure, panels = _figure((10, 0.8 + 3.0 * len(numbers)), len(numbers))
     for axis, n in zip(panels, numbers, strict=True):
-        of = [one for one, _ in found if one.layout.nodes == n]
-        for place, one in enumerate(of):
+        shown = [one for one, _ in found if one.layout.nodes == n]
+        for position, one in enumerate(shown):
             middle = median(one.seconds)
             reach = [[middle - min(one.seconds)], [max(one.seconds) - middle]]
             hatch = None if one.valid else "//"
             colour = _COLOURS[one.layout.name]
-            axis.bar(place, middle, 0.7, yerr=reach, color=colour, hatch=hatch, edgecolor="white", capsize=2)
+            axis.bar(position, middle, 0.7, yerr=reach, color=colour, hatch=hatch, edgecolor="white", capsize=2)
             axis.annotate(
-                f"{middle / median(of[0].seconds):.2f}", (place, 0), (0, 3), textcoords="offset points", **_SAID
+                f"{middle / median(shown[0].seconds):.2f}", (position, 0), (0, 3), textcoords="offset points", **_SAID
             )
-        names = [f"{one.layout.name}\n{one.layout.tiers}" for one in of]
-        axis.set_xticks(range(len(of)), names, fontsize=7)
-        axis.axhline(median(of[0].seconds), color=_PALE, lw=0.8, ls=":")
+        names = [f"{one.layout.name}\n{one.layout.tiers}" for one in shown]
+        axis.set_xticks(range(len(shown)), names, fontsize=7)
+        axis.axhline(median(shown[0].seconds), color=_PALE, lw=0.8, ls=":")
         axis.set_ylabel("seconds a clock", fontsize=8)
-        invalid = "" if all(one.valid for one in of) else "; hatched: invalid, the processors were too busy"
+        invalid = "" if all(one.valid for one in shown) else "; hatched: invalid, the processors were too busy"
         axis.set_title(
             f"{n} nodes, reliable + transient; numbers: against traditional{invalid}", fontsize=9, loc="left"
         )
@@ -44,7 +44,7 @@ def draw_tiering(found: Sequence[tuple[Measured, Measured]], target: Path) -> No
 
 
 def draw_elasticity(seconds: Sequence[float], events: dict[int, str], title: str, target: Path) -> None:
-    """Draw the seconds of each clock, and what befell in some of them."""
+    """Draw the seconds of each clock, with the events of some clocks."""
     figure, (axis,) = _figure((9, 3.6), 1)
     axis.bar(range(1, len(seconds) + 1), seconds, 0.8, color=_COLOURS["stage 2"])
     for clock, what in events.items():
@@ -57,14 +57,14 @@ def draw_elasticity(seconds: Sequence[float], events: dict[int, str], title: str
 
 
 def draw_scaling(found: Sequence[Measured], target: Path) -> None:
-    """Draw the median clock against the number of nodes, beside the line of the first divided by the nodes' ratio."""
+    """Draw the median clock against the number of nodes, beside the ideal line: the first divided by the ratio."""
     figure, (axis,) = _figure((6, 4), 1)
     nodes = [one.layout.nodes for one in found]
     middle = [median(one.seconds) for one in found]
     axis.plot(nodes, [middle[0] * nodes[0] / n for n in nodes], "--", color=_PALE, label="ideal")
     axis.plot(nodes, middle, "-", color=_PALE, lw=0.8)
-    for one, n, of in zip(found, nodes, middle, strict=True):
-        axis.plot(n, of, "o", color=_COLOURS[one.layout.name], label=f"{one.layout.name}, {one.layout.tiers}")
+    for one, n, clock_s in zip(found, nodes, middle, strict=True):
+        axis.plot(n, clock_s, "o", color=_COLOURS[one.layout.name], label=f"{one.layout.name}, {one.layout.tiers}")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2)
     axis.set_xticks(nodes, [str(n) for n in nodes])

@@ -1,8 +1,8 @@
-"""Strong scaling, Fig. 15: the clock of one job on 4 to 64 nodes, beside the first one's time divided by the nodes' ratio.
+"""Benchmark `scaling` (Fig. 15): strong scaling of one job on 4 to 64 nodes, beside ideal scaling of the first.
 
-Set up as `tiering` is, with one table and one link rate for all. The work of a clock is the same on any number of nodes, but
-every node reads the table and sends an update as large: with sixteen times the nodes it is that which is left. So what a
-clock would take if all links were without end stands in the notes.
+Set up as `tiering`, with one table and one link rate for all. The work of a clock is the same on any number of nodes,
+but every node reads the table and sends an update of the same size: with sixteen times the nodes this dominates. So the
+notes give the duration of a clock with infinitely fast links.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from benchmarks.many_nodes.measurement import Measured, measure
 from benchmarks.many_nodes.network_namespaces import lacking
 
 NODES = (16,)
-#: Seconds of kernels a clock on each of sixteen nodes, and of a table over a link.
+#: Seconds of kernels per clock on each of sixteen nodes, and of a table over a link.
 _KERNEL_S, _TABLE_S = 4.0, 0.5
 
 
 def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = None) -> list[Figure]:
-    """Measure up to the greatest of `nodes`; nothing where there can be no namespaces."""
+    """Measure up to the greatest of `nodes`; no figures if namespaces cannot be created."""
     if reason := lacking():
         print(f"scaling: skipped: {reason}")
         return []
     most = max(nodes)
     table_s, work_s = table_and_work(most)
-    with places(most, round(TABLE_BYTES / table_s), scratch) as there:
+    with places(most, round(TABLE_BYTES / table_s), scratch) as cluster:
         found = [
-            measure(there, layout, load_for(layout, work_s), quick=layout.nodes < 16)
+            measure(cluster, layout, load_for(layout, work_s), quick=layout.nodes < 16)
             for layout in scalings()
             if layout.nodes <= most
         ]
@@ -44,20 +44,20 @@ def run(scratch: Path, nodes: tuple[int, ...] = NODES, picture: Path | None = No
 def table_and_work(most: int) -> tuple[float, float]:
     """Return the seconds of a table over a link, and those of all kernels of a clock, for up to `most` nodes.
 
-    More nodes have more messages, which take two cores longer; their kernels take longer too, but not as much, or a few
-    nodes would be at it for hours.
+    More nodes have more messages, which take two cores longer; kernels take longer too, but less so, since otherwise a
+    few nodes would run for hours.
     """
     ratio = most / 16
     return _TABLE_S * max(1.0, ratio**2 / 2), _KERNEL_S * ratio**0.5 * most
 
 
 def load_for(layout: TierLayout, work_s: float, table_bytes: int = TABLE_BYTES) -> Workload:
-    """Return the job as it is cut for a layout: a micro-task a worker and clock."""
+    """Return the workload for a layout: one micro-task per worker and clock."""
     return Workload(table_bytes, work_s, layout.workers, layout.servers, STALENESS)
 
 
 def ideal(first: Measured, nodes: int) -> list[float]:
-    """Return what the first one's clocks would take on so many nodes if all of it were shared out."""
+    """Return the seconds of the first layout's clocks on `nodes` nodes under ideal scaling."""
     return [seconds * first.layout.nodes / nodes for seconds in first.seconds]
 
 

@@ -1,7 +1,7 @@
-"""The application of the benchmarks of many nodes: one table of float32, and a kernel that waits instead of computing.
+"""An application with one float32 table and a kernel that sleeps instead of computing.
 
-It stands for a kernel that keeps its node's own processors busy: sixty-four nodes that share two cores could not compute
-at once, but they can wait at once. All else is real: every micro-task reads the whole table and adds to all of it.
+It represents a kernel that keeps its node's processors busy: sixty-four nodes on two cores cannot compute concurrently,
+but they can sleep concurrently. All else is real: every micro-task reads the full table and updates all of it.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from psengine.config import TableSpec
 from psengine.tables.sharding import Arrays
 
 TABLE = "weights"
-#: Bytes of a row, and what the table's size is rounded to.
+#: Bytes of a row; the table's size is rounded to a multiple.
 ROW = 1024
 _KERNEL = "kernel"
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A micro-task that ran to its end: of which clock, from when to when (of the machine's monotonic clock)."""
+    """A completed micro-task: its clock, start and end (of the machine's monotonic clock, in seconds)."""
 
     clock: int
     began_s: float
     ended_s: float
 
 
-def told(log: str) -> list[Kernel]:
-    """Return the micro-tasks that a node's log tells of, in the order in which they ended."""
+def parse_kernels(log: str) -> list[Kernel]:
+    """Return the micro-tasks in a node's log, in the order in which they ended."""
     lines = (line.split() for line in log.splitlines())
-    return [Kernel(int(of[1]), float(of[2]), float(of[3])) for of in lines if len(of) == 4 and of[0] == _KERNEL]
+    return [Kernel(int(w[1]), float(w[2]), float(w[3])) for w in lines if len(w) == 4 and w[0] == _KERNEL]
 
 
 class Waiting:
-    """A table of `table_bytes`, and micro-tasks that take `seconds`, with nothing held that another thread wants.
+    """A table of `table_bytes`, and micro-tasks that take `seconds` and block no other thread.
 
-    Every micro-task adds 1 to every value: the table says how many micro-tasks it has taken. With `tells`, it says when
-    it ran on standard output, which is the node's log (`told`).
+    Every micro-task adds 1 to every value, so the table counts micro-tasks. With `tells`, each prints its start and end
+    to standard output, which is the node's log (`parse_kernels`).
     """
 
     def __init__(self, table_bytes: int, seconds: float, tells: bool = False, **_: Any) -> None:
@@ -61,7 +61,7 @@ class Waiting:
 
     def run(self, data: int, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
         began = time.monotonic()
-        time.sleep(self.seconds)  # noqa: TID251 # the stand-in for a computation; it lets go of the GIL
+        time.sleep(self.seconds)  # noqa: TID251 # it replaces a computation, and releases the GIL
         if self.tells:
             print(f"{_KERNEL} {clock} {began:.4f} {time.monotonic():.4f}", flush=True)
         return Work({TABLE: np.ones(params[TABLE].shape, np.float32)}, 0.0, data)

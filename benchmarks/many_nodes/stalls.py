@@ -1,4 +1,4 @@
-"""How much a change of the nodes held up those who stayed. Arithmetic only."""
+"""Delays of the remaining nodes by a change of the nodes. Arithmetic only."""
 
 from __future__ import annotations
 
@@ -7,64 +7,64 @@ from statistics import median
 
 from benchmarks.many_nodes.sleeping_app import Kernel
 
-#: Clocks on either side of a change that say what an undisturbed one takes.
+#: Number of clocks on either side of a change that give the duration of an undisturbed one.
 NEIGHBOURS = 3
-#: The change, and the clock after it, which may have begun already.
+#: Number of affected clocks: that of the change and the next, which may have begun already.
 AFFECTED = 2
 
 
-def slowdown(seconds: Sequence[float], clock: int, told: int | None = None) -> float:
-    """Return by how much a change in `clock` (from 1 on) made clocks longer than their neighbours, as a share; 0: not.
+def slowdown(seconds: Sequence[float], clock: int, announced: int | None = None) -> float:
+    """Return the relative slowdown of clocks by a change in `clock` (from 1 on) against their neighbours; at least 0.
 
-    What a clock takes is not the same before and after the change; the slowest of the clocks that it affects is compared
-    with the median of those neighbours that take longer. If the change was prepared from the clock `told` on, the
-    neighbours before are those before `told`, and the clocks from there to `clock` are compared with them alone.
+    Clocks before and after the change may differ in length; the slowest affected clock is compared with the larger of
+    the medians of both sides. If the change was announced in clock `announced`, the neighbours before are those before
+    that clock, and the clocks from there to `clock` are compared with them alone.
     """
-    affected, usual_s = seconds[clock - 1 : clock - 1 + AFFECTED], usual(seconds, clock, told)
+    affected, usual_s = seconds[clock - 1 : clock - 1 + AFFECTED], usual(seconds, clock, announced)
     slower = max(affected) / usual_s - 1
-    if told is not None and told < clock:
-        before_s = median(seconds[max(0, told - 1 - NEIGHBOURS) : told - 1])
-        slower = max(slower, max(seconds[told - 1 : clock - 1]) / before_s - 1)
+    if announced is not None and announced < clock:
+        before_s = median(seconds[max(0, announced - 1 - NEIGHBOURS) : announced - 1])
+        slower = max(slower, max(seconds[announced - 1 : clock - 1]) / before_s - 1)
     return max(0.0, slower)
 
 
-def usual(seconds: Sequence[float], clock: int, told: int | None = None) -> float:
+def usual(seconds: Sequence[float], clock: int, announced: int | None = None) -> float:
     """Return the greater of the medians of the clocks before and after a change in `clock`; see `slowdown`."""
-    first, after = (told or clock) - 1, clock - 1 + AFFECTED
+    first, after = (announced or clock) - 1, clock - 1 + AFFECTED
     sides = [seconds[max(0, first - NEIGHBOURS) : first], seconds[after : after + NEIGHBOURS]]
     return max(median(side) for side in sides if side)
 
 
 def waits(kernels: Iterable[Kernel]) -> dict[int, float]:
-    """Return by clock how long a node ran no kernel before its first one of that clock, in seconds.
+    """Return by clock the seconds for which a node ran no kernel before its first one of that clock.
 
-    Of a clock that was done more than once, the longest counts.
+    Of a repeated clock the longest counts.
     """
     found: dict[int, float] = {}
     before: Kernel | None = None
-    for kernel in sorted(kernels, key=lambda of: of.began_s):
+    for kernel in sorted(kernels, key=lambda k: k.began_s):
         if before is not None and kernel.clock != before.clock:
             found[kernel.clock] = max(found.get(kernel.clock, 0.0), kernel.began_s - before.ended_s)
         before = kernel
     return found
 
 
-def stall(by_node: Iterable[dict[int, float]], clock: int, told: int | None = None) -> float:
-    """Return the seconds that the node that was held up most waited longer, for a change in `clock`, than it usually does.
+def stall(by_node: Iterable[dict[int, float]], clock: int, announced: int | None = None) -> float:
+    """Return the largest additional wait of a node, in seconds, caused by a change in `clock`.
 
-    `by_node` are the waits of those who stayed; what is usual are a node's waits before neighbouring clocks, as in
+    `by_node` are the waits of the remaining nodes; a node's usual waits are those before neighbouring clocks, as in
     `usual`.
     """
-    most, first = 0.0, told or clock
+    most, first = 0.0, announced or clock
     for waited in by_node:
         after = clock + AFFECTED
-        sides = [_known(waited, first - NEIGHBOURS, first), _known(waited, after, after + NEIGHBOURS)]
+        sides = [_between(waited, first - NEIGHBOURS, first), _between(waited, after, after + NEIGHBOURS)]
         medians = [median(side) for side in sides if side]
-        disturbed = _known(waited, first, after)
+        disturbed = _between(waited, first, after)
         if disturbed and medians:
             most = max(most, max(disturbed) - max(medians))
     return most
 
 
-def _known(waited: dict[int, float], low: int, high: int) -> list[float]:
+def _between(waited: dict[int, float], low: int, high: int) -> list[float]:
     return [waited[clock] for clock in range(low, high) if clock in waited]

@@ -1,9 +1,9 @@
-"""AgileML's stages beside a parameter server without tiers: the time of a clock, in Figs. 11-14's layouts.
+"""Benchmark `tiering`: a clock of AgileML's stages beside a parameter server without tiers, as in Figs. 11-14.
 
-Every node is a process of its own behind a link of its own (`netns`), and runs what a node runs. Only its kernel waits
-instead of computing (`waiting`), because all of them share the processors of one machine. The link's rate is chosen for
-the number of nodes (`layouts`), the same for all layouts, so that the machine's own processors are no part of the result;
-how busy they were is told, and where that was too much the result is said to be invalid.
+Every node is a process behind its own link (`network_namespaces`), and runs the real node program. Only its kernel
+sleeps instead of computing (`sleeping_app`), because all nodes share the processors of one machine. The link's rate is
+chosen for the number of nodes (`layouts`), the same for all layouts, so that the machine's processors do not limit the
+result; their load is reported, and if it was too high, the result is marked invalid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.many_nodes.measurement import Measured, load_for, measure
 from benchmarks.many_nodes.network_namespaces import lacking
 
 NODES = (16,)
-#: Shares of a clock of the traditional layout that are not to be kernels: links and kernels are chosen for that.
+#: Required range of the share of a traditional clock that is not spent in kernels; links and kernels are chosen for it.
 COMMUNICATING = (0.4, 0.6)
 
 
@@ -27,7 +27,7 @@ def run(
     picture: Path | None = None,
     figures: tuple[int, ...] = PAPER_FIGURES,
 ) -> list[Figure]:
-    """Measure the layouts of the paper's `figures`; nothing where there can be no namespaces."""
+    """Measure the layouts of the paper's `figures`; no figures if namespaces cannot be created."""
     if reason := lacking():
         print(f"tiering: skipped: {reason}")
         return []
@@ -44,14 +44,14 @@ def run(
 def _of(n: int, figures: tuple[int, ...], folder: Path) -> list[tuple[Measured, Measured]]:
     """Return each layout of `n` nodes, and the traditional one beside it."""
     unit_s = table_seconds(n)
-    with places(n, round(TABLE_BYTES / unit_s), folder) as there:
-        found = [_one(there, layout, unit_s) for layout in (traditional(n), *tierings(n, figures))]
+    with places(n, round(TABLE_BYTES / unit_s), folder) as cluster:
+        found = [_one(cluster, layout, unit_s) for layout in (traditional(n), *tierings(n, figures))]
     return [(one, found[0]) for one in found]
 
 
-def _one(there: Places, layout: TierLayout, unit_s: float) -> Measured:
+def _one(cluster: Places, layout: TierLayout, unit_s: float) -> Measured:
     slow = layout.stage == 1 and layout.nodes > 4 * layout.reliable
-    return measure(there, layout, load_for(layout, unit_s), quick=slow)
+    return measure(cluster, layout, load_for(layout, unit_s), quick=slow)
 
 
 def _figure(one: Measured, beside: Measured) -> Figure:
@@ -64,7 +64,7 @@ def _figure(one: Measured, beside: Measured) -> Figure:
 
 
 def _not_as_meant(traditional: Measured) -> str:
-    """Return what is to be said where links and kernels stand otherwise to each other than they are to; mostly nothing."""
+    """Return a note if the share of communication is out of range; mostly empty."""
     low, high = COMMUNICATING
     if low <= traditional.communicating <= high:
         return ""

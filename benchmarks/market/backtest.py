@@ -1,6 +1,6 @@
-"""The batch simulator: how many jobs a second, and (as a script) the published schemes on real prices.
+"""Benchmark `backtest`: simulated jobs per second; as a script, the published schemes on real prices.
 
-``python -m benchmarks.market.backtest`` prints the table, from the price files and the catalogue that PROTEUS_TRACES names.
+``python -m benchmarks.market.backtest`` prints the table, from the price files and the catalogue in PROTEUS_TRACES.
 """
 
 import os
@@ -21,12 +21,12 @@ from bidding.backtest.replay.engine_replay import run_by_engine
 from bidding.backtest.runner import Outcomes, run_one
 from bidding.backtest.runner import run as run_jobs
 from bidding.backtest.schemes.registry import ORACLE, SCHEMES
-from flows.terminal.output import output_console
+from flows.terminal.tables import output_console
 
 _ROUNDS = 5
 _STARTS = 1000
 
-#: At least so many jobs a second of so many hours are asked for: one thread, four markets, after compilation.
+#: {hours of a job: required jobs per second} with one thread, four markets, after compilation.
 _ASKED = {2: 10_000, 20: 1_500}
 
 
@@ -36,7 +36,7 @@ def _folder() -> Path | None:
 
 
 def run(scratch: Path) -> list[Figure]:
-    """Measure, but for the whole table on one thread."""
+    """Measure on one thread, except for the full table."""
     folder = _folder()
     on = real(folder, FILES[1]) if folder else generated()
     note = "real prices, 4 markets" if folder else "generated prices, 4 markets; PROTEUS_TRACES names no real ones"
@@ -57,8 +57,8 @@ def run(scratch: Path) -> list[Figure]:
         figures.append(figure("backtest", what, "jobs/s", ours, [float(asked)], "the least asked for", busy))
     figures += [_beside_the_engine(on, scheme, note) for scheme in ("proteus", "best")]
     asked = FILES[2].asked(folder) if folder else {}
-    told = f"real prices, {FILES[2].file}" if folder else "generated prices"
-    return [*figures, *read_and_fit(scratch), whole_table(told, **asked)]
+    source = f"real prices, {FILES[2].file}" if folder else "generated prices"
+    return [*figures, *read_and_fit(scratch), whole_table(source, **asked)]
 
 
 def _beside_the_engine(on: MarketField, scheme: str, note: str) -> Figure:
@@ -71,8 +71,8 @@ def _beside_the_engine(on: MarketField, scheme: str, note: str) -> Figure:
         run_one(*packed, SCHEMES[scheme], int(start_s), on.reference, setting)
 
     def engine() -> None:
-        known = (on.traces, on.markets, on.types, on.evictions, on.foresight)
-        run_by_engine(*known, SCHEMES[scheme], int(start_s), on.reference, setting)
+        inputs = (on.traces, on.markets, on.types, on.evictions, on.foresight)
+        run_by_engine(*inputs, SCHEMES[scheme], int(start_s), on.reference, setting)
 
     compiled()
     engine()
@@ -81,7 +81,7 @@ def _beside_the_engine(on: MarketField, scheme: str, note: str) -> Figure:
     return figure("backtest", f"one 20-hour job under {scheme}", "ms", ours, theirs, "through the live engine", note)
 
 
-#: The rows of the table; the last two know the prices to come.
+#: The rows of the table; the last two know future prices.
 _COMPARED = (
     "standard+checkpoint",
     "standard+agileml",
@@ -112,7 +112,7 @@ _COLUMNS = (
 
 
 def table(folder: Path, starts: int, threads: int) -> RichTable:
-    """Return what the schemes make of each file, zone and length, beside what was published."""
+    """Return the results of the schemes for each file, zone and length, beside the published ones."""
     title = f"cost and run time against on-demand, share of free machine time, evictions a job; {starts} starts each"
     shown = RichTable(title=title, title_justify="left")
     for name in _COLUMNS:
@@ -157,8 +157,8 @@ def _cells(outcomes: Outcomes, beside: float | None) -> list[str]:
     help="Compare the files with generated markets of so many seeds instead.",
 )
 def main(starts: int, threads: int, generated: int | None) -> None:
-    """Print the table, and how many jobs a second one thread simulates."""
-    console = output_console(175)
+    """Print the table, and the number of jobs per second that one thread simulates."""
+    console = output_console()
     folder = _folder()
     if folder is None:
         raise click.UsageError(f"PROTEUS_TRACES names no folder with {CATALOG} and its price files")

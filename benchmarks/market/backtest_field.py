@@ -1,4 +1,4 @@
-"""The markets that schemes are compared on: real price files, and generated ones of the same markets."""
+"""Markets on which schemes are compared: real price files, and generated prices."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -30,7 +30,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Months:
-    """A price file, the days to fit on and those to evaluate on (the last one is left out), and what was published.
+    """A price file, the days to fit on and those to evaluate on (`until` is excluded), and the published figures.
 
     `published` is the mean cost of (standard+checkpoint, proteus), 20 h, all zones.
     """
@@ -47,7 +47,7 @@ class Months:
         return f"us-east-1-{self.name}.csv.gz"
 
     def asked(self, folder: Path) -> dict[str, Any]:
-        """Return what `proteus backtest` is asked for these months."""
+        """Return the fields of `BacktestSpec` for these months."""
         return {
             "prices": str(folder / self.file),
             "catalog": str(folder / CATALOG),
@@ -75,7 +75,7 @@ FILES = (
 
 @dataclass(frozen=True)
 class MarketField:
-    """What schemes are compared on."""
+    """Prices, types, fits and reference on which schemes are compared."""
 
     traces: TraceSet
     types: dict[str, InstanceType]

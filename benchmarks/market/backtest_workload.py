@@ -1,4 +1,4 @@
-"""What is asked of a backtest beside jobs a second: a price file read, a fit, and the paper's whole table."""
+"""Seconds to read a price file, to fit, and to compute the paper's full table, beside the required ones."""
 
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,10 @@ from tasks.backtest.spec import BacktestSpec, backtest_spec
 
 _ROUNDS = 5
 _MOST = "the most asked for"
-#: As long as it may take to read some 430,000 rows, to fit 50 markets x 60 days, and to compute the paper's whole table.
+#: Maximum seconds to read some 430,000 rows, to fit 50 markets x 60 days, and to compute the paper's full table.
 _READ_S, _FIT_S, _TABLE_S = 1.0, 10.0, 180.0
 _FIT_DAYS = 60
-#: The whole table is asked for on so many cores.
+#: Number of cores for the full table.
 _CORES = 2
 
 
@@ -42,7 +42,7 @@ def read_and_fit(scratch: Path) -> list[Figure]:
 def whole_table(note: str, **asked: Any) -> Figure:
     """Measure once the table of every scheme and the bound, each zone and all, 2 h and 20 h, 1000 starts each.
 
-    Reading and learning count, compilation does not. `asked` are fields of `BacktestSpec`.
+    Reading and fitting count, compilation does not. `asked` are fields of `BacktestSpec`.
     """
     spec = backtest_spec(**asked)
     _compute(spec.model_copy(update={"starts": 2, "zones": ["all"]}))
@@ -58,7 +58,7 @@ def whole_table(note: str, **asked: Any) -> Figure:
 
 
 def _compute(spec: BacktestSpec) -> int:
-    """Return how many cells were computed."""
+    """Return the number of computed cells."""
     with progress() as report:
         planned = plan(open_inputs(spec, report), spec)
         return len(list(run_cells(planned, threads=_CORES, kept=None, resume=False, report=report)))

@@ -1,4 +1,4 @@
-"""The EC2-compatible endpoint through boto3: launches beside moto's own server, price history beside the bare market."""
+"""Benchmark `endpoint`: the EC2-compatible endpoint, launches beside moto's server, prices beside the bare market."""
 
 import json
 import logging
@@ -52,7 +52,7 @@ def _launches(url: str) -> list[Figure]:
     from moto.server import ThreadedMotoServer
 
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it tells of every call
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs every call
     moto.start()
     try:
         host, port = moto.get_host_and_port()
@@ -86,7 +86,7 @@ def _history(url: str, traces: TraceSet) -> Figure:
     bare = SimSpotMarket(traces, lambda market: catalog.find(market, _BEGIN.date()), SystemClock().now_s)
     markets = list(traces.markets)
     asked = (markets, traces.first_s, traces.last_s)
-    assert len(market.price_history(*asked)) == len(bare.price_history(*asked)) == ROWS  # and the client is made
+    assert len(market.price_history(*asked)) == len(bare.price_history(*asked)) == ROWS  # it also creates the client
     ours = [seconds(lambda: market.price_history(*asked)) for _ in range(_ROUNDS)]
     limit = [seconds(lambda: bare.price_history(*asked)) for _ in range(_ROUNDS)]
     what = f"read {ROWS:,} price rows in {-(-ROWS // 1000)} pages"
@@ -116,10 +116,10 @@ def _endpoint(scratch: Path) -> Iterator[str]:
         yield str(json.loads(announce.read_text())["url"])
 
 
-def _wait_for(there: Callable[[], bool], child: Child, patience_s: float = 60.0) -> None:
+def _wait_for(condition: Callable[[], bool], child: Child, timeout_s: float = 60.0) -> None:
     clock = SystemClock()
-    deadline_s = clock.now_s() + patience_s
-    while not there():
+    deadline_s = clock.now_s() + timeout_s
+    while not condition():
         child.check()
         if clock.now_s() > deadline_s:
             raise TimeoutError(f"the endpoint did not start: {child.tail()}")

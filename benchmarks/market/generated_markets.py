@@ -1,6 +1,6 @@
-"""The schemes on real prices, and on generated ones of the same markets and days: do they rank alike?
+"""Comparison of the schemes on real prices and on generated ones of the same markets and days.
 
-``python -m benchmarks.market.backtest --generated 4`` prints the tables, from the files that PROTEUS_TRACES names.
+``python -m benchmarks.market.backtest --generated 4`` prints the tables, from the files in PROTEUS_TRACES.
 """
 
 from dataclasses import astuple, fields, replace
@@ -31,7 +31,7 @@ _HOURS = 20
 
 
 def alike(on: MarketField, months: Months, seed: int) -> MarketField:
-    """Return generated prices of the markets and days of `on`, fitted as there."""
+    """Return a field with generated prices of the markets and days of `on`, fitted in the same way."""
     from_s, between_s, until_s = (midnight_s(day) for day in (months.fit_from, months.fit_until, months.until))
     on_demand = {market: on.types[market.instance_type].on_demand_micros for market in on.markets}
     vcpus = {name: one.vcpu for name, one in on.types.items()}
@@ -41,7 +41,7 @@ def alike(on: MarketField, months: Months, seed: int) -> MarketField:
 
 
 def tables(folder: Path, seeds: int, starts: int, threads: int) -> tuple[RichTable, RichTable]:
-    """Return what the schemes cost on both, and what the prices are like; means over `seeds`, ± their deviation."""
+    """Return the costs of the schemes on both, and price statistics; means over `seeds`, ± their deviation."""
     costs = RichTable(title=f"cost against on-demand, free machine time; {_HOURS} h, all zones, {starts} starts")
     looks = RichTable(title="statistics of the markets: 10th, 50th and 90th percentile over markets")
     for shown, first in ((costs, "scheme"), (looks, "statistic")):

@@ -1,4 +1,4 @@
-"""Reading a price file, beside pyarrow's bare reading of the same file (which checks nothing and sorts nothing)."""
+"""Benchmark `prices`: reading a price file beside pyarrow's `read_csv`, which neither checks nor sorts."""
 
 import os
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from bidding.synthetic.renewal_market import MarketClimate, generate
 from infra.market_data.catalogs import read_catalog
 from infra.market_data.price_files import read_prices, write_prices
 
-#: A file of spot prices, some 430,000 rows, where there is a folder of real ones.
+#: A file of real spot prices, some 430,000 rows.
 _REAL = "us-east-1-2016-spring.csv.gz"
 _BEGIN = datetime(2016, 3, 1, tzinfo=UTC)
 _DAYS = 90
@@ -22,7 +22,7 @@ _ROUNDS = 5
 
 
 def price_file(scratch: Path) -> tuple[Path, str]:
-    """Return a price file of some 430,000 rows and what it is: a real one from PROTEUS_TRACES, else a generated one."""
+    """Return a price file of some 430,000 rows and its description: real from PROTEUS_TRACES, else generated."""
     folder = os.environ.get("PROTEUS_TRACES")
     if folder and (real := Path(folder) / _REAL).exists():
         return real, f"real prices, {real.name}"

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.market.run_picture RUN_DIRECTORY OUT.png``: draw a run of `proteus run` from what it left behind.
+"""Script that draws a run of `proteus run`: ``python -m benchmarks.market.run_picture RUN_DIRECTORY OUT.png``.
 
 Four panels over market time: prices with our bids, the footprint, the loss, the dollars. Everything is read from the
-run's state database and price file; nothing is computed but sums.
+run's state database and price file; only sums are computed.
 """
 
 from datetime import UTC, datetime

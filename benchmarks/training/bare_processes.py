@@ -1,4 +1,4 @@
-"""An application's kernel in two processes of one thread each, without any engine: what nobody with two cores can beat."""
+"""The upper limit on two cores: an application's kernel in two processes of one thread each, without the engine."""
 
 import multiprocessing
 import os
@@ -21,12 +21,12 @@ def bare_seconds(
 ) -> float:
     """Return the seconds that two processes take for all clocks, each over its half of the partitions.
 
-    Each keeps the tables for itself, and adds up a clock's updates as nodes do.
+    Each has private tables, and sums a clock's updates as nodes do.
 
     Parameters
     ----------
-    app : one whose tables are all zeros at first, and whose micro-tasks read and write all of them.
-    in_step : no clock begins in one of them before the other has ended the one before.
+    app : an application whose initial tables are zeros, and whose micro-tasks read and write all of them.
+    in_step : whether each clock begins in both processes together.
     """
     context = multiprocessing.get_context("spawn")  # BLAS reads its thread count when it is loaded
     barrier = context.Barrier(2) if in_step else None
@@ -41,7 +41,7 @@ def bare_seconds(
         ]
         for worker, (_, far) in zip(workers, pipes, strict=True):
             worker.start()
-            far.close()  # so that one that dies is noticed
+            far.close()  # so that the death of the process is detected
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -71,14 +71,16 @@ def _loop(
     retain_freed_memory()  # as nodes do
     app = resolve(name, params)
     parts = [app.prepare(dict(part)) for part in raw]
-    tables: dict[str, Any] = {of.name: np.zeros((of.n_rows, of.n_cols), np.float32) for of in app.tables()}
+    tables: dict[str, Any] = {spec.name: np.zeros((spec.n_rows, spec.n_cols), np.float32) for spec in app.tables()}
     app.run(parts[0], tables, 1)
     far.send("ready")
     far.recv()
     for clock in range(1, clocks + 1):
         steps = [app.run(part, tables, clock).updates for part in parts]
-        total = tree_sum((0, len(steps)), lambda block, of=steps: of[block[0]] if block[1] - block[0] == 1 else None)
-        tables |= {of: added(tables[of], update) for of, update in (total or {}).items()}
+        total = tree_sum(
+            (0, len(steps)), lambda block, leaves=steps: leaves[block[0]] if block[1] - block[0] == 1 else None
+        )
+        tables |= {name: added(tables[name], update) for name, update in (total or {}).items()}
         if barrier is not None:
             barrier.wait()
     far.send("done")

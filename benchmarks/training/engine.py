@@ -1,10 +1,10 @@
-"""The engine beside its own kernel: `mlr` on the digits, bulk synchronous, on two nodes of one thread each.
+"""Benchmark `engine`: a clock of `mlr` on the digits beside the bare kernel, on two nodes of one thread each.
 
-What stands beside it is the same kernel over the same partitions in a bare loop, in two processes of one thread each
-that never speak to one another, and the sums of a clock's updates as nodes make them: nobody who trains on two cores
-can be faster with this kernel. The same two processes again, each of which waits for the other at the end of a clock: what
-is bulk synchronous lasts as long as the slower one, clock by clock, whoever moves the parameters. What a clock costs besides
-does not grow with its examples, so that there are two sizes: the digits, whose clocks are short, and ten times as many.
+The first limit is the same kernel over the same partitions in a bare loop, in two processes of one thread each that
+never communicate, including the sums of a clock's updates: no training on two cores can be faster with this kernel. In
+the second limit each process waits for the other at the end of a clock: bulk-synchronous training takes as long as the
+slower one, clock by clock, with any transport. The other costs of a clock do not grow with its examples, so there are
+two sizes: the digits, whose clocks are short, and ten times as many.
 """
 
 from pathlib import Path
@@ -21,13 +21,13 @@ from infra.urls import file_url
 
 #: As in `proteus run`.
 FEATURES, PARTITIONS, SHARDS = 8192, 16, 4
-#: How often the digits are there, and clocks.
+#: (number of copies of the digits, clocks) of each size.
 LOADS = ((1, 60), (10, 15))
 _ROUNDS = 7
 
 
 def run(scratch: Path, loads: tuple[tuple[int, int], ...] = LOADS) -> list[Figure]:
-    """Measure; engine and bare loops take turns."""
+    """Measure; engine and bare loops alternate."""
     return [of_load for times, clocks in loads for of_load in _of(scratch / f"times-{times}", times, clocks)]
 
 
@@ -40,15 +40,15 @@ def _of(scratch: Path, times: int, clocks: int) -> list[Figure]:
     params = {**data.sizes, "n_examples": n_examples, "features": FEATURES, "gamma": 0.1, "step": 4.0}
     ours, bare, in_step, outside = [], [], [], []
     for number in range(_ROUNDS):
-        place = scratch / f"round-{number}"
-        result, _ = through_engine(place, "mlr", params, parts, source.read_npz(HELD_OUT), clocks, SHARDS)
+        directory = scratch / f"round-{number}"
+        result, _ = through_engine(directory, "mlr", params, parts, source.read_npz(HELD_OUT), clocks, SHARDS)
         ours.append(1e3 * result["seconds"] / clocks)
         outside.append(1e3 * (result["seconds"] - result["kernel_seconds"]) / clocks)
         bare.append(1e3 * bare_seconds("mlr", params, parts, clocks) / clocks)
         in_step.append(1e3 * bare_seconds("mlr", params, parts, clocks, in_step=True) / clocks)
     what = f"a clock of mlr, {n_examples:,} examples, {PARTITIONS} partitions, {FEATURES} features"
     nodes = "1 reliable and 1 transient node"
-    told = "the clock less the kernels of the node that had the most"
+    overhead_note = "the clock less the kernels of the node that had the most"
     return [
         figure("engine", what, "ms", ours, bare, "the bare kernel in 2 processes", nodes),
         figure(
@@ -60,7 +60,9 @@ def _of(scratch: Path, times: int, clocks: int) -> list[Figure]:
             "the same, in step",
             "each clock begins when both have ended the one before",
         ),
-        figure("engine", f"overhead of a clock, {n_examples:,} examples", "ms", outside, ours, "the clock", told),
+        figure(
+            "engine", f"overhead of a clock, {n_examples:,} examples", "ms", outside, ours, "the clock", overhead_note
+        ),
     ]
 
 

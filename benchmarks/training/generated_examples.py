@@ -1,11 +1,11 @@
-"""Labelled examples of the size and kind of hand-written digits: many inputs that go together, classes that overlap."""
+"""Generated labelled examples, similar to hand-written digits: correlated inputs, overlapping classes."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Directions in which the inputs vary, from the widest to the narrowest, and how fast their width falls.
+#: Number of directions in which the inputs vary, and the exponent by which their widths fall.
 _DIRECTIONS, _FALL = 200, 0.7
-#: How far apart the classes are, and how many labels are wrong.
+#: Distance of the classes, and share of wrong labels.
 _APART, _WRONG = 0.6, 0.05
 
 
@@ -20,10 +20,10 @@ def generated_examples(
     y = rng.integers(0, n_classes, n)
     x = np.empty((n, n_inputs), np.float32)
     for low in range(0, n, 4096):
-        some = x[low : low + 4096]
-        places = (centres[y[low : low + 4096]] + rng.standard_normal((len(some), _DIRECTIONS), np.float32)) * widths
-        np.matmul(places, directions, out=some)
-        some += np.float32(0.05) * rng.standard_normal(some.shape, np.float32)
+        block = x[low : low + 4096]
+        latent = (centres[y[low : low + 4096]] + rng.standard_normal((len(block), _DIRECTIONS), np.float32)) * widths
+        np.matmul(latent, directions, out=block)
+        block += np.float32(0.05) * rng.standard_normal(block.shape, np.float32)
     wrong = rng.random(n) < _WRONG
     y[wrong] = rng.integers(0, n_classes, int(wrong.sum()))
     return x, y

@@ -1,4 +1,4 @@
-"""A job through the engine for a benchmark: one controller, one reliable and one transient node of one thread each.
+"""Runs a job of a benchmark on a controller, a reliable and a transient node of one thread each.
 
 They are processes of this machine, as `proteus train` starts them. The reliable node serves, and both work.
 """
@@ -18,16 +18,16 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 from infra.urls import file_url
 from psengine.config import JobConfig
 
-#: What elasticity costs is told beside.
+#: The peer that shows the cost of elasticity.
 BARE = "the same kernels in a bare loop, two threads"
 #: One thread each.
 NODES = (("r1", "reliable"), ("t1", "transient"))
 Arrays = Mapping[str, NDArray[Any]]
 
 _JOB = "bench"
-_PATIENCE_S = 300.0
-#: Seldom: the nodes have both cores, and tell the seconds themselves.
-_LOOK_S = 1.0
+_TIMEOUT_S = 300.0
+#: Seconds between two status requests; few, since the nodes use both cores, and measure the seconds themselves.
+_POLL_S = 1.0
 
 
 def through_engine(
@@ -39,10 +39,10 @@ def through_engine(
     clocks: int,
     n_shards: int = 1,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Train, bulk synchronous, in the directory `path`, and return what the job came to and the tables of its model.
+    """Train, bulk synchronous, in the directory `path`; return the job's result and the tables of its model.
 
-    Its `seconds` are from the first dispatch to the last common clock: reading the input is left out, and so is what
-    `evaluate` says of `heldout`, which is in `metrics`.
+    Its `seconds` are from the first dispatch to the last common clock, without reading the input and without the
+    evaluation of `heldout`, whose figures are in `metrics`.
     """
     blobs = Blobs(file_url(path / "blobs"))
     prefix = JobPaths(_JOB).data
@@ -76,7 +76,7 @@ def _files(parts: Iterable[Arrays], heldout: Arrays) -> Iterator[tuple[str, byte
 
 def _until(client: ControllerClient, nodes: LocalNodes, done: Any) -> dict[str, Any]:
     clock = SystemClock()
-    deadline_s = clock.now_s() + _PATIENCE_S
+    deadline_s = clock.now_s() + _TIMEOUT_S
     while True:
         status = client.status()
         if done(status):
@@ -84,5 +84,5 @@ def _until(client: ControllerClient, nodes: LocalNodes, done: Any) -> dict[str, 
         for name, log in nodes.ended().items():
             raise RuntimeError(f"node {name} has ended: {log}")
         if clock.now_s() > deadline_s:
-            raise TimeoutError(f"the engine did not get there: {status['state']}, clock {status['clock']}")
-        clock.wait_until(clock.now_s() + _LOOK_S)
+            raise TimeoutError(f"the engine timed out: {status['state']}, clock {status['clock']}")
+        clock.wait_until(clock.now_s() + _POLL_S)

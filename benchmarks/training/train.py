@@ -1,8 +1,8 @@
-"""Two nodes of one thread each beside the library that one would take on one machine, with two threads, on the same data.
+"""Benchmark `train`: two nodes of one thread each beside a library for one machine with two threads, on the same data.
 
-The real thing: processes, servers, messages. Both sides train to the same held-out quality, judged by the same function; the
-mark is the best that the library comes to, but for a little. Where the marks lie is found out first, in a bare
-loop, whose model a bulk-synchronous job ends with bit for bit; `train-mf` and `train-lda` measure that loop alone.
+The engine runs completely: processes, servers, messages. Both sides train to the same held-out quality, measured by the
+same function; the mark is slightly worse than the library's best. The number of clocks to the mark is found first, in a
+bare loop, whose model a bulk-synchronous job reproduces bit for bit; `train-mf` and `train-lda` measure that loop only.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,6 @@ from benchmarks.training import train_lda_engine, train_mf_engine, train_mlr
 
 
 def run(scratch: Path) -> Iterator[Figure]:
-    """Measure `mlr`, `mf` and `lda`, each where its peer is installed; yield each figure when it is there."""
+    """Measure `mlr`, `mf` and `lda`, each if its peer is installed; yield each figure once it is measured."""
     for name, measure in (("mlr", train_mlr.run), ("mf", train_mf_engine.run), ("lda", train_lda_engine.run)):
         yield from measure(scratch / name)

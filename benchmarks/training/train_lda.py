@@ -1,6 +1,7 @@
-"""`lda` beside tomotopy: two threads each, the same documents, priors and number of topics, to the same likelihood.
+"""Benchmark `train-lda`: the `lda` kernel beside tomotopy, two threads each, to the same likelihood.
 
-Ours is the bare loop of `psengine.single_process` with the partitions of a clock on two threads: the kernel, without servers.
+Documents, priors and number of topics are the same. Ours is the bare loop of `psengine.single_process` with the
+partitions of a clock on two threads: the kernel, without servers.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,18 +18,18 @@ from infra.datasets.documents import Documents, DocumentSet, drawn_documents
 from psengine.apps.lda.app import LatentDirichletAllocation
 from psengine.single_process import initial
 
-#: Six million tokens, about as many as UCI's Enron has; of its words those that are left when the rare ones are.
+#: Six million tokens, about as many as UCI's Enron data set, and its vocabulary without rare words.
 _DOCUMENTS, _WORDS, _TOPICS, _LENGTH = 30_000, 5000, 100, 200.0
 _THREADS = 2
-#: Topics, weight of topics in a document, passes of the peer, and our blocks: with 1000 topics, partitions that do not see
-#: what the others change (one block) take more than 60 passes to the mark; with 100 it makes no difference.
+#: (topics, weight of topics in a document, passes of the peer, our blocks). With 1000 topics and one block, partitions
+#: that do not see each other's changes take more than 60 passes to the mark; with 100 topics it makes no difference.
 _CASES = ((100, 0.1, 20, 1), (1000, 0.05, 40, _THREADS))
 _BETA = 0.01
 _MOST_PASSES = 60
 
 
 def run(scratch: Path) -> list[Figure]:
-    """Measure; without tomotopy there is nothing to stand beside."""
+    """Measure; no figures without tomotopy."""
     del scratch
     try:
         import tomotopy
@@ -36,35 +37,36 @@ def run(scratch: Path) -> list[Figure]:
         print("train-lda: pip install tomotopy to measure beside it")
         return []
     words, offsets = drawn_documents(_DOCUMENTS, _WORDS, _TOPICS, _LENGTH, 0.02, 0.1, seed=7)
-    whole = Documents(words, offsets, np.arange(_DOCUMENTS))
+    documents = Documents(words, offsets, np.arange(_DOCUMENTS))
     figures = []
     for k, alpha, passes, blocks in _CASES:
         app = LatentDirichletAllocation(_WORDS, len(words), k=k, alpha=alpha, beta=_BETA, blocks=blocks)
-        _ours(app, whole, -np.inf, 1)
-        beside_s, likelihood = _tomotopy(tomotopy, app, whole, passes)
-        ours_s, taken = _ours(app, whole, likelihood, _MOST_PASSES)
-        what = f"lda, {len(words):,} tokens, {k} topics, {_THREADS} threads: to a joint log-likelihood of {likelihood:.3f} a token"
+        _ours(app, documents, -np.inf, 1)
+        beside_s, likelihood = _tomotopy(tomotopy, app, documents, passes)
+        ours_s, taken = _ours(app, documents, likelihood, _MOST_PASSES)
+        mark = f"to a joint log-likelihood of {likelihood:.3f} a token"
+        what = f"lda, {len(words):,} tokens, {k} topics, {_THREADS} threads: {mark}"
         speed = f"{taken} passes; tokens/s {taken * len(words) / ours_s:,.0f} and {passes * len(words) / beside_s:,.0f}"
         figures.append(figure("train-lda", what, "s", [ours_s], [beside_s], f"tomotopy, {passes} passes", speed))
     return figures
 
 
-def _ours(app: LatentDirichletAllocation, whole: Documents, likelihood: float, most: int) -> tuple[float, int]:
+def _ours(app: LatentDirichletAllocation, documents: Documents, likelihood: float, most: int) -> tuple[float, int]:
     """Return the seconds until a likelihood is reached (evaluations left out), and the passes."""
-    for passes, (took_s, found) in enumerate(islice(_passes(app, whole), most), 1):
+    for passes, (took_s, found) in enumerate(islice(_passes(app, documents), most), 1):
         if found() >= likelihood:
             return took_s, passes
     raise RuntimeError(f"a joint log-likelihood of {likelihood:.3f} was not reached in {most} passes")
 
 
-def _seconds(app: LatentDirichletAllocation, whole: Documents, passes: int) -> float:
-    """Return the seconds of so many passes."""
-    return next(islice(_passes(app, whole), passes - 1, None))[0]
+def _seconds(app: LatentDirichletAllocation, documents: Documents, passes: int) -> float:
+    """Return the seconds of `passes`."""
+    return next(islice(_passes(app, documents), passes - 1, None))[0]
 
 
-def _passes(app: LatentDirichletAllocation, whole: Documents) -> Iterator[tuple[float, Callable[[], float]]]:
-    """Yield after each pass the seconds up to then, and what tells the joint log-likelihood."""
-    raw = list(DocumentSet(whole, whole, app.n_words, _THREADS).parts(0))
+def _passes(app: LatentDirichletAllocation, documents: Documents) -> Iterator[tuple[float, Callable[[], float]]]:
+    """Yield after each pass the seconds up to then, and a function that returns the joint log-likelihood."""
+    raw = list(DocumentSet(documents, documents, app.n_words, _THREADS).parts(0))
     parts = [app.prepare(arrays) for arrays in raw]
     words = np.concatenate([arrays["words"] for arrays in raw])
     offsets = np.concatenate([[0], *(arrays["offsets"][1:] + arrays["token_start"] for arrays in raw)])
@@ -82,7 +84,7 @@ def _passes(app: LatentDirichletAllocation, whole: Documents) -> Iterator[tuple[
 def _step(
     app: LatentDirichletAllocation, parts: list[Any], tables: dict[str, Any], clock: int, pool: ThreadPoolExecutor
 ) -> None:
-    """Do a clock: all partitions have read their rows, as in `psengine.single_process`, before one of them is changed."""
+    """Run a clock: all partitions read their rows before any is changed, as in `psengine.single_process`."""
     wanted = [app.rows(data, clock) for data in parts]
 
     def work(at: int) -> Any:
@@ -95,11 +97,11 @@ def _step(
             tables[name][rows.get(name, slice(None))] += change
 
 
-def _tomotopy(tomotopy: Any, app: LatentDirichletAllocation, whole: Documents, passes: int) -> tuple[float, float]:
-    """Return the seconds of so many passes, and our joint log-likelihood of the state they end in."""
+def _tomotopy(tomotopy: Any, app: LatentDirichletAllocation, documents: Documents, passes: int) -> tuple[float, float]:
+    """Return the seconds of `passes`, and our joint log-likelihood of the final state."""
     model = tomotopy.LDAModel(k=app.k, alpha=app.alpha, eta=app.beta, seed=1)
-    for low, high in zip(whole.offsets, whole.offsets[1:], strict=False):
-        model.add_doc([str(word) for word in whole.words[low:high]])
+    for low, high in zip(documents.offsets, documents.offsets[1:], strict=False):
+        model.add_doc([str(word) for word in documents.words[low:high]])
     model.optim_interval = 0
     model.train(0, workers=_THREADS)
     began = perf_counter()
@@ -107,4 +109,4 @@ def _tomotopy(tomotopy: Any, app: LatentDirichletAllocation, whole: Documents, p
     took_s = perf_counter() - began
     words = np.array([int(model.vocabs[word]) for document in model.docs for word in document.words], np.int32)
     topics = np.array([topic for document in model.docs for topic in document.topics])
-    return took_s, app.joint_log_likelihood(words, whole.offsets, topics + 1)
+    return took_s, app.joint_log_likelihood(words, documents.offsets, topics + 1)

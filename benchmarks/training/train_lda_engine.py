@@ -1,4 +1,4 @@
-"""Topics through the engine, beside tomotopy (see `train_lda`)."""
+"""`lda` through the engine beside tomotopy (see `train_lda`)."""
 
 import importlib.util
 import shutil
@@ -14,19 +14,19 @@ from infra.datasets.documents import Documents, DocumentSet, drawn_documents
 from psengine.apps.lda.app import LatentDirichletAllocation
 
 _ROUNDS = 3
-#: Of the engine and the bare loop for one of the peer: a job of a few seconds is as long as a mood of the machine.
+#: Runs of the engine and of the bare loop per run of the peer: jobs of a few seconds vary with the machine's load.
 _TURNS = 3
 
 
 def run(scratch: Path) -> Iterator[Figure]:
-    """Measure; the sides take turns. Nothing where tomotopy is not installed."""
+    """Measure; the sides alternate. No figures if tomotopy is not installed."""
     if importlib.util.find_spec("tomotopy") is None:
         print("train: lda is skipped: needs tomotopy; pip install tomotopy")
         return
     import tomotopy
 
     words, offsets = drawn_documents(alone._DOCUMENTS, alone._WORDS, alone._TOPICS, alone._LENGTH, 0.02, 0.1, seed=7)
-    whole = Documents(words, offsets, np.arange(alone._DOCUMENTS))
+    documents = Documents(words, offsets, np.arange(alone._DOCUMENTS))
     for k, alpha, passes, blocks in alone._CASES:
         params = {"k": k, "alpha": alpha, "beta": alone._BETA, "blocks": blocks}
         app = LatentDirichletAllocation(alone._WORDS, len(words), **params)  # type: ignore[arg-type]
@@ -34,23 +34,23 @@ def run(scratch: Path) -> Iterator[Figure]:
         ours: list[float] = []
         bare: list[float] = []
         for number in range(_ROUNDS):
-            took_s, likelihood = alone._tomotopy(tomotopy, app, whole, passes)
+            took_s, likelihood = alone._tomotopy(tomotopy, app, documents, passes)
             theirs.append(took_s)
             for turn in range(_TURNS):
-                if turn:  # to look for the mark takes longer than the passes, and how many there are does not change
-                    bare.append(alone._seconds(app, whole, taken))
+                if turn:  # testing for the mark takes longer than the passes, whose number does not change
+                    bare.append(alone._seconds(app, documents, taken))
                 else:
-                    bare_s, taken = alone._ours(app, whole, likelihood, alone._MOST_PASSES)
+                    bare_s, taken = alone._ours(app, documents, likelihood, alone._MOST_PASSES)
                     bare.append(bare_s)
-                sets = DocumentSet(whole, whole, app.n_words, alone._THREADS)
+                sets = DocumentSet(documents, documents, app.n_words, alone._THREADS)
                 sizes = {**sets.sizes, **params}
                 # The first clock gives every token a topic; the bare loop does not count it as a pass either.
-                place = scratch / f"{k}-{number}-{turn}"
+                directory = scratch / f"{k}-{number}-{turn}"
                 clocks = taken * app.blocks + 1
-                result, model = through_engine(place, "lda", sizes, sets.parts(0), sets.heldout(), clocks)
+                result, model = through_engine(directory, "lda", sizes, sets.parts(0), sets.heldout(), clocks)
                 _check(app, sets, model["assignments"][:, 0], likelihood)
                 ours.append(result["seconds"])
-                shutil.rmtree(place)
+                shutil.rmtree(directory)
         what = f"lda to one joint log-likelihood, {len(words):,} tokens, {k} topics"
         note = f"{likelihood:.3f} a token: {taken} passes against {passes}"
         peer = f"tomotopy, {alone._THREADS} threads"
@@ -66,4 +66,4 @@ def _check(app: LatentDirichletAllocation, sets: DocumentSet, assignments: np.nd
     offsets = np.concatenate([[0], *(arrays["offsets"][1:] + arrays["token_start"] for arrays in raw)])
     found = app.joint_log_likelihood(words, offsets, assignments)
     if found < likelihood - 1e-3:
-        raise RuntimeError(f"the engine came to a joint log-likelihood of {found:.4f}, the mark is {likelihood:.4f}")
+        raise RuntimeError(f"the engine reached a joint log-likelihood of {found:.4f}, the mark is {likelihood:.4f}")

@@ -1,10 +1,10 @@
-"""Matrix factorisation beside libmf: the seconds that two threads need to the same held-out error, on the same ratings.
+"""Benchmark `train-mf`: the `mf` kernel beside libmf, in seconds of two threads to the same held-out error.
 
-The peer is optional: `pip install libmf` beside Proteus. That wheel is built without vector instructions; where
-`LIBMF_OBJ` names a library built from its sources with them (`g++ -O3 -march=native -DUSEAVX`), as its Python binding
-lets one, the comparison is with that. Neither side is charged for what it does once before the first pass.
+The peer is optional: `pip install libmf`. That wheel is built without vector instructions; if `LIBMF_OBJ` names a
+library built from its sources with them (`g++ -O3 -march=native -DUSEAVX`), which its Python binding supports, the
+comparison is with that. The setup of each side before the first pass is not counted.
 
-What runs is the application's kernel in the bare loop of `psengine.single_process`, two micro-tasks at a time; `train` does the
+The application's kernel runs in the bare loop of `psengine.single_process`, two micro-tasks at a time; `train` does the
 same through the engine.
 """
 
@@ -27,12 +27,12 @@ from psengine.apps.mf.app import MatrixFactorization, Strip
 from psengine.single_process import initial
 from psengine.tables.sharding import Arrays
 
-#: Half the users and half the ratings that Netflix gave for its prize, and as many items.
+#: Half the users and half the ratings of the Netflix prize, and as many items.
 USERS, ITEMS, RATINGS = 240_094, 17_770, 50_240_253
-#: Not the split's: the same permutation twice would bring the most active users together again, in one partition.
+#: Must differ from the split's seed: the same permutation twice would put the most active users into one partition.
 _SEED = 1
 RANK, THREADS = 32, 2
-#: Passes and steps at which the peer is tried, how near to its best is near enough, and the most passes of ours.
+#: Passes and steps of the peer that are tried, the mark relative to its best error, and the maximum of our passes.
 _PASSES, _STEPS, _NEARLY = (3, 4, 5, 6, 8, 10), (0.2, 0.3), 1.005
 _MOST_PASSES = 50
 _ROUNDS = 3
@@ -40,7 +40,7 @@ PENALTY = 0.05
 
 
 def run(scratch: Path, n_ratings: int = RATINGS) -> list[Figure]:
-    """Measure; the sides take turns. Nothing where libmf is not installed."""
+    """Measure; the sides alternate. No figures if libmf is not installed."""
     if importlib.util.find_spec("libmf") is None:
         print("train-mf: skipped: needs libmf; pip install libmf")
         return []
@@ -60,9 +60,9 @@ def run(scratch: Path, n_ratings: int = RATINGS) -> list[Figure]:
 
 
 def mark_of(peer: "Peer") -> tuple[float, int, float]:
-    """Return the error that both are to come to, and the passes and the step with which the peer does."""
-    # The least error that the peer comes to is the mark for both, but for a little that cost it many more passes; of its
-    # steps that one counts which gets there in the fewest. Its two threads race: no two fits of it end alike.
+    """Return the error that both must reach, and the passes and the step with which the peer does."""
+    # The mark is the peer's least error plus a margin, which saves it many passes; of its steps the one that needs the
+    # fewest passes counts. Its two threads race, so no two of its fits are equal.
     tried = {(passes, step): peer.error(step, passes) for passes in _PASSES for step in _STEPS}
     mark = min(tried.values()) * _NEARLY
     passes, step = min(fit for fit, error in tried.items() if error <= mark)
@@ -76,7 +76,7 @@ def generated(n_ratings: int) -> RatingSet:
 
 
 def reached(data: RatingSet, mark: float) -> tuple[float, int]:
-    """Return the seconds and the passes until the held-out error is at the mark; looking at it is not counted."""
+    """Return the seconds and the passes until the held-out error is at the mark; evaluations are not counted."""
     sizes: dict[str, Any] = {name: size for name, size in data.sizes.items() if name != "n_examples"}
     app = MatrixFactorization(**sizes, rank=RANK, regularisation=PENALTY)
     strips = [app.prepare(part) for part in data.parts(0)]
@@ -95,19 +95,19 @@ def reached(data: RatingSet, mark: float) -> tuple[float, int]:
 def _clock(
     threads: ThreadPoolExecutor, app: MatrixFactorization, strips: Sequence[Strip], tables: Arrays, clock: int
 ) -> None:
-    """Do the micro-tasks of a clock at once, as nodes do, and add what they give back, as servers do."""
+    """Run the micro-tasks of a clock concurrently, as nodes do, and add their updates, as servers do."""
 
     def work(strip: Strip) -> None:
-        rows = app.rows(strip, clock)
-        updates = app.run(strip, {name: tables[name][some] for name, some in rows.items()}, clock).updates
-        for name, some in rows.items():
-            tables[name][some] += updates[name]  # no two of them have a row in common
+        wanted = app.rows(strip, clock)
+        updates = app.run(strip, {name: tables[name][rows] for name, rows in wanted.items()}, clock).updates
+        for name, rows in wanted.items():
+            tables[name][rows] += updates[name]  # micro-tasks of a clock have disjoint rows
 
     list(threads.map(work, strips))
 
 
 class Peer:
-    """libmf on the ratings to train on, less their mean, as it does not take that away itself."""
+    """libmf on the training ratings less their mean, which it does not subtract itself."""
 
     def __init__(self, data: RatingSet) -> None:
         import libmf.mf
@@ -121,12 +121,12 @@ class Peer:
         self._users, self._items, self._values = held["users"], held["items"], held["values"]
 
     def seconds(self, step: float, passes: int) -> float:
-        """Return what so many passes take: a fit of one more, less a fit of one."""
+        """Return the seconds of `passes`: a fit of one more, less a fit of one."""
         one = self._fit(step, 1)[0]
         return self._fit(step, passes + 1)[0] - one
 
     def error(self, step: float, passes: int) -> float:
-        """Return the held-out error after so many passes."""
+        """Return the held-out error after `passes`."""
         return self._error(self._fit(step, passes)[1])
 
     def _fit(self, step: float, passes: int) -> tuple[float, Any]:
@@ -140,8 +140,8 @@ class Peer:
 
     def _error(self, model: Any) -> float:
         left, right = model.p_factors(), model.q_factors()
-        told: NDArray[Any] = np.empty(len(self._values), np.float32)
-        for low in range(0, len(told), 1 << 16):
-            some = slice(low, low + (1 << 16))
-            told[some] = np.einsum("nk,nk->n", left[self._users[some]], right[self._items[some]])
-        return float(np.sqrt(np.mean((told + self._mean - self._values) ** 2, dtype=np.float64)))
+        predicted: NDArray[Any] = np.empty(len(self._values), np.float32)
+        for low in range(0, len(predicted), 1 << 16):
+            pairs = slice(low, low + (1 << 16))
+            predicted[pairs] = np.einsum("nk,nk->n", left[self._users[pairs]], right[self._items[pairs]])
+        return float(np.sqrt(np.mean((predicted + self._mean - self._values) ** 2, dtype=np.float64)))

@@ -1,4 +1,4 @@
-"""Matrix factorisation through the engine, beside libmf (see `train_mf`)."""
+"""`mf` through the engine beside libmf (see `train_mf`)."""
 
 import importlib.util
 import os
@@ -10,12 +10,12 @@ from benchmarks.training.through_engine import BARE, through_engine
 from benchmarks.training.train_mf import PENALTY, RANK, RATINGS, THREADS, Peer, generated, mark_of, reached
 
 _ROUNDS = 3
-#: Of the engine and the bare loop for one of the peer: a job of a few seconds is as long as a mood of the machine.
+#: Runs of the engine and of the bare loop per run of the peer: jobs of a few seconds vary with the machine's load.
 _TURNS = 3
 
 
 def run(scratch: Path, n_ratings: int = RATINGS) -> list[Figure]:
-    """Measure; the sides take turns. Nothing where libmf is not installed."""
+    """Measure; the sides alternate. No figures if libmf is not installed."""
     if importlib.util.find_spec("libmf") is None:
         print("train: mf is skipped: needs libmf; pip install libmf")
         return []
@@ -30,12 +30,12 @@ def run(scratch: Path, n_ratings: int = RATINGS) -> list[Figure]:
         theirs.append(peer.seconds(step, passes))
         for turn in range(_TURNS):
             bare.append(reached(data, mark)[0])
-            place = scratch / f"{number}-{turn}"
-            result, _ = through_engine(place, "mf", params, data.parts(0), data.heldout(), clocks * THREADS)
+            directory = scratch / f"{number}-{turn}"
+            result, _ = through_engine(directory, "mf", params, data.parts(0), data.heldout(), clocks * THREADS)
             if result["metrics"]["rmse"] > mark + 1e-6:
-                raise RuntimeError(f"the engine came to {result['metrics']['rmse']:.4f}, the mark is {mark:.4f}")
+                raise RuntimeError(f"the engine reached {result['metrics']['rmse']:.4f}, the mark is {mark:.4f}")
             ours.append(result["seconds"])
-            shutil.rmtree(place)  # each has the ratings once more
+            shutil.rmtree(directory)  # each holds a copy of the ratings
     what = f"mf to one held-out error, {data.rows / 1e6:.1f} M ratings, rank {RANK}"
     note = f"mark {mark:.4f}: {clocks} passes against {passes}"
     library = "vectorised" if "LIBMF_OBJ" in os.environ else "as pip installs it"

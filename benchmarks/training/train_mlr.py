@@ -16,11 +16,11 @@ from benchmarks.training.through_engine import NODES, Arrays, through_engine
 from psengine.apps.mlr import MultinomialLogisticRegression
 from psengine.single_process import initial, train_alone
 
-#: Four times as many as MNIST has: fewer are learnt in a quarter of a second, which nobody needs a second machine for.
+#: Four times as many as MNIST has: fewer are learnt in a quarter of a second, too short for a second machine.
 EXAMPLES, INPUTS, CLASSES = 240_000, 784, 10
 _THREADS = len(NODES)
-#: Solver -> iterations, or passes over the data, at which it is tried.
-#: Newton's method with a whole Hessian is left out: it is one of (inputs x classes) squared.
+#: {solver: numbers of iterations, or passes over the data, that are tried}.
+#: Newton's method with a full Hessian is left out: its size is (inputs x classes) squared.
 _TRIED = {
     "lbfgs": (5, 10, 20, 40, 80),
     "newton-cg": (1, 2, 4),
@@ -28,14 +28,14 @@ _TRIED = {
     "saga": (1, 2, 4, 8, 16),
     "sgd": (1, 2, 4, 8),
 }
-#: How near to the best held-out loss is near enough: the last of it costs every solver the most.
+#: The mark relative to the best held-out loss; the last per cent costs every solver the most.
 _NEARLY = 1.01
-#: Ours: examples of a step, the steps that are tried, how they decay, and the most clocks.
+#: Ours: examples per step, step sizes that are tried, their decay, and the maximum number of clocks.
 _BATCH, _STEPS, _DECAY, _MOST_CLOCKS = 64, (0.1, 0.2, 0.4), 1.0, 40
 _ROUNDS = 3
-#: Of the engine and the bare loop for one of the peer: a job of less than a second is shorter than a mood of the machine.
+#: Runs of the engine and of the bare loop per run of the peer: jobs of less than a second vary with the machine's load.
 _TURNS = 3
-#: What the same kernels stand for beside the engine, by whether their processes begin each clock together.
+#: {whether the bare processes begin each clock together: name of the peer}.
 BESIDE = {True: "the same kernels in two processes, in step", False: "the same kernels in two that never speak"}
 
 
@@ -44,7 +44,7 @@ class _Reached(Exception):
 
 
 def run(scratch: Path, n_examples: int = EXAMPLES) -> list[Figure]:
-    """Measure; the sides take turns."""
+    """Measure; the sides alternate."""
     n_held = n_examples // 6
     x, y = generated_examples(n_examples + n_held, INPUTS, CLASSES, seed=3)
     train, held = {"x": x[n_held:], "y": y[n_held:]}, {"x": x[:n_held], "y": y[:n_held]}
@@ -68,12 +68,12 @@ def run(scratch: Path, n_examples: int = EXAMPLES) -> list[Figure]:
                 took.append(bare_seconds("mlr", params, parts, clocks, in_step=in_step))
             result, _ = through_engine(scratch / f"{number}-{turn}", "mlr", params, parts, held, clocks)
             if result["metrics"]["loss"] > mark:
-                raise RuntimeError(f"the engine came to {result['metrics']['loss']:.4f}, the bare loop to {mark:.4f}")
+                raise RuntimeError(f"the engine reached {result['metrics']['loss']:.4f}, the bare loop {mark:.4f}")
             ours.append(result["seconds"])
     what = f"mlr to one held-out loss, {n_examples:,} examples of {INPUTS} inputs, {CLASSES} classes"
     note = (
-        f"mark {mark:.4f}, accuracy {result['metrics']['accuracy']:.4f}: {clocks} clocks (step {step:g}) against {most} of "
-        f"{solver}, the fastest of {', '.join(_TRIED)}"
+        f"mark {mark:.4f}, accuracy {result['metrics']['accuracy']:.4f}: {clocks} clocks (step {step:g}) against "
+        f"{most} of {solver}, the fastest of {', '.join(_TRIED)}"
     )
     return [
         figure("train", what, "s", ours, theirs, f"scikit-learn's {solver}, {_THREADS} threads", note),
@@ -122,8 +122,8 @@ def _fit(solver: str, most: int, train: Arrays, held: Arrays) -> tuple[float, fl
         began = perf_counter()
         made.fit(train["x"], train["y"])
         took_s = perf_counter() - began
-        told: NDArray[Any] = made.predict_proba(held["x"])
-    chance = np.maximum(told[np.arange(len(told)), held["y"]], 1e-12)
+        probabilities: NDArray[Any] = made.predict_proba(held["x"])
+    chance = np.maximum(probabilities[np.arange(len(probabilities)), held["y"]], 1e-12)
     return took_s, float(-np.log(chance).mean())
 
 

@@ -298,7 +298,7 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
             await _first(stop.wait(), worker.finished())  # type: ignore[no-untyped-call]
             await cancel_all([polling])  # its errors were logged when they happened
             await worker.close(executor_wait=False)
-        if plugin.told_to_close:
+        if plugin.close_requested:
             logger.info("closed by the controller")
             return 0
         if not stop.is_set():

@@ -1,7 +1,7 @@
-"""What an application is: tables, a way to prepare its data, a kernel, and a measure of how good the model is.
+"""Protocols of applications: tables, data preparation, kernel, evaluation, prediction.
 
 A user writes a class with these methods and names it `module:Class`. One object serves a whole process: methods may be
-called from several threads at once, also on the same data, so they keep no state of their own between calls.
+called from several threads concurrently, also on the same data, so they keep no state between calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from psengine.config import TableSpec
 from psengine.tables.row_sets import RowSet
 from psengine.tables.sharding import Arrays
 
-#: What is known of the training set when the job starts; added to what the user gives as `app_params`.
+#: Sizes of the training set, known when the job starts; they are added to the user's `app_params`.
 SIZES = (
     "n_inputs",
     "n_classes",
@@ -37,7 +37,7 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Work:
-    """What a micro-task gives back: an addition to each table it changes, shaped as it got it, and its loss for free."""
+    """Result of a micro-task: an addition to each table it changes, in the shape of its parameters, and its loss."""
 
     updates: Arrays
     loss_sum: float
@@ -47,8 +47,8 @@ class Work:
 class App(Protocol):
     """An application. The constructor takes `app_params` as keywords and only assigns.
 
-    One that needs only some rows of its tables has a further method, `rows` (see `ReadsRows`); one whose model is for use
-    on new examples has `predict` (see `Predicts`).
+    An application that needs only some rows of its tables also has `rows` (see `ReadsRows`); one whose model can be
+    applied to new examples has `predict` (see `Predicts`).
     """
 
     def tables(self) -> tuple[TableSpec, ...]:
@@ -60,14 +60,13 @@ class App(Protocol):
         ...
 
     def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> Any:
-        """Turn the arrays of one input partition into what `run` wants; done once, when a node loads it."""
+        """Turn the arrays of one input partition into the `data` of `run`; called once, when a node loads it."""
         ...
 
     def run(self, data: Any, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
-        """Do one micro-task: a clock of work on one partition. `params` (whole tables, or rows) must not be written to.
+        """Run one micro-task: a clock of work on one partition. Do not modify `params` (full tables, or rows).
 
-        The same arguments must give the same bits: a micro-task may be done again on another node, or
-        ahead of time and for nothing.
+        The same arguments must give the same bits: a micro-task may be repeated on another node, or run speculatively.
         """
         ...
 
@@ -80,25 +79,25 @@ class App(Protocol):
 
 @runtime_checkable
 class ReadsRows(Protocol):
-    """An application whose micro-tasks want some rows of a table only."""
+    """An application whose micro-tasks need only some rows of a table."""
 
     def rows(self, data: Any, clock: int) -> Mapping[str, RowSet]:
-        """Return the rows that `run(data, ..., clock)` wants, by table; a table that is left out is wanted whole.
+        """Return the rows that `run(data, ..., clock)` needs, by table; of a missing table all rows are needed.
 
-        `run` gets those rows alone, in this order, and what it returns as the table's update has the same shape. Those of the
-        next clock may be asked for while `run` works on the same data, so neither writes to them.
+        `run` gets only those rows, in this order, and its update of the table has the same shape. `rows` may be called
+        for the next clock while `run` works on the same data, so neither modifies `data`.
         """
         ...
 
 
 @runtime_checkable
 class Predicts(Protocol):
-    """An application whose model says something of new examples.
+    """An application whose model can be applied to new examples.
 
     Attributes
     ----------
     predicts : str
-        What the values are, in a word, as a column is headed. `class`: numbers of classes, told by the data's labels.
+        One word for the predicted values, as a column header. `class`: class numbers, named by the data's labels.
     """
 
     predicts: str
@@ -106,17 +105,17 @@ class Predicts(Protocol):
     def predict(
         self, params: Mapping[str, NDArray[np.generic]], arrays: Mapping[str, NDArray[np.generic]]
     ) -> NDArray[Any]:
-        """Return a value for each example (or a row of them), from whole tables and from arrays as `prepare` gets them.
+        """Return a value (or a row of values) for each example, from full tables and from arrays as for `prepare`.
 
-        What is to be learned of the examples (`y`) need not be among the arrays. ValueError where they do not fit.
+        The target (`y`) need not be among the arrays. Raises ValueError if they do not fit.
         """
         ...
 
 
 @runtime_checkable
 class ChecksSizes(Protocol):
-    """An application whose parameters may not fit the training set."""
+    """An application whose parameters must fit the sizes of the training set."""
 
     def check_sizes(self) -> None:
-        """Raise ValueError, in one line, where the parameters do not fit the sizes of the training set."""
+        """Raise ValueError, in one line, if the parameters do not fit the sizes of the training set."""
         ...

@@ -1,4 +1,4 @@
-"""Inputs that are mostly zeros: compressed rows, as a partition holds them and as a kernel wants them."""
+"""Sparse inputs as compressed rows (CSR)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 F32 = NDArray[np.float32]
 
-#: The arrays that stand for `x` in a sparse partition.
+#: Names of the arrays that replace `x` in a sparse partition.
 CSR_ARRAYS = ("x_data", "x_indices", "x_indptr", "x_cols")
 
 
@@ -26,7 +26,7 @@ class Csr:
     indptr : int64, shape (rows + 1,)
         Row i holds the entries from `indptr[i]` up to `indptr[i + 1]`; it need not begin at 0.
     n_cols : int
-        Columns of the matrix, those without an entry too.
+        Number of columns of the matrix, including those without an entry.
     """
 
     data: F32
@@ -52,12 +52,12 @@ class Csr:
         return Csr(self.data[entries], self.indices[entries], indptr, self.n_cols)
 
     def of(self, columns: NDArray[np.int64]) -> Csr:
-        """Return the matrix of these columns alone, which are all that have entries, in ascending order."""
-        there = np.searchsorted(columns, self.indices).astype(np.int32)
-        return Csr(self.data, there, self.indptr, len(columns))
+        """Return the matrix reduced to `columns`, in ascending order, which must include all columns with entries."""
+        positions = np.searchsorted(columns, self.indices).astype(np.int32)
+        return Csr(self.data, positions, self.indptr, len(columns))
 
     def dense(self) -> F32:
-        """Return the same matrix with its zeros."""
+        """Return the matrix as a dense array."""
         x = np.zeros(self.shape, np.float32)
         held = slice(self.indptr[0], self.indptr[-1])
         x[np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)), self.indices[held]] = self.data[held]
@@ -70,7 +70,7 @@ class Csr:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Csr:
-        """Return the matrix of a partition's arrays; ValueError where they are none: a kernel trusts them."""
+        """Return the matrix of a partition's arrays; raise ValueError if invalid, since kernels do not check."""
         if missing := [name for name in CSR_ARRAYS if name not in arrays]:
             raise ValueError(f"the partition has no array {missing[0]!r}, only {sorted(arrays)}")
         data, indices, indptr = (np.ascontiguousarray(arrays[name]) for name in CSR_ARRAYS[:3])
@@ -81,12 +81,12 @@ class Csr:
             raise ValueError(f"x_data {data.shape} and x_indices {indices.shape}: wanted ({indptr[-1]},) each")
         if len(indices) and (indices.min() < 0 or indices.max() >= n_cols):
             raise ValueError(f"x_indices from {indices.min()} to {indices.max()}: wanted 0 to {n_cols - 1}")
-        as_wanted = (data.astype(np.float32, copy=False), indices.astype(np.int32, copy=False))
-        return cls(*as_wanted, indptr.astype(np.int64, copy=False), n_cols)
+        entries = (data.astype(np.float32, copy=False), indices.astype(np.int32, copy=False))
+        return cls(*entries, indptr.astype(np.int64, copy=False), n_cols)
 
 
 def inputs(arrays: Mapping[str, NDArray[Any]]) -> F32 | Csr:
-    """Return the inputs of a partition in the form that it holds them; ValueError where it holds none."""
+    """Return the inputs of a partition, dense or sparse as stored; raise ValueError if there are none."""
     if "x" in arrays:
         return np.ascontiguousarray(arrays["x"], np.float32)
     if "x_data" in arrays:

@@ -1,7 +1,7 @@
-"""Products of compressed sparse rows with a dense matrix: one thread, no GIL, one order of summation.
+"""Compiled products of a CSR matrix with a dense one: one thread, no GIL, one order of summation.
 
-They are compiled when this module is imported, unless numba's cache has them. An application that gets sparse inputs does so
-while it prepares a partition (`kernels.load`): nothing is compiled under a clock, and nothing at all for dense inputs.
+They are compiled when this module is imported, unless numba's cache has them. An application with sparse inputs imports
+it while it prepares a partition (`kernel_cache.load`): nothing is compiled during a clock, nor for dense inputs.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ F32 = NDArray[np.float32]
 
 
 def _read(dtype: Any, ndim: int) -> Any:
-    return types.Array(dtype, ndim, "C", readonly=True)  # takes what may be written to as well
+    return types.Array(dtype, ndim, "C", readonly=True)  # accepts writeable arrays as well
 
 
 _SIGNATURE = void(_read(float32, 1), _read(int32, 1), _read(int64, 1), _read(float32, 2), float32[:, ::1])

@@ -1,8 +1,8 @@
 """Multinomial logistic regression, on the inputs as they are or on random Fourier features of them.
 
 The features are computed anew every clock from the raw inputs: a partition then costs a node the memory of its inputs
-and no more, and the projection, seeded alike on all nodes, never travels. Inputs that are mostly zeros come as compressed
-rows and stay so.
+and no more, and the projection, seeded alike on all nodes, never travels. Inputs that are mostly zeros come as
+compressed rows and stay so.
 
 Source: Proteus (EuroSys 2017), 6.2 (MLR); Rahimi and Recht (NIPS 2007) for the features.
 """
@@ -27,7 +27,8 @@ F32 = NDArray[np.float32]
 
 #: rows of the features that exist at one time; small enough for the cache, large enough for BLAS
 _BLOCK = 512
-#: A partition of compressed rows reads and writes only the weights of the columns that it has, if they are less than this share.
+#: A partition of compressed rows reads and writes only the weights of the columns that it has, if they are less than
+#: this share.
 _FEW = 0.5
 _KERNELS = "psengine.apps.csr_kernels"
 
@@ -39,8 +40,8 @@ class MlrData:
     Attributes
     ----------
     rows : int64 or None
-        The rows of `weights` that it has to do with, in ascending order, the constant's last; the columns of `x` are then
-        those of these rows. None: all of them.
+        The rows of `weights` that it has to do with, in ascending order, the constant's last; the columns of `x` are
+        then those of these rows. None: all of them.
     """
 
     x: F32 | Csr
@@ -51,9 +52,9 @@ class MlrData:
 class MultinomialLogisticRegression:
     """Softmax regression by gradient steps.
 
-    Without `batch`, a clock is one step along the gradient of all examples: the sum over partitions of their shares. With
-    it, each partition goes once through its examples, in steps of a few, from the model of the clock before, and the
-    model becomes the mean of where they end, weighted by examples. That needs far fewer clocks; the fewer and
+    Without `batch`, a clock is one step along the gradient of all examples: the sum over partitions of their shares.
+    With it, each partition goes once through its examples, in steps of a few, from the model of the clock before, and
+    the model becomes the mean of where they end, weighted by examples. That needs far fewer clocks; the fewer and
     larger the partitions, the fewer.
 
     Parameters
@@ -82,8 +83,8 @@ class MultinomialLogisticRegression:
     -----
     Table `weights` is (dimensions + 1, n_classes); the last row belongs to a constant input of 1.
 
-    Source: for `batch`, Zinkevich, Weimer, Li and Smola (NIPS 2010), parallelised SGD; McMahan et al. (AISTATS 2017) for
-    the mean after every pass.
+    Source: for `batch`, Zinkevich, Weimer, Li and Smola (NIPS 2010), parallelised SGD; McMahan et al. (AISTATS 2017)
+    for the mean after every pass.
     Differs: the mean is taken at every clock, by the servers, as the sum of what the partitions add.
     """
 
@@ -174,7 +175,7 @@ class MultinomialLogisticRegression:
         return scaled
 
     def run(self, data: MlrData, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
-        """Return what this partition adds to the model, and its cross-entropy, of each example before the step that it is in."""
+        """Return what this partition adds to the model, and its cross-entropy, of each example before its step."""
         weights = np.asarray(params["weights"], np.float32)
         if self.batch:
             return self._pass(data, weights, self.step / (1.0 + self.decay * (clock - 1)))
@@ -249,7 +250,7 @@ class MultinomialLogisticRegression:
 
 
 def _residual(z: F32 | Csr, y: NDArray[np.int64], weights: NDArray[Any]) -> tuple[F32, float]:
-    """Return each class's probability less 1 for the true one, shape (n, n_classes), and the sum of the cross-entropies."""
+    """Return each class's probability less 1 for the true one, shape (n, n_classes), and the summed cross-entropy."""
     log_p, rows = _log_softmax(_logits(z, weights)), np.arange(len(y))
     loss = -float(log_p[rows, y].sum(dtype=np.float64))
     residual: F32 = np.exp(log_p)

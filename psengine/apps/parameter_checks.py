@@ -1,4 +1,4 @@
-"""Parameters of applications: what a user may give, checked; ValueError in one line says what is wanted. Pure."""
+"""Checks of the parameters that users give to applications; they raise ValueError with a one-line remedy."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 
 def check_whole(low: int, **values: Any) -> None:
-    """Raise ValueError that names the first of `values` that is no whole number from `low` on."""
+    """Raise ValueError for the first of `values` that is no integer of at least `low`."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise ValueError(f"{name} is {value!r}; want a whole number from {low}")
 
 
 def check_above(low: float, **values: Any) -> None:
-    """Raise ValueError that names the first of `values` that is no finite number above `low`."""
+    """Raise ValueError for the first of `values` that is no finite number above `low`."""
     for name, value in values.items():
         if not _is_number(value) or value <= low:
             raise ValueError(f"{name} is {value!r}; want a number above {low:g}")
 
 
 def check_from(low: float, **values: Any) -> None:
-    """Raise ValueError that names the first of `values` that is no finite number from `low` on."""
+    """Raise ValueError for the first of `values` that is no finite number of at least `low`."""
     for name, value in values.items():
         if not _is_number(value) or value < low:
             raise ValueError(f"{name} is {value!r}; want a number from {low:g}")
@@ -39,5 +39,5 @@ def _is_number(value: Any) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond the floats
+    except OverflowError:  # an integer beyond the range of floats
         return False

@@ -1,4 +1,4 @@
-"""The applications by name, and what the engine asks of one."""
+"""Built-in applications by name, and construction of applications."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUILT_IN = MappingProxyType(
 )
 
 
-#: Application -> the kind of data that it learns from (`infra.datasets.kinds`); one that is not here: labelled examples.
+#: {application: kind of its training data} (see `infra.datasets.kinds`); all others learn from labelled examples.
 WANTS = MappingProxyType({"mf": "ratings", "lda": "documents"})
 
 #: Applications that learn from examples without labels. Any other may want them.
@@ -34,50 +34,50 @@ WITHOUT_LABELS = frozenset({"kmeans"})
 
 
 def rows_of(app: App, data: Any, clock: int) -> Mapping[str, RowSet]:
-    """Return which rows a micro-task wants of the tables that it does not want whole."""
+    """Return the rows that a micro-task needs, by table; of a missing table it needs all rows."""
     return app.rows(data, clock) if isinstance(app, ReadsRows) else {}
 
 
 def resolve(name: str, params: Mapping[str, Any]) -> App:
-    """Return the application of a built-in name or of `module:Class`.
+    """Construct the application of a built-in name or of `module:Class`.
 
-    Of the sizes (`SIZES`) it is handed those that its constructor takes.
+    Of the sizes (`SIZES`), its constructor gets those that it has parameters for.
 
     Raises
     ------
     JobError
-        When there is no such application, or it does not take these parameters.
+        If there is no such application, or it does not accept these parameters.
     """
     module, _, attribute = BUILT_IN.get(name, name).partition(":")
     if not attribute:
         raise JobError(f"app {name!r} is not known: use one of {', '.join(BUILT_IN)}, or module:Class")
     try:
-        made = getattr(importlib.import_module(module), attribute)
+        constructor = getattr(importlib.import_module(module), attribute)
     except Exception as error:
-        # A user's module may raise whatever it likes.
-        raise JobError(f"app {name!r} cannot be imported on this node: {_said(error)}") from error
+        # A user's module may raise any error.
+        raise JobError(f"app {name!r} cannot be imported on this node: {_text(error)}") from error
     try:
-        app: App = made(**_taken(made, params))
+        app: App = constructor(**_select_sizes(constructor, params))
     except Exception as error:
-        raise JobError(f"app {name!r} does not take these app_params: {_said(error)}") from error
+        raise JobError(f"app {name!r} does not take these app_params: {_text(error)}") from error
     return app
 
 
-def _taken(made: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `params` without the sizes that `made` does not ask for."""
-    asked = inspect.signature(made).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in asked.values()):
+def _select_sizes(constructor: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `params` without the sizes that `constructor` has no parameters for."""
+    parameters = inspect.signature(constructor).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return dict(params)
-    return {name: value for name, value in params.items() if name in asked or name not in SIZES}
+    return {name: value for name, value in params.items() if name in parameters or name not in SIZES}
 
 
-def _said(error: Exception) -> str:
+def _text(error: Exception) -> str:
     plain = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
     return str(error) if plain else f"{type(error).__name__}: {error}"
 
 
 def initial_arrays(app: App, seed: int, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
-    """Return the values of a shard at clock 0, the same whichever node makes them; there is no -0 (see `rows`)."""
+    """Return the values of a shard at clock 0, the same on every node; there is no -0 (see `row_sets`)."""
     return {
         table.name: _without_minus_zero(
             np.ascontiguousarray(

@@ -1,17 +1,13 @@
 """The controller: one state machine that receives every event and issues every instruction.
 
-checkpoint_schedule  when the committed state is kept, so that a job whose processes are gone goes on from there
-controller           the elasticity controller of AgileML and master of Litz: one door, events in, instructions
-out
-draining             who of those who were told to go works until when, and who may go at all
-evaluation_schedule  when the model is held against the held-out data while the training goes on, and what came
-of it, by clock
-history              what is told of a job and decides nothing: bytes moved, changes of its nodes, what it
-looked like, evaluations
-invariants           what holds of a controller after every event, checked
-model_saving         how often the model is gathered and saved before the training is given up for lost
-recovery             what is kept of a job against losses, and how all go back to it: to the servers' copies, or
-to the last checkpoint
-state                the state of a controller: what it knows of one job
-status               what the controller tells of itself, as JSON-able dicts
+checkpoint_schedule  when a checkpoint is written: periodically, on request, and again after a failure
+controller           the state machine itself: events in, instructions out
+draining             nodes with an eviction notice or a drain request: until when each works, and when it may leave
+evaluation_schedule  which clocks are evaluated on held-out data during the training, and the results
+history              what is recorded of a job and decides nothing: bytes moved, node changes, timeline, evaluations
+invariants           a check of the controller's invariants after every event
+model_saving         retries of gathering and saving the final model
+recovery             rollback after a loss: to replicas of the shards, or to the last checkpoint
+state                the state of a controller: members, tiers, micro-tasks, progress
+status               the status and the summary of a job as JSON-able dicts
 """

@@ -1,40 +1,43 @@
-"""The elasticity controller of AgileML and master of Litz: one door, events in, instructions out. Pure.
+"""The elasticity controller of AgileML and master of Litz: events in, instructions out.
 
-It decides which node works on which partition, which node serves which shard, which micro-tasks run when and under which
-attempt, and when the job is over. It knows no network, no clock and no Dask; the shell carries its instructions out.
+It decides which node works on which partition, which node serves which shard, which micro-tasks run when and under
+which attempt, and when the job ends. It knows no network, no clock and no Dask; the shell carries out its instructions.
 
 | event | what follows |
 |---|---|
-| JobStarted | every node that is there is told to load; attach when it runs already |
-| NodeJoined | with others that come soon (`arrivals`): its share of partitions to load, in the background; nobody stops; one with other code than the job's is set aside |
-| NodeReady | from the next dispatch on it owns what it holds of its share |
-| ShardsOpened | when all are open: the map to everybody, the first dispatch |
-| ShardsNotOpened | all go back to the last checkpoint; the job fails when that comes to nothing again and again |
-| ShardsTaken | the map, which says so, to everybody; who had them may go |
-| ShardsNotTaken | moved again at the next tick |
-| BackedUp, NotBackedUp | the round of backups is whole, or came to nothing: see `backups` |
+| JobStarted | every present node loads partitions; if the job runs already, nothing changes |
+| NodeJoined | its share of partitions is loaded in the background, see `join_batching`; other code: quarantined |
+| NodeReady | it owns the loaded partitions of its share from the next dispatch on |
+| ShardsOpened | when all are open: the map is sent to all nodes, and the first clock is dispatched |
+| ShardsNotOpened | the job rolls back to the last checkpoint; after repeated failures it fails |
+| ShardsTaken | the new map is sent to all nodes; the previous owner may leave |
+| ShardsNotTaken | the move is repeated at the next `TimerFired` |
+| BackedUp, NotBackedUp | the replication round completes, or fails: see `replication` |
 | BatchDone | the clock may have become common: the next dispatch, or the end |
-| BatchFailed | dispatched again at the next tick; a fatal one fails the job |
+| BatchFailed | dispatched again at the next `TimerFired`; a fatal one fails the job |
 | NodeFailed | the job fails: its application is wrong |
-| NodeUnfit | the node is set aside, its partitions go elsewhere; the job fails when no node that is there can load |
-| NoticeReceived | with others that come soon: it works on as long as there is time (`notices`), while its partitions are loaded elsewhere; then as with DrainRequested |
-| DrainRequested | no new work; its partitions to who holds them loaded, its shards to others when its last clock is common; drained when nothing runs and nothing is served or kept |
-| NodesLost | what they ran is dispatched again at once under the next attempt; if one served, all go back, once, to what was kept: see `tiers` |
-| TickDue | deadlines: start, notices, `max_seconds` |
-| HoldRequested | no clock beyond the one that it names is begun; nothing ends |
+| NodeUnfit | the node is quarantined, its partitions move; the job fails when no present node can load |
+| NoticeReceived | it works on while time is left, its partitions are loaded elsewhere; then as DrainRequested |
+| DrainRequested | no new work; partitions and shards move away; drained when it runs, serves and stores nothing |
+| NodesLost | their micro-tasks are dispatched again; if one served, the job rolls back once: see `tier_manager` |
+| TimerFired | deadlines: start, notices, `max_seconds` |
+| HoldRequested | no clock beyond the named one is begun; nothing ends |
 | StopRequested | no new clock; the model of the clock under way; before the first clock: an end without a model |
 | EffectsMissing | the job fails, and nothing was saved |
-| SaveFailed | the shards are still there: gathered and saved again, see `saving` |
-| CheckpointRequested | what is committed is kept now, see `checkpointing` |
-| CheckpointSaved, CheckpointFailed | the next one is put off |
-| BytesMoved, Evaluated | nothing; they are told, see `history` |
+| SaveFailed | the shards are still there: gathered and saved again, see `model_saving` |
+| CheckpointRequested | the committed state is saved now, see `checkpoint_schedule` |
+| CheckpointSaved, CheckpointFailed | the next checkpoint is scheduled |
+| BytesMoved, Evaluated | nothing; they are recorded, see `history` |
 
-Invariants: a partition has an owner while a ready node exists (once training began); owners are ready nodes; one attempt
-of a micro-task is current; nothing is dispatched beyond the driver's bound.
+Notices and joins that follow each other closely are handled together. The shards of a draining node move when its last
+clock is common.
 
-It puts together `membership` (who is there and owns what), `tiers` (who serves and keeps the shards), `microtasks` (what is
-done and runs), `dispatching`, `leaving` (who of those who were told works until when), `limits` (how far the job goes),
-`progress`, `recovery` (what is kept, and how all go back to it) and `saving`.
+Invariants: a partition has an owner while a ready node exists (once training began); owners are ready nodes; one
+attempt of a micro-task is current; nothing is dispatched beyond the driver's bound.
+
+It combines `membership` (nodes, and who owns which partition), `tiers` (servers and backup owners of the shards),
+`micro_tasks` (what is done and runs), `dispatcher`, `draining` (until when leaving nodes work), `stopping` (how far the
+job goes), `training_progress`, `recovery` (rollback) and `model_saving`.
 
 Source: Proteus (EuroSys 2017), 3.2-3.3; Litz (2017), 3.
 """
@@ -55,21 +58,21 @@ from psengine.scheduling.dispatcher import Dispatcher
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.scheduling.ssp_driver import SspDriver
 
-#: So often in a row shards may come to be opened for nothing, with a node's own tries at reading each time.
+#: Maximum number of successive failures to open the shards; each includes a node's own read retries.
 MOST_NOT_OPENED = 20
 
 
 class Controller(ControllerState):
     """The controller of one job. Its state changes through `handle` only; everything else reads it."""
 
-    # -- the one door ---------------------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------------------------
 
     def handle(self, event: events.Event) -> list[Instruction]:
-        """Take one event and return what is to be done, in order. Late and repeated events change nothing."""
-        if isinstance(event, events.BytesMoved):  # of which there is one with each report
+        """Process one event and return the instructions, in order. Late and repeated events change nothing."""
+        if isinstance(event, events.BytesMoved):  # comes with each report
             return self.history.note(event, self)
-        orders = [*self._answer(event), *self._plan_for_arrivals(event.now_s)]
-        return [*orders, *self.history.note(event, self)]
+        instructions = [*self._answer(event), *self._plan_for_arrivals(event.now_s)]
+        return [*instructions, *self.history.note(event, self)]
 
     def _answer(self, event: events.Event) -> list[Instruction]:
         if self.state in ENDED and not isinstance(event, events.NodeJoined | events.NodesLost):
@@ -129,22 +132,22 @@ class Controller(ControllerState):
                 self.checkpoints.request()
                 return self._keep(event.now_s)
             case events.CheckpointSaved():
-                nowhere = self.state == "waiting" and not self._begun and not self.shards.opening
-                self._recovery.saved(event.checkpoint, event.now_s, nowhere)
+                unplaced = self.state == "waiting" and not self._begun and not self.shards.opening
+                self._recovery.saved(event.checkpoint, event.now_s, unplaced)
                 return []
             case events.CheckpointFailed():
                 self.checkpoints.failed(event.now_s)
                 self._end_without_model(event.now_s)
                 return []
             case events.BytesMoved() | events.Evaluated():
-                return []  # told in the history
+                return []  # recorded in the history
         raise TypeError(f"the controller knows no {type(event).__name__}")
 
     def silence_timeout_s(self, address: str) -> float:
-        """Return how long the process at `address` may be silent before it is taken for lost."""
+        """Return the seconds that the process at `address` may be silent before it is considered lost."""
         node = self.members.at(address)
         at_work = node is not None and self.book is not None and self.book.running_on(node.name) > 0
-        loads = node is not None and node.loads  # nobody knows how long an application takes to prepare its data
+        loads = node is not None and node.loads  # how long an application takes to prepare its data is unknown
         serves = node is not None and self.shards.serves(node.name)
         served_clock_s = self.progress.longest_recent_s if serves else 0.0
         return max(silence_timeout_s(at_work, self.progress.longest_s, served_clock_s), silence_timeout_s(loads, None))
@@ -162,7 +165,7 @@ class Controller(ControllerState):
         self.asked_s = event.now_s
         self.reason = f"waiting for {event.config.n_reliable} reliable node(s)"
         if self.members.compare_code(self.members.in_state("joining")):
-            return self._without_the_unfit(event.now_s)
+            return self._continue_without_quarantined(event.now_s)
         return self.members.replan(self._begun) + self._begin(event.now_s)
 
     def _on_found_finished(self, event: events.JobFoundFinished) -> list[Instruction]:
@@ -186,17 +189,17 @@ class Controller(ControllerState):
         self._dispatcher = Dispatcher(self.book, SspDriver(config.staleness))
 
     def _begin(self, now_s: float) -> list[Instruction]:
-        """Open the shards when enough nodes are there; a node that still loads is waited for, within limits.
+        """Open the shards when enough nodes are present; wait for nodes that still load, up to `start_patience_s`.
 
-        Whoever begins again after a loss does not wait for the whole reliable tier.
+        After a loss the complete reliable tier is not waited for.
         """
         if self.config is None or self.asked_s is None or self._begun or self.shards.opening:
             return []
         again = self.progress.started_s is not None
         if self.stopping.ending and self._recovery.restored is None and self.checkpoints.under_way is not None:
-            return []  # it is about to be what there is to save
+            return []  # that checkpoint is about to become the model to save
         if self.members.cannot_serve and not again:
-            return self._fail(f"too few nodes can serve: {self.members.set_aside}")
+            return self._fail(f"too few nodes can serve: {self.members.quarantined}")
         patient = now_s - self.asked_s < self.config.start_patience_s
         servers = self.members.servers(patient, few=again and not patient)
         if not servers:
@@ -210,8 +213,8 @@ class Controller(ControllerState):
         if not self.shards.opened(event.node, event.shards, event.epoch):
             return []
         self._not_opened = 0
-        if self._begun:  # all have gone back: nothing runs
-            self.members.deal()
+        if self._begun:  # after a rollback nothing runs
+            self.members.reassign_unloaded()
         self._begun = True
         self.progress.begin(event.now_s)
         self.checkpoints.begin(event.now_s)
@@ -223,7 +226,7 @@ class Controller(ControllerState):
         self._not_opened += 1
         if self._not_opened >= MOST_NOT_OPENED:
             return self._fail(f"shards {event.shards} could not be opened {self._not_opened} times: {event.error}")
-        return self._start_over(f"shards {event.shards} could not be opened: {event.error}", event.now_s)
+        return self._roll_back_to_checkpoint(f"shards {event.shards} could not be opened: {event.error}", event.now_s)
 
     def _on_shards_taken(self, event: events.ShardsTaken) -> list[Instruction]:
         if self.members.process(event.node, event.address) is None or not self.shards.taken(event.shards, event.epoch):
@@ -238,9 +241,7 @@ class Controller(ControllerState):
         return self._keep(event.now_s) + self._adapt(event.now_s)
 
     def _maps(self) -> list[Instruction]:
-        """Return the orders that tell everybody the map."""
-        there = [node for node in self.members.nodes.values() if not node.gone]
-        return [self.shards.update_for(node) for node in there]
+        return [self.shards.update_for(node) for node in self.members.nodes.values() if not node.gone]
 
     def _on_stop(self, reason: str, now_s: float) -> list[Instruction]:
         if self._saving is not None:
@@ -252,11 +253,11 @@ class Controller(ControllerState):
         return [] if self._end_without_model(now_s) else self._dispatch(now_s)
 
     def _end_at(self, clock: int) -> None:
-        """Begin no clock after this one; the first one is done, for a model of none is no model."""
+        """Begin no clock after `clock`; the first clock is always completed, since without one there is no model."""
         self.stopping.end_at(max(1, clock))
 
     def _end_without_model(self, now_s: float) -> bool:
-        """End a job that was told to stop if there is nothing to save; return whether that is so."""
+        """End a job whose stop was requested if there is nothing to save; return whether that is so."""
         left = self._begun or self._recovery.restored is not None or self.checkpoints.under_way is not None
         if left or self.stopping.stop_reason is None:
             return False
@@ -268,23 +269,23 @@ class Controller(ControllerState):
         return []
 
     def _end(self, result: dict[str, object], reason: str = "reached its stopping criterion") -> None:
-        """End with `result`; whether the job was stopped is what the result says, here and in the manifest alike."""
+        """End with `result`; its `stopped`, which the manifest also holds, decides between stopped and finished."""
         stopped = result.get("stopped")
         self.result, self.lost_micro_tasks = result, 0
-        self.members.settle(lambda name: False)  # nothing is served any more
+        self.members.settle(lambda name: False)  # nothing is served from now on
         self.state, self.reason = ("finished", reason) if stopped is None else ("stopped", str(stopped))
 
-    # -- the model is saved ---------------------------------------------------------------------------------------
+    # -- saving ---------------------------------------------------------------------------------------------------
 
     def _gather(self, now_s: float) -> list[Instruction]:
         assert self.book is not None
         assert self.config is not None
         self.state, self.reason = "running", "saving the model"
         self._saving = Saving(GatherModel(self.config, self.book.common, self.shards.owners, summary(self, now_s)))
-        return [self._saving.order]
+        return [self._saving.instruction]
 
     def _keep(self, now_s: float) -> list[Instruction]:
-        """Order a checkpoint, if one is due."""
+        """Return the instruction for a checkpoint, if one is due."""
         if not self.training or self.shards.opening or self._saving is not None:
             return []
         return self._recovery.keep(now_s, lambda clock: summary(self, now_s, clock))
@@ -304,29 +305,29 @@ class Controller(ControllerState):
         self.reason = saving.reason
         return []
 
-    # -- nodes come and go ----------------------------------------------------------------------------------------
+    # -- nodes join and leave -------------------------------------------------------------------------------------
 
     def _on_joined(self, event: events.NodeJoined) -> list[Instruction]:
         if self.members.process(event.node, event.address) is not None:
             return []
-        out: list[Instruction] = []
-        known = self.members.nodes.get(event.node)
-        if known is not None and not known.gone:  # its process was replaced before the loss was seen
-            out += self._on_lost(events.NodesLost({known.address: "its process was replaced"}, event.now_s))
+        instructions: list[Instruction] = []
+        previous = self.members.nodes.get(event.node)
+        if previous is not None and not previous.gone:  # its process was replaced before the loss was seen
+            instructions += self._on_lost(events.NodesLost({previous.address: "its process was replaced"}, event.now_s))
         node = self.members.join(event.node, event.address, event.tier, event.threads, event.code_sha256)
         if self.state in ENDED:
-            return out
+            return instructions
         if self._begun:
-            out.append(self.shards.update_for(node))
+            instructions.append(self.shards.update_for(node))
         if self.members.compare_code([node]):
-            return out + self._without_the_unfit(event.now_s)
+            return instructions + self._continue_without_quarantined(event.now_s)
         if self._begun and self.members.in_state("ready"):
             self._arrivals.add(event.now_s)
-            return out
-        return out + self.members.replan(self._begun)  # nobody works yet
+            return instructions
+        return instructions + self.members.replan(self._begun)  # no node works yet
 
     def _plan_for_arrivals(self, now_s: float) -> list[Instruction]:
-        """Return the loads of those who have joined, all of them at once, when no more are waited for."""
+        """Return the loads of all nodes that have joined, together, when no more are waited for."""
         return self._replan() if self.state not in ENDED and self._arrivals.due(now_s) else []
 
     def _on_ready(self, event: events.NodeReady) -> list[Instruction]:
@@ -345,12 +346,12 @@ class Controller(ControllerState):
             return []
         node.state, node.error = "draining" if node.state == "leaving" else "unfit", event.error
         self.leaving.note_last(self.book)
-        return self._without_the_unfit(event.now_s)
+        return self._continue_without_quarantined(event.now_s)
 
-    def _without_the_unfit(self, now_s: float) -> list[Instruction]:
-        """Go on without the nodes that were set aside; fail when there are no others, and none is awaited."""
+    def _continue_without_quarantined(self, now_s: float) -> list[Instruction]:
+        """Continue without the quarantined nodes; fail when there are no others and none is awaited."""
         if self.members.cannot_load:
-            return self._fail(f"no node can load: {self.members.set_aside}")
+            return self._fail(f"no node can load: {self.members.quarantined}")
         return self._go_on(now_s)
 
     def _on_notice(self, event: events.NoticeReceived) -> list[Instruction]:
@@ -365,13 +366,13 @@ class Controller(ControllerState):
         return self._go_on(now_s)
 
     def _answer_notices(self, now_s: float) -> list[Instruction]:
-        """Return what follows from the notices that have come, all of them at once, when no more are waited for."""
-        told = self.leaving.notices.done(now_s)
-        plan = self._place() if told else []  # before any of them ends, so that what they own goes to its heirs
-        return plan + self._go_on(now_s) if self._end_work(now_s) or told else []
+        """Return what follows from the notices received, all of them together, when no more are waited for."""
+        complete = self.leaving.notices.done(now_s)
+        plan = self._place() if complete else []  # before any of them ends, so that its partitions go to their heirs
+        return plan + self._go_on(now_s) if self._end_work(now_s) or complete else []
 
     def _end_work(self, now_s: float) -> bool:
-        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any."""
+        """End the work of leaving nodes whose time has come; return whether there are any."""
         if self.book is None or not self.leaving.end_work(self.book, now_s):
             return False
         if self._begun:
@@ -380,12 +381,12 @@ class Controller(ControllerState):
         return True
 
     def _adapt(self, now_s: float) -> list[Instruction]:
-        """Bring shards and copies to where they should be; not while the model is gathered."""
+        """Move shards and replicas to where they should be; not while the model is gathered."""
         if not self._begun or self._saving is not None or self.config is None or self.book is None:
             return []
         last = self.stopping.last_clock
-        over = last is not None and self.book.common >= last  # gathered from nodes that go, the model might be lost
-        stay = self.leaving.notices.under_way and not over  # what is told next may be where shards would go
+        over = last is not None and self.book.common >= last  # gathered from leaving nodes, the model might be lost
+        stay = self.leaving.notices.under_way and not over  # the next notice may be for a node that shards would go to
         if not self.members.in_state("leaving", "draining"):
             stay = self._arrivals.may_serve_soon(now_s, bool(self.members.in_state("joining")))
         serving_on = frozenset() if over else self.leaving.serving_on(self.book, now_s)
@@ -399,8 +400,8 @@ class Controller(ControllerState):
         stayed = self.members.stays("transient")
         for node in lost:
             self.members.lose(node)
-        left = self.members.stays("transient")
-        self.tiers.wave.lose(stayed - left, left, event.now_s)
+        remaining = self.members.stays("transient")
+        self.tiers.wave.lose(stayed - remaining, remaining, event.now_s)
         if not lost or self.state in ENDED or self.book is None:
             return []
         for node in lost:
@@ -410,12 +411,12 @@ class Controller(ControllerState):
             return self._go_on(event.now_s)
         reason = loss_of([node.name for node in served], event.reasons[served[0].address])
         if self._saving is not None and self._saving.lose_shards(reason):
-            return self._replan()  # the try under way may have them already
+            return self._replan()  # the attempt under way may have them already
         return self._recover(reason, event.now_s)
 
     def _go_on(self, now_s: float) -> list[Instruction]:
         """Return what follows from a change of the nodes."""
-        if self._begun and self.leaving.notices.under_way:  # those who are told next are to be given nothing to load
+        if self._begun and self.leaving.notices.under_way:  # nodes that get a notice next must not start to load
             self.members.switch()
             plan: list[Instruction] = []
         else:
@@ -423,77 +424,76 @@ class Controller(ControllerState):
         return plan + self._begin(now_s) + self._adapt(now_s) + self._dispatch(now_s)
 
     def _place(self) -> list[Instruction]:
-        """Choose the stage that suits the nodes, and who works on what in it."""
+        """Choose the stage for the present nodes, and which node works on what in it."""
         if self.config is not None and self._begun:
             self.tiers.choose_stage(self.config, self.members)
         return self._replan()
 
     def _replan(self) -> list[Instruction]:
-        """Bring the placement in line with the nodes; while all go back, nobody is told to load anything.
+        """Bring the placement in line with the nodes; during a rollback no node is instructed to load.
 
-        Others may be lost along with the first: loads that are planned for one loss at a time would be of what is to go
-        elsewhere after the next.
+        More nodes may be lost along with the first: loads planned for one loss at a time are wasted after the next.
         """
         if self._begun and self.shards.opening:
             self.members.take_over()
             return []
         return self.members.replan(self._begun)
 
-    # -- going back -----------------------------------------------------------------------------------------------
+    # -- rollback -------------------------------------------------------------------------------------------------
 
     def _recover(self, reason: str, now_s: float) -> list[Instruction]:
-        """Have all go back to the last common clock of which every shard is left somewhere."""
+        """Roll back to the last common clock of which every shard is available."""
         assert self.config is not None
         if self.progress.started_s is None:  # nothing was done yet
             self.tiers.abandon(self.members)
             return self._go_on(now_s)
         self.tiers.choose_stage(self.config, self.members)
-        orders = self._recovery.roll_back_to_replicas(reason) if self._begun else None
-        if orders is None:
-            return self._start_over(reason, now_s)
-        self._gone_back()
-        return orders + self._replan()
+        instructions = self._recovery.roll_back_to_replicas(reason) if self._begun else None
+        if instructions is None:
+            return self._roll_back_to_checkpoint(reason, now_s)
+        self._after_rollback()
+        return instructions + self._replan()
 
-    def _start_over(self, reason: str, now_s: float) -> list[Instruction]:
-        """Have all go back to the last checkpoint, or to the beginning, as soon as somebody can serve."""
+    def _roll_back_to_checkpoint(self, reason: str, now_s: float) -> list[Instruction]:
+        """Roll back to the last checkpoint, or to the beginning, as soon as a node can serve."""
         self._recovery.roll_back_to_checkpoint(reason)
         self._begun, self.asked_s = False, now_s
-        self._gone_back()
+        self._after_rollback()
         self.state = "waiting"
         return [] if self._end_without_model(now_s) else self._go_on(now_s)
 
-    def _gone_back(self) -> None:
+    def _after_rollback(self) -> None:
         if self._late_stop is not None and self.book is not None:
             self.stopping.stop_reason = self._late_stop
             self._end_at(self.book.common)
         if self.stopping.ending and self.book is not None:
-            self._end_at(self.book.common)  # who wants it to end does not want all of it done once more
+            self._end_at(self.book.common)  # a job that is to end does not repeat the lost clocks
         self._saving, self.reason = None, self.rollbacks[-1][1]
         self.members.settle(self._busy)
 
     # -- work -----------------------------------------------------------------------------------------------------
 
     def _dispatch(self, now_s: float) -> list[Instruction]:
-        """Dispatch whatever may run. At the end: gather the model."""
+        """Dispatch the micro-tasks that may run. At the end: gather the model."""
         book, dispatcher, limits = self.book, self._dispatcher, self.stopping
         if not self._begun or book is None or dispatcher is None or self._saving is not None or self.shards.opening:
             return []
         ready = {node.name: node for node in self.leaving.may_begin(now_s)}
         working = bool(ready) or bool(book.running)
-        if limits.ending and not working:  # nobody is left to complete the clock under way
+        if limits.ending and not working:  # no node is left to complete the clock under way
             if not book.common and limits.stop_reason is not None:
                 self._end(summary(self, now_s) | {"lost_micro_tasks": 0})
                 return []
             self._end_at(book.common)
         if limits.last_clock is not None and book.common >= limits.last_clock:
-            orders = self._adapt(now_s)  # what those have who are to go
-            return orders if self.shards.moving else orders + self._gather(now_s)
+            instructions = self._adapt(now_s)  # move the shards of leaving nodes
+            return instructions if self.shards.moving else instructions + self._gather(now_s)
         self.state = "running" if working else "waiting"
-        aside = self.members.set_aside
+        quarantined = self.members.quarantined
         self.reason = (
             self.progress.trouble
             if working
-            else f"no node is left to work{aside and f' ({aside})'}; goes on when one joins"
+            else f"no node is left to work{quarantined and f' ({quarantined})'}; training continues when one joins"
         )
         return [
             *dispatcher.orders(self.members.placement, ready, limits.limit, self.shards.version, self.shards.generation)
@@ -510,9 +510,9 @@ class Controller(ControllerState):
             node.holds |= frozenset(stats.partition for stats in done)
         self.progress.close(range(before + 1, book.common + 1), event.now_s, self.stage)
         self.members.settle(self._busy)
-        # First the state that is to be kept: once the next clock is dispatched, its servers move on.
-        kept = self._keep(event.now_s) + self._adapt(event.now_s) if book.common > before else []
-        return kept + (self._answer_notices(event.now_s) or self._dispatch(event.now_s))
+        # The checkpoint and the replicas come first: once the next clock is dispatched, the servers fold it in.
+        saves = self._keep(event.now_s) + self._adapt(event.now_s) if book.common > before else []
+        return saves + (self._answer_notices(event.now_s) or self._dispatch(event.now_s))
 
     def _on_batch_failed(self, event: events.BatchFailed) -> list[Instruction]:
         if self._dispatcher is None or self.members.process(event.node, event.address) is None:

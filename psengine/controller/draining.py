@@ -20,7 +20,8 @@ FLOOR_S = 2.0
 _TIMES = 3.0
 #: The same for those who have yet to begin the last clock of those whose time came with theirs.
 _LAST_TIMES = 1.0
-#: Seconds for which further notices are waited for, as long as nodes look for theirs apart; and of what is left, so much at most.
+#: Seconds for which further notices are waited for, as long as nodes look for theirs apart; and of what is left, so
+#: much at most.
 _TOGETHER_S, _TOGETHER_SHARE = 5.0, 0.05
 
 
@@ -59,7 +60,7 @@ class Leaving:
         return self._members.end_work(is_time, partial(is_time, last=True), book.begun)
 
     def may_begin(self, now_s: float) -> list[NodeRecord]:
-        """Return the nodes that may be given something to do: those who are leaving as long as they have time for it."""
+        """Return the nodes that may be given something to do: those leaving as long as they have time for it."""
         is_time = partial(self._is_time, now_s, self._hand_over_s(), last=True)
         return [
             node for node in self._members.in_state("ready", "leaving") if node.state == "ready" or not is_time(node)
@@ -100,7 +101,7 @@ class Leaving:
         return bool(others) or not any(self.must_stay(name) for name in names)
 
     def must_stay(self, name: str) -> bool:
-        """Return whether a node is to stay as long as it is the last of the reliable ones: it serves or keeps shards."""
+        """Return whether a node is to stay while it is the last of the reliable ones: it serves or keeps shards."""
         node = self._members.nodes.get(name)
         return node is not None and node.tier == "reliable" and self._tiers.holds(name)
 
@@ -111,8 +112,8 @@ class Leaving:
     def _hand_over_s(self) -> float:
         """Return the time that is left for hand-overs.
 
-        Also by those who have nothing to hand over, as long as others who go have: whoever worked on by itself would read
-        from the few who stay.
+        Also by those who have nothing to hand over, as long as others who go have: whoever worked on by itself would
+        read from the few who stay.
         """
         return self._tiers.backups.took_s if any(self._tiers.holds(node.name) for node in self._going) else 0.0
 

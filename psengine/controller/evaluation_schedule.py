@@ -1,11 +1,12 @@
-"""When the model is held against the held-out data while the training goes on, and what came of it, by clock. Pure.
+"""Evaluation of the model on held-out data during the training: at which clocks, and the results.
 
-Every so many clocks. The servers keep a mark of the model of such a clock when it becomes common (arrays are never written
-again, so that costs nobody a copy); from there it is gathered and evaluated beside the training, in the controller's process.
-So nobody waits, and under bulk synchrony the figures of a clock are the same whatever befell the nodes.
+The model is evaluated every `evaluate_every` clocks. The servers mark the model of such a clock when it becomes common
+(arrays are never written again, so this copies nothing); from there it is gathered and evaluated beside the training,
+in the controller's process. The training does not wait, and under bulk synchrony the figures of a clock do not depend
+on losses of nodes.
 
-At most two are under way. When a further one is due before, it is left out: the application takes longer to evaluate than
-the training takes for that many clocks.
+At most two evaluations are under way. One that is due before is skipped: the application takes longer to evaluate than
+the training takes for that number of clocks.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ class Evaluating:
     """State of one job's evaluations."""
 
     def __init__(self) -> None:
-        #: (clock, figures by name), in order of clock
+        #: (clock, figures by name), in order of clock.
         self.points: list[tuple[int, dict[str, float | None]]] = []
-        #: clocks that were left out, or could not be evaluated
+        #: Clocks that were skipped, or could not be evaluated.
         self.left_out: list[int] = []
-        #: the generation of the shards that each clock is evaluated of
+        #: {clock: generation of the shards that are evaluated}.
         self._under_way: dict[int, int] = {}
 
     @property
     def under_way(self) -> bool:
-        """Whether one is."""
+        """Whether an evaluation is under way."""
         return bool(self._under_way)
 
-    def orders(
+    def instructions(
         self,
         config: JobConfig,
         clocks: Sequence[int],
@@ -43,8 +44,8 @@ class Evaluating:
         owners: tuple[ShardOwner, ...],
         generation: int,
     ) -> list[Evaluate]:
-        """Return what is to be evaluated of `clocks`, which have just become common; the last clock is, with the model."""
-        every, out = config.evaluate_every, []
+        """Return the evaluations of `clocks`, which have just become common; the model's is that of `last_clock`."""
+        every, evaluations = config.evaluate_every, []
         for clock in clocks:
             if every is None or clock % every or clock == last_clock:
                 continue
@@ -52,13 +53,13 @@ class Evaluating:
                 self.left_out.append(clock)
                 continue
             self._under_way[clock] = generation
-            out.append(Evaluate(config, clock, owners, generation))
-        return out
+            evaluations.append(Evaluate(config, clock, owners, generation))
+        return evaluations
 
     def take(self, clock: int, generation: int, metrics: Mapping[str, float | None] | None) -> None:
-        """Note what came of the evaluation of a clock as ordered in `generation`; None where nothing did.
+        """Note the figures of a clock whose evaluation was requested in `generation`; None if it failed.
 
-        Of a clock that was gone back from it says nothing any more; of one before that, it does.
+        They are ignored if the job has rolled back behind that clock, and used if it was not affected.
         """
         if self._under_way.get(clock) != generation:
             return
@@ -69,15 +70,15 @@ class Evaluating:
             self.points = sorted([*(point for point in self.points if point[0] != clock), (clock, dict(metrics))])
 
     def roll_back(self, clock: int) -> None:
-        """Forget the clocks after `clock`: they are done again."""
+        """Forget the clocks after `clock`: they are repeated."""
         self.points = [point for point in self.points if point[0] <= clock]
-        self.left_out = [of for of in self.left_out if of <= clock]
-        self._under_way = {of: ordered for of, ordered in self._under_way.items() if of <= clock}
+        self.left_out = [skipped for skipped in self.left_out if skipped <= clock]
+        self._under_way = {evaluated: gen for evaluated, gen in self._under_way.items() if evaluated <= clock}
 
     def go_on(self, points: Sequence[Sequence[Any]]) -> None:
-        """Take over the figures of a job that goes on."""
+        """Take over the figures of a job that continues."""
         self.points = [(int(clock), dict(metrics)) for clock, metrics in points]
 
     def series(self, clock: int | None = None) -> list[list[Any]]:
-        """Return [clock, figures] each, those of the clocks up to `clock`; JSON-able."""
-        return [[of, dict(metrics)] for of, metrics in self.points if clock is None or of <= clock]
+        """Return [[clock, figures], ...] of the clocks up to `clock`, or of all; JSON-able."""
+        return [[evaluated, dict(metrics)] for evaluated, metrics in self.points if clock is None or evaluated <= clock]

@@ -1,7 +1,7 @@
 """What is told of a job and decides nothing: bytes moved, changes of its nodes, what it looked like, evaluations. Pure.
 
-It looks at the controller after each event. So whatever comes or goes, however it comes about, is seen in one place: the
-nodes as they are, beside what they were.
+It looks at the controller after each event. So whatever comes or goes, however it comes about, is seen in one place:
+the nodes as they are, beside what they were.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class History:
         if book.common < before:
             self.evaluating.roll_back(book.common)
         return [
-            *self.evaluating.orders(
+            *self.evaluating.instructions(
                 config,
                 range(before + 1, book.common + 1),
                 controller.stopping.last_clock,
@@ -210,7 +210,7 @@ def _carried_out(event: str, node: NodeRecord | None) -> bool:
 
 
 def _view(controller: Observed) -> View:
-    keeper = controller.tiers.backups.keeper
+    keeper = controller.tiers.backups.backup_owner
     return View(
         controller.stage,
         {node.name: (node.tier, "gone" if node.gone else node.state) for node in controller.members.nodes.values()},

@@ -1,4 +1,4 @@
-"""What holds of a controller after every event, checked. Pure."""
+"""A check of the controller's invariants after every event."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def check(controller: ControllerState) -> None:
     alive = {node.name for node in members.in_state("ready", "leaving", "unfit", "draining")}
     last_clock = controller.stopping.last_clock
     for partition, running in book.running.items():
-        assert running.node in alive, f"partition {partition} runs on {running.node}, which is gone"
+        assert running.node in alive, f"partition {partition} runs on {running.node}, which was lost"
         assert running.clock <= book.common + 1 + config.staleness
         assert last_clock is None or running.clock <= last_clock
     addresses = {node.address for node in members.nodes.values() if not node.gone}
     assert controller.gathering or not controller.shards.not_at(addresses), "a shard without a server"
-    kept = controller.tiers.backups.clock
-    assert kept is None or kept <= book.common, "what is kept is to come yet"
+    replicated = controller.tiers.backups.clock
+    assert replicated is None or replicated <= book.common, "the replicas are of a clock that is not common yet"
     assert [owner.shard for owner in controller.shards.owners] == list(range(config.n_shards)), "one owner each"

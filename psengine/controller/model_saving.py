@@ -1,32 +1,32 @@
-"""How often the model is gathered and saved before the training is given up for lost. Pure.
+"""Retries of gathering and saving the final model.
 
-The shards stay where they are until the model is saved, so a bad minute of the blob store costs nothing but the minute.
+The shards stay where they are until the model is saved, so a short outage of the blob store only delays the end.
 """
 
 from __future__ import annotations
 
 from psengine.protocol.instructions import GatherModel
 
-#: tries in all; between them 1, 4, 16 and 64 s
+#: Maximum number of attempts; between them 1, 4, 16 and 64 s.
 TRIES = 5
 #: How every reason begins.
 NOT_SAVED = "the model could not be saved"
 
 
 class Saving:
-    """State of the end of a job: the order that is carried out, again and again until it is."""
+    """State of the end of a job: the instruction, repeated until it succeeds or `TRIES` is reached."""
 
-    def __init__(self, order: GatherModel) -> None:
-        self.order = order
-        #: why the model is not saved yet, or never will be; empty during the first try
+    def __init__(self, instruction: GatherModel) -> None:
+        self.instruction = instruction
+        #: Why the model is not saved yet, or cannot be; empty during the first attempt.
         self.reason = ""
         self._tries = 1
-        self._again_s: float | None = None  # None while a try is under way
-        #: why no other try can help: the shards are gone; empty while they are there
+        self._again_s: float | None = None  # None while an attempt is under way
+        #: Why no further attempt can succeed: the shards were lost; empty while they are served.
         self.without_shards = ""
 
     def failed(self, error: str, fatal: bool, now_s: float) -> bool:
-        """Note that the try under way failed; return whether there will be another."""
+        """Note that the attempt under way failed; return whether there will be another."""
         why = f"{NOT_SAVED}: {error}"
         if fatal or self._tries >= TRIES:
             self.reason = f"{why} (try {self._tries})"
@@ -36,16 +36,16 @@ class Saving:
         return True
 
     def lose_shards(self, reason: str) -> bool:
-        """Note that a server of shards is gone, so that no other try can help; return whether the one under way still may.
+        """Note that a server of shards was lost; return whether an attempt is under way.
 
-        It may have the shards already, and what it saves counts.
+        No further attempt can succeed, but this one may have gathered the shards already, and its model counts.
         """
         self.without_shards = reason
         return self._again_s is None
 
     def due(self, now_s: float) -> list[GatherModel]:
-        """Return the order once its time has come."""
+        """Return the instruction once the next attempt is due."""
         if self._again_s is None or now_s < self._again_s:
             return []
         self._tries, self._again_s = self._tries + 1, None
-        return [self.order]
+        return [self.instruction]

@@ -1,9 +1,9 @@
-"""What is kept of a job against losses, and how all go back to it: to the servers' copies, or to the last checkpoint. Pure.
+"""Rollback of a job after a loss: to replicas of the shards, or to the last checkpoint.
 
-| what is left of every shard | all go back to |
+| available of every shard | the job rolls back to |
 |---|---|
-| a copy of the last whole round of backups | the clock of that round (`to_copies`) |
-| less than that | the newest checkpoint, or the beginning where there is none (`to_checkpoint`) |
+| a replica of the last complete replication round | the clock of that round (`roll_back_to_replicas`) |
+| less than that | the newest checkpoint, or the beginning if there is none (`roll_back_to_checkpoint`) |
 
 Source: Proteus (EuroSys 2017), 3.3 (failures, checkpoints of the reliable tier).
 """
@@ -24,21 +24,21 @@ from psengine.tiers.tier_manager import Tiers
 
 
 def loss_of(servers: Sequence[str], why: str) -> str:
-    """Return a line on the loss of `servers`; `why` is what is known of the first of them."""
+    """Return a line on the loss of `servers`; `why` is the reported reason for the first of them."""
     if len(servers) == 1:
-        return f"node {servers[0]} is gone and with it the shards it served: {why}"
-    return f"node {servers[0]} and {len(servers) - 1} more are gone and with them the shards they served: {why}"
+        return f"node {servers[0]} was lost with the shards it served: {why}"
+    return f"node {servers[0]} and {len(servers) - 1} more were lost with the shards they served: {why}"
 
 
 class Recovery:
-    """State of one job's ways back; it takes the book of micro-tasks and the progress back along with the shards.
+    """Rollback of one job: it rolls back the micro-tasks and the progress along with the shards.
 
     Attributes
     ----------
     restored : Checkpoint or None
-        What shards that are opened anew go on from; None: from the beginning.
+        Checkpoint that reopened shards start from; None: the initial values.
     rollbacks : list of (int, str)
-        The clock that all went back to, and why, of every time.
+        Clock and reason of every rollback.
     """
 
     def __init__(self, members: Membership, tiers: Tiers, progress: TrainingProgress) -> None:
@@ -49,7 +49,7 @@ class Recovery:
         self.rollbacks: list[tuple[int, str]] = []
 
     def adopt(self, config: JobConfig, book: MicroTaskBook, checkpoint: Checkpoint | None) -> None:
-        """Begin with a job, or go on with it from `checkpoint`, whose figures are taken over."""
+        """Begin a job, or continue it from `checkpoint`, whose figures are taken over."""
         self._job = config, book
         self.checkpoints = CheckpointSchedule(config.checkpoint_s, checkpoint)
         self.restored = checkpoint
@@ -59,61 +59,64 @@ class Recovery:
             book.repeated = int(checkpoint.summary["repeated_micro_tasks"])
 
     def keep(self, now_s: float, figures: Callable[[int], dict[str, Any]]) -> list[Instruction]:
-        """Return the order of a checkpoint, if one is due; `figures` gives what the job had come to at a clock.
+        """Return the instruction for a checkpoint, if one is due; `figures` returns the job's summary at a clock.
 
-        Where copies of all shards are kept, it is of what is kept, and those who train know nothing of it; but who asks
-        for one wants all that is common. Where a keeper is gone, or copies come to nothing, the servers have all of it.
+        If all shards have replicas, the checkpoint is read from these, which costs the training nothing; a requested
+        checkpoint is of the last common clock, and so is read from the servers. The servers are also read if a backup
+        owner was lost or replication fails.
         """
         if self._job is None:
             return []
         config, book = self._job
         backups = self._tiers.backups
         stale = backups.failing and backups.clock is not None and backups.clock <= self.checkpoints.clock
-        kept_at = None if self.checkpoints.wanted or stale else backups.places()
-        clock = book.common if kept_at is None or backups.clock is None else backups.clock
+        replicas = None if self.checkpoints.wanted or stale else backups.replica_owners()
+        clock = book.common if replicas is None or backups.clock is None else backups.clock
         if not self.checkpoints.take(clock, now_s):
             return []
-        owners = self._tiers.shards.owners if kept_at is None else kept_at
-        return [SaveCheckpoint(config, clock, owners, figures(clock), from_keepers=kept_at is not None)]
+        owners = self._tiers.shards.owners if replicas is None else replicas
+        return [SaveCheckpoint(config, clock, owners, figures(clock), from_replicas=replicas is not None)]
 
-    def saved(self, checkpoint: Checkpoint, now_s: float, nowhere: bool) -> None:
-        """Note that a checkpoint is whole.
+    def saved(self, checkpoint: Checkpoint, now_s: float, unplaced: bool) -> None:
+        """Note that a checkpoint is complete.
 
-        `nowhere`: all have gone back, and the shards are to be opened anew. If this checkpoint was being written at that
-        time and is a newer one, they go on from it.
+        `unplaced`: the job has rolled back, and the shards are not opened yet. If this checkpoint was being written at
+        that time and is newer than the restored one, they start from it.
         """
         self.checkpoints.saved(checkpoint, now_s)
-        if nowhere and self.rollbacks and checkpoint.clock > (0 if self.restored is None else self.restored.clock):
+        if unplaced and self.rollbacks and checkpoint.clock > (0 if self.restored is None else self.restored.clock):
             self.restored = checkpoint
             _, reason = self.rollbacks.pop()
-            self._roll_back(checkpoint.clock, f"{reason}; the checkpoint of clock {checkpoint.clock} was whole by then")
+            self._roll_back(
+                checkpoint.clock, f"{reason}; the checkpoint of clock {checkpoint.clock} was complete by then"
+            )
 
     def roll_back_to_replicas(self, reason: str) -> list[Instruction] | None:
-        """Return the orders by which all go back to the last whole round; None, and nothing done, where one is missing."""
-        config, _ = self._of_job
-        rescue = self._tiers.restore_from_replicas(config, self._members)
-        if rescue is None:
+        """Roll back to the last complete round; return instructions, or None, unchanged, if a replica is missing."""
+        config, _ = self._required_job
+        restored = self._tiers.restore_from_replicas(config, self._members)
+        if restored is None:
             return None
-        clock, orders = rescue
-        self._roll_back(clock, f"{reason}; all go back to clock {clock}")
-        return orders
+        clock, instructions = restored
+        self._roll_back(clock, f"{reason}; rolled back to clock {clock}")
+        return instructions
 
     def roll_back_to_checkpoint(self, reason: str) -> None:
-        """Have all go back to the newest checkpoint, or to the beginning; the shards are nowhere until they are opened anew."""
+        """Roll back to the newest checkpoint, or to the beginning; no node has the shards until they are reopened."""
         self.restored = self.checkpoints.newest
         clock = self.checkpoints.clock
-        where = f"the checkpoint of clock {clock}" if clock else "the beginning, for there is no checkpoint"
+        target = f"the checkpoint of clock {clock}" if clock else "the beginning (there is no checkpoint)"
         self._tiers.abandon(self._members)
-        self._roll_back(clock, f"{reason}; all go back to {where}, once a reliable node can serve")
+        self._roll_back(clock, f"{reason}; rolled back to {target}, waiting for a reliable node that can serve")
 
     @property
-    def _of_job(self) -> tuple[JobConfig, MicroTaskBook]:
+    def _required_job(self) -> tuple[JobConfig, MicroTaskBook]:
         assert self._job is not None, "a loss before there is a job"
         return self._job
 
     def _roll_back(self, clock: int, reason: str) -> None:
-        _, book = self._of_job
-        if clock > book.common and self.restored is not None:  # what was kept was older than the checkpoint
+        _, book = self._required_job
+        if clock > book.common and self.restored is not None:  # the replicas were older than the checkpoint
             self._progress.go_on(self.restored.summary)
         book.roll_back(clock)
         self._progress.roll_back(clock)

@@ -1,4 +1,4 @@
-"""The state of a controller: what it knows of one job. The controller changes it, others read it."""
+"""The state of a controller, which holds all of one job. The controller changes it, others read it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class ControllerState:
     Attributes
     ----------
     result : dict or None
-        What the job has come to, once it is finished or stopped; `stopped` in it is the reason of a stop, or None. One
-        that was stopped before its first clock has `clocks` 0, and no model was saved.
+        Summary of the job once it is finished or stopped; its `stopped` is the reason of a stop, or None. A job that
+        was stopped before its first clock has `clocks` 0, and no model was saved.
     """
 
     def __init__(self) -> None:
@@ -43,35 +43,35 @@ class ControllerState:
         self.stopping = StoppingRule()
         self.asked_s: float | None = None
         self.progress = TrainingProgress()
-        #: what is told of the job, and decides nothing
+        #: Records of the job; they decide nothing.
         self.history = History()
         self.lost_micro_tasks: int | None = None
         self.result: dict[str, object] | None = None
-        #: who was told to go, and works until when
+        #: Nodes with a notice or a drain request, and until when each works.
         self.leaving = Leaving(self.members, self.tiers, self.progress)
         self._recovery = Recovery(self.members, self.tiers, self.progress)
         self._dispatcher: Dispatcher | None = None
         self._arrivals = Arrivals()
         self._begun = False
-        #: how often in a row what was kept could not be read
+        #: Number of successive failures to open the shards.
         self._not_opened = 0
         self._saving: Saving | None = None
-        #: why it was to stop, told when its model was being saved: of use only if that comes to nothing
+        #: Reason of a stop that was requested while the model was being saved; used only if saving fails.
         self._late_stop: str | None = None
 
     @property
     def shards(self) -> ShardMap:
-        """Who serves what."""
+        """The server of each shard."""
         return self.tiers.shards
 
     @property
     def checkpoints(self) -> CheckpointSchedule:
-        """What is kept of the job, and when it is kept anew."""
+        """The newest checkpoint, and when the next is due."""
         return self._recovery.checkpoints
 
     @property
     def rollbacks(self) -> list[tuple[int, str]]:
-        """(clock, why) of every time that all went back."""
+        """(clock, reason) of every rollback."""
         return self._recovery.rollbacks
 
     @property
@@ -81,7 +81,7 @@ class ControllerState:
 
     @property
     def gathering(self) -> bool:
-        """Whether the model is being gathered and saved, the training being over unless shards are lost."""
+        """Whether the model is being gathered and saved; the training is over unless shards are lost."""
         return self._saving is not None
 
     @property

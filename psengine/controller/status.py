@@ -1,4 +1,4 @@
-"""What the controller tells of itself, as JSON-able dicts. Pure."""
+"""The status and the summary of a job as JSON-able dicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from psengine.controller.state import ControllerState
 
 _RECENT_CLOCKS = 20
-#: clocks whose seconds a status tells one by one
+#: Number of recent clocks whose seconds a status lists.
 RECENT_SHOWN = 60
 
 
@@ -19,18 +19,18 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
     Parameters
     ----------
     since_clock : int
-        `losses` holds the clocks after this one; a clock that never comes asks for none, and costs nothing.
+        `losses` holds the clocks after this one; a clock beyond the last requests none.
 
     Returns
     -------
     dict
-        `state`: starting, waiting, running, or one of the ends finished, stopped, failed; `reason` says why, for people.
-        `shards`: who serves each, and who keeps its copy; `backup_clock`: the clock that the copies are of, None where
-        there are none. `recent_seconds`: what the last clocks took; `metrics`: the newest evaluation, as [[clock, figures]];
-        `bytes_moved` and `bytes_not_read` as in `traffic`. `went_back`: the clocks that all had to go back to, and why.
-        `nodes`: state as in `membership`, with `error` where a node is unfit. `result` is None until the end, and of a
-        failed job. It then says what was saved; its `stopped` is the reason of a stop, else None. A job that was
-        stopped before its shards were open has `clocks` 0 there, and left no model.
+        `state`: starting, waiting, running, or one of the ends finished, stopped, failed; `reason` explains it in a
+        sentence. `shards`: server and backup owner of each (key `keeper`); `backup_clock`: clock of the replicas, None
+        without any. `recent_seconds`: seconds of the last clocks; `metrics`: the newest evaluation, as
+        [[clock, figures]]; `bytes_moved` and `bytes_not_read` as in `byte_counts`. `went_back`: clock and reason of
+        every rollback. `nodes`: state as in `membership`, with `error` if a node is quarantined. `result`: None until
+        the end and for a failed job, else the summary of what was saved; its `stopped` is the reason of a stop, or
+        None. A job that was stopped before its shards were open has `clocks` 0 there, and left no model.
     """
     config, book, progress = controller.config, controller.book, controller.progress
     seconds = progress.clock_seconds[-_RECENT_CLOCKS:]
@@ -61,9 +61,9 @@ def describe(controller: ControllerState, since_clock: int, now_s: float) -> dic
         ],
         "stage": controller.stage,
         "shards": [
-            {"shard": owner.shard, "node": owner.node, "keeper": None if keeper is None else keeper.node}
+            {"shard": owner.shard, "node": owner.node, "keeper": None if backup is None else backup.node}
             for owner in controller.shards.owners
-            for keeper in [controller.tiers.backups.keeper(owner.shard)]
+            for backup in [controller.tiers.backups.backup_owner(owner.shard)]
         ],
         "backup_clock": controller.tiers.backups.clock,
         "went_back": _went_back(controller),
@@ -85,10 +85,7 @@ def _went_back(controller: ControllerState) -> list[dict[str, Any]]:
 
 
 def summary(controller: ControllerState, now_s: float, clock: int | None = None) -> dict[str, object]:
-    """Return what the job had come to at `clock`, its common clock unless told otherwise.
-
-    That is what checkpoints and the saved model's manifest hold of it.
-    """
+    """Return the summary of the job at `clock` (default: its common clock), as checkpoints and manifests store it."""
     config, book = controller.config, controller.book
     at = (book.common if book else 0) if clock is None else clock
     figures = controller.progress.figures(at, now_s)

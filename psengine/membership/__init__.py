@@ -1,11 +1,9 @@
 """Nodes: which are members, which are lost, and which partitions each works on.
 
-failure_detector  whose heartbeats have stopped: a node that is silent for longer than a bound is done without
-join_batching     nodes that join while a training goes on, planned for together
-membership        who is there, and who owns which partition: the half of the controller that knows nodes
-node_record       what the controller knows of one node
-placement         which node works on which partition: balanced by threads, moving as little as can be,
-deterministic
-reachability      which node is done without where two cannot reach each other, while the controller reaches
-both
+failure_detector  which nodes are considered lost because their heartbeats have stopped
+join_batching     batching of nodes that join during the training, so that they are planned for together
+membership        the nodes of a job, their states, and which partitions each owns and loads
+node_record       state of one node
+placement         assignment of partitions to nodes: balanced by threads, few moves, deterministic
+reachability      which of two nodes is excluded when they cannot reach each other but the controller reaches both
 """

@@ -1,15 +1,15 @@
-"""Whose heartbeats have stopped: a node that is silent for longer than a bound is done without. Pure.
+"""Which nodes are considered lost: those whose heartbeats have stopped for longer than a timeout.
 
-| a node | then |
+| a node | its timeout |
 |---|---|
-| is silent for `SILENCE_S` and was given nothing to do | it is taken for lost |
-| works, and micro-tasks take long | it is given three times what the longest one took: a kernel may keep its process from everything else |
-| works, and nobody knows yet how long micro-tasks take | it is given three times the bound |
-| loads partitions | as much, for the same reason |
-| serves, where clocks take long | it is given a clock, a minute at most: a sign of life waits behind what fills its link |
+| has nothing to do | `SILENCE_S` |
+| works, and micro-tasks take long | three times the longest one: a kernel may block everything else in its process |
+| works, and no micro-task has completed yet | three times `SILENCE_S` |
+| loads partitions | three times `SILENCE_S`, for the same reason |
+| serves, where clocks take long | one clock, at most a minute: a heartbeat waits behind the data on its link |
 
-Only time counts in which the controller itself looked: one whose own process stood still has heard nothing, and takes nobody
-for lost for that.
+Only time during which the controller polled counts: if its own process was stopped, it received no heartbeat, and
+considers no node lost for that.
 
 Source: Proteus (EuroSys 2017), 3.3 (failures of which there was no notice).
 """
@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-#: seconds of silence after which a node that has nothing to do is taken for lost
+#: Seconds of silence after which an idle node is considered lost.
 SILENCE_S = 10.0
 _TIMES = 3.0
-#: seconds that a sign of life may wait for its link, at most
+#: Maximum seconds that a heartbeat may wait for its link.
 _LINK_S = 60.0
-#: no more than this is counted between two looks, in seconds
+#: Maximum seconds counted between two polls.
 _LOOK_AT_MOST_S = 1.0
 
 
@@ -32,9 +32,12 @@ def silence_timeout_s(at_work: bool, longest_micro_task_s: float | None, served_
 
     Parameters
     ----------
-    at_work : whether it runs, or prepares, something.
-    longest_micro_task_s : None before any was done.
-    served_clock_s : how long the longest of the last clocks took, of a node that serves; 0 of another one.
+    at_work : bool
+        Whether it runs, or prepares, something.
+    longest_micro_task_s : float or None
+        Seconds of the longest micro-task; None before any was done.
+    served_clock_s : float
+        Seconds of the longest of the recent clocks if the node serves shards, else 0.
     """
     least_s = max(SILENCE_S, min(served_clock_s, _LINK_S))
     if not at_work:
@@ -43,22 +46,22 @@ def silence_timeout_s(at_work: bool, longest_micro_task_s: float | None, served_
 
 
 class FailureDetector:
-    """Silence of every process, by its address."""
+    """Seconds of silence of every process, by its address."""
 
     def __init__(self) -> None:
         self._looked_s: float | None = None
-        #: {address: (its last beat, seconds of silence since)}
+        #: {address: (last heartbeat, seconds of silence since)}.
         self._silent: dict[str, tuple[float, float]] = {}
 
-    def look(self, beats: Mapping[str, float], now_s: float, patience: Callable[[str], float]) -> dict[str, float]:
-        """Return {address: seconds of silence} of those who are taken for lost.
+    def look(self, beats: Mapping[str, float], now_s: float, timeout_s: Callable[[str], float]) -> dict[str, float]:
+        """Return {address: seconds of silence} of the processes that are considered lost.
 
         Parameters
         ----------
         beats : mapping
-            {address: when its last heartbeat was, by any clock}; another value is a new beat.
-        patience : callable
-            Seconds that the process at an address may be silent.
+            {address: time of its last heartbeat, by any clock}; another value is a new heartbeat.
+        timeout_s : callable
+            Returns the seconds that the process at an address may be silent.
         """
         passed = 0.0 if self._looked_s is None else min(now_s - self._looked_s, _LOOK_AT_MOST_S)
         self._looked_s = now_s
@@ -67,4 +70,4 @@ class FailureDetector:
         for address, beat in beats.items():
             last, silent_s = before.get(address, (beat, 0.0))
             self._silent[address] = beat, silent_s + passed if beat == last else 0.0
-        return {address: silent for address, (_, silent) in self._silent.items() if silent > patience(address)}
+        return {address: silent for address, (_, silent) in self._silent.items() if silent > timeout_s(address)}

@@ -1,8 +1,8 @@
 """Nodes that join while a training goes on, planned for together. Pure.
 
-Whoever buys many machines has them come one after the other, some tenths of a second apart. Planned for one at a time, a
-partition would be given to a node and taken from it again with each of the next, what a node works on would come apart in
-pieces, and shards would move to the first ones only to move on.
+Whoever buys many machines has them come one after the other, some tenths of a second apart. Planned for one at a time,
+a partition would be given to a node and taken from it again with each of the next, what a node works on would come
+apart in pieces, and shards would move to the first ones only to move on.
 
 Source: Proteus (EuroSys 2017), 3.3 (machines are added in bulk).
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 #: Seconds for which another one is waited for, and for which the first one waits at most.
 _APART_S, _TOGETHER_S = 0.5, 3.0
-#: Seconds for which shards stay where they are, as long as nodes load that will be there to serve them; after that those
-#: who have loaded by then, and who do so soon after them, are the next to serve.
+#: Seconds for which shards stay where they are, as long as nodes load that will be there to serve them; after that
+#: those who have loaded by then, and who do so soon after them, are the next to serve.
 _LOADS_S = 20.0
 
 

@@ -1,18 +1,20 @@
-"""Who is there, and who owns which partition: the half of the controller that knows nodes. Pure.
+"""The nodes of a job, their states, and which partitions each owns and loads.
 
-It knows neither micro-tasks nor how the job stands: what runs where, it is told.
+It knows neither micro-tasks nor the state of the job: what runs where is an argument.
 
-| a node is | that means |
+| state | meaning |
 |---|---|
-| joining | it loads the partitions that it was asked for |
+| joining | it loads the requested partitions |
 | ready | it may own partitions |
-| unfit | it cannot load (its disk is full, its network is away): it owns nothing, and may still serve shards, unless its code is another |
-| leaving | it was told to go and works on, for there is time (`notices`): it owns what it owned, and serves what it served until its last clock is common |
-| draining | it was told to go, finishes what it runs, and then hands over what it serves |
-| drained | nothing runs on it and it serves nothing: it can go |
-| lost | its process went before that |
+| unfit | quarantined: it cannot load (disk full, no network); it owns nothing; it may serve unless its code differs |
+| leaving | it has a notice and works on while time is left (`draining`): it keeps its partitions and its shards |
+| draining | it is to leave: it finishes its micro-tasks, then hands over its shards |
+| drained | it runs and serves nothing: it can leave |
+| lost | its process ended before that |
 
-Invariants: owners are ready or leaving nodes; a name stands for one process at a time, told by its address.
+A leaving node serves its shards until its last clock is common.
+
+Invariants: owners are ready or leaving nodes; a name stands for one process at a time, identified by its address.
 
 Source: Proteus (EuroSys 2017), 3.3.
 """
@@ -25,7 +27,7 @@ from typing import Any
 
 from psengine.config import JobConfig, Tier
 from psengine.membership.node_record import NodeRecord
-from psengine.membership.placement import Owners, Placement, balance, quotas, switch, take_over, tidied
+from psengine.membership.placement import Owners, Placement, balance, contiguous_runs, quotas, switch, take_over
 from psengine.protocol.instructions import Instruction, LoadPartitions
 
 
@@ -33,20 +35,20 @@ class Membership:
     """Nodes and placement of one job."""
 
     def __init__(self) -> None:
-        #: {name: node}, in the order in which they joined
+        #: {name: node}, in the order in which they joined.
         self.nodes: dict[str, NodeRecord] = {}
-        #: who owns what now; nobody does before the training has begun
+        #: Present owners of the partitions; empty before the training has begun.
         self.placement = Placement.empty(0)
-        #: who should own what once everybody has loaded what he lacks
+        #: Owners of the partitions once every node has loaded the partitions it lacks.
         self.target: Owners = ()
-        #: eviction notices, the first one of each process, as the status tells them
+        #: Eviction notices, the first one of each process, as the status shows them.
         self.notices: list[dict[str, object]] = []
-        #: the tier whose nodes are to work no more: in stage 3 the reliable one
+        #: Tier whose nodes are not to work: in stage 3 the reliable one.
         self.resting: Tier | None = None
         self._config: JobConfig | None = None
 
     def adopt(self, config: JobConfig) -> None:
-        """Begin with a job whose partitions nobody owns."""
+        """Begin a job; its partitions have no owners yet."""
         self._config = config
         self.placement = Placement.empty(config.n_partitions)
         self.target = self.placement.owner
@@ -58,51 +60,51 @@ class Membership:
         return [node for node in self.nodes.values() if node.state in states]
 
     def process(self, name: str, address: str) -> NodeRecord | None:
-        """Return the node `name` if `address` is that of its present process; reports of a former one are late."""
+        """Return the node `name` if `address` is that of its present process; reports of an earlier one are late."""
         node = self.nodes.get(name)
         return node if node is not None and node.address == address else None
 
     def at(self, address: str) -> NodeRecord | None:
-        """Return the node whose process at `address` is there."""
+        """Return the node with a live process at `address`."""
         return next((node for node in self.nodes.values() if node.address == address and not node.gone), None)
 
     def stays(self, tier: Tier) -> int:
-        """Return how many nodes of a tier are there that nobody has told to go."""
+        """Return the number of present nodes of a tier without a notice or a drain request."""
         return sum(node.tier == tier for node in self.in_state("joining", "ready", "unfit"))
 
     @property
-    def set_aside(self) -> str:
-        """The unfit nodes and what each said, for people; empty where there are none."""
+    def quarantined(self) -> str:
+        """The quarantined nodes with their errors, as one line of text; empty if there are none."""
         return "; ".join(f"{node.name} is unfit: {node.error}" for node in self.in_state("unfit"))
 
     @property
     def cannot_load(self) -> bool:
-        """Whether nobody who is there can load, and no reliable node is awaited who might."""
-        here = [node for node in self.nodes.values() if not node.gone]
+        """Whether no present node can load and no further reliable node is awaited."""
+        present = [node for node in self.nodes.values() if not node.gone]
         wanted = 0 if self._config is None else self._config.n_reliable
-        complete = sum(node.tier == "reliable" for node in here) >= wanted
-        return complete and all(node.state == "unfit" for node in here)
+        complete = sum(node.tier == "reliable" for node in present) >= wanted
+        return complete and all(node.state == "unfit" for node in present)
 
     @property
     def cannot_serve(self) -> bool:
-        """Whether as many reliable nodes are there as the job wants, and fewer of them can serve."""
+        """Whether all reliable nodes that the job wants are present, but not all of them can serve."""
         tier = [node for node in self.nodes.values() if node.tier == "reliable" and not node.gone]
         return self._config is not None and len(tier) >= self._config.n_reliable > sum(map(self._serves, tier))
 
     def servers(self, patient: bool, few: bool = False) -> list[NodeRecord]:
-        """Return the nodes to open the shards on; none while more of them, or somebody to work, are waited for.
+        """Return the nodes to open the shards on; empty while more of them, or a node that can work, are waited for.
 
         Parameters
         ----------
         patient : bool
-            Whether nodes that still load are waited for.
+            Whether to wait for nodes that still load.
         few : bool
-            Whether fewer than the job's reliable nodes will do, as long as there is one.
+            Whether one reliable node is enough, instead of `n_reliable`.
         """
         servers = self.able_to_serve
         wanted = 1 if few or self._config is None else self._config.n_reliable
         if len(servers) < wanted or (patient and self.in_state("joining")) or not self.in_state("ready"):
-            return []  # the unfit could serve, but not work
+            return []  # quarantined nodes could serve, but not work
         return servers
 
     @property
@@ -111,24 +113,24 @@ class Membership:
         return [node for node in self.in_state("ready", "unfit") if self._serves(node)]
 
     def _serves(self, node: NodeRecord) -> bool:
-        """Whether shards can be opened on a node: for want of a disk it may be unfit, for want of the code not."""
+        """Whether shards can be opened on a node: it may lack a disk, but not the job's code."""
         return node.tier == "reliable" and self._config is not None and not self._config.code_misfit(node.code_sha256)
 
-    # -- nodes come and go ----------------------------------------------------------------------------------------
+    # -- nodes join and leave -------------------------------------------------------------------------------------
 
     def join(self, name: str, address: str, tier: Tier, threads: int, code_sha256: str = "") -> NodeRecord:
-        """Note a process; it takes the place of one of the same name, at the end of the line."""
+        """Add a process, as the newest node; it replaces one of the same name."""
         self.nodes.pop(name, None)
         self.nodes[name] = node = NodeRecord(name, address, tier, threads, code_sha256)
         return node
 
     def loaded(self, node: NodeRecord, request: int, partitions: Iterable[int]) -> None:
-        """Note what a node said that it held when it had done `request`; what a later one leaves out is on its way out."""
+        """Note the partitions that a node reports for `request`; those that a later request omits are being dropped."""
         held = frozenset(partitions)
         node.holds |= held if request == node.request else held & (node.wanted or frozenset())
 
     def compare_code(self, nodes: Iterable[NodeRecord]) -> bool:
-        """Set those aside whose code is not the job's, and return whether there are any; without a job all may stay."""
+        """Quarantine the nodes whose code is not the job's; return whether there are any. Without a job all stay."""
         found = False
         for node in nodes:
             if self._config is not None and (misfit := self._config.code_misfit(node.code_sha256)):
@@ -136,13 +138,13 @@ class Membership:
         return found
 
     def lose(self, node: NodeRecord) -> None:
-        """Note that the node's process is gone."""
+        """Note that the node's process was lost."""
         node.gone, node.holds = True, frozenset()
         if node.state != "drained":
             node.state = "lost"
 
     def notice(self, name: str, seconds_left: float, about: Mapping[str, Any] | None) -> bool:
-        """Note that the market takes a node, once; return whether there is such a node."""
+        """Note an eviction notice, once per process; return whether the node is present."""
         node = self.nodes.get(name)
         if node is None or node.gone:
             return False
@@ -153,9 +155,9 @@ class Membership:
         return True
 
     def drain(self, names: Iterable[str], until_s: float, works_on: bool = False) -> None:
-        """Let nodes finish what they run, by `until_s` at the latest; unknown and gone ones are left out.
+        """Drain nodes: they finish what they run, by `until_s` at the latest. Unknown and lost nodes are ignored.
 
-        `works_on`: those that are ready work on, until they are told otherwise (`end_work`).
+        `works_on`: ready nodes work on until `end_work`.
         """
         for name in names:
             node = self.nodes.get(name)
@@ -170,12 +172,14 @@ class Membership:
     def end_work(
         self, is_time: Callable[[NodeRecord], bool], must: Callable[[NodeRecord], bool], begun: Callable[[int], int]
     ) -> bool:
-        """Give those who are leaving nothing new to do, where it is time for that; return whether there are any.
-
-        Those for whom `is_time` end with the last clock that one of them has begun; who `must` end, at once.
+        """End the work of leaving nodes whose time has come; return whether one of them is draining by that.
 
         Parameters
         ----------
+        is_time : callable
+            Returns whether a node is to end, with the last clock that any of these nodes has begun.
+        must : callable
+            Returns whether a node is to end at once.
         begun : callable
             Returns the last clock of a partition that is done or under way.
         """
@@ -190,58 +194,58 @@ class Membership:
         return ended
 
     def overdue(self, now_s: float) -> list[str]:
-        """Return the draining nodes whose time is over."""
+        """Return the draining nodes whose deadline has passed."""
         return [node.name for node in self.in_state("draining") if node.until_s is not None and now_s >= node.until_s]
 
     def settle(self, busy: Callable[[str], bool]) -> None:
-        """Call those drained that are no longer `busy` (they run nothing and serve nothing)."""
+        """Mark draining nodes as drained if they are not `busy` (they run nothing and serve nothing)."""
         for node in self.in_state("draining"):
             if not busy(node.name):
                 node.state = "drained"
 
-    # -- the plan -------------------------------------------------------------------------------------------------
+    # -- placement ------------------------------------------------------------------------------------------------
 
     def take_over(self) -> None:
-        """Give every partition without an owner that is there to somebody who is."""
-        seats = [node.seat for node in self.in_state("ready", "leaving")]
-        self.placement = take_over(self.placement, seats, self.target)
+        """Give every partition without a present owner to a present node."""
+        nodes = [node.capacity for node in self.in_state("ready", "leaving")]
+        self.placement = take_over(self.placement, nodes, self.target)
 
-    def deal(self) -> None:
-        """Give what its owner has not loaded to whoever is to have it in the long run; nothing is to run.
+    def reassign_unloaded(self) -> None:
+        """Give partitions that their owners have not loaded to balanced owners; call it only while nothing runs.
 
-        After several losses, one after the other, it lies scattered.
+        After several successive losses they are scattered.
         """
-        ready = {node.name: node.seat for node in self.in_state("ready") if node.tier != self.resting}
+        ready = {node.name: node.capacity for node in self.in_state("ready") if node.tier != self.resting}
         loaded = tuple(
             owner if owner is not None and (owner not in ready or part in ready[owner].holds) else None
             for part, owner in enumerate(self.placement.owner)
         )
         wanted = balance(loaded, list(ready.values()))
         owners = tuple(
-            new if there is None and new is not None else old
-            for there, new, old in zip(loaded, wanted, self.placement.owner, strict=True)
+            new if current is None and new is not None else old
+            for current, new, old in zip(loaded, wanted, self.placement.owner, strict=True)
         )
         self.placement = replace(self.placement, owner=owners)
 
     def switch(self) -> None:
-        """Give every partition to whom it is planned for, if he has loaded it; one without an owner to somebody who is there."""
+        """Give every partition to its target owner if that has loaded it, and orphans to present nodes."""
         self.take_over()
-        # Those who are to rest work until others have loaded.
-        seats = [node.seat for node in self.in_state("ready", "leaving")]
-        # Who is leaving keeps what he owns while he can work on it; until then his heirs have their share of the rest.
+        # Nodes of the resting tier work until others have loaded.
+        nodes = [node.capacity for node in self.in_state("ready", "leaving")]
+        # A leaving node keeps its partitions while it can work; until then its heirs have their share of the rest.
         leaving = {node.name for node in self.in_state("leaving")}
         now = tuple(o if o in leaving else t for o, t in zip(self.placement.owner, self.target, strict=True))
         share = leaving | {node.name for node in self._candidates}
-        shares = quotas(self.placement.owner, [seat for seat in seats if seat.node in share])
-        self.placement = switch(self.placement, now, seats, shares if leaving else None)
+        shares = quotas(self.placement.owner, [node for node in nodes if node.node in share])
+        self.placement = switch(self.placement, now, nodes, shares if leaving else None)
 
     @property
     def _candidates(self) -> list[NodeRecord]:
-        """Those who are to own something in the long run."""
+        """Nodes that may be target owners."""
         return [node for node in self.in_state("joining", "ready") if node.tier != self.resting]
 
     def replan(self, begun: bool) -> list[Instruction]:
-        """Bring the placement in line with the nodes; return the loads that the plan still lacks.
+        """Bring the placement in line with the nodes; return the loads that the target still lacks.
 
         Parameters
         ----------
@@ -257,9 +261,9 @@ class Membership:
             planned if planned in names else owner if owner in names else None
             for owner, planned in zip(self.placement.owner, self.target, strict=True)
         )
-        self.target = balance(held, [node.seat for node in candidates])
+        self.target = balance(held, [node.capacity for node in candidates])
         if begun and not any(node.state in ("joining", "draining") and not node.gone for node in self.nodes.values()):
-            self.target = tidied(self.target, [node.seat for node in candidates])
+            self.target = contiguous_runs(self.target, [node.capacity for node in candidates])
         if begun:
             self.switch()
         shares: dict[str | None, list[int]] = {}
@@ -270,16 +274,16 @@ class Membership:
             share = frozenset(shares.get(node.name, ()))
             if node.wanted is not None and share <= node.wanted | node.holds:
                 continue
-            node.wanted = share | frozenset(self.placement.kept_by(node.name))
+            node.wanted = share | frozenset(self.placement.owned_or_previous(node.name))
             if node.tier == "reliable":
-                node.wanted |= node.holds  # for when all the others go at once
-            node.holds &= node.wanted  # the rest makes room: who stays for days does not come to hold all there is
+                node.wanted |= node.holds  # in case all other nodes are lost at once
+            node.holds &= node.wanted  # the rest is dropped, else a node that stays for days would hold everything
             node.request += 1
             loads.append(LoadPartitions(node.name, node.address, config, node.request, tuple(sorted(node.wanted))))
-        return loads + self._of_resting(config)
+        return loads + self._empty_loads_of_resting(config)
 
-    def _of_resting(self, config: JobConfig) -> list[Instruction]:
-        """Return what newcomers of a tier that rests are to load: nothing, for they are there to serve and keep."""
+    def _empty_loads_of_resting(self, config: JobConfig) -> list[Instruction]:
+        """Return empty load requests for new nodes of the resting tier, which only serve and store replicas."""
         loads: list[Instruction] = []
         for node in self.in_state("joining"):
             if node.tier == self.resting and node.wanted is None:

@@ -1,4 +1,4 @@
-"""What the controller knows of one node."""
+"""State of one node, as the controller keeps it."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from typing import Literal
 from psengine.config import Tier
 from psengine.membership.placement import Capacity
 
-#: what each means stands in `membership`
+#: See the table in `membership`.
 NodeState = Literal["joining", "ready", "leaving", "unfit", "draining", "drained", "lost"]
 
 
 @dataclass
 class NodeRecord:
-    """State of one node; `gone` when its process is no more (a drained node that went stays `drained`)."""
+    """State of one node; `gone` once its process has ended (a drained node that left stays `drained`)."""
 
     name: str
     address: str
     tier: Tier
     threads: int
-    #: digest of the user's code that its process has; empty where it has none
+    #: Digest of the user's code in its process; empty without such code.
     code_sha256: str = ""
     state: NodeState = "joining"
     gone: bool = False
-    #: partitions it said it holds
+    #: Partitions that it has reported as loaded.
     holds: frozenset[int] = frozenset()
-    #: partitions of the latest load request, and its number
+    #: Partitions of the latest load request, and the number of that request.
     wanted: frozenset[int] | None = None
     request: int = 0
-    #: when the notice runs out
+    #: Time at which the notice or the drain deadline runs out, in the controller's seconds.
     until_s: float | None = None
     noticed: bool = False
-    #: the last clock that it is to begin, once its time to end has come
+    #: Last clock that it is to begin, set once its work is to end.
     last_clock: int | None = None
-    #: why it is unfit
+    #: Why it is quarantined.
     error: str = ""
 
     @property
     def loads(self) -> bool:
-        """Whether there is something that it was told to load, and has not said that it holds."""
-        told = self.state in ("joining", "ready", "leaving") and self.wanted is not None
-        return told and not (self.wanted or frozenset()) <= self.holds
+        """Whether a requested partition has not been reported as loaded yet."""
+        requested = self.state in ("joining", "ready", "leaving") and self.wanted is not None
+        return requested and not (self.wanted or frozenset()) <= self.holds
 
     @property
-    def seat(self) -> Capacity:
-        """The node as the plan sees it."""
+    def capacity(self) -> Capacity:
+        """The node's weight and loaded partitions, for `placement`."""
         return Capacity(self.name, self.threads, self.holds)

@@ -1,12 +1,12 @@
-"""Which node works on which partition: balanced by threads, moving as little as can be, deterministic. Pure.
+"""Assignment of partitions to nodes: balanced by threads, with few moves, deterministic.
 
-Each partition has an owner and a previous owner that still holds it loaded; when the owner goes, whoever it is planned for
-takes over if he holds it, or else the previous owner, without touching storage. Ownership switches only to nodes that hold
-the partition, except for orphans: a partition whose owner is gone goes to somebody at once, who loads it on demand if nobody
-left holds it.
+Each partition has an owner and a previous owner that still has it loaded. When the owner leaves, the planned owner
+takes over if it has the partition loaded, else the previous owner, without touching storage. Ownership switches only to
+nodes that have the partition loaded, except for orphans: a partition whose owner was lost gets another owner at once,
+which loads it on demand if no remaining node has it loaded.
 
-Where nodes come and go one by one, partitions come apart: each node has some here and some there, and has as many sums to
-send. When nobody is about to come or go, whole runs are made of them again (`tidied`).
+When nodes join and leave one by one, the partitions of a node become scattered, and it has as many sums to send. When
+no node is about to join or leave, contiguous runs are restored (`contiguous_runs`).
 
 Source: Proteus (EuroSys 2017), 3.3 and Fig. 5.
 """
@@ -20,13 +20,13 @@ from itertools import pairwise
 
 Owners = tuple[str | None, ...]
 
-#: Pieces to a node, on the average, up to which partitions are left as they are.
+#: Average number of runs per node up to which partitions are left as they are.
 _MOST_PIECES = 1.5
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """A node as far as the plan cares: its weight, and the partitions it holds loaded."""
+    """A node's weight (threads), and the partitions that it has loaded."""
 
     node: str
     threads: int
@@ -35,109 +35,108 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Placement:
-    """Owner and previous owner of each partition, by node name; None where there is none."""
+    """Owner and previous owner of each partition, by node name; None if there is none."""
 
     owner: Owners
     previous: Owners
 
     @classmethod
     def empty(cls, n_partitions: int) -> Placement:
-        """Return the placement in which nobody owns anything."""
+        """Return the placement without owners."""
         return cls((None,) * n_partitions, (None,) * n_partitions)
 
     def owned_by(self, node: str) -> tuple[int, ...]:
         """Return the partitions that `node` owns."""
         return tuple(p for p, owner in enumerate(self.owner) if owner == node)
 
-    def kept_by(self, node: str) -> tuple[int, ...]:
-        """Return the partitions that `node` owns or stands by for."""
+    def owned_or_previous(self, node: str) -> tuple[int, ...]:
+        """Return the partitions of which `node` is the owner or the previous owner."""
         return tuple(
             p for p, pair in enumerate(zip(self.owner, self.previous, strict=True)) if node in (pair[0], pair[1])
         )
 
 
-def quotas(owners: Owners, seats: Sequence[Capacity]) -> dict[str, int]:
-    """Return how many partitions each seat should own: proportional to threads, remainders where least moves."""
-    total = sum(seat.threads for seat in seats)
-    exact = [len(owners) * seat.threads / total for seat in seats]
-    share = {seat.node: int(part) for seat, part in zip(seats, exact, strict=True)}
+def quotas(owners: Owners, nodes: Sequence[Capacity]) -> dict[str, int]:
+    """Return the number of partitions each node should own: proportional to threads, remainders where least moves."""
+    total = sum(node.threads for node in nodes)
+    exact = [len(owners) * node.threads / total for node in nodes]
+    share = {node.node: int(part) for node, part in zip(nodes, exact, strict=True)}
     rest = len(owners) - sum(share.values())
     owned = Counter(owners)
     by_claim = sorted(
-        range(len(seats)),
-        key=lambda i: (-(owned[seats[i].node] > share[seats[i].node]), -(exact[i] - int(exact[i])), i),
+        range(len(nodes)),
+        key=lambda i: (-(owned[nodes[i].node] > share[nodes[i].node]), -(exact[i] - int(exact[i])), i),
     )
     for i in by_claim[:rest]:
-        share[seats[i].node] += 1
+        share[nodes[i].node] += 1
     return share
 
 
-def _holders(seats: Sequence[Capacity]) -> dict[int, list[Capacity]]:
-    """Return who holds each partition, in the order of the seats; without those that nobody holds."""
+def _holders(nodes: Sequence[Capacity]) -> dict[int, list[Capacity]]:
     holders: dict[int, list[Capacity]] = {}
-    for seat in seats:
-        for partition in seat.holds:
-            holders.setdefault(partition, []).append(seat)
+    for node in nodes:
+        for partition in node.holds:
+            holders.setdefault(partition, []).append(node)
     return holders
 
 
-def balance(owners: Owners, seats: Sequence[Capacity]) -> Owners:
-    """Return the owners wanted in the long run, when everybody has loaded what he lacks.
+def balance(owners: Owners, nodes: Sequence[Capacity]) -> Owners:
+    """Return the target owners, which hold once every node has loaded the partitions it lacks.
 
     Parameters
     ----------
     owners : tuple of str or None, length n_partitions
-        Who owns (or was already to own) each partition now.
-    seats : sequence of Seat
+        Present (or already planned) owner of each partition.
+    nodes : sequence of Capacity
         Nodes that may own partitions, in the order in which they joined; empty gives no owners.
     """
-    if not seats:
+    if not nodes:
         return (None,) * len(owners)
-    room = quotas(owners, seats)
-    first = {seat.node: -place for place, seat in enumerate(seats)}
-    holders = _holders(seats)
+    room = quotas(owners, nodes)
+    first = {node.node: -index for index, node in enumerate(nodes)}
+    holders = _holders(nodes)
     target: list[str | None] = []
     for owner in owners:
         keeps = owner is not None and room.get(owner, 0) > 0
         if keeps and owner is not None:
             room[owner] -= 1
         target.append(owner if keeps else None)
-    for wants_held in (True, False):  # those who hold a partition choose before those who would have to load it
+    for wants_held in (True, False):  # nodes that have a partition loaded choose before those that would have to load
         for partition, owner in enumerate(target):
             if owner is not None:
                 continue
-            able = holders.get(partition, []) if wants_held else seats
-            open_seats = [s for s in able if room[s.node] > 0]
-            if open_seats:
+            able = holders.get(partition, []) if wants_held else nodes
+            candidates = [node for node in able if room[node.node] > 0]
+            if candidates:
                 before = target[partition - 1] if partition else None
-                # Runs of partitions: what a node has of one run, it adds up before it sends it.
-                chosen = max(open_seats, key=lambda s: (s.node == before, room[s.node] / s.threads, first[s.node]))
+                # Prefer runs of partitions: a node adds up the updates of one run before it sends them.
+                chosen = max(candidates, key=lambda n: (n.node == before, room[n.node] / n.threads, first[n.node]))
                 room[chosen.node] -= 1
                 target[partition] = chosen.node
     return tuple(target)
 
 
-def tidied(owners: Owners, seats: Sequence[Capacity]) -> Owners:
-    """Return the owners wanted where everybody is to have one run of partitions, or `owners` where they nearly have.
+def contiguous_runs(owners: Owners, nodes: Sequence[Capacity]) -> Owners:
+    """Return target owners with one run of partitions per node, or `owners` if they are nearly that.
 
-    Each seat has as many as before. A run goes to whoever has most of it loaded, the first one first.
+    Each node gets as many partitions as before. Each run, in rising order, goes to the node that has most of it loaded.
 
     Parameters
     ----------
     owners : tuple of str or None, length n_partitions
-        All of them among `seats`; where one is None, nothing is changed.
-    seats : sequence of Seat
+        All of them among `nodes`; if one is None, nothing is changed.
+    nodes : sequence of Capacity
         Nodes that may own partitions, in the order in which they joined.
     """
-    pieces = sum(here != before for here, before in pairwise((None, *owners)))
-    if None in owners or pieces <= _MOST_PIECES * len(seats):
+    pieces = sum(owner != before for before, owner in pairwise((None, *owners)))
+    if None in owners or pieces <= _MOST_PIECES * len(nodes):
         return owners
-    room = {seat.node: owners.count(seat.node) for seat in seats}
-    left, target = list(seats), list(owners)
+    room = {node.node: owners.count(node.node) for node in nodes}
+    left, target = list(nodes), list(owners)
     low = 0
     while left:
-        # Of equals the first one that joined: `max` returns the first that it meets.
-        chosen = max(left, key=lambda s: len(s.holds.intersection(range(low, low + room[s.node]))))
+        # Among equals the node that joined first: `max` returns the first maximum.
+        chosen = max(left, key=lambda n: len(n.holds.intersection(range(low, low + room[n.node]))))
         left.remove(chosen)
         high = low + room[chosen.node]
         target[low:high] = [chosen.node] * (high - low)
@@ -145,14 +144,14 @@ def tidied(owners: Owners, seats: Sequence[Capacity]) -> Owners:
     return tuple(target)
 
 
-def take_over(placement: Placement, seats: Sequence[Capacity], planned: Owners | None = None) -> Placement:
-    """Return the placement in which every partition without a usable owner has one, if there is a seat at all.
+def take_over(placement: Placement, nodes: Sequence[Capacity], planned: Owners | None = None) -> Placement:
+    """Return the placement in which every partition without a usable owner has one, if there is any node.
 
-    Whoever it is `planned` for comes first if he holds it, then the previous owner, then whoever it is planned for, then
-    whoever `balance` wants: the rest goes to those who hold it and have room, then in runs. Seats that are not among
-    `seats` lose what they own and what they stand by for.
+    The order of preference: the `planned` owner if it has the partition loaded, the previous owner, the planned owner,
+    the choice of `balance` (nodes that have it loaded and have room, then runs). Nodes that are not among `nodes` are
+    removed as owners and as previous owners.
     """
-    holds: dict[str | None, frozenset[int]] = {seat.node: seat.holds for seat in seats}
+    holds: dict[str | None, frozenset[int]] = {node.node: node.holds for node in nodes}
     owner = [o if o in holds else None for o in placement.owner]
     previous = [o if o in holds else None for o in placement.previous]
     for partition, heir in enumerate(planned or (None,) * len(owner)):
@@ -163,24 +162,24 @@ def take_over(placement: Placement, seats: Sequence[Capacity], planned: Owners |
             previous[partition] = None if previous[partition] == heir else previous[partition]
         else:
             owner[partition], previous[partition] = previous[partition], None
-    for partition, wanted in enumerate(balance(tuple(owner), seats)):
+    for partition, wanted in enumerate(balance(tuple(owner), nodes)):
         if owner[partition] is None:
             owner[partition] = wanted
-    holders = _holders(seats)
+    holders = _holders(nodes)
     for partition, standby in enumerate(previous):
         if standby is None:
-            previous[partition] = next((s.node for s in holders.get(partition, []) if s.node != owner[partition]), None)
+            previous[partition] = next((n.node for n in holders.get(partition, []) if n.node != owner[partition]), None)
     return Placement(tuple(owner), tuple(previous))
 
 
 def switch(
-    placement: Placement, target: Owners, seats: Sequence[Capacity], most: Mapping[str, int] | None = None
+    placement: Placement, target: Owners, nodes: Sequence[Capacity], most: Mapping[str, int] | None = None
 ) -> Placement:
-    """Return the placement after moving to `target` whatever the wanted owner already holds loaded.
+    """Return the placement after moving each partition to its `target` owner if that has it loaded.
 
-    With `most`, nobody comes to own more than that, {node: partitions}.
+    `most` limits the number of partitions a node comes to own, {node: partitions}.
     """
-    holds = {seat.node: seat.holds for seat in seats}
+    holds = {node.node: node.holds for node in nodes}
     owner, previous = list(placement.owner), list(placement.previous)
     owned = Counter(owner)
     for partition, wanted in enumerate(target):

@@ -1,8 +1,8 @@
 """Which node is done without where two cannot reach each other, while the controller reaches both. Pure.
 
-Whoever cannot reach a server fails at its batch, and is given it again. While that goes on no clock ends, so after the time of
-a silence one of the two has to go. It is the same with a server that cannot reach who keeps its shards: while that goes on
-nothing new is kept.
+Whoever cannot reach a server fails at its batch, and is given it again. While that goes on no clock ends, so after the
+time of a silence one of the two has to go. It is the same with a server that cannot reach who keeps its shards: while
+that goes on nothing new is kept.
 
 | of two nodes | then |
 |---|---|
@@ -11,8 +11,8 @@ nothing new is kept.
 | both are transient | it is the one that holds nothing; if both do, the one that asked |
 | both are reliable | they are waited for |
 
-A node is first taken for lost, so that it comes back as another process, with other connections. If that one is cut off as
-well, it goes at the first word of it; if it holds nothing it is set aside.
+A node is first taken for lost, so that it comes back as another process, with other connections. If that one is cut off
+as well, it goes at the first word of it; if it holds nothing it is set aside.
 
 Source: Proteus (EuroSys 2017), 3.3 (failures of which there was no notice).
 Differs: the paper knows nodes that are lost, not links.
@@ -67,7 +67,7 @@ class Links:
         self._went: set[str] = set()
 
     def heard(self, event: Event, now_s: float) -> None:
-        """Note whom a node could not reach, or that it has done a batch, or its copies, and so reaches whom it needs."""
+        """Note whom a node could not reach, or that it has done a batch, or its copies, and so reaches all it needs."""
         match event:
             case BatchFailed(address=asks, unreachable=answers) | NotBackedUp(address=asks, unreachable=answers) if (
                 answers

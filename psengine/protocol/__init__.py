@@ -1,7 +1,7 @@
 """The values that the controller, the shell and the nodes exchange.
 
-checkpoint    a checkpoint, as the controller and the nodes name it
-events        what the controller hears
-instructions  what the controller wants done
-shard_state   the state of one shard, as it is moved, copied and kept
+checkpoint    reference to a checkpoint: its clock, name and summary
+events        events that the controller receives
+instructions  instructions that the controller issues
+shard_state   state of one shard, as it is moved, replicated and restored
 """

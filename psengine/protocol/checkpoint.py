@@ -1,4 +1,4 @@
-"""A checkpoint, as the controller and the nodes name it."""
+"""Reference to a checkpoint, as the controller and the nodes exchange it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint: the common clock it is of, where it is, and the job's figures up to there.
+    """A complete checkpoint: its common clock, its name in the blob store, and the job's figures up to that clock.
 
-    `summary` holds what `Controller` says of a job (losses, seconds, …); JSON-able.
+    `summary` is the job's summary (losses, seconds, …, see `psengine.controller.status`); JSON-able.
     """
 
     clock: int

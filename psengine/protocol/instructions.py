@@ -1,6 +1,6 @@
-"""What the controller wants done. Orders, not calls: the shell carries them out, in order for each node.
+"""Instructions that the controller issues. They are values: the shell carries them out, in order for each node.
 
-Every order to a node names its `address`, so that one meant for a process that is gone never reaches its successor.
+Every instruction to a node names its `address`, so that one for a lost process never reaches its successor.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from psengine.protocol.checkpoint import Checkpoint
 
 @dataclass(frozen=True)
 class TaskKey:
-    """One try at one micro-task: the work of one partition in one clock, and how often it was dispatched.
+    """One attempt at a micro-task: the work of one partition in one clock, and how often it was dispatched.
 
-    `after` is the attempt that completed the partition's clock before, 0 where that is not known.
+    `after` is the attempt that completed the partition's previous clock, 0 if unknown.
     """
 
     partition: int
@@ -25,7 +25,7 @@ class TaskKey:
 
 @dataclass(frozen=True)
 class ReplicaSet:
-    """The copies of a whole round of backups: its number, the common clock that they are of, and (shard, address of its keeper)."""
+    """Replicas of a complete round: its number, its common clock, and (shard, address of its backup owner) of each."""
 
     number: int
     clock: int
@@ -36,7 +36,7 @@ class ReplicaSet:
 class OpenShards:
     """Create these shards and serve them under `epoch`, which begins a new generation.
 
-    Their values are the initial ones, those of `checkpoint`, or those that were `kept`.
+    Their values are the initial ones, those of `checkpoint`, or those of `replicas`.
     """
 
     node: str
@@ -45,15 +45,15 @@ class OpenShards:
     shards: tuple[int, ...]
     epoch: int
     checkpoint: Checkpoint | None = None
-    kept: ReplicaSet | None = None
+    replicas: ReplicaSet | None = None
 
 
 @dataclass(frozen=True)
 class TakeShards:
-    """Take these shards over from the server that has them, and serve them under `epoch` from then on.
+    """Take these shards over from their server, and serve them under `epoch` from then on.
 
-    `served_under` is, for each of them, the epoch under which the server at `from_address` has it. The effects of the clocks
-    up to `committed` travel as one state; only those of later clocks do block by block.
+    `served_under` is, for each of them, the epoch under which the server at `from_address` has it. The effects of the
+    clocks up to `committed` travel as one state, those of later clocks block by block.
     """
 
     node: str
@@ -68,25 +68,25 @@ class TakeShards:
 
 @dataclass(frozen=True)
 class BackUp:
-    """Copy the committed state of `clock` of these shards, in the background, each to its keeper; answer with what became of it.
+    """Copy the committed state of `clock` of these shards, in the background, each to its backup owner.
 
-    `whole` is the number of the last whole round: what was copied before it may be dropped. An empty address of a keeper
-    means that there is none. The answer is `BackedUp` or `NotBackedUp`.
+    `last_complete` is the number of the last complete round: replicas of earlier rounds may be dropped. An empty
+    address in `backup_owners` means that there is none. The answer is `BackedUp` or `NotBackedUp`.
     """
 
     node: str
     address: str
     number: int
-    whole: int
+    last_complete: int
     clock: int
     shards: tuple[int, ...]
     epochs: tuple[int, ...]
-    keepers: tuple[str, ...]
+    backup_owners: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ShardOwner:
-    """Who serves a shard, and under which ownership number."""
+    """The server of a shard, and the epoch under which it serves it."""
 
     shard: int
     node: str
@@ -96,7 +96,7 @@ class ShardOwner:
 
 @dataclass(frozen=True)
 class UpdateShardMap:
-    """Use this map from now on. What was begun in an earlier `generation` is of no use any more: all have gone back."""
+    """Use this map from now on. Work of an earlier `generation` is discarded: the job has rolled back."""
 
     node: str
     address: str
@@ -107,7 +107,7 @@ class UpdateShardMap:
 
 @dataclass(frozen=True)
 class LoadPartitions:
-    """Hold these partitions, and of others none that is not worked on; say so when all are there.
+    """Load these partitions, drop others that are not worked on, and report when all are loaded.
 
     A later request replaces an earlier one.
     """
@@ -123,11 +123,11 @@ class LoadPartitions:
 class Dispatch:
     """Run these micro-tasks of one clock.
 
-    `parent_clock` counts the completions that must be visible; every effect of the clocks up to `committed` is on the
-    servers, and they may fold them.
+    `parent_clock` is the number of completed clocks that must be visible; every effect of the clocks up to `committed`
+    is on the servers, which may fold them.
 
-    `completed_by` is the attempt under which each of the partitions completed `committed`, where they all did under the
-    same one and none has gone further, else 0. `goes_on`: the node may begin its next clock ahead of the order for it.
+    `completed_by` is the attempt under which each of the partitions completed `committed`, if they all did under the
+    same one and none has gone further, else 0. `goes_on`: the node may begin its next clock before its instruction.
     """
 
     node: str
@@ -145,7 +145,7 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class GatherModel:
-    """Collect the shards at `committed`, evaluate, write the model; answer with what has become of it.
+    """Collect the shards at `committed`, evaluate, write the model.
 
     The answer is `ModelSaved`, `EffectsMissing` or `SaveFailed`.
     """
@@ -158,21 +158,21 @@ class GatherModel:
 
 @dataclass(frozen=True)
 class SaveCheckpoint:
-    """Collect the shards at `committed` and write them down; answer with `CheckpointSaved` or `CheckpointFailed`.
+    """Collect the shards at `committed` and save them; the answer is `CheckpointSaved` or `CheckpointFailed`.
 
-    `from_keepers`: `owners` are those who keep the shards' copies, with the round in place of the epoch.
+    `from_replicas`: `owners` are the shards' backup owners, with the round in place of the epoch.
     """
 
     config: JobConfig
     committed: int
     owners: tuple[ShardOwner, ...]
     summary: dict[str, object]
-    from_keepers: bool = False
+    from_replicas: bool = False
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Collect what the shards marked at `clock` and evaluate it, beside the training; answer with `Evaluated`."""
+    """Collect what the shards marked at `clock` and evaluate it beside the training; the answer is `Evaluated`."""
 
     config: JobConfig
     clock: int

@@ -1,4 +1,4 @@
-"""The state of one shard, as it is moved, copied and kept."""
+"""State of one shard, as it is moved, replicated and restored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from psengine.tables.tree_sum import Delta
 
 @dataclass(frozen=True)
 class ShardState:
-    """All of a shard at one moment, as it moves to another server. What it holds is not written to.
+    """All of a shard at one moment. Its arrays are never written to.
 
     Attributes
     ----------
-    arrays, clock, folded : its rows of every table at a common clock, and how many effects they hold.
-    later : (clock, first partition, attempts, update) of each block of effects that came after it.
+    arrays, clock, folded
+        Its rows of every table at the common clock `clock`, and the number of effects that they include.
+    later
+        (clock, first partition, attempts, update) of each block of effects after that clock.
     """
 
     arrays: Arrays

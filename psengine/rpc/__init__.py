@@ -1,7 +1,6 @@
 """Calls between processes.
 
-cancellation       tasks are ended for sure
-integer_narrowing  whole numbers on the way: an array travels in the narrowest type that holds all of its
-numbers
-transport          calls between processes, each with a deadline
+cancellation       reliable cancellation of asyncio tasks
+integer_narrowing  narrowing of integer arrays for transfer, and the bytes that arrays take on the wire
+transport          protocol of calls between processes, with deadlines and retries
 """

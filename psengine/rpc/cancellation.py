@@ -1,4 +1,4 @@
-"""Tasks are ended for sure."""
+"""Reliable cancellation of asyncio tasks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: seconds after which a task that has not ended is cancelled again
+#: Seconds after which a task that has not ended is cancelled again.
 _AGAIN_S = 1.0
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and return when each has ended, however it did.
+    """Cancel tasks, and return when each has ended, in whatever way.
 
-    Once is not enough: up to Python 3.11 a cancellation that comes in the same turn of the loop as the answer to a call is lost
-    in `asyncio.wait_for`, and the task goes on, maybe to wait for what never comes.
+    One cancellation is not enough: up to Python 3.11 one that arrives in the same iteration of the loop as the answer
+    to a call is lost in `asyncio.wait_for`, and the task goes on, maybe to wait forever.
     """
     left = [task for task in tasks if not task.done()]
     while left:
@@ -27,9 +27,9 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def all_or_none(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what all of `works` give; when one raises, the others are cancelled, and have ended when it is raised here.
+    """Return the results of all `works`; if one raises, the others are cancelled and have ended before it is raised.
 
-    `asyncio.gather` would let them run on: a message of a batch that was given up would be sent when the next has begun.
+    `asyncio.gather` would let them run on: a message of a batch that was given up would be sent during the next one.
     """
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

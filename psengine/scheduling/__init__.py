@@ -1,8 +1,7 @@
 """Micro-tasks: which of them may run, where they run, and when a job stops.
 
-dispatcher   which micro-tasks go to which node now, as messages
-micro_tasks  the book of micro-tasks: what is done, what runs where under which attempt
-ssp_driver   stale synchronous parallel: every partition once a clock, nobody more than `staleness` clocks ahead
-stopping     how far a job goes: to its target, to where a stop or its time ends it, or for the time being to
-where it is held
+dispatcher   the `Dispatch` instructions: which micro-tasks each node is to run now
+micro_tasks  table of micro-tasks: completed clocks, running attempts and their nodes
+ssp_driver   stale synchronous parallel: which clocks of which partitions may run, given the `staleness`
+stopping     stopping rule: the last clock of a job, by its target, a stop, its time limit, or a hold
 """

@@ -1,7 +1,7 @@
 """Which micro-tasks go to which node now, as messages. Pure.
 
-It puts the driver, which says what may run, together with the placement, which says where. What failed is held back until
-the next tick, so that a node that cannot work does not spin.
+It puts the driver, which says what may run, together with the placement, which says where. What failed is held back
+until the next tick, so that a node that cannot work does not spin.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ class Dispatcher:
     ) -> list[Dispatch]:
         """Dispatch whatever may run: one message a node and clock.
 
-        With stale reads a node that runs something is sent nothing, and others only what is of their earliest clock: they
-        work off batches one after the other, each reads and pushes for itself, and a partition that has fallen behind
-        the node's others would else be a batch of its own for ever. For the same reason a node that has taken partitions
-        over waits for those who are about to be done with them, if they are many, or if what it has is in many pieces.
+        With stale reads a node that runs something is sent nothing, and others only what is of their earliest clock:
+        they work off batches one after the other, each reads and pushes for itself, and a partition that has fallen
+        behind the node's others would else be a batch of its own for ever. For the same reason a node that has taken
+        partitions over waits for those who are about to be done with them, if they are many, or if what it has is in
+        many pieces.
 
         Parameters
         ----------
@@ -92,9 +93,9 @@ class Dispatcher:
     def _waits(self, name: str, clock: int, partitions: list[int], owner: Owners) -> bool:
         """Return whether a node's batch waits for those who are about to be done with the rest of its partitions.
 
-        When many nodes go, what they worked on becomes free one by one. Begun with some of it, a node has two batches to do
-        instead of one, and of a batch in pieces a sum of each piece to send, as large as the table. To wait costs a part of
-        a clock such as there were: it is worth it where the next one is at least twice as long, or in pieces.
+        When many nodes go, what they worked on becomes free one by one. Begun with some of it, a node has two batches
+        to do instead of one, and of a batch in pieces a sum of each piece to send, as large as the table. To wait costs
+        a part of a clock such as there were: it is worth it where the next one is at least twice as long, or in pieces.
         """
         running, n_partitions = self._book.running.items(), len(self._book.done)
         coming = [p for p, of in running if owner[p] == name != of.node and of.clock == clock - 1]

@@ -1,7 +1,7 @@
-"""Stale synchronous parallel: every partition once a clock, nobody more than `staleness` clocks ahead. Pure.
+"""Stale synchronous parallel: every partition once a clock, none more than `staleness` clocks ahead.
 
-A driver answers two questions: which micro-tasks may be dispatched now, and which completions they must see. Others
-(rotation, elastic batch gradient descent) answer the same two.
+A driver decides which micro-tasks may be dispatched now, and which completions they must see. Other drivers (rotation,
+elastic batch gradient descent) would decide the same two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SspDriver:
-    """SSP with a bound; `staleness` 0 is BSP, in which a micro-task of clock c reads exactly clock c - 1."""
+    """SSP with a staleness bound; 0 is BSP, in which a micro-task of clock c reads exactly clock c - 1."""
 
     staleness: int
 
@@ -22,7 +22,7 @@ class SspDriver:
         Parameters
         ----------
         done : sequence of int, length n_partitions
-            The last clock that each partition completed.
+            Last completed clock of each partition.
         running : collection of int
             Partitions with a micro-task under way.
         last_clock : int or None

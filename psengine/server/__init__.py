@@ -1,12 +1,10 @@
 """The server of a node: the shards it serves and the replicas it holds.
 
-clock_updates   the updates of one clock by block of partitions, those of the highest attempts that have come
-deduplication   which messages of one sender have come already: each counts once, however often it comes
-next_clock      what becomes of a shard's tables with the next clock: worked out as its effects come, before it
-is committed
-read_admission  whose turn it is to be answered, where many read from one server at the same time
-replica_store   the copies of shards that a node keeps, its own servers' and those of others, each of one round
-of backups
-shard_server    the server of a node: the shards it serves, and the checks that every message passes
-shard_store     the parameters of one shard: what is committed, and what came after it
+clock_updates   update log of one clock: updates by block of partitions, of the highest attempts received
+deduplication   sliding window of sequence numbers: each message of a sender is applied once
+next_clock      a shard's tables at the next clock, computed as its updates arrive, before it is committed
+read_admission  admission control of reads: how many readers are answered at a time, and in which order
+replica_store   replicas of shards that a node stores, by replication round
+shard_server    request handler of a node's shards: epochs, moves, pushes and reads
+shard_store     parameters of one shard: the committed state and the pending updates
 """

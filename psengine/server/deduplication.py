@@ -1,13 +1,13 @@
-"""Which messages of one sender have come already: each counts once, however often it comes. Pure."""
+"""Deduplication of messages: a sliding window of the sequence numbers received from one sender."""
 
 from __future__ import annotations
 
-#: Numbers above a gap that are remembered.
+#: Maximum number of sequence numbers remembered above a gap.
 _WINDOW = 1024
 
 
 class SequenceWindow:
-    """Which message numbers of one sender were seen: all up to a floor, and some above it."""
+    """Sequence numbers received from one sender: all up to a floor, and some above it."""
 
     def __init__(self) -> None:
         self._floor = 0
@@ -18,7 +18,7 @@ class SequenceWindow:
         return sequence <= self._floor or sequence in self._above
 
     def note(self, sequence: int) -> None:
-        """Remember `sequence`. A gap of more than a thousand is given up: such a message is no longer wanted."""
+        """Note `sequence`. Numbers missing below over a thousand later ones count as seen: they are obsolete."""
         self._above.add(sequence)
         while self._floor + 1 in self._above or len(self._above) > _WINDOW:
             self._floor += 1

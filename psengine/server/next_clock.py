@@ -1,10 +1,10 @@
 """What becomes of a shard's tables with the next clock: worked out as its effects come, before it is committed. Pure.
 
-An effect of the next clock is known here from when it is announced: the tables that others read come first, and the rows
-of a partition's own, which nobody waits for, when it is pushed. Before a long run of rows comes, it is told which they
-are (`to_come`): who wants others need not wait for them, and reads while they are sent. Those who read ahead are given
-what the announced updates make of the tables. Nothing is committed by it: what is committed are the effects that were
-pushed, and if those are others than the ones that are known here, all is worked out anew.
+An effect of the next clock is known here from when it is announced: the tables that others read come first, and the
+rows of a partition's own, which nobody waits for, when it is pushed. Before a long run of rows comes, it is told which
+they are (`to_come`): who wants others need not wait for them, and reads while they are sent. Those who read ahead are
+given what the announced updates make of the tables. Nothing is committed by it: what is committed are the effects that
+were pushed, and if those are others than the ones that are known here, all is worked out anew.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Coming:
         self._effects, self._to_come, self._next, self._growing = effects, {}, {}, {}
 
     def show(self, first: int, attempts: Sequence[int], update: Delta, to_come: Runs | None = None) -> None:
-        """Take the update of a block of partitions, or what others read of it; the rest may come under the same attempts.
+        """Take the update of a block of partitions, or what others read of it; the same attempts may bring the rest.
 
         `to_come`, which may be none, are rows that others read, too, and that are shown with all else next time.
         """
@@ -90,7 +90,7 @@ class Coming:
                 self._growing[name] = begun
 
     def shown(self, first: int, attempts: Sequence[int]) -> Delta | None:
-        """Return what is known of the update of a block under these very attempts, if nothing is still to come of it."""
+        """Return what is known of the update of a block under these attempts, if nothing of it is still to come."""
         to_come = (first, first + len(attempts)) in self._to_come
         return None if to_come else self._effects.find(first, attempts)
 
@@ -128,7 +128,8 @@ class Coming:
     def some(self, wanted: Wanted) -> Arrays:
         """Return the tables in which rows are `wanted`, with the effects that are known; these rows are right.
 
-        That is, if they are there (`has`). Of a table of which other rows are to come, what is returned is written to there.
+        That is, if they are there (`has`). Of a table of which other rows are to come, what is returned is written to
+        there.
         """
         short = {name for runs in self._to_come.values() for name in runs} & wanted.keys()
         found = dict(self.tables(wanted.keys() - short))

@@ -1,8 +1,8 @@
-"""Whose turn it is to be answered, where many read from one server at the same time.
+"""Admission control of reads: how many readers a server answers at a time, and in which order.
 
-Sixteen readers that are answered at once have what they want all at the same moment, the last; then all of them compute
-while the server's link is idle, and all push at once. Answered a few at a time, in the same order by every server, the
-first ones compute while the others read, and the next clock finds them apart already.
+Sixteen readers answered concurrently all finish at the same time, the latest possible one; then all of them compute
+while the server's link is idle, and all push together. If every server answers a few at a time, in the same order, the
+first readers compute while the others read, and they stay apart in the next clock.
 
 Source: none; Proteus (EuroSys 2017), 3.2 tells of the congestion only, and stages are its answer.
 """
@@ -16,56 +16,56 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from itertools import count
 
-#: Turns at one time, at least: while one answer waits for its reader, another one fills the link.
+#: Minimum number of concurrent readers: while one answer waits for its reader, another one fills the link.
 LEAST = 2
-#: Seconds that are waited for a reader where nothing is known yet, and at most; in times of the longest that was waited.
+#: Timeout for a reader: seconds at first, maximum seconds, and the factor on the longest time a reader has taken.
 _FIRST_S, _MOST_S, _TIMES = 1.0, 8.0, 4.0
-#: What is made of the longest by each that took less, and by one that was waited for in vain.
+#: Factors on the longest time: for each reader that took less, and for one that timed out.
 _FADES, _GROWS = 0.95, 1.5
-#: The last so many turns say who reads.
+#: Number of recent turns from which the present readers are counted.
 _LATELY = 64
 
 
 def max_concurrent_readers(servers: int) -> int:
-    """Return how many readers a server answers at one time.
+    """Return the number of readers that a server answers concurrently.
 
-    A reader's link carries what all servers send him. If all of them answered the same one reader, each would use a
-    part of its link only; half as many readers as servers fill them, as they do not keep in step.
+    A reader's link carries the answers of all servers. If all of them answered the same one reader, each would use only
+    part of its link; half as many readers as servers fill the links, since servers are not in step.
     """
     return max(LEAST, (servers + 1) // 2)
 
 
 class ReadAdmission:
-    """Turns that are taken and waited for; `most` may be taken at one time."""
+    """Turns of readers, taken and waited for; at most `most` are taken at a time."""
 
     def __init__(self) -> None:
         self.most = LEAST
         self._taken = 0
         self._arrivals = count()
-        #: (order, arrival, granted)
+        #: (priority, arrival, granted); the lowest comes first.
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._longest_s = _FIRST_S / _TIMES
         self._readers: deque[str] = deque(maxlen=_LATELY)
 
     @property
     def scarce(self) -> bool:
-        """Whether more have been reading lately than there are turns.
+        """Whether there were recently more readers than turns.
 
-        Whether somebody waits right now says less: turns that end before the answers have gone out let all be answered at
-        once, and nobody waits.
+        The present queue is no measure: turns that end before the answers are sent admit all readers at once, and none
+        waits.
         """
         return len(set(self._readers)) > self.most
 
     @property
-    def patience_s(self) -> float:
-        """How long is waited for a reader: one that is cut off must not keep the others waiting."""
+    def timeout_s(self) -> float:
+        """Maximum seconds to wait for a reader: one that is cut off must not block the others."""
         return min(_MOST_S, _TIMES * self._longest_s)
 
     @asynccontextmanager
-    async def turn(self, order: int, reader: str) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it for as long as the block lasts; the `reader` with the lowest `order` comes first."""
+    async def turn(self, priority: int, reader: str) -> AsyncIterator[None]:
+        """Wait for a turn and hold it during the block; the `reader` with the lowest `priority` comes first."""
         self._readers.append(reader)
-        await self._wait(order)
+        await self._wait(priority)
         try:
             yield
         finally:
@@ -73,19 +73,19 @@ class ReadAdmission:
             self._grant()
 
     async def until(self, taken: Awaitable[object]) -> None:
-        """Return when a reader has `taken` what he was sent, or has kept us waiting for too long."""
+        """Return when a reader has `taken` its answer, or its timeout is over."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
-            await asyncio.wait_for(taken, self.patience_s)
+            await asyncio.wait_for(taken, self.timeout_s)
         except TimeoutError:
             self._longest_s *= _GROWS
         else:
             self._longest_s = max(_FADES * self._longest_s, loop.time() - began_s, _FIRST_S / _TIMES)
 
-    async def _wait(self, order: int) -> None:
+    async def _wait(self, priority: int) -> None:
         granted = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (order, next(self._arrivals), granted))
+        heapq.heappush(self._waiting, (priority, next(self._arrivals), granted))
         self._grant()
         try:
             await granted

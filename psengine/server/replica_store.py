@@ -1,7 +1,7 @@
-"""The copies of shards that a node keeps, its own servers' and those of others, each of one round of backups. Plain.
+"""Replicas of shards that a node stores, of those it serves and of those of others, by replication round.
 
-A copy is the state of one common clock. At most two rounds are kept of a shard: the last one that every server and keeper has
-finished, and the one under way.
+A replica is the state of one common clock. At most two rounds of a shard are stored: the last complete one, and the one
+under way.
 """
 
 from __future__ import annotations
@@ -12,34 +12,35 @@ from psengine.protocol.shard_state import ShardState
 
 
 class ReplicaStore:
-    """Copies of one process."""
+    """Replicas of one process."""
 
     def __init__(self) -> None:
         self._held: dict[int, dict[int, ShardState]] = {}
-        #: shards that are kept here for others, or would be for them
+        #: Shards of which this node is the backup owner.
         self._for_others: set[int] = set()
 
-    def put(self, number: int, whole: int, states: Mapping[int, ShardState], keeper: bool) -> None:
-        """Keep the states of round `number`, and of earlier ones that of `whole` alone, the last one that is whole.
+    def put(self, number: int, last_complete: int, states: Mapping[int, ShardState], is_backup_owner: bool) -> None:
+        """Store the states of round `number`; of earlier rounds only `last_complete`, the last complete one, stays.
 
-        `keeper`: this node is the shards' keeper, and has their copies also when others serve them.
+        `is_backup_owner`: this node is the shards' backup owner, and stores their replicas also when others serve them.
         """
         for shard, state in states.items():
-            older = self._held.get(shard, {})
-            # What lies between came to nothing; a later one is there where this message was long on its way.
-            self._held[shard] = {of: kept for of, kept in older.items() if of == whole or of > number} | {number: state}
-            (self._for_others.add if keeper else self._for_others.discard)(shard)
+            rounds = self._held.get(shard, {})
+            # Rounds in between failed; a later one is present if this message was delayed.
+            stored = {n: replica for n, replica in rounds.items() if n == last_complete or n > number}
+            self._held[shard] = stored | {number: state}
+            (self._for_others.add if is_backup_owner else self._for_others.discard)(shard)
 
     def get(self, shards: Collection[int], number: int) -> dict[int, ShardState]:
-        """Return those of the shards' copies of a round that are here."""
+        """Return the replicas of `shards` of round `number` that are stored here."""
         return {shard: self._held[shard][number] for shard in shards if number in self._held.get(shard, {})}
 
     def forget(self, served_elsewhere: Collection[int]) -> None:
-        """Drop what was copied only because this node served it, now that others do."""
+        """Drop replicas stored only because this node served the shards, now that others serve them."""
         for shard in served_elsewhere:
             if shard not in self._for_others:
                 self._held.pop(shard, None)
 
     def __len__(self) -> int:
-        """Return how many copies are held."""
+        """Return the number of replicas."""
         return sum(len(rounds) for rounds in self._held.values())

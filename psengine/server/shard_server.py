@@ -1,15 +1,15 @@
-"""The server of a node: the shards it serves, and the checks that every message passes. A plain class.
+"""The server of a node: it checks and answers the requests for the shards that it serves.
 
-Why not Dask actors submitted by a client: the scheduler releases an actor when the last client that holds its future goes,
+It is a plain class, no Dask actor: the scheduler releases an actor when the last client that holds its future leaves,
 so servers would live exactly as long as some flow run or controller; and an actor's proxy does not survive a loss. A
 plain object in the worker's process lives as long as the node and is reached by (address, operation).
 
-All methods run on one event loop, and all that change or read a shard do not await: each message is applied whole or not
-at all.
+All methods run on one event loop, and methods that change or read a shard do not await: each message is applied
+completely or not at all.
 
-A shard moves in one step of the server that has it: `hand_over` returns the state with all that has come, and from then on
-sends whoever comes for the shard to its new owner, where he waits until the state is there (`arrived`). What the old owner
-had committed it still tells those who are to read just that: under BSP nobody waits who has yet to begin the clock.
+A shard moves in one step of its server: `hand_over` returns the state with all updates received, and from then on
+requests for the shard are redirected to its new owner, where they wait for the state (`arrived`). The old owner still
+answers reads of exactly its committed state: under BSP no micro-task that has yet to begin the clock waits.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from psengine.tables.row_sets import Runs, Wanted
 from psengine.tables.sharding import Arrays, Sharding
 from psengine.tables.tree_sum import Delta
 
-#: seconds that who reads ahead is let wait before he is told to ask again
+#: Maximum seconds that a read-ahead waits before its client has to repeat it.
 AHEAD_WAITS_S = 5.0
-#: seconds that those who read ahead are given to be answered first
+#: Seconds by which other work is delayed so that read-aheads are answered first.
 _SOON_S = 0.01
 
 
@@ -41,34 +41,34 @@ class ShardServer:
     def __init__(self) -> None:
         self.stores: dict[int, ShardStore] = {}
         self.dropped: dict[str, int] = {"message": 0, "repeated": 0, "superseded": 0}
-        #: the state of each of these many clocks is marked (`marked`); None: of none
+        #: Number of clocks between two marked states (`marked`); None: no state is marked.
         self.mark_every: int | None = None
         self._windows: dict[str, SequenceWindow] = {}
-        #: epoch at which all shards were opened for the last time; what is under an earlier one is of no use any more
+        #: Epoch at which all shards were last opened; stores of earlier epochs are obsolete.
         self.generation = 0
-        #: {shard: who has it now} of those that were handed over; their stores are frozen
+        #: {shard: its new owner} of shards that were handed over; their stores are frozen.
         self._moved: dict[int, ShardOwner] = {}
-        #: {shard: (epoch, set when it is here, or will not come)} of those that are on their way
+        #: {shard: (epoch, event set when it has arrived or its move failed)} of shards that are being moved here.
         self._arriving: dict[int, tuple[int, asyncio.Event]] = {}
-        #: those who read ahead, and wait for effects, in the order in which they came
+        #: Read-aheads that wait for effects, in order of arrival.
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     def open(
         self, app: App, sharding: Sharding, n_partitions: int, seed: int, shards: Sequence[int], epoch: int
     ) -> None:
-        """Serve `shards` from their initial values; those already open under this epoch stay as they are."""
+        """Serve `shards` from their initial values; shards already open under this epoch are not changed."""
         for shard in shards:
             if self._to_open(shard, epoch):
                 rows = {table.name: sharding.rows(shard, table) for table in sharding.tables}
                 self._serve(ShardStore(shard, epoch, initial_arrays(app, seed, shard, rows), n_partitions))
 
     def restore(self, shard: int, epoch: int, arrays: Arrays, n_partitions: int, clock: int) -> None:
-        """Serve `shard` from the state of a checkpoint at `clock`; one that is open under this epoch stays as it is."""
+        """Serve `shard` from a checkpoint of `clock`; a shard already open under this epoch is not changed."""
         if self._to_open(shard, epoch):
             self._serve(ShardStore(shard, epoch, arrays, n_partitions, clock, clock * n_partitions))
 
-    def go_on_from(self, states: Mapping[int, ShardState], epoch: int, n_partitions: int) -> None:
-        """Serve shards from copies of them; those already open under this epoch stay as they are."""
+    def restore_replicas(self, states: Mapping[int, ShardState], epoch: int, n_partitions: int) -> None:
+        """Serve shards from replicas; shards already open under this epoch are not changed."""
         for shard, state in states.items():
             if self._to_open(shard, epoch):
                 self._serve(ShardStore.of(shard, epoch, n_partitions, state))
@@ -86,12 +86,12 @@ class ShardServer:
         self._wake()
 
     def copy(self, epochs: Mapping[int, int], clock: int) -> dict[int, ShardState]:
-        """Return what is committed at the common clock `clock` of the shards named in `epochs`.
+        """Return the committed state at the common clock `clock` of the shards named in `epochs`.
 
         Raises
         ------
         StaleReadError
-            When a shard is not here, under this epoch and at this clock.
+            If a shard is not served under its epoch and at this clock.
         """
         refused = self._elsewhere(epochs) or self._stale(epochs)
         if refused:
@@ -103,20 +103,20 @@ class ShardServer:
     def hand_over(
         self, epochs: Mapping[int, int], to_node: str, to_address: str, epoch: int, committed: int = 0
     ) -> dict[str, Any]:
-        """Return the state of the shards named in `epochs`, for the server at `to_address`, which has them from now on.
+        """Return the state of the shards named in `epochs`; the server at `to_address` owns them from now on.
 
-        Asked again, for the same or for a later owner, the answer holds the same: nothing was taken in between.
+        A repeated request, for the same or for a later owner, returns the same: no update is taken in between.
 
         Parameters
         ----------
         committed : int
-            A clock that is complete: its effects are folded before the state is taken, for block by block they would
-            be as many arrays as nodes have worked on it.
+            A complete clock: its effects are folded before the state is taken, since block by block they would be as
+            many arrays as nodes have worked on it.
 
         Returns
         -------
         dict
-            `status` "ok" with `states` by shard, or "stale-epoch"; with the latter, nothing has changed.
+            `status` "ok" with `states` by shard, or "stale-epoch", in which case nothing has changed.
         """
         for shard, served in epochs.items():
             store = self.stores.get(shard)
@@ -131,19 +131,19 @@ class ShardServer:
         return {"status": "ok", "states": {shard: self.stores[shard].state() for shard in epochs}}
 
     def expect(self, shards: Collection[int], epoch: int) -> None:
-        """Have those who come for `shards` wait: they are on their way here."""
+        """Let requests for `shards` wait: the shards are being moved here."""
         for shard in shards:
             before = self._arriving.get(shard)
             self._arriving[shard] = (epoch, asyncio.Event() if before is None else before[1])
 
     def take(self, n_partitions: int, states: Mapping[int, ShardState], epoch: int) -> None:
-        """Serve shards from the state that their server has handed over; nothing where a later move was begun."""
+        """Serve shards from the state that their server has handed over; ignored if a later move was begun."""
         for shard, state in states.items():
             if self._arriving.get(shard, (0,))[0] == epoch:
                 self._serve(ShardStore.of(shard, epoch, n_partitions, state))
 
-    def expect_no_more(self, shards: Collection[int], epoch: int) -> None:
-        """Let go those who wait for shards that do not come after all; they find that nobody serves them here."""
+    def cancel_expected(self, shards: Collection[int], epoch: int) -> None:
+        """Release requests that wait for shards whose move failed; they find that the shards are not served here."""
         self._let_in([shard for shard in shards if self._arriving.get(shard, (0,))[0] == epoch])
 
     def _let_in(self, shards: Collection[int]) -> None:
@@ -152,14 +152,14 @@ class ShardServer:
                 self._arriving.pop(shard)[1].set()
 
     async def arrived(self, shards: Collection[int]) -> None:
-        """Return when none of `shards` is on its way here."""
+        """Return when none of `shards` is being moved here."""
         while waits := [self._arriving[shard][1].wait() for shard in shards if shard in self._arriving]:
             await asyncio.gather(*waits)
 
     def forget(self, owners: Sequence[ShardOwner], generation: int) -> None:
-        """Drop the stores of shards that others serve by a map, as it says who does.
+        """Drop the stores of shards that other servers own by a map.
 
-        Where it is the map of a later generation, nothing is left of the earlier one.
+        With a map of a later generation, everything of earlier generations is dropped.
         """
         self.generation = max(generation, self.generation)
         self._wake()
@@ -174,7 +174,7 @@ class ShardServer:
                 self._moved[owner.shard] = owner
                 self.stores.pop(owner.shard, None)
 
-    # -- what clients ask -----------------------------------------------------------------------------------------
+    # -- requests of clients --------------------------------------------------------------------------------------
 
     def push(
         self,
@@ -187,27 +187,27 @@ class ShardServer:
         committed: int = 0,
         announced: bool = False,
     ) -> dict[str, Any]:
-        """Take the updates of a batch for all the shards of this server.
+        """Apply the updates of a batch to the shards of this server.
 
         Parameters
         ----------
         sender : str
             Unique to the sending process, not to its node.
         sequence : int
-            Numbers this sender's messages to this server, from 1; a repeated one is ignored.
+            Number of the message, by sender and server, from 1; a repeated one is ignored.
         epochs : mapping of shard to epoch
         blocks : sequence of (first partition, attempt of each of the block's partitions)
         updates : mapping of shard to the sum of each block's updates; it may be empty, and still counts as effects.
         committed : int
-            A clock that is complete, as the sender was told: it may be folded.
+            A complete clock, known to the sender from the controller: it may be folded.
         announced : bool
-            Whether `updates` are what was not in the announcement of these very blocks (`announce`).
+            Whether `updates` are the parts that the announcement of these blocks (`announce`) left out.
 
         Returns
         -------
         dict
-            `status` "ok", "stale-epoch", "moved" with the `owners` now, or "unannounced" where the announcement is not
-            here (any more), and all of the updates are wanted; but for the first, nothing was applied.
+            `status` "ok", "stale-epoch", "moved" with the present `owners`, or "unannounced" if the announcement is not
+            stored (any more), so that all updates must be sent. Unless "ok", nothing was applied.
         """
         refused = self._elsewhere(epochs) or self._stale(epochs)
         if refused:
@@ -217,10 +217,10 @@ class ShardServer:
             self.dropped["message"] += 1
             return {"status": "ok"}
         if announced:
-            whole = self._with_announced(clock, blocks, updates)
-            if whole is None:
+            merged = self._merge_announced(clock, blocks, updates)
+            if merged is None:
                 return {"status": "unannounced"}
-            updates = whole
+            updates = merged
         window.note(sequence)
         for shard, per_block in updates.items():
             store = self.stores[shard]
@@ -233,22 +233,22 @@ class ShardServer:
         for shard in updates:
             store = self.stores[shard]
             if store.announced_clock == clock and store.attempt(clock):
-                # Nobody waits for what was not announced: those who read ahead are answered first.
+                # The unannounced parts are not waited for: read-aheads are answered first.
                 asyncio.get_running_loop().call_later(_SOON_S, store.work_out, clock)
         return {"status": "ok"}
 
-    def _with_announced(
+    def _merge_announced(
         self, clock: int, blocks: Sequence[tuple[int, Sequence[int]]], rest: Mapping[int, Sequence[Delta]]
     ) -> dict[int, list[Delta]] | None:
-        """Return all of the updates of which `rest` has what was not announced; None where something was not."""
-        whole: dict[int, list[Delta]] = {shard: [] for shard in rest}
+        """Return the complete updates, announced parts plus `rest`; None if an announcement is missing."""
+        merged: dict[int, list[Delta]] = {shard: [] for shard in rest}
         for shard, per_block in rest.items():
             for (first, attempts), more in zip(blocks, per_block, strict=True):
-                known = self.stores[shard].announced(clock, first, attempts)
-                if known is None:
+                announced = self.stores[shard].announced(clock, first, attempts)
+                if announced is None:
                     return None
-                whole[shard].append({**known, **more})
-        return whole
+                merged[shard].append({**announced, **more})
+        return merged
 
     def announce(
         self,
@@ -259,13 +259,13 @@ class ShardServer:
         committed: int = 0,
         to_come: Mapping[int, Sequence[Runs]] | None = None,
     ) -> dict[str, Any]:
-        """Take beforehand what others read of the updates of a batch: those who read ahead need not wait for the rest.
+        """Take the parts of a batch's updates that others read, so that read-aheads need not wait for the rest.
 
-        No effect comes of it: the rest is pushed next, with a word that this was announced (`push`, which tells of the
-        parameters and of what is returned). Taken twice, or late, it changes nothing of what is read.
+        It is no effect yet: the rest is pushed next, with `announced` (see `push` for the parameters and the returned
+        status). Repeated or late, it changes no read.
 
-        `to_come` are, by shard, runs of rows of each block that are announced with all else next: those who read others
-        ahead need not wait for these either.
+        `to_come` are, by shard, runs of rows of each block that a following announcement brings: read-aheads of other
+        rows need not wait for these either.
         """
         refused = self._elsewhere(epochs) or self._stale(epochs)
         if refused:
@@ -274,8 +274,8 @@ class ShardServer:
             store = self.stores[shard]
             store.fold(committed)
             runs = [None] * len(blocks) if to_come is None else to_come[shard]
-            for (first, attempts), update, of in zip(blocks, per_block, runs, strict=True):
-                store.announce(clock, first, attempts, update, of)
+            for (first, attempts), update, rows in zip(blocks, per_block, runs, strict=True):
+                store.announce(clock, first, attempts, update, rows)
         self._wake_if_known(updates, clock)
         return {"status": "ok"}
 
@@ -289,18 +289,18 @@ class ShardServer:
     ) -> dict[str, Any]:
         """Return the rows of the shards named in `epochs`, folded through `committed`.
 
-        `rows` says which, counted within the shard, by shard and table, None for all of a table; what is left out is not
-        returned. Without it, all of every table is. `until`: see `ShardStore.read`.
+        `rows` are the wanted rows, counted within the shard, by shard and table, None for all of a table; other tables
+        are not returned. Without `rows`, all tables are. `until`: see `ShardStore.read`.
 
-        `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the `owners` now. A shard that was
-        handed over is still read here where that needs nothing that has come since.
+        `status` is "ok" (with `shards`), "stale-epoch", "stale-read", or "moved" with the present `owners`. A shard
+        that was handed over is still read here if that needs no later update.
         """
-        gone = {
+        outdated = {
             shard: epoch
             for shard, epoch in epochs.items()
             if not (exact and shard in self.stores and self.stores[shard].committed_clock == committed)
         }
-        refused = self._elsewhere(gone) or self._stale(epochs)
+        refused = self._elsewhere(outdated) or self._stale(epochs)
         if refused:
             return refused
         try:
@@ -316,13 +316,13 @@ class ShardServer:
             return {"status": "stale-read", "error": str(error)}
 
     def _make_room(self, shards: Collection[int], clock: int) -> None:
-        """Have the tables that change in all the shards lie side by side when they come to `clock`."""
+        """Have the tables that change in all the shards written side by side in memory for `clock`."""
         stores = [self.stores[shard] for shard in sorted(shards)]
         names = set.intersection(*(store.changes(clock) for store in stores)) if len(stores) > 1 else set()
         if names:
-            places = {name: room([store.committed[name] for store in stores]) for name in sorted(names)}
+            arrays = {name: room([store.committed[name] for store in stores]) for name in sorted(names)}
             for at, store in enumerate(stores):
-                store.write_to({name: of[at] for name, of in places.items()})
+                store.write_to({name: by_store[at] for name, by_store in arrays.items()})
 
     async def pull_ahead(
         self,
@@ -331,17 +331,17 @@ class ShardServer:
         rows: Mapping[int, Wanted] | None = None,
         announced: bool = False,
     ) -> dict[str, Any]:
-        """Return rows as `pull` does for the committed clock `clock`, before anybody has said that it is complete.
+        """Return rows as `pull` does for the committed clock `clock`, before the controller declares it complete.
 
-        Whoever reads so waits here until the effects of all partitions have come, and uses what he gets only if the
-        controller, by and by, says that it counts the very `attempt` of which they were. With `announced`, effects that
-        were announced only will do: nothing is asked for that is not in there.
+        The request waits until the effects of all partitions have arrived. The client may use the rows only once the
+        controller has confirmed the `attempt` of these effects. With `announced`, announcements are enough: no row is
+        requested that they leave out.
 
         Returns
         -------
         dict
-            `status` is "ok", with `shards` and the `attempt` of all effects of `clock`; "not-yet" when they have not come
-            in a while; "stale-epoch", "stale-read" or "moved" where waiting is of no use.
+            `status` is "ok", with `shards` and the `attempt` of all effects of `clock`; "not-yet" after
+            `AHEAD_WAITS_S`; "stale-epoch", "stale-read" or "moved" if waiting is useless.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + AHEAD_WAITS_S
@@ -372,35 +372,35 @@ class ShardServer:
                 del self._waiting[woken]
 
     def _wake_if_known(self, shards: Collection[int], clock: int) -> None:
-        """Have those who read ahead look again, if effects of all partitions have come, or were announced."""
-        # Somebody may want none of what is still to come.
+        """Wake the read-aheads if the effects of all partitions have arrived, or were announced."""
+        # A read-ahead may want none of the rows that are still to come.
         if any(self.stores[shard].attempt_ahead(clock, {}) or self.stores[shard].attempt(clock) for shard in shards):
             self._wake()
 
     def _wake(self) -> None:
-        """Have those who read ahead look again."""
+        """Let the read-aheads check again."""
         for woken in self._waiting:
             if not woken.done():
                 woken.set_result(None)
 
     def gather(self, epochs: Mapping[int, int], committed: int) -> dict[str, Any]:
-        """Return the committed rows at `committed` and how many distinct effects each shard has folded."""
+        """Return the committed rows at `committed` and the number of distinct effects folded in each shard."""
         answer = self.pull(epochs, committed, exact=True)
         if answer["status"] == "ok":
             answer["folded"] = {shard: self.stores[shard].folded for shard in epochs}
         return answer
 
     def marked(self, epochs: Mapping[int, int], clock: int) -> dict[str, Any]:
-        """Return the rows of the shards named in `epochs` at the common clock `clock`, which is one to be marked.
+        """Return the rows of the shards named in `epochs` at the marked common clock `clock`.
 
-        That may be some clocks ago, and the shard handed over since. `status` is "ok" (with `shards`), "stale-epoch" or
-        "stale-read".
+        That clock may be some clocks ago, and the shard handed over since. `status` is "ok" (with `shards`),
+        "stale-epoch" or "stale-read".
         """
         refused = self._stale(epochs)
         if refused:
             return refused
         for shard in epochs:
-            if shard not in self._moved:  # of one that was handed over, something may be missing
+            if shard not in self._moved:  # a store that was handed over may lack effects
                 self.stores[shard].fold(clock)
             if clock not in self.stores[shard].marks:
                 return {"status": "stale-read", "error": f"shard {shard}: clock {clock} is not marked (any more)"}
@@ -408,7 +408,7 @@ class ShardServer:
 
     def _elsewhere(self, epochs: Mapping[int, int]) -> dict[str, Any] | None:
         if any(epoch < self.generation for epoch in epochs.values()):
-            return None  # nobody is sent on into a generation that he does not know
+            return None  # a client is not redirected into a generation that it does not know
         moved = {shard: self._moved[shard] for shard in epochs if shard in self._moved}
         if not moved:
             return None
@@ -418,8 +418,8 @@ class ShardServer:
         for shard, epoch in epochs.items():
             store = self.stores.get(shard)
             if store is None or store.epoch != epoch or epoch < self.generation:
-                there = None if store is None else store.epoch
-                return {"status": "stale-epoch", "error": f"shard {shard}: epoch {epoch} asked, {there} served"}
+                served = None if store is None else store.epoch
+                return {"status": "stale-epoch", "error": f"shard {shard}: epoch {epoch} requested, {served} served"}
         return None
 
 

@@ -1,8 +1,8 @@
-"""The parameters of one shard: what is committed, and what came after it. Pure and single-threaded.
+"""Parameters of one shard: the committed state and the pending updates. Single-threaded.
 
-`committed` is the state at a common clock. Updates of later clocks wait in `pending` by clock and block of partitions until
-the controller says that their clock is complete; then they are added up in the order of `sums`, so that the sum has the
-same bits wherever and in whatever groups they were computed. A role can roll back by itself: it drops `pending`.
+`committed` is the state at a common clock. Updates of later clocks wait in `pending`, by clock and block of partitions,
+until the controller declares their clock complete; then they are added in the order of `tree_sum`, so that the sum has
+the same bits wherever and in whatever groups they were computed. A rollback to the committed state drops `pending`.
 
 Invariants: an effect (clock, partition) is folded at most once, and it is that of the highest attempt that arrived
 before its clock was committed; rows handed out are never written again.
@@ -22,12 +22,12 @@ from psengine.tables.row_sets import Runs, Wanted
 from psengine.tables.sharding import Arrays
 from psengine.tables.tree_sum import Delta
 
-#: marked states that are kept at most
+#: Maximum number of marked states.
 _MARKS = 2
 
 
 class StaleReadError(Exception):
-    """A read of a committed clock that is no longer there: its reader was superseded."""
+    """A read of a committed clock that is no longer available: the reader was superseded."""
 
 
 class ShardStore:
@@ -36,11 +36,11 @@ class ShardStore:
     Parameters
     ----------
     arrays : mapping
-        Its rows of every table at `clock`; they belong to the store from now on.
+        Its rows of every table at `clock`; the store takes ownership of them.
     n_partitions : int
-        Of the job's input.
+        Number of partitions of the job's input.
     clock, folded : int
-        The clock that they are of, and how many effects they hold; 0 at the beginning of a job.
+        Clock of `arrays`, and the number of effects that they include; 0 at the beginning of a job.
     """
 
     def __init__(
@@ -50,36 +50,36 @@ class ShardStore:
         self.epoch = epoch
         self.committed: Arrays = arrays
         self.committed_clock = clock
-        #: effects of clocks above `committed_clock` only
+        #: {clock: its updates}, of clocks above `committed_clock` only.
         self.pending: dict[int, ClockUpdates] = {}
-        #: distinct effects (clock, partition) in `committed`
+        #: Number of distinct effects (clock, partition) in `committed`.
         self.folded = folded
         self._n_partitions = n_partitions
-        #: the state of each of these many clocks is marked; None: of none
+        #: Number of clocks between two marked states; None: no state is marked.
         self.mark_every: int | None = None
-        #: {clock: its state} of the last marked ones
+        #: {clock: its state} of the last marked clocks.
         self.marks: dict[int, Arrays] = {}
-        #: the tables that were read with what is pending
+        #: Tables that were read including pending updates.
         self._live: Arrays = {}
-        #: the attempt under which all effects of `committed_clock` came; 0 where it is not known, or they differ
+        #: Attempt of all effects of `committed_clock`; 0 if unknown, or if they differ.
         self._committed_by = 0
-        #: the last clock of which something was announced
+        #: Last clock with an announcement.
         self.announced_clock = 0
-        #: of the clock after `committed_clock`
+        #: State of the clock after `committed_clock`.
         self._coming = Coming(arrays, n_partitions)
-        #: what has come since `_live` was read, and is not yet in it
+        #: Updates received since `_live` was read, not yet included in it.
         self._late: list[Delta] = []
 
     @classmethod
     def of(cls, shard: int, epoch: int, n_partitions: int, state: ShardState) -> ShardStore:
-        """Return a store that goes on from `state`."""
-        made = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded)
+        """Return a store with the content of `state`."""
+        store = cls(shard, epoch, dict(state.arrays), n_partitions, state.clock, state.folded)
         for clock, first, attempts, update in state.later:
-            made.push(clock, first, attempts, update)
-        return made
+            store.push(clock, first, attempts, update)
+        return store
 
     def state(self) -> ShardState:
-        """Return all of it, as it is now."""
+        """Return the present content, including pending updates."""
         later = tuple(
             (clock, low, tuple(effects.attempts[p] for p in range(low, high)), update)
             for clock, effects in sorted(self.pending.items())
@@ -88,17 +88,17 @@ class ShardStore:
         return ShardState(self.committed, self.committed_clock, self.folded, later)
 
     def copy(self, clock: int) -> ShardState:
-        """Return what is committed at the common clock `clock`, and nothing of what came after it.
+        """Return the committed state at the common clock `clock`, without later updates.
 
         Raises
         ------
         StaleReadError
-            When a later clock is committed already.
+            If a later clock is committed already.
         """
         return ShardState(self.read(clock, exact=True), clock, self.folded)
 
     def push(self, clock: int, first: int, attempts: Sequence[int], update: Delta) -> Answer:
-        """Take the sum of the updates of a block of partitions; tables that it leaves out are not changed by it.
+        """Take the sum of the updates of a block of partitions; tables that are not in it do not change.
 
         Parameters
         ----------
@@ -108,7 +108,8 @@ class ShardStore:
         Returns
         -------
         {"accepted", "repeated", "superseded"}
-            Repeated: these very attempts came before, or their clock is committed. Superseded: a higher attempt did.
+            Repeated: these attempts were received before, or their clock is committed. Superseded: a higher attempt was
+            received before.
         """
         if clock <= self.committed_clock:
             return "repeated"
@@ -120,7 +121,7 @@ class ShardStore:
                 self._coming.show(first, attempts, update)
             if new:
                 self._late.append(update)
-            else:  # it has taken the place of something that may be in there
+            else:  # it replaces an update that `_live` may include
                 self._forget_live()
         return answer
 
@@ -128,10 +129,9 @@ class ShardStore:
         self._live, self._late = {}, []
 
     def attempt(self, clock: int) -> int:
-        """Return the attempt under which the effects of all partitions at `clock` are here; 0 where that is not so.
+        """Return the common attempt of the effects of all partitions at `clock`; 0 if one is missing.
 
-        It is 0 also where their attempts differ, where they are not known, and for any but the committed clock and the
-        next one.
+        It is also 0 if their attempts differ or are unknown, and for any but the committed clock and the next one.
         """
         if clock == self.committed_clock:
             return self._committed_by
@@ -141,23 +141,23 @@ class ShardStore:
     def announce(
         self, clock: int, first: int, attempts: Sequence[int], update: Delta, to_come: Runs | None = None
     ) -> None:
-        """Take beforehand what others read of an update that is still to be pushed; it is no effect yet (see `coming`).
+        """Take the parts of a future update that others read; it is no effect yet (see `next_clock`).
 
-        `to_come`, which may be none, are rows that will be announced with all else next. Of any but the next clock nothing
-        is kept.
+        `to_come`, which may be None, are rows that the next announcement will bring. Announcements of any but the next
+        clock are ignored.
         """
         if clock == self.committed_clock + 1:
             self.announced_clock = clock
             self._coming.show(first, attempts, update, to_come)
 
     def announced(self, clock: int, first: int, attempts: Sequence[int]) -> Delta | None:
-        """Return what is known of a block's update under these very attempts, if `clock` is the next one."""
+        """Return the announced part of a block's update under exactly these attempts, if `clock` is the next one."""
         return self._coming.shown(first, attempts) if clock == self.committed_clock + 1 else None
 
     def attempt_ahead(self, clock: int, wanted: Wanted | None = None, announced: bool = True) -> int:
-        """Return what `attempt` does, also where effects of the next clock were only `announced`, if that will do.
+        """Return `attempt` of `clock`; with `announced`, announcements of the next clock count as its effects.
 
-        It is 0 also where some of the rows that are `wanted`, None for all of every table, were told of and are to come.
+        It is also 0 if some of the `wanted` rows (None: all rows of all tables) are declared as still to come.
         """
         if clock != self.committed_clock + 1:
             return self.attempt(clock)
@@ -166,13 +166,13 @@ class ShardStore:
         return self.attempt(clock) if self._coming.has(wanted) else 0
 
     def ahead(self, clock: int, wanted: Wanted | None = None) -> Arrays:
-        """Return the tables of which rows are `wanted` as they are once `clock` is committed, if no other attempt at it comes.
+        """Return the `wanted` tables as they are once `clock` is committed, unless another attempt at it arrives.
 
-        `attempt_ahead` of these rows is not 0; with what was only announced none of the tables may be of partitions' own
-        rows. Other rows than these may not be right.
+        `attempt_ahead` of these rows must not be 0; with announcements only, the tables must not be partition-local.
+        Only the wanted rows are valid.
 
-        Nothing is committed by it: the controller alone says when a clock is complete. What comes of the next clock is
-        written early to the tables that are named.
+        Nothing is committed: the controller alone declares a clock complete. Updates of the next clock are added early
+        to the named tables.
         """
         self._coming.read_early(wanted or ())
         if clock == self.committed_clock:
@@ -182,20 +182,20 @@ class ShardStore:
         return {name: state[name] for name in self.committed if wanted is None or name in wanted}
 
     def work_out(self, clock: int) -> None:
-        """Work out the tables at `clock`, if all its effects have come and it is to be committed next."""
+        """Compute the tables at `clock`, if all its effects have arrived and it is the next clock."""
         if clock == self.committed_clock + 1 and self.attempt(clock):
             self._coming.tables()
 
     def changes(self, clock: int) -> set[str]:
-        """Return the tables that are to be written for `clock`: none if it is not the next one, or worked out already."""
+        """Return the tables that change at `clock`; empty if it is not the next one, or is computed already."""
         return self._coming.changes() if clock == self.committed_clock + 1 else set()
 
     def write_to(self, room: Arrays) -> None:
-        """Have the tables of the next clock written to `room`, once, as far as they change."""
+        """Have the changing tables of the next clock written to `room`, once."""
         self._coming.write_to(room)
 
     def fold(self, through: int) -> None:
-        """Make every pending effect of the clocks up to `through` part of the committed state."""
+        """Add every pending effect of the clocks up to `through` to the committed state."""
         if through <= self.committed_clock:
             return
         for clock in range(self.committed_clock + 1, through + 1):
@@ -212,7 +212,7 @@ class ShardStore:
         self._forget_live()
 
     def mark(self, clock: int) -> None:
-        """Keep the committed state, which is that of `clock`, if it is one to be marked; the arrays are never written again."""
+        """Mark the committed state, which is that of `clock`, if one is due; its arrays are never written again."""
         if self.mark_every is not None and clock % self.mark_every == 0:
             self.marks = dict([*self.marks.items(), (clock, self.committed)][-_MARKS:])
 
@@ -223,29 +223,29 @@ class ShardStore:
         tables: Collection[str] | None = None,
         until: Mapping[str, int] | None = None,
     ) -> Arrays:
-        """Return the rows of `tables`, or of all; what came after `committed` is left out when `exact` (BSP), else added.
+        """Return the rows of `tables`, or of all; with `exact` (BSP) at clock `committed`, else with all later updates.
 
-        `until` names tables of which nothing is added that came after the clock it gives. Their rows belong to one
-        partition each, and who does a micro-task again must not see what an attempt before his has left there: his
-        update takes the place of that one's.
+        `until` gives, by table, the clock after which updates are not added. Rows of these tables belong to one
+        partition each, and a repeated micro-task must not see the update of its previous attempt, which its own
+        replaces.
 
         Raises
         ------
         StaleReadError
-            When `exact` and a later clock is committed already.
+            If `exact` and a later clock is committed already.
         """
         self.fold(committed)
         names = [name for name in self.committed if tables is None or name in tables]
         if exact:
             if self.committed_clock > committed:
                 raise StaleReadError(
-                    f"shard {self.shard} is at clock {self.committed_clock}, asked for clock {committed}"
+                    f"shard {self.shard} is at clock {self.committed_clock}, clock {committed} was requested"
                 )
             return {name: self.committed[name] for name in names}
         until = until or {}
         early = {name: self._at(until[name], name) for name in names if name in until}
         names = [name for name in names if name not in early]
-        # Each update is added once, however many read: sixty-four readers of as many updates would be thousands of sums.
+        # Each update is added once for all readers: sixty-four readers of as many updates would be thousands of sums.
         for update in self._late if self._live else ():
             self._live = with_update(self._live, update)
         self._late = []
@@ -257,7 +257,7 @@ class ShardStore:
         return early | {name: self._live[name] for name in names}
 
     def _at(self, clock: int, table: str) -> NDArray[np.generic]:
-        """Return the rows of a table with what has come up to `clock`."""
+        """Return the rows of a table including the updates up to `clock`."""
         state = {table: self.committed[table]}
         for came in sorted(self.pending):
             if came <= clock:

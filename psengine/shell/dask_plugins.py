@@ -1,7 +1,8 @@
-"""Where the engine hangs on Dask: one plugin on each worker, one on the scheduler. They only pass things on.
+"""Dask plugins of the engine: one on each worker, one on the scheduler. They only forward calls and events.
 
-Handlers are registered on the server objects themselves (`worker.handlers`, `scheduler.handlers`): they answer for as long
-as the process lives, on its event loop, and cost one message. See `servers` for why these are not client-made actors.
+Handlers are registered on the server objects themselves (`worker.handlers`, `scheduler.handlers`): they answer during
+the whole life of the process, on its event loop, and cost one message. See `shard_server` for why they are no Dask
+actors.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from distributed.core import Status
 from psengine.config import Tier
 from psengine.protocol.instructions import NodeInstruction
 from psengine.rpc.transport import Transport
-from psengine.shell.dask_transport import DaskTransport, pack, taken
+from psengine.shell.dask_transport import DaskTransport, pack, sent
 from psengine.tables.contiguous import packed
 from psengine.worker.agent import Loader, NodeAgent, ShardLoader
 
-#: key of what a worker says of itself when it registers
+#: Key of the startup information that a worker sends when it registers.
 HELLO = "proteus"
 
 
 def hello(node: str, tier: Tier, threads: int, code_sha256: str = "") -> dict[str, Callable[[Worker], dict[str, Any]]]:
-    """Return the `startup_information` that tells the scheduler's plugin what node joins."""
+    """Return the `startup_information` by which the scheduler's plugin recognizes a node."""
     return {HELLO: lambda _: {"node": node, "tier": tier, "threads": threads, "code_sha256": code_sha256}}
 
 
 class AgentPlugin(WorkerPlugin):
-    """Hosts the node's agent in its Dask worker. `told_to_close` is set when the controller ends the node.
+    """Hosts the node's agent in its Dask worker. `close_requested` is set when the controller ends the node.
 
-    `transport` makes the worker's way to its peers.
+    `transport` creates the worker's transport to its peers.
     """
 
     name = "proteus-agent"
@@ -48,10 +49,10 @@ class AgentPlugin(WorkerPlugin):
         self._node, self._threads, self._loader, self._shard_loader = node, threads, loader, shard_loader
         self._transport = transport
         self.agent: NodeAgent | None = None
-        self.told_to_close = False
+        self.close_requested = False
 
     def setup(self, worker: Worker) -> None:
-        """Make the agent and register its handlers."""
+        """Create the agent and register its handlers."""
         agent = NodeAgent(
             self._node,
             worker.address,
@@ -83,14 +84,14 @@ class AgentPlugin(WorkerPlugin):
             return pack(agent.server.announce(**message))
 
         async def pull(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
-            asked = _asked(message)
-            await agent.server.arrived(asked["epochs"])
+            request = _read_request(message)
+            await agent.server.arrived(request["epochs"])
             async with agent.admission.turn(turn, reader):
-                await _answer(comm, agent.server.pull(**asked))
+                await _answer(comm, agent.server.pull(**request))
             return Status.dont_reply
 
         async def pull_ahead(comm: Comm, turn: int, reader: str, **message: Any) -> Status:
-            answer = await agent.server.pull_ahead(**_asked(message))
+            answer = await agent.server.pull_ahead(**_read_request(message))
             async with agent.admission.turn(turn, reader):
                 await _answer(comm, answer)
             return Status.dont_reply
@@ -99,8 +100,8 @@ class AgentPlugin(WorkerPlugin):
             if "shards" in answer:
                 answer["shards"] = packed(answer["shards"])
             await comm.write(pack(answer))  # type: ignore[no-untyped-call]
-            if agent.admission.scarce:  # to watch the bytes go out costs a third of the rate
-                await agent.admission.until(taken(comm))
+            if agent.admission.scarce:  # waiting for the bytes to be sent costs a third of the rate
+                await agent.admission.until(sent(comm))
 
         async def gather(epochs: dict[int, int], committed: int) -> Any:
             return pack(agent.server.gather(_by_shard(epochs), committed))
@@ -111,15 +112,15 @@ class AgentPlugin(WorkerPlugin):
         async def hand_over(epochs: dict[int, int], to_node: str, to_address: str, epoch: int, committed: int) -> Any:
             return pack(agent.server.hand_over(_by_shard(epochs), to_node, to_address, epoch, committed))
 
-        async def keep(number: int, whole: int, states: dict[int, Any]) -> str:
-            agent.replicas.put(number, whole, _by_shard(states), keeper=True)
+        async def keep(number: int, last_complete: int, states: dict[int, Any]) -> str:
+            agent.replicas.put(number, last_complete, _by_shard(states), is_backup_owner=True)
             return "ok"
 
         async def kept(shards: list[int], number: int) -> Any:
             return pack({"states": agent.replicas.get(shards, number)})
 
         async def close() -> str:
-            self.told_to_close = True
+            self.close_requested = True
             worker.loop.add_callback(worker.close, reason="proteus-close", executor_wait=False)
             return "ok"
 
@@ -148,14 +149,14 @@ def _by_shard(message: dict[Any, Any]) -> dict[int, Any]:
     return {int(shard): value for shard, value in message.items()}
 
 
-def _asked(message: dict[str, Any]) -> dict[str, Any]:
-    """Return what a reader asks for, with shards as numbers."""
+def _read_request(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a read, with shards as numbers."""
     by_shard = {key: _by_shard(message[key]) for key in ("epochs", "rows") if message.get(key) is not None}
     return {**message, **by_shard}
 
 
 class MembershipPlugin(SchedulerPlugin):
-    """Tells of nodes that registered and of workers that are gone (6 ms after a SIGKILL)."""
+    """Reports nodes that registered and workers that were lost (6 ms after a SIGKILL)."""
 
     name = "proteus-membership"
 
@@ -163,12 +164,12 @@ class MembershipPlugin(SchedulerPlugin):
         self._joined, self._lost = joined, lost
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Pass a join on; workers that are not ours say nothing of themselves and are left out."""
-        said = scheduler.workers[worker].extra.get(HELLO)
-        if said:
-            self._joined(said["node"], worker, said["tier"], int(said["threads"]), said["code_sha256"])
+        """Forward a join; other workers have no such startup information and are ignored."""
+        node = scheduler.workers[worker].extra.get(HELLO)
+        if node:
+            self._joined(node["node"], worker, node["tier"], int(node["threads"]), node["code_sha256"])
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """Pass a loss on."""
+        """Forward a loss."""
         del scheduler, kwargs
         self._lost(worker, f"Dask removed it ({stimulus_id.rsplit('-', 1)[0]})")

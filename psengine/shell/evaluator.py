@@ -1,6 +1,6 @@
-"""Holding a model against the held-out data, in the controller's process, on a thread beside its event loop.
+"""Evaluation of models on held-out data, on a thread of the controller's process.
 
-One evaluation at a time, so that the application needs the memory of one. What is held out is read once.
+Evaluations run one at a time, so that the application needs the memory of one. The held-out data are read once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GATHER_DEADLINE_S = 60.0
 
 
 class ApplicationRaised(Exception):
-    """The application's `evaluate` raised: asking it again is useless."""
+    """The application's `evaluate` raised: a retry is useless."""
 
 
 class Evaluator:
@@ -38,7 +38,7 @@ class Evaluator:
     read_heldout : callable
         Returns the held-out arrays under a data URL; blocks, called on a thread.
     count : callable
-        Is told of every shard that was gathered for an evaluation.
+        Called with the shards gathered for an evaluation.
     """
 
     def __init__(
@@ -51,50 +51,52 @@ class Evaluator:
         self._heldout: tuple[str, Mapping[str, NDArray[np.generic]]] | None = None
         self._one_at_a_time = asyncio.Lock()
 
-    async def evaluate(self, order: Evaluate) -> dict[str, float | None] | None:
-        """Return the figures of what the shards marked; None where it could not be had, or the application raised.
+    async def evaluate(self, instruction: Evaluate) -> dict[str, float | None] | None:
+        """Return the figures of a marked clock; None if it could not be gathered, or the application raised.
 
-        That is no reason to end a training: it is seen at its end again.
+        A failure does not end the training: it appears again in the evaluation at the end.
         """
         try:
-            shards = await self._marked(order)
+            shards = await self._gather_marked(instruction)
             self._count(shards)
-            return await self.judge(order.config, whole_tables(order.config, shards))
-        except Exception as error:  # noqa: BLE001 - whatever a node, a store or an application raises
-            logger.warning("clock %d was not evaluated: %s", order.clock, format_error(error))
+            return await self.evaluate_tables(instruction.config, whole_tables(instruction.config, shards))
+        except Exception as error:  # noqa: BLE001 - any error of a node, a store or an application
+            logger.warning("clock %d was not evaluated: %s", instruction.clock, format_error(error))
             return None
 
-    async def judge(self, config: JobConfig, arrays: Arrays) -> dict[str, float | None]:
-        """Return what the application says of whole tables by name; what is not finite is None.
+    async def evaluate_tables(self, config: JobConfig, arrays: Arrays) -> dict[str, float | None]:
+        """Return the application's figures for whole tables, by name; figures that are not finite are None.
 
         Raises
         ------
         ApplicationRaised
         """
 
-        def held_against() -> dict[str, float | None]:
+        def evaluate() -> dict[str, float | None]:
             if self._heldout is None or self._heldout[0] != config.data_url:
                 self._heldout = config.data_url, self._read_heldout(config.data_url)
             app = resolve(config.app, config.app_params)
             try:
-                said = app.evaluate(arrays, self._heldout[1])
-                return {str(name): _finite(value) for name, value in said.items()}
+                figures = app.evaluate(arrays, self._heldout[1])
+                return {str(name): _finite(value) for name, value in figures.items()}
             except Exception as error:
                 raise ApplicationRaised(format_error(error, config.app)) from error
 
         async with self._one_at_a_time:
-            return await asyncio.to_thread(held_against)
+            return await asyncio.to_thread(evaluate)
 
-    async def _marked(self, order: Evaluate) -> dict[int, Arrays]:
-        sharding = sharding_of(order.config)
+    async def _gather_marked(self, instruction: Evaluate) -> dict[int, Arrays]:
+        sharding = sharding_of(instruction.config)
 
         def within_s(shards: Iterable[int]) -> float:
             return deadline_s(_GATHER_DEADLINE_S, sharding.all_bytes(shards))
 
         answers = await asyncio.gather(
             *(
-                self._transport.call(address, "proteus_marked", within_s(epochs), epochs=epochs, clock=order.clock)
-                for address, epochs in by_server(order.owners).items()
+                self._transport.call(
+                    address, "proteus_marked", within_s(epochs), epochs=epochs, clock=instruction.clock
+                )
+                for address, epochs in by_server(instruction.owners).items()
             )
         )
         shards: dict[int, Arrays] = {}
@@ -106,7 +108,7 @@ class Evaluator:
 
 
 def by_server(owners: Sequence[ShardOwner]) -> dict[str, dict[int, int]]:
-    """Return {address: {shard: epoch}} of those who serve."""
+    """Return {address: {shard: epoch}} of the servers."""
     servers: dict[str, dict[int, int]] = {}
     for owner in owners:
         servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
@@ -114,7 +116,7 @@ def by_server(owners: Sequence[ShardOwner]) -> dict[str, dict[int, int]]:
 
 
 def sharding_of(config: JobConfig) -> Sharding:
-    """Return how a job's tables are cut."""
+    """Return the sharding of a job's tables."""
     return Sharding(resolve(config.app, config.app_params).tables(), config.n_shards)
 
 
@@ -124,6 +126,6 @@ def whole_tables(config: JobConfig, shards: Mapping[int, Arrays]) -> Arrays:
 
 
 def _finite(value: Any) -> float | None:
-    """Return a figure as JSON can hold it: a NumPy number is one, what is not finite is None."""
+    """Return a figure, maybe a NumPy number, as JSON can hold it; None if it is not finite."""
     number = float(value)
     return number if math.isfinite(number) else None

@@ -1,7 +1,7 @@
 """Writing the story of a job down, page by page, off the way of what it tells of.
 
-Entries are collected in memory; now and then the page under way is handed to whoever keeps it, on a thread. A store that
-is away costs the story, and nothing else.
+Entries are collected in memory; now and then the page under way is handed to whoever keeps it, on a thread. A store
+that is away costs the story, and nothing else.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Storybook:
         self._writing = asyncio.Lock()
 
     def tell(self, event: Event, orders: Sequence[Instruction], clock: int, said: Sequence[str] = ()) -> None:
-        """Take an event, the orders that followed, the common clock after them, and what is to be `said` to everybody."""
+        """Take an event, the orders that followed, the common clock after them, and what is to be `said` to all."""
         if isinstance(event, NodeJoined):
             self._names[event.address] = event.node
         at, self._clock = self._wall_s(), clock

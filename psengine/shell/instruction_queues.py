@@ -1,4 +1,4 @@
-"""Orders on their way to the nodes: each node's in order and numbered, so that one that came twice is told apart."""
+"""Queues of instructions to the nodes: in order, retried, and numbered so that a node recognizes duplicates."""
 
 from __future__ import annotations
 
@@ -18,59 +18,60 @@ _RETRY_S = 0.2
 
 
 class InstructionQueues:
-    """One queue a node's process, delivered until the process is lost, or refuses an order.
+    """One queue per process of a node, delivered until the process is lost, or rejects an instruction.
 
     Parameters
     ----------
     spawn : callable
         Runs a coroutine in the background.
-    refused : callable
-        Is told the address that refused an order, and the error.
+    on_rejected : callable
+        Called with the address that rejected an instruction, and the error.
     """
 
     def __init__(
         self,
         transport: Transport,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        refused: Callable[[str, Exception], None],
+        on_rejected: Callable[[str, Exception], None],
     ) -> None:
-        self._transport, self._spawn, self._refused = transport, spawn, refused
+        self._transport, self._spawn, self._on_rejected = transport, spawn, on_rejected
         self._queues: dict[str, tuple[asyncio.Queue[NodeInstruction], asyncio.Task[None]]] = {}
 
-    def enqueue(self, order: NodeInstruction) -> None:
-        """Send an order to the node's process, after those that were put before."""
-        if order.address not in self._queues:
+    def enqueue(self, instruction: NodeInstruction) -> None:
+        """Send an instruction to its process, after those that were enqueued before."""
+        address = instruction.address
+        if address not in self._queues:
             queue: asyncio.Queue[NodeInstruction] = asyncio.Queue()
-            self._queues[order.address] = queue, self._spawn(self._deliver(order.address, queue))
-        self._queues[order.address][0].put_nowait(order)
+            self._queues[address] = queue, self._spawn(self._deliver(address, queue))
+        self._queues[address][0].put_nowait(instruction)
 
     def drop(self, address: str) -> None:
-        """Send nothing more to the process at `address`: it is gone."""
+        """Send nothing more to the process at `address`: it was lost."""
         found = self._queues.pop(address, None)
         if found is not None:
             found[1].cancel()
 
     def clear(self) -> None:
-        """Begin no further delivery; whoever spawned those under way ends them."""
+        """Start no further delivery; the owner of the spawned tasks ends those under way."""
         self._queues.clear()
 
     async def _deliver(self, address: str, queue: asyncio.Queue[NodeInstruction]) -> None:
         for number in itertools.count(1):
-            order = await queue.get()
+            instruction = await queue.get()
             while True:
                 try:
                     await self._transport.call(
-                        address, "proteus_instruct", _DEADLINE_S, instruction=order, number=number
+                        address, "proteus_instruct", _DEADLINE_S, instruction=instruction, number=number
                     )
                 except Unreachable as error:
-                    logger.warning("order not delivered: %s", error)
+                    logger.warning("instruction not delivered: %s", error)
                     if self._queues.get(address, (None,))[0] is not queue:
-                        return  # the node is gone, and our cancellation was lost in the call
+                        return  # the node was lost, and the cancellation of this task was lost in the call
                     await asyncio.sleep(_RETRY_S)
                 except Exception as error:
-                    # Whatever its handler raised, sending it again is useless, and the orders behind it build on it.
-                    logger.exception("%s refused an order", address)
-                    self._refused(address, error)
+                    # Its handler raised: a retry is useless, and later instructions depend on this one.
+                    logger.exception("%s rejected an instruction", address)
+                    self._on_rejected(address, error)
                     return
                 else:
                     break

@@ -1,6 +1,6 @@
-"""The shards of a committed clock, collected from those who serve or keep them.
+"""Collection of the shards of a committed clock from servers or backup owners.
 
-Whoever asks is on the controller's machine, which serves nothing: all of it comes over the network.
+It runs on the controller's machine, which serves nothing: all shards come over the network.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from psengine.tables.sharding import Arrays, Sharding
 
 _DEADLINE_S = 60.0
 
-#: The rows of every shard, and how many effects each has folded.
+#: Rows of every shard, and the number of effects folded in each.
 Collected = tuple[dict[int, Arrays], list[int]]
 
 
 class GoneOn(RuntimeError):
-    """Who was asked for a clock has not that one, or no longer: the training has gone on meanwhile."""
+    """The requested clock is not available (any more): the training has gone on meanwhile."""
 
 
 async def from_servers(
     transport: Transport, sharding: Sharding, owners: Sequence[ShardOwner], committed: int
 ) -> Collected:
-    """Return every shard as its server has it at clock `committed`.
+    """Return every shard at clock `committed`, from its server.
 
     Raises
     ------
     GoneOn, RuntimeError, Unreachable
-        A server cannot, or does not say, or `owners` are not those of all shards.
+        A server does not have the clock, or does not answer, or `owners` lacks shards.
     """
     answers = await asyncio.gather(
         *(
@@ -53,39 +53,39 @@ async def from_servers(
     return shards, folded
 
 
-async def from_keepers(
-    transport: Transport, sharding: Sharding, keepers: Sequence[ShardOwner], committed: int
+async def from_replicas(
+    transport: Transport, sharding: Sharding, backup_owners: Sequence[ShardOwner], committed: int
 ) -> Collected:
-    """Return every shard as its keeper has it, all of them of clock `committed`; a keeper's epoch is its round of copies.
+    """Return every shard at clock `committed`, from its backup owner, whose epoch is the replication round.
 
     Raises
     ------
     GoneOn, RuntimeError, Unreachable
-        The keepers have another round by now, or one does not say.
+        The backup owners have another round by now, or one does not answer.
     """
-    by_keeper: dict[str, list[int]] = {}
-    for keeper in keepers:
-        by_keeper.setdefault(keeper.address, []).append(keeper.shard)
-    number = {keeper.address: keeper.epoch for keeper in keepers}
+    by_owner: dict[str, list[int]] = {}
+    for owner in backup_owners:
+        by_owner.setdefault(owner.address, []).append(owner.shard)
+    number = {owner.address: owner.epoch for owner in backup_owners}
     answers = await asyncio.gather(
         *(
             call_again(
                 transport, address, "proteus_kept", _within_s(sharding, shards), shards=shards, number=number[address]
             )
-            for address, shards in by_keeper.items()
+            for address, shards in by_owner.items()
         )
     )
     states = {int(shard): unpack(state) for answer in answers for shard, state in answer["states"].items()}
-    if len(states) < len(keepers) or any(state.clock != committed for state in states.values()):
-        raise GoneOn("the keepers have gone on to a later clock")
+    if len(states) < len(backup_owners) or any(state.clock != committed for state in states.values()):
+        raise GoneOn("the backup owners have gone on to a later clock")
     _check_all(sharding, states)
     return {shard: dict(state.arrays) for shard, state in states.items()}, [s.folded for s in states.values()]
 
 
-def _check_all(sharding: Sharding, there: Collection[int]) -> None:
-    """Refuse what is not the whole: whoever went on from it would have lost the rest."""
-    if missing := set(range(sharding.n_shards)) - set(there):
-        raise RuntimeError(f"nobody was asked for shards {sorted(missing)}")
+def _check_all(sharding: Sharding, collected: Collection[int]) -> None:
+    """Reject an incomplete set: a job restored from it would have lost the missing shards."""
+    if missing := set(range(sharding.n_shards)) - set(collected):
+        raise RuntimeError(f"no owner of shards {sorted(missing)} was given")
 
 
 def _within_s(sharding: Sharding, shards: Iterable[int]) -> float:

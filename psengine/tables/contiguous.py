@@ -1,7 +1,7 @@
-"""Shards of a table that lie side by side in memory: whoever reads them all is given one array, and nobody copies. Pure.
+"""Shards of a table that lie side by side in memory: whoever reads them all is given one array, and nobody copies.
 
-A server whose shards come to a new clock has their rows written next to each other. What it sends of them is one array a
-table then, and what is received is the table.
+A server whose shards come to a new clock has their rows written next to each other. What it sends of them is one array
+a table then, and what is received is the table.
 """
 
 from __future__ import annotations

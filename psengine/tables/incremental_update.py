@@ -1,8 +1,8 @@
 """A table as it becomes with the updates of a clock, written piece by piece as they come. Pure.
 
-Partitions that have other rows each, as those of blocks of items or of words, add nothing to one another: what each adds
-can be added to the table at once, and when the last one has come there is little left to do. The bits are those of the
-sum (`sums`), in which such pieces are put side by side and nothing is added up.
+Partitions that have other rows each, as those of blocks of items or of words, add nothing to one another: what each
+adds can be added to the table at once, and when the last one has come there is little left to do. The bits are those of
+the sum (`sums`), in which such pieces are put side by side and nothing is added up.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Growing:
         return self._fits
 
     def so_far(self, rows: RowSet) -> Array:
-        """Return the table with what has been added, of which `rows` are right, if it fits and nothing more is added to them."""
+        """Return the table with what has been added, if it fits and no more is added to `rows`, which are right."""
         if not self._touched[rows].all():
             self._fill()
         return self._after

@@ -1,11 +1,11 @@
-"""Some rows of tables: sets of rows, updates of some rows alone, and which form of them is the smallest. Pure.
+"""Sets of rows (runs or sorted indices), their unions, and blocks of rows that were read.
 
-A set of rows (`RowSet`) is a run, as a slice, or distinct rows in rising order. A run costs nothing to name; named one by
-one, rows cost eight bytes each, and where that is more than what they spare, a run that holds them all travels instead.
+A set of rows (`RowSet`) is a run, as a slice, or distinct rows in rising order. In a message a run takes no space, and
+indices take eight bytes per row; if that is more than they save, a run that holds all the rows is sent instead.
 
-A row that an update lacks has nothing added. In whole arrays that is the addition of 0, which leaves every number as it
-is but -0; no table begins with one (`initial_arrays`), and no sum that begins without one ends in one. So the form of an
-update does not show in the bits of the model.
+A row that an update lacks does not change. In a full array that row is an addition of 0, which changes no number except
+-0; no table begins with -0 (`initial_arrays`), and no sum that begins without -0 ends in it. So the bits of the model
+do not depend on the form of an update.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from numpy.typing import NDArray
 
 from psengine.config import TableSpec
 
-#: Runs of rows, by table: the first one, and the one after the last.
+#: Runs of rows by table, as half-open ranges.
 Runs = Mapping[str, tuple[int, int]]
 
 
-#: Rows of a table: a run of them (start and stop given, no step), or distinct ones in rising order (int64).
+#: Rows of a table: a run (slice with start and stop, no step), or distinct indices in rising order (int64).
 RowSet = slice | NDArray[np.int64]
 
 
 Array = NDArray[np.generic]
-#: Rows of tables that are to be read, by table; None for all of a table. A table that is left out is not read.
+#: Rows to read, by table; None for all of a table. A missing table is not read.
 Wanted = Mapping[str, RowSet | None]
 
 _INDEX_BYTES = 8
-#: how much longer a run may be than the rows for which it stands in a sum: what is added to it later is quick to add
+#: Maximum ratio of the length of a run to the number of rows it replaces in a sum; additions to a run are fast.
 NEARLY = 1.25
 
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Some rows of a table as they were read; the whole of it where `rows` is None. Not to be written to."""
+    """Rows of a table that were read; the full table if `rows` is None. Do not modify it."""
 
     rows: RowSet | None
     values: Array
 
     def has(self, wanted: RowSet | None) -> bool:
-        """Return whether all the rows of `wanted` (None: of the table) are here."""
+        """Return whether the block holds all the rows of `wanted` (None: of the table)."""
         if self.rows is None or wanted is None:
             return self.rows is None
         if count(wanted) == 0 or count(self.rows) == 0:
@@ -54,11 +54,11 @@ class RowBlock:
             return False
         if isinstance(self.rows, slice):
             return True
-        there = np.searchsorted(self.rows, indices(wanted))
-        return bool(np.array_equal(self.rows[there], indices(wanted)))
+        positions = np.searchsorted(self.rows, indices(wanted))
+        return bool(np.array_equal(self.rows[positions], indices(wanted)))
 
     def of(self, wanted: RowSet | None) -> Array:
-        """Return the rows of `wanted`, all of which are here, in order; a view where they lie side by side."""
+        """Return the rows of `wanted`, all of which the block must hold, in order; a view if they are contiguous."""
         first = 0 if self.rows is None or not isinstance(self.rows, slice) else self.rows.start
         if wanted is None or wanted is self.rows:
             return self.values
@@ -69,7 +69,7 @@ class RowBlock:
                 return self.values[wanted.start - first : wanted.stop - first]
             return read_only(self.values[wanted - first])
         low, high = span(wanted)
-        at, end = (int(place) for place in np.searchsorted(self.rows, (low, high)))
+        at, end = (int(position) for position in np.searchsorted(self.rows, (low, high)))
         if end - at == count(wanted):
             return self.values[at:end]
         return read_only(self.values[np.searchsorted(self.rows, indices(wanted))])
@@ -79,46 +79,48 @@ class RowBlock:
 
 
 def count(rows: RowSet) -> int:
-    """Return how many rows there are."""
+    """Return the number of rows."""
     return int(rows.stop - rows.start) if isinstance(rows, slice) else len(rows)
 
 
 def span(rows: RowSet) -> tuple[int, int]:
-    """Return the first row and the one after the last; there is one at least."""
+    """Return the first row and the one after the last; the set must not be empty."""
     return (rows.start, rows.stop) if isinstance(rows, slice) else (int(rows[0]), int(rows[-1]) + 1)
 
 
 def indices(rows: RowSet) -> NDArray[np.int64]:
-    """Return the rows one by one."""
+    """Return the rows as an array of indices."""
     return np.arange(rows.start, rows.stop, dtype=np.int64) if isinstance(rows, slice) else rows
 
 
-def same(one: RowSet, other: RowSet) -> bool:
-    """Return whether both are the same rows, given in the same way."""
-    if isinstance(one, slice) or isinstance(other, slice):
+def same(left: RowSet, right: RowSet) -> bool:
+    """Return whether both are the same rows, in the same form."""
+    if isinstance(left, slice) or isinstance(right, slice):
         return (
-            isinstance(one, slice) and isinstance(other, slice) and (one.start, one.stop) == (other.start, other.stop)
+            isinstance(left, slice)
+            and isinstance(right, slice)
+            and (left.start, left.stop) == (right.start, right.stop)
         )
-    return one is other or bool(np.array_equal(one, other))
+    return left is right or bool(np.array_equal(left, right))
 
 
 def named_bytes(rows: RowSet | None) -> int:
-    """Return what it takes to name the rows in a message; nothing worth counting for a run."""
+    """Return the bytes of the row indices in a message; 0 for a run, which is negligible."""
     return 0 if rows is None or isinstance(rows, slice) else _INDEX_BYTES * len(rows)
 
 
 def row_bytes(table: TableSpec) -> int:
-    """Return the size of one row."""
+    """Return the size of one row, in bytes."""
     return table.n_cols * np.dtype(table.dtype).itemsize
 
 
 def checked(rows: RowSet, table: TableSpec) -> RowSet:
-    """Return `rows` as int64 or as they are.
+    """Return `rows`, indices as int64, after checking them.
 
     Raises
     ------
     ValueError
-        When they are not rows of `table`: a run without a step, or distinct ones in rising order.
+        If they are not rows of `table`: a run without a step, or distinct indices in rising order.
     """
     if isinstance(rows, slice):
         low, high = rows.start, rows.stop
@@ -135,26 +137,26 @@ def checked(rows: RowSet, table: TableSpec) -> RowSet:
 
 
 def union(sets: Iterable[RowSet], a_row: int) -> RowSet:
-    """Return rows that hold all of `sets`; a run that holds more where that is less to send, at `a_row` bytes a row."""
-    some = [rows for rows in sets if count(rows)]
-    if not some:
+    """Return the union of `sets`, or a run that holds it if that is smaller to send, at `a_row` bytes per row."""
+    filled = [rows for rows in sets if count(rows)]
+    if not filled:
         return slice(0, 0)
-    spans = [span(rows) for rows in some]
+    spans = [span(rows) for rows in filled]
     low, high = min(first for first, _ in spans), max(end for _, end in spans)
-    if len(some) == 1 and isinstance(some[0], slice):
-        return some[0]
-    distinct = distinct_rows(some)
+    if len(filled) == 1 and isinstance(filled[0], slice):
+        return filled[0]
+    distinct = distinct_rows(filled)
     if (high - low) * a_row <= len(distinct) * (a_row + _INDEX_BYTES):
         return slice(low, high)
     return distinct
 
 
-def distinct_rows(some: Sequence[RowSet]) -> NDArray[np.int64]:
-    """Return the rows that are in any of the sets, once each, in rising order."""
-    if len(some) == 1:
-        return indices(some[0])
-    every = np.concatenate([indices(rows) for rows in some])
-    every.sort(kind="stable")  # it merges what is in order already
+def distinct_rows(sets: Sequence[RowSet]) -> NDArray[np.int64]:
+    """Return the union of the sets as distinct indices in rising order."""
+    if len(sets) == 1:
+        return indices(sets[0])
+    every = np.concatenate([indices(rows) for rows in sets])
+    every.sort(kind="stable")  # a merge of sorted runs
     fresh = np.ones(len(every), bool)
     np.not_equal(every[1:], every[:-1], out=fresh[1:])
     return every if fresh.all() else every[fresh]
@@ -169,11 +171,11 @@ def cut(rows: RowSet, low: int, high: int) -> RowSet:
     return rows[at:end] - low
 
 
-# -- updates ------------------------------------------------------------------------------------------------------
+# -- arrays -------------------------------------------------------------------------------------------------------
 
 
 def read_only(array: Array) -> Array:
-    """Return a view of `array` that cannot be written to, not even by mistake."""
+    """Return a read-only view of `array`."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""Updates of some rows of a table: cut, joined, added."""
+"""Updates of some rows of a table (`RowDelta`): cutting, joining, adding."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from psengine.tables.row_sets import (
     span,
 )
 
-#: size of what is added at one time to rows that do not lie side by side
+#: Bytes of scattered rows that are updated at a time.
 _CACHED_BYTES = 1 << 17
-#: rows that are looked at before an update is searched for empty ones
+#: Number of rows sampled to decide whether an update is scanned for empty rows.
 _SAMPLE = 64
 
 
@@ -43,12 +43,12 @@ class RowDelta:
 
     @property
     def nbytes(self) -> int:
-        """What it takes to send it, in bytes."""
+        """Size of the update in a message, in bytes."""
         return self.values.nbytes + named_bytes(self.rows)
 
 
 def cut_delta(delta: RowDelta, low: int, high: int) -> RowDelta | None:
-    """Return what `delta` adds to the rows of [low, high), counted from `low`; None where that is nothing."""
+    """Return the part of `delta` for the rows [low, high), counted from `low`; None if it has none of them."""
     rows = cut(delta.rows, low, high)
     if count(rows) == 0:
         return None
@@ -59,28 +59,28 @@ def cut_delta(delta: RowDelta, low: int, high: int) -> RowDelta | None:
     else:
         at = int(np.searchsorted(delta.rows, low))
         first, end = span(rows)
-        if end - first == len(rows):  # of rows that lie apart, a shard may have some that do not
+        if end - first == len(rows):  # the rows of one shard may be a run
             rows = slice(first, end)
     return RowDelta(rows, delta.values[at : at + count(rows)])
 
 
 def add_rows(array: Array, delta: RowDelta) -> None:
-    """Add `delta` to `array`, the whole table or shard, in the type of `array`."""
+    """Add `delta` to `array`, a full table or shard, in place and in the type of `array`."""
     rows, values = delta.rows, delta.values
     if isinstance(rows, slice):
-        there = array[rows]
-        np.add(there, values, out=there, dtype=array.dtype, casting="same_kind")
+        view = array[rows]
+        np.add(view, values, out=view, dtype=array.dtype, casting="same_kind")
         return
     step = max(1, _CACHED_BYTES // max(1, values[:1].nbytes))
-    for low in range(0, len(rows), step):  # what is gathered, added to and put back stays in the cache
-        some = rows[low : low + step]
-        array[some] = np.add(array[some], values[low : low + step], dtype=array.dtype, casting="same_kind")
+    for low in range(0, len(rows), step):  # gathered, updated and written back while it is in the cache
+        chunk = rows[low : low + step]
+        array[chunk] = np.add(array[chunk], values[low : low + step], dtype=array.dtype, casting="same_kind")
 
 
 def added(array: Array, update: Array | RowDelta, out: Array | None = None) -> Array:
-    """Return an array with `update` added to the rows it has, in the type of `array`: the one way in which tables grow.
+    """Return `array` plus `update`, in the type of `array`; all updates of tables are added by this function.
 
-    It is a new one, or `out`, which is like `array`.
+    The result is a new array, or `out`, which has the shape and type of `array`.
     """
     if isinstance(update, RowDelta):
         rows = update.rows
@@ -113,9 +113,9 @@ def disjoint(pieces: Sequence[RowDelta]) -> bool:
 
 
 def plus(left: RowDelta, right: RowDelta, ours: bool = False) -> RowDelta:
-    """Return the sum of two updates; a row that one of them lacks is that of the other.
+    """Return the sum of two updates; a row that one of them lacks is taken from the other.
 
-    Where nearly all rows of a run are in one of them, it is of the whole run, 0 in the rows between.
+    If nearly all rows of a run are in one of them, the sum is of the full run, with 0 in the rows between.
 
     Parameters
     ----------
@@ -129,32 +129,32 @@ def plus(left: RowDelta, right: RowDelta, ours: bool = False) -> RowDelta:
     if ours and left.values.dtype == dtype and _within(right.rows, left.rows):
         rows, values = left.rows, left.values
     else:
-        rows = _both(left.rows, right.rows)
+        rows = _union(left.rows, right.rows)
         values = np.zeros((count(rows), *left.values.shape[1:]), dtype)
-        values[_places(left.rows, rows)] = left.values
-    add_rows(values, RowDelta(_places(right.rows, rows), right.values))
+        values[_positions(left.rows, rows)] = left.values
+    add_rows(values, RowDelta(_positions(right.rows, rows), right.values))
     return RowDelta(rows, values)
 
 
 def _within(rows: RowSet, run: RowSet) -> bool:
-    """Return whether `rows`, one at least, lie in a run."""
+    """Return whether `rows`, which are not empty, lie in a run."""
     low, high = span(rows)
     return isinstance(run, slice) and bool(run.start <= low and high <= run.stop)
 
 
-def _both(one: RowSet, other: RowSet) -> RowSet:
-    """Return the rows of either, or a run with few more."""
-    (first, end), (low, high) = span(one), span(other)
+def _union(left: RowSet, right: RowSet) -> RowSet:
+    """Return the rows of both sets, or a run with few more."""
+    (first, end), (low, high) = span(left), span(right)
     low, high = min(first, low), max(end, high)
-    most = count(one) + count(other)
-    if isinstance(one, slice) and isinstance(other, slice) and high - low <= most:
+    most = count(left) + count(right)
+    if isinstance(left, slice) and isinstance(right, slice) and high - low <= most:
         return slice(low, high)
-    distinct = distinct_rows((one, other))
+    distinct = distinct_rows((left, right))
     return slice(low, high) if high - low <= NEARLY * len(distinct) else distinct
 
 
-def _places(rows: RowSet, among: RowSet) -> RowSet:
-    """Return where `rows` are in `among`, which holds them all."""
+def _positions(rows: RowSet, among: RowSet) -> RowSet:
+    """Return the positions of `rows` in `among`, which holds them all."""
     if isinstance(among, slice):
         return (
             slice(rows.start - among.start, rows.stop - among.start) if isinstance(rows, slice) else rows - among.start
@@ -166,24 +166,24 @@ def _places(rows: RowSet, among: RowSet) -> RowSet:
 
 
 def smaller(update: Array | RowDelta, n_rows: int) -> Array | RowDelta:
-    """Return `update` in the form that is less to send: all the `n_rows` rows of its table, or some of them.
+    """Return `update` in the smaller form: all the `n_rows` rows of its table, or only its non-empty rows.
 
-    A whole one is searched for empty rows only if most of a few that are looked at first are empty.
+    A full array is scanned for empty rows only if at least half of a sample of its rows are empty.
     """
     if isinstance(update, RowDelta):
         if update.nbytes < n_rows * (update.values.nbytes // max(count(update.rows), 1)):
             return update
-        whole = np.zeros((n_rows, *update.values.shape[1:]), update.values.dtype)
-        whole[update.rows] = update.values
-        return whole
+        array = np.zeros((n_rows, *update.values.shape[1:]), update.values.dtype)
+        array[update.rows] = update.values
+        return array
     if len(update) == 0:
         return update
-    look = update[:: max(1, n_rows // _SAMPLE)]
-    if 2 * np.count_nonzero(look.any(axis=1)) > len(look):
+    sample = update[:: max(1, n_rows // _SAMPLE)]
+    if 2 * np.count_nonzero(sample.any(axis=1)) > len(sample):
         return update
-    rows = np.flatnonzero(update.any(axis=1)).astype(np.int64, copy=False)
-    low, high = span(rows) if len(rows) else (0, 0)
-    some: RowSet = slice(low, high) if high - low == len(rows) else rows
-    if named_bytes(some) + update[:1].nbytes * len(rows) >= update.nbytes:
+    found = np.flatnonzero(update.any(axis=1)).astype(np.int64, copy=False)
+    low, high = span(found) if len(found) else (0, 0)
+    rows: RowSet = slice(low, high) if high - low == len(found) else found
+    if named_bytes(rows) + update[:1].nbytes * len(found) >= update.nbytes:
         return update
-    return RowDelta(some, update[some])
+    return RowDelta(rows, update[rows])

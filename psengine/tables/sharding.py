@@ -1,6 +1,6 @@
-"""Which rows of which table lie in which shard: contiguous ranges, fixed at the start of the job, never changed.
+"""The cut of tables into shards: contiguous row ranges, fixed for the life of the job.
 
-Growth and shrinkage re-assign shards to nodes and never re-shard. Source: Proteus (EuroSys 2017), 3.3.
+When nodes join or leave, shards are reassigned, never cut anew. Source: Proteus (EuroSys 2017), 3.3.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class Sharding:
         return shard * table.n_rows // self.n_shards, (shard + 1) * table.n_rows // self.n_shards
 
     def nbytes(self, shard: int) -> int:
-        """Return how much the rows of all tables in `shard` are."""
+        """Return the size of the rows of all tables in `shard`, in bytes."""
         ranges = ((table, *self.rows(shard, table)) for table in self.tables)
         return sum((high - low) * table.n_cols * np.dtype(table.dtype).itemsize for table, low, high in ranges)
 
     def all_bytes(self, shards: Iterable[int]) -> int:
-        """Return how much the rows of all tables in several shards are."""
+        """Return the size of the rows of all tables in several shards, in bytes."""
         return sum(self.nbytes(shard) for shard in shards)
 
     def cut(self, arrays: Mapping[str, NDArray[np.generic]], shard: int) -> Arrays:
         """Return views of the rows of `arrays` (whole tables) that lie in `shard`."""
-        out: Arrays = {}
+        views: Arrays = {}
         for table in self.tables:
             low, high = self.rows(shard, table)
             if table.name in arrays:
-                out[table.name] = arrays[table.name][low:high]
-        return out
+                views[table.name] = arrays[table.name][low:high]
+        return views
 
     def join(self, shards: Sequence[Mapping[str, NDArray[np.generic]]]) -> Arrays:
-        """Return whole tables from the arrays of all shards, in shard order; that of a single shard is a view of it."""
+        """Return whole tables from the arrays of all shards, in shard order; for a single shard they are views."""
         if len(shards) == 1:
             return {table.name: shards[0][table.name][:] for table in self.tables}
         return {table.name: np.concatenate([shard[table.name] for shard in shards]) for table in self.tables}

@@ -1,8 +1,8 @@
-"""What a job has moved, in bytes by kind: counted where it is received or sent, told with what a node reports anyway. Pure.
+"""What a job has moved, in bytes by kind: counted where it is received or sent, told with a node's other reports.
 
-A process tells what it has moved since it began, so a report that is lost, repeated or late does no harm; of one that is
-gone there is what it told last. Only what goes over the network or comes from the blob store is moved: a node that is its
-own server, or its own keeper, moves nothing.
+A process tells what it has moved since it began, so a report that is lost, repeated or late does no harm; of one that
+is gone there is what it told last. Only what goes over the network or comes from the blob store is moved: a node that
+is its own server, or its own keeper, moves nothing.
 
 | kind | is | counted by |
 |---|---|---|
@@ -12,7 +12,7 @@ own server, or its own keeper, moves nothing.
 | copy | shards that are copied to their keepers | the server |
 | restore | shards read from a checkpoint, or from another's copies | the server |
 | input | partitions of the input, as arrays | the node that loads |
-| checkpoint, evaluate, model | the state gathered for a checkpoint, for an evaluation, for the model at the end | the controller |
+| checkpoint, evaluate, model | state gathered for a checkpoint, an evaluation, the model at the end | the controller |
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The story of a job: each event and instruction that touched a node or a shard, as entries for people. Pure.
 
-Micro-tasks and copies of shards are too many to be told one by one: those of a node are told as counts, whenever something
-else is told of it, and at the end of a page. Entries are JSON-able dicts:
+Micro-tasks and copies of shards are too many to be told one by one: those of a node are told as counts, whenever
+something else is told of it, and at the end of a page. Entries are JSON-able dicts:
 
     at      seconds on the teller's clock
     clock   the common clock
@@ -102,7 +102,8 @@ class Teller:
         for node in [node for node, c in self._copied.items() if of is None or not of.isdisjoint([node, *c.keepers])]:
             c = self._copied.pop(node)
             where = ", ".join(c.keepers)
-            text = f"{node} copied shards {format_ranges(c.shards)} to {where}: {c.rounds} round(s), of {_clocks(c.low, c.high)}"
+            shards, clocks = format_ranges(c.shards), _clocks(c.low, c.high)
+            text = f"{node} copied shards {shards} to {where}: {c.rounds} round(s), of {clocks}"
             out.append(_entry((list(dict.fromkeys([node, *c.keepers])), list(c.shards), text), at, clock))
         return out
 
@@ -111,7 +112,7 @@ class Teller:
         self._work[node] = before[0] + given, before[1] + done, min(before[2], clock), max(before[3], clock)
 
     def _copy(self, order: instructions.BackUp, at: float, clock: int) -> list[Entry]:
-        keepers = tuple(dict.fromkeys(self._name_of(keeper) for keeper in order.keepers if keeper))
+        keepers = tuple(dict.fromkeys(self._name_of(keeper) for keeper in order.backup_owners if keeper))
         last, out = self._copied.get(order.node), list[Entry]()
         if last is not None and (last.shards, last.keepers) != (order.shards, keepers):
             out, last = self.flush(at, clock, [order.node]), None
@@ -157,7 +158,7 @@ class Teller:
 
     def _order(self, order: instructions.Instruction) -> _Told:
         match order:
-            case instructions.OpenShards(node=node, shards=shards, epoch=epoch, checkpoint=checkpoint, kept=kept):
+            case instructions.OpenShards(node=node, shards=shards, epoch=epoch, checkpoint=checkpoint, replicas=kept):
                 state = "as they begin"
                 if kept is not None:
                     state = f"as they were kept at clock {kept.clock}, round {kept.number}"
@@ -174,7 +175,7 @@ class Teller:
                 return [node], [], f"{node} is to load partitions {format_ranges(partitions)}"
             case instructions.GatherModel(committed=clock, owners=owners):
                 return _of(owners, f"the model of clock {clock} is to be gathered")
-            case instructions.SaveCheckpoint(committed=clock, owners=owners, from_keepers=kept_ones):
+            case instructions.SaveCheckpoint(committed=clock, owners=owners, from_replicas=kept_ones):
                 whose = "those who keep its copies" if kept_ones else "its servers"
                 return _of(owners, f"clock {clock} is to be checkpointed, from {whose}")
             case instructions.Dispatch() | instructions.BackUp() | instructions.Evaluate():

@@ -1,4 +1,4 @@
-"""Numbers and errors as people read them. Pure."""
+"""Formatting of number ranges, byte sizes and errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as runs, rising: ``0-3, 7``; ``none`` where there are none."""
+    """Return numbers as rising ranges: ``0-3, 7``; ``none`` if there are none."""
     found: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if found and found[-1][1] == number - 1:
@@ -18,7 +18,7 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """Return a number of bytes with three digits: ``1.25 MB``; powers of ten."""
+    """Return a number of bytes with three digits and a decimal unit: ``1.25 MB``."""
     unit = 0
     while n_bytes >= 999.5 and unit < 4:
         n_bytes, unit = n_bytes / 1000, unit + 1

@@ -1,10 +1,10 @@
 """How long those who stayed waited when nodes came or went: from the time of each clock and a log of changes. Pure.
 
-A change is *carried out* from when the controller hears of it until nothing of it is left to do: a newcomer has loaded, who
-was told to go has drained, shards and copies are where they should be, and what was under way when a node was lost, or was
-lost with it, is done (again). The clocks in which that was so are *disturbed*. Its stall is what these took together,
-less what as many undisturbed clocks take: the median of those shortly before, or of those shortly after where that is
-more. So a clock that is longer for good, because fewer nodes work, is no stall; work that was done again is.
+A change is *carried out* from when the controller hears of it until nothing of it is left to do: a newcomer has loaded,
+who was told to go has drained, shards and copies are where they should be, and what was under way when a node was lost,
+or was lost with it, is done (again). The clocks in which that was so are *disturbed*. Its stall is what these took
+together, less what as many undisturbed clocks take: the median of those shortly before, or of those shortly after where
+that is more. So a clock that is longer for good, because fewer nodes work, is no stall; work that was done again is.
 
 While a job is held (a script of events holds it), nobody waits for a change: that time is taken out.
 """

@@ -1,8 +1,8 @@
-"""What a job looked like over time: its stage, its nodes, who served and kept which shard. Written down where it changed. Pure.
+"""What a job looked like over time: its stage, its nodes, who served and kept which shard. Written where it changed.
 
-An entry is a dict with `second` (of training; 0 before) and `clock` (the common one), and of the others what is new since
-the entry before: `stage`; `nodes`, {name: [tier, state]}, the state `gone` where the process is no more; `shards`, {number:
-[server, keeper]}, the keeper None where there is none. The first entry has it all. JSON-able.
+An entry is a dict with `second` (of training; 0 before) and `clock` (the common one), and of the others what is new
+since the entry before: `stage`; `nodes`, {name: [tier, state]}, the state `gone` where the process is no more;
+`shards`, {number: [server, keeper]}, the keeper None where there is none. The first entry has it all. JSON-able.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the training has come to: losses, durations and who did the work, clock by clock. Pure."""
+"""Progress of a training: losses, durations and work by tier, clock by clock."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from psengine.membership.node_record import NodeRecord
 from psengine.protocol.events import TaskStats
 
 _RECENT_CLOCKS = 5
-#: So many batches of one clock have failed on one node before that is told.
+#: Number of failed batches of one clock on one node from which on they are reported.
 _TROUBLE = 3
 
 
 def losses_of(summary: Mapping[str, Any]) -> list[tuple[int, float]]:
-    """Return clocks and losses as a saved summary holds them; one that was not finite was written as null."""
+    """Return [(clock, loss)] of a saved summary; a loss that was not finite is null there, and NaN here."""
     return [(int(clock), math.nan if loss is None else float(loss)) for clock, loss in summary["losses"]]
 
 
 class TrainingProgress:
-    """Figures of one job. Only completions that count are to be added, each once."""
+    """Figures of one job. Add only completions that count, each once."""
 
     def __init__(self) -> None:
-        #: (clock, mean loss over all examples) of each common clock
+        #: (clock, mean loss over all examples) of each common clock.
         self.losses: list[tuple[int, float]] = []
-        #: how long each common clock took, after the one before
+        #: Seconds from the end of the previous clock to that of each common clock.
         self.clock_seconds: list[float] = []
-        #: the stage in which each common clock was completed
+        #: Stage in which each common clock was completed.
         self.clock_stages: list[int] = []
-        #: seconds in kernels, for each clock those of the node that had the most; what is left of a clock is overhead
+        #: Seconds in kernels: per clock those of the node that had the most; the rest of a clock is overhead.
         self.kernel_seconds = 0.0
-        #: completions of common clocks; those of later ones are not in a checkpoint, and would count twice after it
+        #: Completions of common clocks; those of later ones are not in a checkpoint, and would count twice after it.
         self.done_by_tier: dict[str, int] = {"reliable": 0, "transient": 0}
-        #: how long the longest micro-task took, in seconds; None before any was done
+        #: Seconds of the longest micro-task; None before any was done.
         self.longest_s: float | None = None
-        #: when the training began (earlier by what a checkpoint had lasted); None before
+        #: Start of the training (earlier by the seconds of the restored checkpoint); None before.
         self.started_s: float | None = None
-        #: what keeps the clock under way from ending, where batches fail again and again; "" otherwise
+        #: Why the clock under way does not end, if batches fail repeatedly; else "".
         self.trouble = ""
         self._failures = Counter[str]()
         self._seconds_before = 0.0
         self._last_common_s = 0.0
-        #: (kernel seconds, completions by tier) of the clocks that became common in this process
+        #: {clock: (kernel seconds, completions by tier)} of the clocks that became common in this process.
         self._by_clock: dict[int, tuple[float, Counter[str]]] = {}
         self._stats: dict[int, dict[int, tuple[float, int]]] = {}
         self._tiers: dict[int, Counter[str]] = {}
         self._kernels: dict[int, dict[str, float]] = {}
 
     def begin(self, now_s: float) -> None:
-        """Note that the first clock is begun, or the first one after a checkpoint; only once."""
+        """Note that the first clock begins, or the first one after a checkpoint; later calls change nothing."""
         if self.started_s is None:
             self._last_common_s = now_s
             self.started_s = now_s - self._seconds_before
 
     def go_on(self, summary: Mapping[str, Any]) -> None:
-        """Take over the figures of a checkpoint (see `Controller`), as if all of it had happened here."""
+        """Take over the figures of a checkpoint's summary, as if its clocks had run in this process."""
         self._by_clock.clear()
         self.losses = losses_of(summary)
         self.clock_seconds = [float(seconds) for seconds in summary.get("seconds_by_clock", [])]
@@ -68,12 +68,12 @@ class TrainingProgress:
             self._last_common_s = self.started_s + self._seconds_before
 
     def seconds(self, now_s: float) -> float:
-        """Return how long the training has lasted; 0 before it began."""
+        """Return the seconds since the training began; 0 before."""
         return 0.0 if self.started_s is None else now_s - self.started_s
 
     @property
     def longest_recent_s(self) -> float:
-        """How long the longest of the last clocks took; 0 before there are any."""
+        """Seconds of the longest of the recent clocks; 0 before there are any."""
         return max(self.clock_seconds[-_RECENT_CLOCKS:], default=0.0)
 
     def add(self, node: NodeRecord, clock: int, done: Sequence[TaskStats]) -> None:
@@ -86,7 +86,7 @@ class TrainingProgress:
             kernels[node.name] = kernels.get(node.name, 0.0) + stats.kernel_s / node.threads
 
     def failed(self, node: str, clock: int, error: str) -> None:
-        """Note that a batch is to be done again; once is nothing to speak of."""
+        """Note that a batch failed; repeated failures on a node are reported in `trouble`."""
         self._failures[node] += 1
         if self._failures[node] >= _TROUBLE:
             self.trouble = f"clock {clock} does not end: {self._failures[node]} batches have failed on {node}: {error}"
@@ -113,8 +113,8 @@ class TrainingProgress:
             self._last_common_s = now_s
 
     def roll_back(self, clock: int) -> None:
-        """Forget the clocks after `clock`: they are done again. What they took is part of the next one's seconds."""
-        later = sum(1 for of, _ in self.losses if of > clock)
+        """Forget the clocks after `clock`: they are repeated. Their seconds are added to those of the next clock."""
+        later = sum(1 for done, _ in self.losses if done > clock)
         self._forget_failures()
         self._stats.clear()
         self._tiers.clear()
@@ -123,17 +123,17 @@ class TrainingProgress:
             return
         self._last_common_s -= sum(self.clock_seconds[-later:])
         del self.losses[-later:], self.clock_seconds[-later:], self.clock_stages[-later:]
-        for of in [of for of in self._by_clock if of > clock]:
-            kernel_s, tiers = self._by_clock.pop(of)
+        for repeated in [done for done in self._by_clock if done > clock]:
+            kernel_s, tiers = self._by_clock.pop(repeated)
             self.kernel_seconds -= kernel_s
             for tier, count in tiers.items():
                 self.done_by_tier[tier] -= count
 
     def figures(self, clock: int, now_s: float) -> dict[str, Any]:
-        """Return what the job had come to at `clock`, the latest common one or one shortly before; JSON-able."""
-        later = sum(1 for of, _ in self.losses if of > clock)
+        """Return the figures of the job at `clock`, the latest common one or one shortly before; JSON-able."""
+        later = sum(1 for done, _ in self.losses if done > clock)
         keep = len(self.losses) - later
-        of_later = [self._by_clock[of] for of, _ in self.losses[keep:]]
+        of_later = [self._by_clock[done] for done, _ in self.losses[keep:]]
         seconds = self.seconds(now_s)
         if later:
             seconds = self.seconds(self._last_common_s) - sum(self.clock_seconds[-later:])

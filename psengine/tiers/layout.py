@@ -1,15 +1,15 @@
-"""Which nodes serve shards in each stage, and which keep their copies: who is to be ParamServ, ActivePS, BackupPS. Pure.
+"""The nodes that serve shards and those that store replicas, by stage: ParamServ, ActivePS, BackupPS.
 
-| stage | serve | keep copies | work |
+| stage | serve | store replicas | work |
 |---|---|---|---|
-| 1 | the reliable nodes (ParamServs) | nobody | all |
+| 1 | the reliable nodes (ParamServs) | none | all |
 | 2 | half of the transient nodes (ActivePSs) | the reliable nodes (BackupPSs) | all |
 | 3 | as 2 | as 2 | the transient nodes |
 
-A change of many nodes at once is one `Layout` after another, and what lies between them one list of moves.
+A change of many nodes at once is one `Layout` after another, and the difference between them one list of moves.
 
 Source: Proteus (EuroSys 2017), 3.2 and 3.3, Table 1.
-Differs: in stage 1 a shard's keeper is its ParamServ, which so has a copy of it before it moves to an ActivePS.
+Differs: in stage 1 a shard's backup owner is its ParamServ, which so has a replica before it moves to an ActivePS.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from psengine.membership.placement import Capacity, Owners, balance
 
 @dataclass(frozen=True)
 class Layout:
-    """Who serves and who keeps each shard, by node name; None where nobody does."""
+    """Server and backup owner of each shard, by node name; None if there is none."""
 
     stage: Stage
     owners: Owners
-    keepers: Owners
+    backup_owners: Owners
 
     def lines(self, before: Layout | None = None) -> list[str]:
-        """Return what changes against `before`, for people: the stage, and every run of shards that moves."""
+        """Return the changes since `before` as lines of text: the stage, and every run of shards that moves."""
         first = f"stage {self.stage}" if before is None else f"stage {before.stage} -> {self.stage}"
-        out = [f"{first}: {_servers(self.owners)} server(s), {_servers(self.keepers)} keeper(s)"]
-        for what, was, now in (
-            ("served", () if before is None else before.owners, self.owners),
-            ("kept", () if before is None else before.keepers, self.keepers),
+        lines = [f"{first}: {_count_nodes(self.owners)} server(s), {_count_nodes(self.backup_owners)} backup owner(s)"]
+        for role, was, now in (
+            ("server", () if before is None else before.owners, self.owners),
+            ("backup owner", () if before is None else before.backup_owners, self.backup_owners),
         ):
             old: Owners = was or (None,) * len(now)
             low = 0
@@ -44,10 +44,9 @@ class Layout:
                     continue
                 if old[low] != now[low]:
                     shards = f"shard {low}" if high - low == 1 else f"shards {low}-{high - 1}"
-                    by = f"by {now[low] or 'nobody'}"
-                    out.append(f"{shards}: {what} {by}" + (f", before {old[low]}" if old[low] else ""))
+                    lines.append(f"{shards}: {role} {now[low] or 'none'}" + (f", was {old[low]}" if old[low] else ""))
                 low = high
-        return out
+        return lines
 
 
 def active_servers(transient: Sequence[str], serving: Owners, n_shards: int) -> list[str]:
@@ -56,8 +55,9 @@ def active_servers(transient: Sequence[str], serving: Owners, n_shards: int) -> 
     Parameters
     ----------
     transient : sequence of str
-        Those that may serve, the longest-running first.
-    serving : names that serve now; they stay, as far as there is room.
+        Nodes that may serve, the longest-running first.
+    serving : tuple of str or None
+        Names of the present servers; they are chosen first.
     """
     wanted = min(n_shards, (len(transient) + 1) // 2)
     now = [name for name in transient if name in serving]
@@ -67,29 +67,31 @@ def active_servers(transient: Sequence[str], serving: Owners, n_shards: int) -> 
 
 
 def layout_for(stage: Stage, reliable: Sequence[str], transient: Sequence[str], now: Layout) -> Layout | None:
-    """Return who is to serve and to keep what; None where nobody can serve.
+    """Return the wanted server and backup owner of each shard; None if no node can serve.
 
-    Shards move as little as can be: a server keeps its shards up to its fair share, and in stage 1 their keeper has those
-    of a transient one.
+    Few shards move: a server keeps its shards up to its fair share, and in stage 1 the shards of a transient node move
+    to their backup owners.
 
     Parameters
     ----------
     reliable, transient : sequence of str
         Nodes that may serve, of each tier, the longest-running first.
     now : Layout
-        Who serves and keeps now; nodes that are not among the two above lose what they have.
+        The present layout; nodes that are not among the two above lose their shards and replicas.
     """
     servers = list(reliable) if stage == 1 else active_servers(transient, now.owners, len(now.owners))
     if not servers:
         return None
-    seats = [Capacity(name, 1) for name in servers]
+    nodes = [Capacity(name, 1) for name in servers]
     if stage == 1:
-        there = tuple(o if o in servers else k for o, k in zip(now.owners, now.keepers, strict=True))
-        owners = balance(there, seats)
+        holders = tuple(
+            owner if owner in servers else backup for owner, backup in zip(now.owners, now.backup_owners, strict=True)
+        )
+        owners = balance(holders, nodes)
         return Layout(stage, owners, owners)
-    owners = balance(now.owners, seats)
-    return Layout(stage, owners, balance(now.keepers, [Capacity(name, 1) for name in reliable]))
+    owners = balance(now.owners, nodes)
+    return Layout(stage, owners, balance(now.backup_owners, [Capacity(name, 1) for name in reliable]))
 
 
-def _servers(names: Owners) -> int:
+def _count_nodes(names: Owners) -> int:
     return len({name for name in names if name is not None})

@@ -1,10 +1,10 @@
-"""Who serves which shard, under which epoch: opened, moved where the layout wants them elsewhere, opened anew after a loss. Pure.
+"""The server and the epoch of each shard: opening, moves to other nodes, reopening after a loss.
 
-A move gives the shard a new epoch; it is made when the new owner says that it has the state. Until then the map names the
-old owner, who sends on whoever comes to it. One that failed is begun again, under a further epoch; also where the shard is
-to stay after all, for nobody but the old owner knows whether it has handed the shard over, and serves it no more.
+A move gives the shard a new epoch; it is complete when the new owner reports that it has the state. Until then the map
+names the old owner, which redirects requests. A failed move is begun again, under a further epoch, even if the shard is
+to stay after all: only the old owner knows whether it has handed the shard over and no longer serves it.
 
-Opening begins a *generation*, told by its epoch: what was under way before it is of no use any more.
+Opening begins a *generation*, identified by its epoch: work of earlier generations is discarded.
 
 Invariants: a shard has one owner; epochs only rise.
 """
@@ -21,45 +21,45 @@ from psengine.protocol.instructions import OpenShards, ReplicaSet, ShardOwner, T
 
 
 class ShardMap:
-    """The map of one job: nobody serves, then shards are being opened, then all are open."""
+    """The map of one job: at first it is empty, then shards are being opened, then all are open."""
 
     def __init__(self) -> None:
         self.owners: tuple[ShardOwner, ...] = ()
         self.version = 0
-        #: the epoch at which all shards were opened for the last time
+        #: Epoch at which all shards were last opened.
         self.generation = 0
         self._unopened: set[int] = set()
         self._epoch = 0
-        #: {shard: its owner to be}
+        #: {shard: its next owner}.
         self._moves: dict[int, ShardOwner] = {}
-        #: shards of which a move failed: their owners may take them for moved, and are to take them back at least
+        #: Shards of which a move failed: the old owner may have handed them over, so at least it takes them back.
         self.unsure: set[int] = set()
 
     @property
     def opening(self) -> bool:
-        """Whether shards are waited for."""
+        """Whether shards are being opened."""
         return bool(self._unopened)
 
     @property
     def moving(self) -> bool:
-        """Whether shards are on their way."""
+        """Whether shards are being moved."""
         return bool(self._moves)
 
     @property
     def final(self) -> Owners:
-        """Who serves what once everything has moved, by node name."""
+        """Name of each shard's server once all moves are complete."""
         return tuple(self._moves.get(owner.shard, owner).node for owner in self.owners)
 
     def serves(self, node: str) -> bool:
-        """Return whether `node` serves a shard, or was told to."""
-        return bool(self.of(node))
+        """Return whether `node` serves a shard, or is to serve one."""
+        return bool(self.shards_of(node))
 
-    def of(self, node: str) -> list[int]:
-        """Return the shards that `node` serves, or was told to."""
+    def shards_of(self, node: str) -> list[int]:
+        """Return the shards that `node` serves, or is to serve."""
         return sorted({owner.shard for owner in (*self.owners, *self._moves.values()) if owner.node == node})
 
     def not_at(self, addresses: Collection[str]) -> list[int]:
-        """Return the shards whose server, or server to be, is at none of `addresses`."""
+        """Return the shards whose present or next server is at none of `addresses`."""
         return sorted({o.shard for o in (*self.owners, *self._moves.values()) if o.address not in addresses})
 
     def open(
@@ -68,11 +68,11 @@ class ShardMap:
         names: Owners,
         nodes: Mapping[str, NodeRecord],
         checkpoint: Checkpoint | None = None,
-        kept: ReplicaSet | None = None,
+        replicas: ReplicaSet | None = None,
     ) -> list[OpenShards]:
-        """Return the orders that open every shard, on the nodes that `names` gives, one a shard.
+        """Return the instructions that open every shard, on the nodes that `names` gives, one per shard.
 
-        They are opened as they began, as `checkpoint` has them, or as they were `kept`. Whatever moved is on its way no more.
+        Their values are the initial ones, those of `checkpoint`, or those of `replicas`. Moves under way are cancelled.
         """
         self._epoch += 1
         self.generation = self._epoch
@@ -83,13 +83,13 @@ class ShardMap:
             ShardOwner(shard, node.name, node.address, self._epoch) for shard, node in enumerate(servers)
         )
         return [
-            OpenShards(node.name, node.address, config, shards, self._epoch, checkpoint, kept)
+            OpenShards(node.name, node.address, config, shards, self._epoch, checkpoint, replicas)
             for node in {server.name: server for server in servers}.values()
             for shards in [tuple(o.shard for o in self.owners if o.node == node.name)]
         ]
 
     def opened(self, node: str, shards: Sequence[int], epoch: int) -> bool:
-        """Note that `node` serves `shards`; return whether these were the last that were waited for."""
+        """Note that `node` serves `shards`; return whether all shards are open by that."""
         if not self._unopened or epoch != self.generation:
             return False
         self._unopened -= {o.shard for o in self.owners if o.node == node and o.shard in shards}
@@ -101,28 +101,30 @@ class ShardMap:
     def move(
         self, config: JobConfig, wanted: Owners, nodes: Mapping[str, NodeRecord], only: Collection[int], common: int
     ) -> list[TakeShards]:
-        """Return the orders that move the shards `only` to the nodes that `wanted` gives, one message a pair of nodes.
+        """Return the instructions that move the shards `only` to the `wanted` nodes, one for each pair of nodes.
 
-        What is on its way already stays so. `common` is the common clock.
+        Moves under way are not changed. `common` is the common clock.
         """
         groups: dict[tuple[str, str], list[ShardOwner]] = {}
         for owner in self.owners:
             heir = wanted[owner.shard]
-            goes = heir != owner.node or owner.shard in self.unsure
-            if heir is not None and goes and owner.shard in only and owner.shard not in self._moves:
+            moves = heir != owner.node or owner.shard in self.unsure
+            if heir is not None and moves and owner.shard in only and owner.shard not in self._moves:
                 groups.setdefault((owner.address, heir), []).append(owner)
-        orders = []
+        instructions = []
         for (from_address, heir), moved in groups.items():
             self._epoch += 1
             node, shards = nodes[heir], tuple(owner.shard for owner in moved)
             for shard in shards:
                 self._moves[shard] = ShardOwner(shard, node.name, node.address, self._epoch)
-            under = tuple(owner.epoch for owner in moved)
-            orders.append(TakeShards(node.name, node.address, config, from_address, shards, under, self._epoch, common))
-        return orders
+            epochs = tuple(owner.epoch for owner in moved)
+            instructions.append(
+                TakeShards(node.name, node.address, config, from_address, shards, epochs, self._epoch, common)
+            )
+        return instructions
 
     def taken(self, shards: Sequence[int], epoch: int) -> bool:
-        """Note that shards have come to their new owner under `epoch`; return whether the map is another one now."""
+        """Note that the new owner has taken shards over under `epoch`; return whether the map has changed."""
         made = [
             move for shard in shards for move in [self._moves.get(shard)] if move is not None and move.epoch == epoch
         ]
@@ -135,14 +137,14 @@ class ShardMap:
         return bool(made)
 
     def not_taken(self, shards: Sequence[int], epoch: int) -> None:
-        """Forget a move that came to nothing, or of which only the answer was lost."""
+        """Forget a move that failed, or of which only the answer was lost."""
         self.unsure |= {s for s in shards if s in self._moves and self._moves[s].epoch == epoch}
         self._moves = {shard: move for shard, move in self._moves.items() if shard not in shards or move.epoch != epoch}
 
     def abandon(self) -> None:
-        """Forget the map: the shards are to be opened anew."""
+        """Forget the map: the shards are to be reopened."""
         self.owners, self._unopened, self._moves, self.unsure = (), set(), {}, set()
 
     def update_for(self, node: NodeRecord) -> UpdateShardMap:
-        """Return the order that tells `node` the map."""
+        """Return the instruction that sends the map to `node`."""
         return UpdateShardMap(node.name, node.address, self.version, self.owners, self.generation)

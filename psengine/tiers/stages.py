@@ -1,4 +1,4 @@
-"""The stage that a ratio of transient to reliable nodes asks for. Pure."""
+"""The stage of AgileML for a ratio of transient to reliable nodes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def stage_for(transient: int, reliable: int, current: Stage, thresholds: StageTh
     Raises
     ------
     ValueError
-        Without a reliable node: there is nowhere for the state to be safe.
+        Without a reliable node: no node could hold the state safely.
 
     Notes
     -----
     r = transient / reliable; r <= 1 stage 1, 1 < r <= 15 stage 2, r > 15 stage 3.
 
     Source: Proteus (EuroSys 2017), 3.2 and 3.3 (stage transitions).
-    Differs: a stage is left downwards only below its threshold by `hysteresis`, so that a footprint that sits on a
-    threshold does not flap.
+    Differs: a stage is left downwards only below its threshold by `hysteresis`, so that a footprint on a threshold does
+    not flap.
     """
     if reliable < 1:
         raise ValueError("no reliable node: a stage is not defined without one")

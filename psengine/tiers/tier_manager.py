@@ -1,16 +1,16 @@
-"""The tiers of one job: in which stage it is, who serves and who keeps the shards, and what becomes of them when nodes go. Pure.
+"""The tiers of one job: its stage, the servers and backup owners of its shards, and what happens when nodes leave.
 
-It puts together `stages` and `layout` (what is wanted), `shardmap` (who serves) and `backups` (what is kept). It knows
-neither micro-tasks nor how the job stands.
+It combines `stages` and `layout` (the wanted state), `shard_map` (the servers) and `replication` (the replicas). It
+knows neither micro-tasks nor the state of the job.
 
-| what befalls the shards | then |
+| change | effect on the shards |
 |---|---|
-| nodes join, the ratio of the tiers changes | those that the layout wants elsewhere move, while the training goes on |
-| nodes are told to go | the same, for those that they serve when they have done their last work |
-| shards are to go from the reliable tier to the transient one | first a round of backups, so that they are never there alone |
-| a server is lost | all go back to the last whole round: survivors to their own copies, the lost shards to their keepers' |
-| the transient tier is lost in a wave | the same, and the keepers serve until it has passed, see `waves` |
-| a copy that this needs is missing | all go back to the last checkpoint, or to the beginning |
+| nodes join, the ratio of the tiers changes | shards move to the servers of the new layout during the training |
+| nodes are to leave | the same, for the shards that they serve, once they have done their last work |
+| shards are to move from the reliable tier to the transient one | first a replication round, so that replicas exist |
+| a server is lost | rollback to the last complete round: to the own replicas of survivors, else to the backup owners' |
+| the transient tier is lost in a burst | the same, and the backup owners serve until it has passed, see `loss_burst` |
+| a replica that this needs is missing | rollback to the last checkpoint, or to the beginning |
 
 Source: Proteus (EuroSys 2017), 3.2, 3.3.
 """
@@ -38,29 +38,29 @@ class Tiers:
         self.stage: Stage = 1
         self.shards = ShardMap()
         self.backups = ReplicationRounds()
-        #: losses of the transient tier
+        #: Losses of the transient tier.
         self.wave = Wave()
-        #: who is to serve and keep what; None before the shards were opened
+        #: Wanted servers and backup owners of the shards; None before the shards were opened.
         self.layout: Layout | None = None
-        #: those who are to go, and serve on until they have done their last work
+        #: Names of leaving nodes that serve until they have done their last work.
         self._serving_on: Collection[str] = ()
-        #: the changes of the layout, newest last, as lines for people
+        #: Changes of the layout as lines of text, newest last.
         self.changes: list[list[str]] = []
 
     def holds(self, node: str) -> bool:
-        """Return whether a node serves shards, or has copies that nobody else has."""
+        """Return whether a node serves shards, or stores the replicas of the last complete round."""
         return self.shards.serves(node) or self.backups.has_replica(node)
 
     @property
     def settled(self) -> bool:
-        """Whether shards are where the layout wants them, or where they are to be until nodes go, and none moves."""
+        """Whether no shard moves, and each is where the layout wants it or on a leaving node that still serves."""
         if self.shards.moving or self.shards.opening or self.layout is None:
             return False
         both = zip(self.layout.owners, self.shards.final, strict=True)
-        return all(wanted == there or there in self._serving_on for wanted, there in both)
+        return all(wanted == server or server in self._serving_on for wanted, server in both)
 
     def choose_stage(self, config: JobConfig, members: Membership) -> None:
-        """Set the stage that the job or else the nodes ask for, and who rests in it."""
+        """Set the job's configured stage, or else the stage for the nodes, and which tier rests in it."""
         reliable, transient = _servers(members)
         if config.stage is not None:
             self.stage = config.stage if transient else 1
@@ -76,7 +76,7 @@ class Tiers:
     def open(
         self, config: JobConfig, servers: Sequence[NodeRecord], checkpoint: Checkpoint | None
     ) -> list[Instruction]:
-        """Return the orders that open every shard on `servers`, in even runs."""
+        """Return the instructions that open every shard on `servers`, in even runs."""
         names = [node.name for node in servers]
         owners = tuple(names[shard * len(names) // config.n_shards] for shard in range(config.n_shards))
         self.backups.forget()
@@ -92,58 +92,60 @@ class Tiers:
         serving_on: Collection[str] = (),
         stay: bool = False,
     ) -> list[Instruction]:
-        """Return the moves and copies that the layout still lacks.
+        """Return the moves and replications that the layout still lacks.
 
         Parameters
         ----------
-        serving_on : names of those who are to go
-            What they serve stays where it is until they have done their last work.
+        serving_on : collection of str
+            Names of leaving nodes. The shards that they serve stay until they have done their last work.
         stay : bool
-            Whether the layout is soon to be another one: shards stay where they are, and copies are made as before.
+            Whether the layout will change soon: shards stay where they are, and are replicated as before.
         """
         self._serving_on = serving_on
         if self.shards.opening:
             return []
         alive = {node.name: node for node in members.nodes.values() if not node.gone}
-        sure = not self.shards.unsure  # else somebody is to take a shard back, now
-        if stay and sure and self.layout is not None and {*self.layout.owners, *self.layout.keepers} <= {None, *alive}:
-            return self._back_up(self.layout, members, alive, common, now_s)
+        sure = not self.shards.unsure  # else a node has to take a shard back now
+        layout = self.layout
+        if stay and sure and layout is not None and {*layout.owners, *layout.backup_owners} <= {None, *alive}:
+            return self._back_up(layout, members, alive, common, now_s)
         wanted = self._wanted(members)
-        if wanted is None:  # nobody else can: those who may have handed shards over to somebody who is gone serve on
+        if wanted is None:  # no other node can serve: owners that may have handed shards over to a lost node serve on
             return [*self.shards.move(config, self.shards.final, alive, self.shards.unsure, common)]
         self._adopt(wanted)
-        may = self._may_move(wanted, members, serving_on)
-        moves = self.shards.move(config, wanted.owners, alive, may, common)
+        movable = self._movable(wanted, members, serving_on)
+        moves = self.shards.move(config, wanted.owners, alive, movable, common)
         if moves:
             self.backups.abandon()
         return [*moves, *self._back_up(wanted, members, alive, common, now_s)]
 
     def lose(self, node: NodeRecord) -> bool:
-        """Note that a process is gone; return whether shards are gone with it."""
+        """Note that a process was lost; return whether shards were lost with it."""
         self.backups.lose(node.address)
         return self.shards.serves(node.name)
 
     def restore_from_replicas(self, config: JobConfig, members: Membership) -> tuple[int, list[Instruction]] | None:
-        """Return the clock that all can go back to, and the orders that open every shard there.
+        """Return the clock that the job can roll back to, and the instructions that reopen every shard there.
 
-        None where a copy is missing, or nobody is left to serve: then there is only a checkpoint.
+        None if a replica is missing, or no node is left to serve: then only a checkpoint helps.
         """
         alive = {node.name: node for node in members.nodes.values() if not node.gone}
         lost = self.shards.not_at({node.address for node in alive.values()})
-        kept, wanted = self.backups.restore(lost), self._wanted(members)
-        if kept is None or wanted is None:
+        replicas, wanted = self.backups.restore(lost), self._wanted(members)
+        if replicas is None or wanted is None:
             return None
-        # Of what has no copy besides its server's there is nothing to give to another one.
-        here = {shard: owner.node for shard, owner in enumerate(self.shards.owners) if shard not in lost}
+        # A shard whose only replica is its server's cannot move to another node.
+        servers = {shard: owner.node for shard, owner in enumerate(self.shards.owners) if shard not in lost}
         owners = tuple(
-            heir if self.backups.keeper(shard) is not None else here[shard] for shard, heir in enumerate(wanted.owners)
+            heir if self.backups.backup_owner(shard) is not None else servers[shard]
+            for shard, heir in enumerate(wanted.owners)
         )
         self.backups.abandon()
         self._adopt(wanted)
-        return kept.clock, [*self.shards.open(config, owners, alive, None, kept)]
+        return replicas.clock, [*self.shards.open(config, owners, alive, None, replicas)]
 
     def abandon(self, members: Membership) -> None:
-        """Forget where the shards are: they are to be opened anew, on the reliable nodes."""
+        """Forget where the shards are: they are to be reopened on the reliable nodes."""
         self.shards.abandon()
         self.backups.forget()
         self.layout, self.stage, members.resting = None, 1, None
@@ -151,59 +153,56 @@ class Tiers:
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _wanted(self, members: Membership) -> Layout | None:
-        """Return the layout for those who are there."""
+        """Return the layout for the present nodes."""
         if self.layout is None:
             return None
         reliable, transient = _servers(members)
         able = {*reliable, *transient}
-        # What was planned stays so, also while shards wait for their time to move.
+        # Planned servers stay planned, also while their shards wait to move.
         now = tuple(
-            planned if planned in able else there
-            for planned, there in zip(self.layout.owners, self.shards.final, strict=True)
+            planned if planned in able else server
+            for planned, server in zip(self.layout.owners, self.shards.final, strict=True)
         )
-        return layout_for(self.stage, reliable, transient, Layout(self.stage, now, self.layout.keepers))
+        return layout_for(self.stage, reliable, transient, Layout(self.stage, now, self.layout.backup_owners))
 
     def _adopt(self, wanted: Layout) -> None:
         if wanted != self.layout:
             self.changes.append(wanted.lines(self.layout))
             self.layout = wanted
 
-    def _may_move(self, wanted: Layout, members: Membership, serving_on: Collection[str]) -> list[int]:
-        """Return the shards that may move now: what is urgent at once, the rest when no copies are under way."""
+    def _movable(self, wanted: Layout, members: Membership, serving_on: Collection[str]) -> list[int]:
+        """Return the shards that may move now: urgent ones at once, the others when no round is under way."""
         reliable, transient = _servers(members)
         able = {*reliable, *transient}
-        may = []
+        movable = []
         for shard, (heir, owner) in enumerate(zip(wanted.owners, self.shards.final, strict=True)):
             unsure = shard in self.shards.unsure
             if not unsure and (heir == owner or owner in serving_on):
                 continue
-            alone = heir not in reliable and self.backups.keeper(shard) is None
+            alone = heir not in reliable and self.backups.backup_owner(shard) is None
             if unsure or owner not in able or not (alone or self.backups.under_way):
-                may.append(shard)
-        return may
+                movable.append(shard)
+        return movable
 
     def _back_up(
         self, wanted: Layout, members: Membership, alive: dict[str, NodeRecord], common: int, now_s: float
     ) -> list[Instruction]:
-        """Return the orders of the next round, if one is needed and may begin."""
+        """Return the instructions of the next round, if one is needed and may begin."""
         reliable, _ = _servers(members)
         if all(name in reliable for name in (*wanted.owners, *self.shards.final)):
             if not self.shards.moving:
                 self.backups.forget()
             return []
-        keepers = {shard: name for shard, name in enumerate(wanted.keepers) if name is not None}
-        new = self.backups.clock is None or common > self.backups.clock or self.backups.lacks(keepers)
-        if not new or self.shards.moving or not self.backups.due(now_s) or not keepers:
+        names = {shard: name for shard, name in enumerate(wanted.backup_owners) if name is not None}
+        new = self.backups.clock is None or common > self.backups.clock or self.backups.lacks(names)
+        if not new or self.shards.moving or not self.backups.due(now_s) or not names:
             return []
-        return [
-            *self.backups.begin(
-                common, self.shards.owners, {shard: alive[name] for shard, name in keepers.items()}, now_s
-            )
-        ]
+        backup_owners = {shard: alive[name] for shard, name in names.items()}
+        return [*self.backups.begin(common, self.shards.owners, backup_owners, now_s)]
 
 
 def _servers(members: Membership) -> tuple[list[str], list[str]]:
-    """Return the names of those who may serve, of either tier, the longest-running first."""
+    """Return the names of the reliable and of the transient nodes that may serve, the longest-running first."""
     reliable = [node.name for node in members.able_to_serve]
     transient = [node.name for node in members.in_state("ready") if node.tier == "transient"]
     return reliable, transient

@@ -1,4 +1,4 @@
-"""The agent of a node: carries the controller's instructions out. No Dask, no data store: both are handed in.
+"""The agent of a node: carries out the controller's instructions. Dask and the data store are passed in.
 
 It hosts the node's shard server and its client, loads input partitions in the background, and runs batches of
 micro-tasks one after the other, the tasks of a batch on as many threads as the node has.
@@ -60,23 +60,23 @@ logger = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
-#: (data_url, partition) -> the arrays of that partition; blocking, called on a thread
+#: (data_url, partition) -> arrays of the partition; blocking, called on a thread.
 Loader = Callable[[str, int], Arrays]
-#: (checkpoint, shard) -> the rows of every table that it kept; blocking, called on a thread
+#: (checkpoint, shard) -> rows of every table of the shard; blocking, called on a thread.
 ShardLoader = Callable[[str, int], Arrays]
 
 _REPORT_DEADLINE_S = 10.0
 _HAND_OVER_DEADLINE_S = 60.0
 _COPY_DEADLINE_S = 60.0
-#: In shards: what has come of a clock that is not common yet travels with a shard.
+#: Factor on the size of a shard that is handed over: the updates of clocks that are not common yet travel with it.
 _WITH_UPDATES = 4
 _RETRY_S = 0.2
-#: seconds between the tries at reading one partition; after the last one the node says that it cannot
+#: Seconds between the attempts to read a partition; after the last one the node reports `NodeUnfit`.
 _READ_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
 
 
 class Unreadable(Exception):
-    """A partition could not be read on this node, however often it was tried; another node may be able to."""
+    """A partition could not be read on this node in any attempt; another node may be able to."""
 
 
 class NodeAgent:
@@ -85,15 +85,15 @@ class NodeAgent:
     Parameters
     ----------
     node, address : str
-        Name of the node; address of this process, which nobody had before.
+        Name of the node; address of this process, never used by another one.
     controller : str
-        Address that reports go to.
+        Address that reports are sent to.
     loader, shard_loader : callable
         Read one partition, and one shard of a checkpoint.
     threads : int
-        Micro-tasks that run at one time.
+        Number of micro-tasks that run concurrently.
     read_again_s : sequence of float
-        Seconds to wait between the tries at reading a partition.
+        Seconds between the attempts to read a partition.
     """
 
     def __init__(
@@ -112,192 +112,203 @@ class NodeAgent:
         self._read_again_s = tuple(read_again_s)
         self.server = ShardServer()
         self.replicas = ReplicaStore()
-        #: of those who read from our server
+        #: Admission of readers to the local server.
         self.admission = ReadAdmission()
         self.client = ParameterClient(f"{node}@{address}", address, transport, self.server)
-        #: {partition: what the application prepared}
+        #: {partition: the data that the application prepared}.
         self.data: dict[int, Any] = {}
         self._job: Job | None = None
         self._loading: dict[int, asyncio.Task[Any]] = {}
-        #: number of the newest batch that came; they come in order, and only copies of one come again
+        #: Number of the newest batch received; they arrive in instruction, later ones with this number are duplicates.
         self._last_batch = 0
         self._request = 0
-        self._last_order = 0
+        self._last_instruction = 0
         self._batches: asyncio.Queue[Dispatch] = asyncio.Queue()
-        #: the batch under way
+        #: The batch under way.
         self._running: asyncio.Task[BatchDone] | None = None
         self._runner = BatchRunner(self.client, threads, self._partition)
         self._readers = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
-        #: bytes moved by kind, since the beginning; what the client moves it counts itself (see `traffic`)
+        #: Bytes moved by kind, since the beginning, without those that the client counts (see `byte_counts`).
         self.moved: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Begin to work off batches; needs a running event loop."""
+        """Start to run batches; needs a running event loop."""
         self._spawn(self._work())
 
     async def close(self) -> None:
-        """End background work; a kernel that runs is let run out, its result is dropped."""
+        """End background work; a running kernel is completed, its result is dropped."""
         self._closing = True
         self._runner.drop_ahead()
         await cancel_all([*self._tasks, *self._loading.values()])
         self._runner.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def instruct(self, order: NodeInstruction, number: int | None = None) -> None:
-        """Take an order; repeated ones are ignored, and one for another process of this name is, too.
+    def instruct(self, instruction: NodeInstruction, number: int | None = None) -> None:
+        """Begin to carry out an instruction; repeated ones, and those for another process of this node, are ignored.
 
-        Orders are numbered, and each is sent when the one before was taken: one that comes with a number that is not
-        above the last is a copy that was under way for long, and what it wanted was done, and maybe undone, since.
+        Instructions are numbered, and each is sent when the previous one was received: one with a number that is not
+        above the last is a delayed duplicate; it was carried out, and maybe reversed, since.
         """
-        if order.address != self.address or (number is not None and number <= self._last_order):
+        if instruction.address != self.address or (number is not None and number <= self._last_instruction):
             return
-        self._last_order = self._last_order if number is None else number
-        match order:
+        self._last_instruction = self._last_instruction if number is None else number
+        match instruction:
             case OpenShards():
-                self._spawn(self._guarded(self._open(order)))
+                self._spawn(self._guarded(self._open(instruction)))
             case TakeShards():
-                self.server.expect(order.shards, order.epoch)
-                self._spawn(self._guarded(self._take(order)))
+                self.server.expect(instruction.shards, instruction.epoch)
+                self._spawn(self._guarded(self._take(instruction)))
             case BackUp():
-                self._spawn(self._guarded(self._back_up(order)))
+                self._spawn(self._guarded(self._back_up(instruction)))
             case UpdateShardMap():
-                self._use_map(order)
+                self._use_map(instruction)
             case LoadPartitions():
-                if order.request > self._request:
-                    self._request = order.request
-                    self._make_room(order.partitions)
-                    self._spawn(self._guarded(self._load(order)))
+                if instruction.request > self._request:
+                    self._request = instruction.request
+                    self._drop_partitions(instruction.partitions)
+                    self._spawn(self._guarded(self._load(instruction)))
             case Dispatch():
-                if order.batch > self._last_batch:
-                    self._last_batch = order.batch
-                    self._batches.put_nowait(order)
+                if instruction.batch > self._last_batch:
+                    self._last_batch = instruction.batch
+                    self._batches.put_nowait(instruction)
 
-    # -- orders ---------------------------------------------------------------------------------------------------
+    # -- instructions ---------------------------------------------------------------------------------------------
 
-    async def _open(self, order: OpenShards) -> None:
-        config, app, sharding = self._adopt(order.config)
-        if order.kept is not None:
+    async def _open(self, instruction: OpenShards) -> None:
+        config, app, sharding = self._adopt(instruction.config)
+        if instruction.replicas is not None:
             try:
-                states = await self._kept(sharding, order.shards, order.kept)
+                states = await self._find_replicas(sharding, instruction.shards, instruction.replicas)
             except (Unreachable, KeyError) as error:
                 reason = self._line(error)
-                await self._report(ShardsNotOpened(self.node, self.address, order.shards, order.epoch, reason, 0.0))
+                await self._report(
+                    ShardsNotOpened(self.node, self.address, instruction.shards, instruction.epoch, reason, 0.0)
+                )
                 return
-            self.server.go_on_from(states, order.epoch, config.n_partitions)
-        elif order.checkpoint is None:
-            self.server.open(app, sharding, config.n_partitions, config.seed, order.shards, order.epoch)
+            self.server.restore_replicas(states, instruction.epoch, config.n_partitions)
+        elif instruction.checkpoint is None:
+            self.server.open(app, sharding, config.n_partitions, config.seed, instruction.shards, instruction.epoch)
         else:
-            saved = order.checkpoint
-            for shard in order.shards:
+            saved = instruction.checkpoint
+            for shard in instruction.shards:
                 try:
                     arrays = await self._read(f"shard {shard} of {saved.name}", self._shard_loader, saved.name, shard)
-                except Unreadable as error:  # a newer one has taken its place, say
+                except Unreadable as error:  # for example because a newer checkpoint has replaced it
                     reason = self._line(error)
-                    await self._report(ShardsNotOpened(self.node, self.address, order.shards, order.epoch, reason, 0.0))
+                    await self._report(
+                        ShardsNotOpened(self.node, self.address, instruction.shards, instruction.epoch, reason, 0.0)
+                    )
                     return
                 rows = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
                 self.moved["restore"] += arrays_bytes([rows])
-                self.server.restore(shard, order.epoch, rows, config.n_partitions, saved.clock)
-        await self._report(ShardsOpened(self.node, self.address, order.shards, order.epoch, 0.0))
+                self.server.restore(shard, instruction.epoch, rows, config.n_partitions, saved.clock)
+        await self._report(ShardsOpened(self.node, self.address, instruction.shards, instruction.epoch, 0.0))
 
-    async def _kept(self, sharding: Sharding, shards: Sequence[int], kept: ReplicaSet) -> dict[int, ShardState]:
-        """Return copies of shards: our own, and where there is none, those of their keepers."""
-        states = self.replicas.get(shards, kept.number)
-        places = dict(kept.at)
+    async def _find_replicas(
+        self, sharding: Sharding, shards: Sequence[int], replicas: ReplicaSet
+    ) -> dict[int, ShardState]:
+        """Return replicas of shards: local ones, and if absent, those of the backup owners."""
+        states = self.replicas.get(shards, replicas.number)
+        addresses = dict(replicas.at)
         wanted: dict[str, list[int]] = {}
         for shard in shards:
             if shard not in states:
-                wanted.setdefault(places[shard], []).append(shard)
-        for address, of in wanted.items():
-            within_s = deadline_s(_COPY_DEADLINE_S, sharding.all_bytes(of))
-            answer = await call_again(self.transport, address, "proteus_kept", within_s, shards=of, number=kept.number)
+                wanted.setdefault(addresses[shard], []).append(shard)
+        for address, missing in wanted.items():
+            within_s = deadline_s(_COPY_DEADLINE_S, sharding.all_bytes(missing))
+            answer = await call_again(
+                self.transport, address, "proteus_kept", within_s, shards=missing, number=replicas.number
+            )
             sent = {int(shard): state for shard, state in answer["states"].items()}
             self.moved["restore"] += state_bytes(sent.values())
             states |= sent
-        if missing := [shard for shard in shards if shard not in states]:
-            raise KeyError(f"nobody has round {kept.number} of shards {missing}")
+        if lost := [shard for shard in shards if shard not in states]:
+            raise KeyError(f"no replica of round {replicas.number} of shards {lost}")
         return states
 
-    async def _back_up(self, order: BackUp) -> None:
-        """Copy what we serve to its keepers; the arrays are never written again, so nobody waits for it."""
+    async def _back_up(self, instruction: BackUp) -> None:
+        """Copy the served shards to their backup owners; their arrays are never written again, so nothing waits."""
         try:
-            states = self.server.copy(dict(zip(order.shards, order.epochs, strict=True)), order.clock)
-            self.replicas.put(order.number, order.whole, states, keeper=False)
-            by_keeper: dict[str, dict[int, ShardState]] = {}
-            for shard, keeper in zip(order.shards, order.keepers, strict=True):
-                if keeper:
-                    by_keeper.setdefault(keeper, {})[shard] = states[shard]
-            await asyncio.gather(*(self._give(order, keeper, of) for keeper, of in by_keeper.items()))
+            states = self.server.copy(dict(zip(instruction.shards, instruction.epochs, strict=True)), instruction.clock)
+            self.replicas.put(instruction.number, instruction.last_complete, states, is_backup_owner=False)
+            by_owner: dict[str, dict[int, ShardState]] = {}
+            for shard, owner in zip(instruction.shards, instruction.backup_owners, strict=True):
+                if owner:
+                    by_owner.setdefault(owner, {})[shard] = states[shard]
+            await asyncio.gather(
+                *(self._send_replicas(instruction, owner, states) for owner, states in by_owner.items())
+            )
         except (StaleReadError, Unreachable) as error:
             at = error.address if isinstance(error, Unreachable) else ""
-            await self._report(NotBackedUp(self.node, self.address, order.number, self._line(error), 0.0, at))
+            await self._report(NotBackedUp(self.node, self.address, instruction.number, self._line(error), 0.0, at))
         else:
-            await self._report(BackedUp(self.node, self.address, order.number, order.shards, 0.0))
+            await self._report(BackedUp(self.node, self.address, instruction.number, instruction.shards, 0.0))
 
-    async def _give(self, order: BackUp, keeper: str, states: dict[int, ShardState]) -> None:
-        if keeper == self.address:
-            self.replicas.put(order.number, order.whole, states, keeper=True)
+    async def _send_replicas(self, instruction: BackUp, backup_owner: str, states: dict[int, ShardState]) -> None:
+        if backup_owner == self.address:
+            self.replicas.put(instruction.number, instruction.last_complete, states, is_backup_owner=True)
         else:
             n_bytes = state_bytes(states.values())
             within_s = deadline_s(_COPY_DEADLINE_S, n_bytes)
-            await self.transport.call(
-                keeper, "proteus_keep", within_s, number=order.number, whole=order.whole, states=states
-            )
+            rounds = {"number": instruction.number, "last_complete": instruction.last_complete}
+            await self.transport.call(backup_owner, "proteus_keep", within_s, **rounds, states=states)
             self.moved["copy"] += n_bytes
 
-    def _use_map(self, order: UpdateShardMap) -> None:
+    def _use_map(self, instruction: UpdateShardMap) -> None:
         before = self.client.routes.generation
-        self.client.use_map(order.version, order.owners, order.generation)
-        self.admission.most = max_concurrent_readers(len({owner.address for owner in order.owners}))
-        elsewhere = [owner for owner in order.owners if owner.address != self.address]
-        self.server.forget(elsewhere, order.generation)
+        self.client.use_map(instruction.version, instruction.owners, instruction.generation)
+        self.admission.most = max_concurrent_readers(len({owner.address for owner in instruction.owners}))
+        elsewhere = [owner for owner in instruction.owners if owner.address != self.address]
+        self.server.forget(elsewhere, instruction.generation)
         self.replicas.forget([owner.shard for owner in elsewhere])
         if self.client.routes.generation != before:
             if self._running is not None:
-                self._running.cancel()  # it waits, maybe, for a server that is gone
+                self._running.cancel()  # it may wait for a lost server
             self._runner.drop_ahead()
 
-    async def _take(self, order: TakeShards) -> None:
-        config, _, sharding = self._adopt(order.config)
-        epochs = dict(zip(order.shards, order.served_under, strict=True))
-        to: dict[str, Any] = {"to_node": self.node, "to_address": self.address, "epoch": order.epoch}
-        to["committed"] = order.committed
+    async def _take(self, instruction: TakeShards) -> None:
+        config, _, sharding = self._adopt(instruction.config)
+        epochs = dict(zip(instruction.shards, instruction.served_under, strict=True))
+        to: dict[str, Any] = {"to_node": self.node, "to_address": self.address, "epoch": instruction.epoch}
+        to["committed"] = instruction.committed
         try:
-            if order.from_address == self.address:  # taken back: it may be that somebody else was to have them
+            if instruction.from_address == self.address:  # taken back: another node may have been the next owner
                 answer = self.server.hand_over(epochs, **to)
             else:
-                within_s = deadline_s(_HAND_OVER_DEADLINE_S, _WITH_UPDATES * sharding.all_bytes(order.shards))
+                within_s = deadline_s(_HAND_OVER_DEADLINE_S, _WITH_UPDATES * sharding.all_bytes(instruction.shards))
                 answer = await self.transport.call(
-                    order.from_address, "proteus_hand_over", within_s, epochs=epochs, **to
+                    instruction.from_address, "proteus_hand_over", within_s, epochs=epochs, **to
                 )
             error = answer.get("error", "")
         except Unreachable as unreachable:
             error = str(unreachable)
         if error:
-            self.server.expect_no_more(order.shards, order.epoch)
-            await self._report(ShardsNotTaken(self.node, self.address, order.shards, order.epoch, error, 0.0))
+            self.server.cancel_expected(instruction.shards, instruction.epoch)
+            await self._report(
+                ShardsNotTaken(self.node, self.address, instruction.shards, instruction.epoch, error, 0.0)
+            )
             return
         states = {int(shard): state for shard, state in answer["states"].items()}
         self.moved["hand_over"] += state_bytes(states.values())
-        self.server.take(config.n_partitions, states, order.epoch)
-        await self._report(ShardsTaken(self.node, self.address, order.shards, order.epoch, 0.0))
+        self.server.take(config.n_partitions, states, instruction.epoch)
+        await self._report(ShardsTaken(self.node, self.address, instruction.shards, instruction.epoch, 0.0))
 
-    async def _load(self, order: LoadPartitions) -> None:
+    async def _load(self, instruction: LoadPartitions) -> None:
         try:
-            self._adopt(order.config)
-            for partition in order.partitions:
-                if order.request != self._request:
+            self._adopt(instruction.config)
+            for partition in instruction.partitions:
+                if instruction.request != self._request:
                     return  # a later request has replaced this one
                 await self._partition(partition)
         except (Unreadable, JobError) as error:
             await self._report(NodeUnfit(self.node, self.address, self._line(error), 0.0))
             return
-        await self._report(NodeReady(self.node, self.address, order.request, tuple(sorted(self.data)), 0.0))
+        await self._report(NodeReady(self.node, self.address, instruction.request, tuple(sorted(self.data)), 0.0))
 
-    def _make_room(self, wanted: Collection[int]) -> None:
-        """Let go of the partitions that are wanted no more; a batch that works on one has it until it is done."""
+    def _drop_partitions(self, wanted: Collection[int]) -> None:
+        """Drop the partitions that are not `wanted`; a batch that works on one has it until it is done."""
         for partition in self.data.keys() - set(wanted):
             del self.data[partition]
 
@@ -305,11 +316,11 @@ class NodeAgent:
         try:
             await work
         except Exception as error:
-            logger.warning("an order could not be carried out", exc_info=error)
+            logger.warning("an instruction failed", exc_info=error)
             await self._report(NodeFailed(self.node, self.address, self._line(error), 0.0))
 
     async def _partition(self, partition: int) -> Any:
-        """Return what the application prepared from a partition, reading it if it is not here; raises `Unreadable`."""
+        """Return the data that the application prepared from a partition, reading it if absent; raises `Unreadable`."""
         if partition in self.data:
             return self.data[partition]
         if partition not in self._loading:
@@ -333,7 +344,7 @@ class NodeAgent:
             try:
                 return await loop.run_in_executor(self._readers, read, *arguments)
             except Exception as error:
-                # Each store has errors of its own, and all mean the same here: this node cannot read, just now.
+                # Each store has its own errors, and here all mean the same: this node cannot read at present.
                 logger.warning("%s was not read", what, exc_info=error)
                 if again_s is None:
                     raise Unreadable(format_error(error)) from error
@@ -342,38 +353,38 @@ class NodeAgent:
 
     async def _work(self) -> None:
         while True:
-            order = await self._batches.get()
+            instruction = await self._batches.get()
             report: Event
-            self._running = asyncio.get_running_loop().create_task(self._run(order))
+            self._running = asyncio.get_running_loop().create_task(self._run(instruction))
             try:
                 report = await self._running
             except asyncio.CancelledError:
-                if asyncio.current_task().cancelling():  # type: ignore[union-attr] # we are a task
+                if asyncio.current_task().cancelling():  # type: ignore[union-attr] # this runs in a task
                     self._running.cancel()
                     raise
-                report = self._failed(order, SupersededError("all have gone back"), fatal=False)
+                report = self._failed(instruction, SupersededError("the job has rolled back"), fatal=False)
             except (Unreachable, SupersededError) as error:
-                logger.info("clock %d is given up: %s", order.clock, error)
-                report = self._failed(order, error, fatal=False)
+                logger.info("clock %d is given up: %s", instruction.clock, error)
+                report = self._failed(instruction, error, fatal=False)
             except Unreadable as error:
-                # First this, so that nothing is dispatched here again.
+                # It is reported first, so that nothing is dispatched to this node again.
                 await self._report(NodeUnfit(self.node, self.address, self._line(error), 0.0))
-                report = self._failed(order, error, fatal=False)
+                report = self._failed(instruction, error, fatal=False)
             except Exception as error:
-                logger.exception("clock %d failed", order.clock)
-                report = self._failed(order, error, fatal=True)
+                logger.exception("clock %d failed", instruction.clock)
+                report = self._failed(instruction, error, fatal=True)
             if self._closing:
-                return  # what a kernel raised at this moment has taken the place of our cancellation
+                return  # an error of a kernel has replaced the cancellation of this task
             await self._report(report)
 
-    async def _run(self, order: Dispatch) -> BatchDone:
-        if self._job is None or order.map_version > self.client.routes.version:
-            raise SupersededError(f"map {order.map_version} wanted, {self.client.routes.version} here")
-        self.client.begin(order.generation, order.batch)
-        stats = await self._runner.run(self._job, order)
-        return BatchDone(self.node, self.address, order.clock, stats, 0.0)
+    async def _run(self, instruction: Dispatch) -> BatchDone:
+        if self._job is None or instruction.map_version > self.client.routes.version:
+            raise SupersededError(f"map {instruction.map_version} required, {self.client.routes.version} present")
+        self.client.begin(instruction.generation, instruction.batch)
+        stats = await self._runner.run(self._job, instruction)
+        return BatchDone(self.node, self.address, instruction.clock, stats, 0.0)
 
-    # -- small things ---------------------------------------------------------------------------------------------
+    # -- utilities ------------------------------------------------------------------------------------------------
 
     def _adopt(self, config: JobConfig) -> Job:
         if self._job is None:
@@ -384,16 +395,16 @@ class NodeAgent:
 
     def _line(self, error: BaseException) -> str:
         if isinstance(error, Unreadable):
-            return str(error)  # it is the line of what was raised
+            return str(error)  # its text is the line of the original error
         return format_error(error, "" if self._job is None else self._job[0].app)
 
-    def _failed(self, order: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
-        tasks = tuple((task.partition, task.attempt) for task in order.tasks)
+    def _failed(self, instruction: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
+        tasks = tuple((task.partition, task.attempt) for task in instruction.tasks)
         at = error.address if isinstance(error, Unreachable) else ""
-        return BatchFailed(self.node, self.address, order.clock, tasks, self._line(error), fatal, 0.0, at)
+        return BatchFailed(self.node, self.address, instruction.clock, tasks, self._line(error), fatal, 0.0, at)
 
     async def _report(self, event: Event) -> None:
-        """Deliver `event`, however long it takes: a controller that stays away ends this process by other ways."""
+        """Deliver `event`, retrying without limit: if the controller stays away, the process is ended elsewhere."""
         while not self._closing:
             try:
                 moved = dict(self.moved + Counter(self.client.moved))

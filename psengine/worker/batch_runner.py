@@ -1,6 +1,7 @@
 """How a node does a batch: what its micro-tasks read, their kernels on the node's threads, the sums that are pushed.
 
-It keeps what was begun of the next batch (`ahead`). It knows no controller: an order comes in, figures of what was done go out.
+It keeps what was begun of the next batch (`ahead`). It knows no controller: an order comes in, figures of what was done
+go out.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class BatchRunner:
         return tuple(_stats(task, done[task.partition]) for task in order.tasks)
 
     async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, Done], Sums]:
-        """Return what the micro-tasks of `order` come to, begun ahead as far as that fits, and the sums of their updates."""
+        """Return what the micro-tasks of `order` come to, begun ahead if that fits, and the sums of their updates."""
         config, _, sharding = job
         ahead, self._ahead = self._ahead, None
         begun = None if ahead is None else await ahead.kernels_for(order, self._client.routes.version)
@@ -126,10 +127,10 @@ class BatchRunner:
         leaving: Mapping[int, Future[Left]],
         came: asyncio.Event,
     ) -> Begun:
-        """Read what comes after `order`, as soon as it is there, and begin the same partitions' next micro-tasks with it.
+        """Read what comes after `order`, as soon as it is there, and begin the partitions' next micro-tasks with it.
 
-        What those of `order` left of the rows of their own, which were `before`, is waited for by the kernels alone. `came`
-        is set when what is read has come, or will not, and at once where it does not come before all is pushed.
+        What those of `order` left of the rows of their own, which were `before`, is waited for by the kernels alone.
+        `came` is set when what is read has come, or will not, and at once where it does not come before all is pushed.
         """
         _, _, sharding = job
         clock = order.clock + 1
@@ -157,7 +158,7 @@ class BatchRunner:
         here: Mapping[int, Callable[[], Mapping[str, Array]]],
         read: Mapping[str, RowBlock],
     ) -> Kernels:
-        """Begin micro-tasks; all but `read` is by partition, and `here` gives what need not be read of the rows of its own."""
+        """Begin micro-tasks; all but `read` is by partition; `here` holds the rows of its own that need not be read."""
         config, app, sharding = job
 
         def kernel(part: int) -> Done:
@@ -187,7 +188,7 @@ class BatchRunner:
         return await self._on_threads(_wants, job, data, clock)
 
     def _foresee(self, job: Job, data: Mapping[int, Any], clock: int) -> None:
-        """Begin to ask for the rows of a clock to come: when the kernels before it are done, others wait for the answer."""
+        """Begin to ask for rows of a clock to come: when the kernels before it are done, others wait for the answer."""
         config, app, _ = job
         if (config.clocks is None or clock <= config.clocks) and isinstance(app, ReadsRows):
             future = asyncio.get_running_loop().run_in_executor(self._foresight, _wants, job, data, clock)

@@ -1,9 +1,9 @@
 """The rows that belong to one partition each, kept by the node that works on it from clock to clock. Pure.
 
-Rows of a table with `own` are written by one partition's micro-tasks alone, so whoever did its last one knows them: what
-it read, and what it added. The servers hold them too, and are told every addition; a node that has not done the last one
-reads them there. What is kept is used only if the controller says that the very attempt that left it completed the clock
-before, and it was added up as the servers add. So it has the bits of what would have been read.
+Rows of a table with `own` are written by one partition's micro-tasks alone, so whoever did its last one knows them:
+what it read, and what it added. The servers hold them too, and are told every addition; a node that has not done the
+last one reads them there. What is kept is used only if the controller says that the very attempt that left it completed
+the clock before, and it was added up as the servers add. So it has the bits of what would have been read.
 
 Source: Litz (2017), 3.1: executors with state of their own, which moves and is kept with them.
 Differs: Litz's state lives in the executor alone; here the servers have it too, so that moving a partition, checkpoints
@@ -46,7 +46,7 @@ class OwnRows:
         self.generation = 0
 
     def find(self, task: TaskKey, clock: int, wanted: Mapping[str, RowSet]) -> dict[str, Array]:
-        """Return by table what a micro-task of `clock` need not read: these very rows, as its partition's last one left them."""
+        """Return by table what a micro-task of `clock` need not read: rows as its partition's last one left them."""
         found = {}
         for table, rows in wanted.items():
             kept = self._kept.get((table, task.partition))

@@ -1,8 +1,8 @@
-"""The threads of a node, and what is given to them: groups of jobs that share them, one group after the other.
+"""The thread pool of a node, which runs batches of jobs (kernels) one after the other.
 
-A thread takes one job after the other and tells the event loop when none is left, not at each: a loop that is woken for
-every job takes the interpreter from the kernel that runs next. What is to be made of all results (`then`) the last thread
-makes, too, for the same reason.
+A thread takes one job after the other and wakes the event loop only when none is left: a loop that is woken for every
+job takes the interpreter from the kernel that runs next. For the same reason the last thread also calls `then`, which
+processes all results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class KernelBatch(Generic[K, V, R]):
-    """Jobs by name, begun in their order, as many at one time as there are threads."""
+    """Jobs by name, started in order, as many concurrently as there are threads."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class KernelBatch(Generic[K, V, R]):
         then: Callable[[Mapping[K, V]], R],
     ) -> None:
         self._names = tuple(jobs)
-        #: what is to be done; dropped when all is done, for it holds what the jobs have read
+        #: Jobs; dropped when all are done, since they hold the rows that they have read.
         self._jobs, self._then = jobs, then
         self._made: R | None = None
         self._then_error: BaseException | None = None
@@ -41,20 +41,20 @@ class KernelBatch(Generic[K, V, R]):
         self._kernel_threads: list[asyncio.Future[None]] = []
         self._open = 0
         self._lock = threading.Lock()
-        #: set when nothing of it runs any more
+        #: Set when none of its jobs runs any more.
         self.quiet = threading.Event()
 
     def want(self, names: Collection[K]) -> None:
-        """Do without the jobs that are not in `names`; those of them that run are let run out."""
+        """Skip the jobs that are not in `names`; those of them that run are completed."""
         self._wanted = frozenset(names)
 
     async def results(self) -> dict[K, V]:
-        """Return what the jobs that are wanted gave, once no job runs; what the first of them, or `then`, raised is raised.
+        """Return the results of the wanted jobs once no job runs; raise the first error of them, or that of `then`.
 
-        One that was not begun, because another one raised that is not wanted any more, is left out.
+        A job that was not started because an unwanted job raised is left out.
         """
         try:
-            await asyncio.wait(self._kernel_threads)  # which, unlike `gather`, cancels none that is still to begin
+            await asyncio.wait(self._kernel_threads)  # unlike `gather`, it cancels no thread that has yet to start
         except asyncio.CancelledError:
             self.want(())
             raise
@@ -63,22 +63,22 @@ class KernelBatch(Generic[K, V, R]):
                 raise self._errors[name]
         if self._then_error is not None and len(self._wanted) == len(self._names):
             raise self._then_error
-        return {name: of for name, of in self._results.items() if name in self._wanted}
+        return {name: result for name, result in self._results.items() if name in self._wanted}
 
     def made(self) -> R | None:
-        """Return what `then` made of the results of all jobs; None where one of them is not wanted, or was not done."""
+        """Return the result of `then` for all jobs; None if one of them is not wanted, or was not done."""
         return self._made if len(self._wanted) == len(self._names) else None
 
-    def start(self, pool: ThreadPoolExecutor, lanes: int) -> None:
-        """Begin, on `lanes` threads of `pool`; needs a running event loop."""
+    def start(self, pool: ThreadPoolExecutor, threads: int) -> None:
+        """Start on `threads` threads of `pool`; needs a running event loop."""
         loop = asyncio.get_running_loop()
-        self._open = lanes
-        self._kernel_threads = [loop.run_in_executor(pool, self._lane) for _ in range(lanes)]
+        self._open = threads
+        self._kernel_threads = [loop.run_in_executor(pool, self._run_jobs) for _ in range(threads)]
 
-    def _lane(self) -> None:
+    def _run_jobs(self) -> None:
         try:
             if self._after is not None:
-                self._after.wait()  # the threads of the group before came before ours, so it ends
+                self._after.wait()  # the previous batch has its threads already, so it ends
             while self._waiting:
                 try:
                     name = self._waiting.popleft()
@@ -109,24 +109,24 @@ class KernelBatch(Generic[K, V, R]):
 
 
 class KernelThreads:
-    """The threads. Of two groups, the later one begins when nothing of the earlier one runs any more.
+    """The thread pool. A batch starts when no job of the previous one runs any more.
 
-    So a job that is begun anew, its group having been given up, never runs beside its first try.
+    So a job that is repeated because its batch was given up never runs beside its first attempt.
     """
 
     def __init__(self, threads: int, name: str) -> None:
         self.threads = threads
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        #: set when nothing of the last group runs any more
+        #: Set when no job of the last batch runs any more.
         self._quiet: threading.Event | None = None
 
     def start(self, jobs: Mapping[K, Callable[[], V]], then: Callable[[Mapping[K, V]], R]) -> KernelBatch[K, V, R]:
-        """Begin a group of jobs; `then` is called with the results of all of them, on a thread, when all are done."""
-        group = KernelBatch(jobs, self._quiet, then)
-        group.start(self.pool, max(1, min(self.threads, len(jobs))))
-        self._quiet = group.quiet
-        return group
+        """Start a batch of jobs; `then` is called with the results of all of them, on a thread, when all are done."""
+        batch = KernelBatch(jobs, self._quiet, then)
+        batch.start(self.pool, max(1, min(self.threads, len(jobs))))
+        self._quiet = batch.quiet
+        return batch
 
     def close(self) -> None:
-        """Begin nothing more; what runs is let run out."""
+        """Start no further job; running ones are completed."""
         self.pool.shutdown(wait=False, cancel_futures=True)

@@ -1,12 +1,12 @@
-"""The process-wide client of a node: one cache, one update log, one message a server, or two (`flush`).
+"""The parameter client of a node: one cache and one update log per process, one or two messages per server (`flush`).
 
-A cached value fetched under parent clock c serves any micro-task with a parent clock <= c; under BSP only that very
-clock, because there a read is of exactly one state. Updates are flushed before completions are reported. Of a table of
-which a batch wants some rows only, their union is read; rows that belong to one partition each are kept (`own`).
+A cached value fetched under parent clock c serves any micro-task with a parent clock <= c; under BSP only that exact
+clock, because there a read is of exactly one state. Updates are flushed before completions are reported. If a batch
+wants only some rows of a table, their union is read; partition-local rows are cached (`executor_cache`).
 
 Source: Litz (2017), 3.1 and 5.
-Differs: updates are summed by blocks of partitions (see `sums`), where Litz sums all: only then is the sum on the server
-the same bit for bit wherever partitions were worked on, and can the effects of lost micro-tasks be replaced.
+Differs: updates are summed by blocks of partitions (see `tree_sum`), where Litz sums all: only then is the sum on the
+server the same bit for bit wherever partitions were worked on, and can the effects of lost micro-tasks be replaced.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from psengine.worker.push_messages import (
     announced,
     arrays,
     cut_update,
-    divided,
-    foretold,
     own_tables,
     size,
+    split_by_table,
+    split_long_runs,
 )
 from psengine.worker.routing import Routes, SupersededError
 
-#: Seconds that a server has to answer, besides the time that the parameters may take.
+#: Seconds that a server has to answer, in addition to the transfer time of the parameters.
 _DEADLINE_S = 10.0
 _TRIES = 3
 _READS = ("proteus_pull", "proteus_pull_ahead")
-#: In bytes: so much that others need not wait for is worth a message of its own, on a slow link at the least.
+#: Minimum bytes of unannounced updates that justify a separate message, at least on a slow link.
 _REST_BYTES = 4096
-#: Seconds that it waits at most for what the node reads ahead, which would have to share the way with it.
+#: Maximum seconds that this message waits for the node's read-ahead, which would share the link with it.
 _REST_WAITS_S = 0.01
-#: In bytes: so much may be sent twice, with the word of what will come and with all else.
+#: Maximum bytes that may be sent twice: with the declaration of long runs, and with the announcement.
 _SHORT_BYTES = 1 << 16
-#: Seconds that an announcement waits at most for the word that it will come: sent together, the longer one would be first.
-_TOLD_WAITS_S = 0.01
-#: how often a server is asked anew for what is not there yet, when it is read ahead
-_PATIENT_TRIES = 30
+#: Maximum seconds that an announcement waits for its declaration: sent together, the longer message would be first.
+_DECLARATION_WAITS_S = 0.01
+#: Maximum number of times that a read-ahead is repeated while a server does not have the clock yet.
+_AHEAD_TRIES = 30
 
 
 class ParameterClient:
@@ -65,63 +65,63 @@ class ParameterClient:
     sender : str
         Unique to this process.
     address : str
-        Of this process: servers at this address are called as objects, without the network.
+        Address of this process: the server at this address is called as an object, without the network.
 
     Attributes
     ----------
     routes : Routes
-        Who serves what, as far as is known here.
+        The servers of the shards, as known to this node.
     """
 
     def __init__(self, sender: str, address: str, transport: Transport, own: ShardServer) -> None:
         self._sender, self._address, self._transport, self._own = sender, address, transport, own
         self.routes = Routes()
-        #: number of the batch under way
+        #: Number of the batch under way.
         self._batch = 0
-        #: parent clock, and what was read under it
+        #: Parent clock, and the rows read under it.
         self._cache: tuple[int, dict[str, RowBlock]] | None = None
         self._own_rows = OwnRows()
-        #: its generation when the batch under way was begun
+        #: Generation of `_own_rows` when the batch under way was begun.
         self._begun = 0
         self._sequence: dict[str, int] = {}
-        #: bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` did not have to be
-        #: read because they were kept
+        #: Bytes of parameters by kind, since the beginning: `read` and `push` went over the network, `own` were cached
+        #: and did not have to be read.
         self.moved: dict[str, int] = {"read": 0, "push": 0, "own": 0}
 
     def use_map(self, version: int, owners: Sequence[ShardOwner], generation: int = 0) -> None:
-        """Route by this map from now on, if it is newer; a shard that has moved on since stays where it is known to be."""
+        """Route by this map from now on, if it is newer; owners with a later epoch, known from redirects, stay."""
         if self.routes.use(version, owners, generation):
             self._cache = None
             self.forget_own()
 
     def forget_own(self) -> None:
-        """Forget the rows that were kept: the next micro-tasks read them from the servers."""
+        """Drop the cached partition-local rows: the next micro-tasks read them from the servers."""
         self._own_rows.forget()
 
     def kept(self, task: TaskKey, clock: int, own: Mapping[str, RowSet]) -> dict[str, Array]:
-        """Return by table the rows of its own that a micro-task need not read; they are not to be written to."""
+        """Return by table the cached partition-local rows of a micro-task; do not modify them."""
         return self._own_rows.find(task, clock, own)
 
     def begin(self, generation: int, batch: int) -> None:
-        """Begin a batch that was ordered in `generation`; nothing of it is sent once another generation has begun.
+        """Begin a batch that was dispatched in `generation`; nothing of it is sent once another generation has begun.
 
         Raises
         ------
         SupersededError
-            When it has already.
+            If another generation has begun already.
         """
         self._batch, self._begun = batch, self._own_rows.generation
         self.routes.begin(generation)
 
     async def read(self, sharding: Sharding, parent_clock: int, committed: int, exact: bool) -> Arrays:
-        """Return whole tables that show every effect up to `parent_clock`; they are not to be written to.
+        """Return all tables with every effect up to `parent_clock`; do not modify them.
 
         Raises
         ------
         SupersededError, Unreachable
         """
-        whole: dict[str, RowSet | None] = {table.name: None for table in sharding.tables}
-        blocks_read = await self.read_rows(sharding, whole, parent_clock, committed, exact)
+        all_rows: dict[str, RowSet | None] = {table.name: None for table in sharding.tables}
+        blocks_read = await self.read_rows(sharding, all_rows, parent_clock, committed, exact)
         return {name: block.values for name, block in blocks_read.items()}
 
     async def read_rows(
@@ -133,13 +133,13 @@ class ParameterClient:
         exact: bool,
         clock: int | None = None,
     ) -> dict[str, RowBlock]:
-        """Return tables, or rows of them, that show every effect up to `parent_clock`; they are not to be written to.
+        """Return tables, or rows of them, with every effect up to `parent_clock`; do not modify them.
 
-        What was read under this clock already is not read again. The first read under a clock asks every server, also
-        for nothing: so they learn what they may fold.
+        Rows that were read under this clock already are not read again. The first read under a clock is sent to every
+        server, even for no rows, so that each learns which clocks it may fold.
 
-        Rows that belong to one partition each are those before `clock`, the one that is read for: what an earlier
-        attempt at it may have left there is not to be seen.
+        Partition-local rows are those before `clock`, the clock of the reading micro-task: updates of an earlier
+        attempt at it must not be visible.
 
         Raises
         ------
@@ -153,53 +153,54 @@ class ParameterClient:
                 parent_clock, found, first = tag, before, False
         missing = {name: rows for name, rows in wanted.items() if name not in found or not found[name].has(rows)}
         if first or missing:
-            until = {} if exact or clock is None else {of.name: clock - 1 for of in sharding.tables if of.own}
+            until = {} if exact or clock is None else {table.name: clock - 1 for table in sharding.tables if table.own}
             shards = await self._pull(range(sharding.n_shards), sharding, missing, committed, exact, until)
             self.routes.check()
             fresh = _blocks(sharding, missing, shards)
-            # Rows of their own are read once, and kept elsewhere.
+            # Partition-local rows are read once, and cached elsewhere.
             own = {table.name for table in sharding.tables if table.own and missing.get(table.name) is not None}
             self._cache = parent_clock, found | {name: block for name, block in fresh.items() if name not in own}
             found = found | fresh
         return {name: found[name] for name in wanted}
 
     async def read_ahead(self, sharding: Sharding, wanted: Wanted, clock: int) -> tuple[dict[str, RowBlock], int]:
-        """Return what `read_rows` will at the committed clock `clock`, as soon as the servers have all effects of it.
+        """Return the rows that `read_rows` returns at the committed clock `clock`, once the servers have its effects.
 
         Returns
         -------
         read : dict
         attempt : int
-            It is worth something only if the controller counts the completions of `clock` under this attempt.
+            The rows are valid only if the controller counts the completions of `clock` under this attempt.
 
         Raises
         ------
         SupersededError, Unreachable
-            Nothing is to be had ahead; when the controller orders `clock` + 1, `read_rows` is the way.
+            The rows cannot be read ahead; use `read_rows` when the controller dispatches `clock` + 1.
         """
-        whole = _all_of(sharding, wanted)
+        all_rows = _is_all(sharding, wanted)
 
-        async def of(address: str, epochs: dict[int, int]) -> tuple[dict[int, Arrays], int]:
-            some: dict[str, Any] = {"announced": announced(sharding, wanted)}
-            if not whole:
-                some["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
-            for _ in range(_PATIENT_TRIES):
+        async def read_from(address: str, epochs: dict[int, int]) -> tuple[dict[int, Arrays], int]:
+            request: dict[str, Any] = {"announced": announced(sharding, wanted)}
+            if not all_rows:
+                request["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
+            for _ in range(_AHEAD_TRIES):
                 most = sum(sharding.nbytes(shard) for shard in epochs)
                 answer = await self._ask(
-                    address, "proteus_pull_ahead", most, tries=1, epochs=epochs, clock=clock, **some
+                    address, "proteus_pull_ahead", most, tries=1, epochs=epochs, clock=clock, **request
                 )
                 if answer["status"] == "ok":
-                    self._count_read(address, answer["shards"], some)
+                    self._count_read(address, answer["shards"], request)
                     return unpacked(answer["shards"]), answer["attempt"]
                 if answer["status"] == "moved":
-                    break  # the map that says so is on its way
+                    break  # the new map is on its way
             raise SupersededError(answer["error"])
 
-        found = await all_or_none(of(*server) for server in self.routes.by_server(range(sharding.n_shards)).items())
+        servers = self.routes.by_server(range(sharding.n_shards))
+        found = await all_or_none(read_from(*server) for server in servers.items())
         attempts = {attempt for _, attempt in found}
         if len(attempts) > 1:
             raise SupersededError(f"the effects of clock {clock} are of several attempts")
-        shards = {shard: rows for some, _ in found for shard, rows in some.items()}
+        shards = {shard: rows for by_shard, _ in found for shard, rows in by_shard.items()}
         return _blocks(sharding, wanted, shards), attempts.pop()
 
     async def flush(
@@ -210,16 +211,17 @@ class ParameterClient:
         committed: int = 0,
         came: asyncio.Event | None = None,
     ) -> None:
-        """Send the sums of a batch, all for a server together, and return when every server has taken what is its.
+        """Send the sums of a batch, together for each server, and return when every server has taken its part.
 
-        The servers learn that they may fold the clocks up to `committed`. Where others read ahead, what they read is
-        announced first, and rows of partitions' own follow, if there is much of them. Before long runs of rows it is told
-        which they are: this node is sent what it reads while it sends them.
+        The servers may fold the clocks up to `committed` from then on. If others read ahead, the rows that they read
+        are announced first, and large partition-local updates follow. Long runs of rows are declared before they are
+        announced, so that this node receives the rows that it reads while it sends them.
 
         Parameters
         ----------
         came : asyncio.Event, optional
-            Given where others read ahead, and set when what this node reads has come; the rest waits for it, not long.
+            Given if others read ahead, and set when this node's read-ahead is complete; the partition-local updates
+            wait for it, at most `_REST_WAITS_S`.
 
         Raises
         ------
@@ -229,9 +231,9 @@ class ParameterClient:
         await self._push(range(sharding.n_shards), sharding, clock, sums, committed, came)
 
     def keep(self, clock: int, committed: int, left: Iterable[tuple[TaskKey, Left]], kept_bytes: int) -> None:
-        """Keep what micro-tasks of `clock` left of the rows of their own, after `flush`; drop what is older than `committed`.
+        """Cache the partition-local rows of micro-tasks of `clock`, after `flush`; drop rows older than `committed`.
 
-        `kept_bytes` they had not to read, because it had been kept.
+        `kept_bytes` is the number of bytes that they did not read because of the cache.
         """
         self.moved["own"] += kept_bytes
         if self._begun == self._own_rows.generation:
@@ -248,31 +250,31 @@ class ParameterClient:
         exact: bool,
         until: Mapping[str, int],
     ) -> dict[int, Arrays]:
-        """Return what is wanted of `shards`, from wherever they are served."""
-        whole = _all_of(sharding, wanted)
+        """Return the wanted rows of `shards` from their servers."""
+        all_rows = _is_all(sharding, wanted)
 
-        async def of(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
-            some: dict[str, Any] = {"until": until} if until else {}
-            if not whole:
-                some["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
+        async def read_from(address: str, epochs: dict[int, int]) -> dict[int, Arrays]:
+            request: dict[str, Any] = {"until": until} if until else {}
+            if not all_rows:
+                request["rows"] = {shard: _cut_wanted(sharding, wanted, shard) for shard in epochs}
             most = sum(sharding.nbytes(shard) for shard in epochs)
             try:
                 answer = await self._ask(
-                    address, "proteus_pull", most, epochs=epochs, committed=committed, exact=exact, **some
+                    address, "proteus_pull", most, epochs=epochs, committed=committed, exact=exact, **request
                 )
-            except Unreachable as gone:
-                again = await self.routes.remapped(epochs, address, gone)
+            except Unreachable as error:
+                again = await self.routes.await_new_owners(epochs, address, error)
                 return await self._pull(again, sharding, wanted, committed, exact, until)
             if answer["status"] == "moved":
-                return await self._pull(self.routes.rerouted(epochs, answer), sharding, wanted, committed, exact, until)
-            self._count_read(address, answer["shards"], some)
+                return await self._pull(self.routes.redirect(epochs, answer), sharding, wanted, committed, exact, until)
+            self._count_read(address, answer["shards"], request)
             return unpacked(answer["shards"])
 
-        found = await all_or_none(of(*server) for server in self.routes.by_server(shards).items())
-        return {shard: rows for some in found for shard, rows in some.items()}
+        found = await all_or_none(read_from(*server) for server in self.routes.by_server(shards).items())
+        return {shard: rows for by_shard in found for shard, rows in by_shard.items()}
 
     def _count_read(self, address: str, shards: Mapping[Any, Any], asked: Mapping[str, Any]) -> None:
-        """Count what was read of `shards`, as they were sent (see `adjacent.packed`), and what naming the rows took."""
+        """Count the bytes read of `shards`, as they were sent (see `contiguous.packed`), and of the row numbers."""
         if address != self._address:
             sent = [shards["tables"]] if "tables" in shards else shards.values()
             self.moved["read"] += sum(wire_bytes(array) for tables in sent for array in tables.values())
@@ -288,57 +290,58 @@ class ParameterClient:
         committed: int,
         came: asyncio.Event | None = None,
     ) -> None:
-        """Bring the updates of `shards` to wherever they are served."""
+        """Send the updates of `shards` to their servers."""
         own = own_tables(sharding) if came is not None else frozenset()
 
-        async def to(address: str, epochs: dict[int, int]) -> None:
+        async def send_to(address: str, epochs: dict[int, int]) -> None:
             self._sequence[address] = sequence = self._sequence.get(address, 0) + 1
             updates = {shard: [cut_update(sharding, total, shard) for *_, total in sums] for shard in epochs}
             blocks = [(low, attempts) for low, attempts, _ in sums]
-            same: dict[str, Any] = {"clock": clock, "epochs": epochs, "blocks": blocks, "committed": committed}
-            named: dict[str, Any] = {**same, "sender": self._sender, "sequence": sequence}
+            common: dict[str, Any] = {"clock": clock, "epochs": epochs, "blocks": blocks, "committed": committed}
+            numbered: dict[str, Any] = {**common, "sender": self._sender, "sequence": sequence}
             answer = None
-            first, rest = divided(updates, own)
+            first, rest = split_by_table(updates, own)
             try:
                 if came is not None and size(rest) >= _REST_BYTES:
-                    async with self._foretelling(address, first, **same):
-                        answer = await self._send(address, "proteus_announce", updates=first, **same)
+                    async with self._long_runs_declared(address, first, **common):
+                        answer = await self._send(address, "proteus_announce", updates=first, **common)
                     if answer["status"] == "ok":
                         with contextlib.suppress(TimeoutError):
                             await asyncio.wait_for(came.wait(), _REST_WAITS_S)
-                        answer = await self._send(address, "proteus_push", updates=rest, announced=True, **named)
+                        answer = await self._send(address, "proteus_push", updates=rest, announced=True, **numbered)
                 if answer is None or answer["status"] == "unannounced":
-                    answer = await self._send(address, "proteus_push", updates=updates, **named)
-            except Unreachable as gone:
-                await self._push(await self.routes.remapped(epochs, address, gone), sharding, clock, sums, committed)
+                    answer = await self._send(address, "proteus_push", updates=updates, **numbered)
+            except Unreachable as error:
+                again = await self.routes.await_new_owners(epochs, address, error)
+                await self._push(again, sharding, clock, sums, committed)
                 return
             if answer["status"] == "moved":
-                await self._push(self.routes.rerouted(epochs, answer), sharding, clock, sums, committed)
+                await self._push(self.routes.redirect(epochs, answer), sharding, clock, sums, committed)
 
-        await all_or_none(to(*server) for server in self.routes.by_server(shards).items())
+        await all_or_none(send_to(*server) for server in self.routes.by_server(shards).items())
 
     @contextlib.asynccontextmanager
-    async def _foretelling(self, address: str, updates: Updates, **message: Any) -> AsyncIterator[None]:
-        """Tell a server which long runs of rows the block will send it; nobody waits for it where the way there is full.
+    async def _long_runs_declared(self, address: str, updates: Updates, **message: Any) -> AsyncIterator[None]:
+        """Declare to a server the long runs of rows that the block will announce, waiting briefly for its answer.
 
-        What is short goes with it, and if there is much else, nothing is told.
+        Short updates are sent along; if these are large, nothing is declared.
         """
-        short, to_come = foretold(updates)
-        some = any(runs for per_block in to_come.values() for runs in per_block)
-        if address == self._address or not some or size(short) > _SHORT_BYTES:
+        short, to_come = split_long_runs(updates)
+        has_runs = any(runs for per_block in to_come.values() for runs in per_block)
+        if address == self._address or not has_runs or size(short) > _SHORT_BYTES:
             yield
             return
 
-        async def tell() -> None:
-            with contextlib.suppress(Unreachable, SupersededError):  # what is sent next finds out
+        async def declare() -> None:
+            with contextlib.suppress(Unreachable, SupersededError):  # the next message raises it again
                 await self._send(address, "proteus_announce", updates=short, to_come=to_come, tries=1, **message)
 
-        told = asyncio.create_task(tell())
+        declaration = asyncio.create_task(declare())
         try:
-            await asyncio.wait([told], timeout=_TOLD_WAITS_S)
+            await asyncio.wait([declaration], timeout=_DECLARATION_WAITS_S)
             yield
         finally:
-            await cancel_all([told])
+            await cancel_all([declaration])
 
     async def _send(self, address: str, op: str, updates: Updates, **message: Any) -> Any:
         """Send updates to a server, count them, and return its answer."""
@@ -346,17 +349,17 @@ class ParameterClient:
             return await self._ask(address, op, size(updates), updates=updates, **message)
         finally:
             if address != self._address:
-                self.moved["push"] += sum(wire_bytes(of) for of in arrays(updates))
+                self.moved["push"] += sum(wire_bytes(delta) for delta in arrays(updates))
 
     async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
-        """Return a server's answer; `n_bytes` of parameters may travel, at the most."""
+        """Return a server's answer; at most `n_bytes` of parameters are transferred."""
         self.routes.check()
         if address != self._address:
             if op in _READS:
-                # servers answer in the order of the batches
+                # Servers answer in the order of the batches.
                 message |= {"turn": self._batch, "reader": self._sender}
             within_s = deadline_s(_DEADLINE_S, n_bytes)
-            answer = await self.routes.retried(
+            answer = await self.routes.retry(
                 address, op, message["epochs"], lambda: self._transport.call(address, op, within_s, **message), tries
             )
         elif op == "proteus_pull_ahead":
@@ -371,18 +374,18 @@ class ParameterClient:
             }
             answer = local[op](**message)
             if op == "proteus_announce":
-                await asyncio.sleep(0)  # those who have waited for it are on their way
+                await asyncio.sleep(0)  # let the read-aheads that waited for it answer first
         if answer["status"] not in ("ok", "moved", "not-yet", "unannounced"):
             raise SupersededError(answer["error"])
         return answer
 
 
-def _all_of(sharding: Sharding, wanted: Wanted) -> bool:
+def _is_all(sharding: Sharding, wanted: Wanted) -> bool:
     return len(wanted) == len(sharding.tables) and all(rows is None for rows in wanted.values())
 
 
 def _blocks(sharding: Sharding, wanted: Wanted, shards: Mapping[int, Arrays]) -> dict[str, RowBlock]:
-    """Return what was read of all shards, by table."""
+    """Return the rows read from all shards, by table."""
     return {
         table.name: RowBlock(wanted[table.name], _joined(table, sharding, shards))
         for table in sharding.tables
@@ -391,21 +394,21 @@ def _blocks(sharding: Sharding, wanted: Wanted, shards: Mapping[int, Arrays]) ->
 
 
 def _cut_wanted(sharding: Sharding, wanted: Wanted, shard: int) -> dict[str, RowSet | None]:
-    """Return what is wanted of a shard, counted from its first rows."""
-    out: dict[str, RowSet | None] = {}
+    """Return the wanted rows of a shard, counted from its first rows."""
+    wanted_here: dict[str, RowSet | None] = {}
     for table in sharding.tables:
         if table.name in wanted:
             rows = wanted[table.name]
-            there = None if rows is None else cut(rows, *sharding.rows(shard, table))
-            if there is None or count(there):
-                out[table.name] = there
-    return out
+            shard_rows = None if rows is None else cut(rows, *sharding.rows(shard, table))
+            if shard_rows is None or count(shard_rows):
+                wanted_here[table.name] = shard_rows
+    return wanted_here
 
 
 def _joined(table: TableSpec, sharding: Sharding, shards: Mapping[int, Arrays]) -> Array:
-    """Return what was read of a table from all shards, in order."""
-    there = [rows[table.name] for shard in range(sharding.n_shards) if table.name in (rows := shards[shard])]
-    some = [rows for rows in there if len(rows)]
-    if not some:
+    """Return the rows of a table read from all shards, in order."""
+    by_shard = [rows[table.name] for shard in range(sharding.n_shards) if table.name in (rows := shards[shard])]
+    parts = [rows for rows in by_shard if len(rows)]
+    if not parts:
         return read_only(np.zeros((0, table.n_cols), table.dtype))
-    return read_only(joined(some))
+    return read_only(joined(parts))

@@ -1,4 +1,4 @@
-"""The updates of a batch as they are pushed: added up in blocks, cut to shards, in what others read and the rest. Pure."""
+"""The messages of a push: updates summed in blocks, cut to shards, split into announcement and rest."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from psengine.tables.row_updates import RowDelta, cut_delta, smaller
 from psengine.tables.sharding import Sharding
 from psengine.tables.tree_sum import Delta, Subtree, largest_subtrees, tree_sum
 
-#: (first partition, attempts, sum of the updates) of a block
+#: (first partition, attempts, sum of the updates) of a block.
 BlockSum = tuple[int, tuple[int, ...], Delta]
-#: by shard, of each block
+#: {shard: update of each block}.
 Updates = Mapping[int, Sequence[Delta]]
-#: by shard, of each block: runs of rows, by table
+#: {shard: runs of rows by table, of each block}.
 ToCome = Mapping[int, Sequence[Runs]]
 
-#: So long is a run that takes longer on its way than a message does which says that it comes.
+#: Minimum bytes of a run that takes longer to send than the message that declares it.
 _LONG_BYTES = 1 << 20
 
 
 def sum_up(updates: Mapping[int, Delta], n_partitions: int, tables: Sequence[TableSpec]) -> list[tuple[Subtree, Delta]]:
-    """Return the updates of a batch, by partition, added up in blocks as far as they may be, in the smaller form."""
+    """Return the sums of a batch's updates (by partition) over the largest possible blocks, in the smaller form."""
     sizes = {table.name: table.n_rows for table in tables}
     return [(block, _sum(block, updates, sizes)) for block in largest_subtrees(updates.keys(), n_partitions)]
 
 
 def under(sums: Sequence[tuple[Subtree, Delta]], attempts: Mapping[int, int]) -> list[BlockSum]:
-    """Return the sums of blocks as they are pushed, with the attempt of each partition."""
+    """Return the sums of blocks with the attempt of each partition."""
     return [(low, tuple(attempts[part] for part in range(low, high)), total) for (low, high), total in sums]
 
 
 def _sum(block: Subtree, updates: Mapping[int, Delta], sizes: Mapping[str, int]) -> Delta:
     total = tree_sum(block, lambda part: updates[part[0]] if part[1] - part[0] == 1 else None) or {}
-    return {name: smaller(of, sizes[name]) for name, of in total.items()}
+    return {name: smaller(delta, sizes[name]) for name, delta in total.items()}
 
 
 def cut_update(sharding: Sharding, update: Delta, shard: int) -> Delta:
     """Return the part of an update that lies in a shard; views."""
-    out: dict[str, Array | RowDelta] = {}
+    parts: dict[str, Array | RowDelta] = {}
     for table in sharding.tables:
-        of = update.get(table.name)
+        delta = update.get(table.name)
         low, high = sharding.rows(shard, table)
-        if isinstance(of, RowDelta):
-            some = cut_delta(of, low, high)
-            if some is not None:
-                out[table.name] = some
-        elif of is not None:
-            out[table.name] = of[low:high]
-    return out
+        if isinstance(delta, RowDelta):
+            part = cut_delta(delta, low, high)
+            if part is not None:
+                parts[table.name] = part
+        elif delta is not None:
+            parts[table.name] = delta[low:high]
+    return parts
 
 
 def own_tables(sharding: Sharding) -> frozenset[str]:
@@ -58,28 +58,30 @@ def own_tables(sharding: Sharding) -> frozenset[str]:
 
 
 def announced(sharding: Sharding, wanted: Wanted) -> bool:
-    """Return whether what is announced of updates is all that is wanted: no rows of partitions' own."""
+    """Return whether announcements include all wanted rows: none of them is partition-local."""
     return not own_tables(sharding) & {name for name, rows in wanted.items() if rows is None or count(rows)}
 
 
-def divided(updates: Updates, names: Collection[str]) -> tuple[Updates, Updates]:
-    """Return updates without those of the tables of these names, and those alone."""
+def split_by_table(updates: Updates, names: Collection[str]) -> tuple[Updates, Updates]:
+    """Return the updates of all other tables, and those of the tables in `names`."""
 
     def part(wanted: bool) -> Updates:
         return {
-            shard: [{name: of for name, of in update.items() if (name in names) is wanted} for update in per_block]
+            shard: [
+                {name: delta for name, delta in update.items() if (name in names) is wanted} for update in per_block
+            ]
             for shard, per_block in updates.items()
         }
 
     return part(False), part(True)
 
 
-def foretold(updates: Updates) -> tuple[Updates, ToCome]:
-    """Return updates without the long runs of rows, and which rows these are."""
+def split_long_runs(updates: Updates) -> tuple[Updates, ToCome]:
+    """Return the updates without long runs of rows, and the rows of these runs."""
     runs = {shard: [_long_runs(update) for update in per_block] for shard, per_block in updates.items()}
     short = {
         shard: [
-            {name: of for name, of in update.items() if name not in long}
+            {name: delta for name, delta in update.items() if name not in long}
             for update, long in zip(per_block, runs[shard], strict=True)
         ]
         for shard, per_block in updates.items()
@@ -89,17 +91,17 @@ def foretold(updates: Updates) -> tuple[Updates, ToCome]:
 
 def _long_runs(update: Delta) -> dict[str, tuple[int, int]]:
     return {
-        name: span(of.rows)
-        for name, of in update.items()
-        if isinstance(of, RowDelta) and isinstance(of.rows, slice) and of.nbytes >= _LONG_BYTES
+        name: span(delta.rows)
+        for name, delta in update.items()
+        if isinstance(delta, RowDelta) and isinstance(delta.rows, slice) and delta.nbytes >= _LONG_BYTES
     }
 
 
 def size(updates: Updates) -> int:
-    """Return how large updates are in memory, in bytes."""
-    return sum(of.nbytes for of in arrays(updates))
+    """Return the size of updates in memory, in bytes."""
+    return sum(delta.nbytes for delta in arrays(updates))
 
 
 def arrays(updates: Updates) -> list[Array | RowDelta]:
-    """Return all additions of updates."""
-    return [of for per_block in updates.values() for update in per_block for of in update.values()]
+    """Return the updates of all shards, blocks and tables."""
+    return [delta for per_block in updates.values() for update in per_block for delta in update.values()]

@@ -1,7 +1,7 @@
-"""Where a client's messages go: who serves which shard, and what becomes of a call to who has them no longer.
+"""Routing of a client's requests by the shard map: redirects, retries, generations.
 
-A map says who serves what. It may come late: a server that has handed its shards over says who has them now, and one that
-has handed over all of them goes, maybe before the map that says so has come here.
+The map may arrive late: a server that has handed its shards over answers with their new owners, and one that has handed
+over all of them leaves, maybe before the new map has arrived here.
 """
 
 from __future__ import annotations
@@ -15,64 +15,62 @@ from psengine.protocol.instructions import ShardOwner
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Unreachable
 
-#: seconds that a map may be under way which says who serves what a server that is gone has handed over
+#: Maximum seconds to wait for the map with the new owners of shards whose server has left.
 _MAP_S = 5.0
-#: Seconds that an answer is waited for, at least, from a server that has handed over all that it is asked for: it may be
-#: gone, and Dask tries for the whole deadline to connect to whoever is not there.
+#: Minimum seconds to wait for the answer of a server that has handed over all requested shards: it may have left, and
+#: Dask tries to connect to an absent process for the whole deadline.
 _LEFT_S = 2.0
 
 
 class SupersededError(Exception):
-    """The work at hand is no longer wanted: its read or its servers have moved on."""
+    """The present work is no longer wanted: its read or its servers have moved on."""
 
 
 class Routes:
-    """Who serves what, as far as this node knows.
+    """The servers of the shards, as known to this node.
 
     Attributes
     ----------
     version, generation : int
-        Of the map; what was begun in an earlier generation is not gone on with.
+        Version and generation of the map; batches of an earlier generation are given up.
     """
 
     def __init__(self) -> None:
         self.version = self.generation = 0
         self._owners: tuple[ShardOwner, ...] = ()
-        #: set when there is another map
+        #: Set when the map changes.
         self._changed = asyncio.Event()
-        #: the generation in which the batch under way was ordered
-        self._ordered_in = 0
+        #: Generation in which the batch under way was dispatched.
+        self._batch_generation = 0
 
     def use(self, version: int, owners: Sequence[ShardOwner], generation: int) -> bool:
         """Route by this map from now on, if it is newer; return whether it is.
 
-        A shard that has moved on since stays where it is known to be.
+        Owners with a later epoch than in the map, known from redirects, stay.
         """
         if version <= self.version:
             return False
         later = {owner.shard: owner for owner in self._owners}
-        self._owners = tuple(
-            max(owner, later.get(owner.shard, owner), key=lambda known: known.epoch) for owner in owners
-        )
+        self._owners = tuple(max(owner, later.get(owner.shard, owner), key=lambda o: o.epoch) for owner in owners)
         self.version, self.generation = version, generation
         self._changed.set()
         self._changed = asyncio.Event()
         return True
 
     def begin(self, generation: int) -> None:
-        """Begin a batch that was ordered in `generation`; raises `SupersededError` when another one has begun already."""
-        self._ordered_in = generation
+        """Begin a batch that was dispatched in `generation`; raises `SupersededError` if the map's differs."""
+        self._batch_generation = generation
         self.check()
 
     def check(self) -> None:
-        """Raise `SupersededError` when the batch under way was ordered in an earlier generation."""
-        if self._ordered_in != self.generation:
+        """Raise `SupersededError` if the batch under way was dispatched in another generation than the map's."""
+        if self._batch_generation != self.generation:
             raise SupersededError(
-                f"of generation {self._ordered_in}, and all have gone back to begin {self.generation}"
+                f"batch of generation {self._batch_generation}, rolled back to generation {self.generation}"
             )
 
     def by_server(self, shards: Iterable[int]) -> dict[str, dict[int, int]]:
-        """Return the epochs of shards by who serves them."""
+        """Return the epochs of shards by server address."""
         wanted = set(shards)
         servers: dict[str, dict[int, int]] = {}
         for owner in self._owners:
@@ -80,18 +78,18 @@ class Routes:
                 servers.setdefault(owner.address, {})[owner.shard] = owner.epoch
         return servers
 
-    async def remapped(self, shards: Iterable[int], address: str, gone: Unreachable) -> list[int]:
-        """Return `shards` once the map says that none of them is served at `address`, which is `gone`.
+    async def await_new_owners(self, shards: Iterable[int], address: str, error: Unreachable) -> list[int]:
+        """Return `shards` once the map has new owners for all of them; `address` did not answer (`error`).
 
-        A server that has handed everything over goes, maybe before the map that says so has come here. What it took it
-        has handed over, so that what is sent anew counts once.
+        A server that has handed everything over leaves, maybe before the new map has arrived here. It has handed over
+        the updates it took, so updates that are sent again count once.
 
         Raises
         ------
         Unreachable
-            When no such map comes in a while.
+            If no such map arrives in `_MAP_S` seconds.
         SupersededError
-            When all go back.
+            If the job rolls back.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _MAP_S
@@ -100,67 +98,65 @@ class Routes:
             self.check()
             left_s = until_s - loop.time()
             if left_s <= 0:
-                raise gone
+                raise error
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left_s)
         self.check()
         return wanted
 
-    async def retried(
+    async def retry(
         self, address: str, op: str, shards: Iterable[int], call: Callable[[], Coroutine[Any, Any, Any]], tries: int
     ) -> Any:
-        """Return what a `call` for `shards` gives, tried again if need be, as long as some of them are served there.
+        """Return the result of `call`, up to `tries` attempts while some of `shards` are served at `address`.
 
         Raises
         ------
         Unreachable
         """
-        there = frozenset(shards)
+        requested = frozenset(shards)
         for number in range(1, tries + 1):
             try:
-                # Of who did not answer, and has handed over what he was asked for, no answer is to be expected.
-                return await self._while_served(address, op, there, call(), _LEFT_S if number == 1 else 0.0)
+                # A server that did not answer, and has handed over the shards, is not expected to answer.
+                return await self._while_served(address, op, requested, call(), _LEFT_S if number == 1 else 0.0)
             except Unreachable:
-                if number == tries or not self._served_at(address, there):
+                if number == tries or not self._served_at(address, requested):
                     raise
         raise AssertionError("unreachable")
 
     async def _while_served(
-        self, address: str, op: str, shards: frozenset[int], call: Coroutine[Any, Any, Any], patience_s: float
+        self, address: str, op: str, shards: frozenset[int], call: Coroutine[Any, Any, Any], timeout_s: float
     ) -> Any:
-        """Return what a `call` gives, unless the map says that none of the shards is served there any more.
+        """Return the result of `call`; give it up if by the map none of the shards is served there any more.
 
-        Then it is given up after `patience_s`, or, if there is any, after as long as it has lasted already.
+        It is given up after `timeout_s`, or, unless that is 0, after as long as it has lasted already if that is more.
         """
         loop = asyncio.get_running_loop()
-        began_s, asking = loop.time(), loop.create_task(call)
+        began_s, request = loop.time(), loop.create_task(call)
         try:
-            while not asking.done():
+            while not request.done():
                 if self._served_at(address, shards):
-                    another = loop.create_task(self._changed.wait())
+                    another_map = loop.create_task(self._changed.wait())
                     try:
-                        await asyncio.wait((asking, another), return_when=asyncio.FIRST_COMPLETED)
+                        await asyncio.wait((request, another_map), return_when=asyncio.FIRST_COMPLETED)
                     finally:
-                        another.cancel()
+                        another_map.cancel()
                 else:
-                    # What has been asked for a while may be on its way already.
-                    left_s = max(patience_s, loop.time() - began_s) if patience_s else 0.0
-                    if not (await asyncio.wait((asking,), timeout=left_s))[0]:
-                        raise Unreachable(address, op, TimeoutError("it serves nothing of that any more"))
-            return asking.result()
+                    # The answer to a long-running request may be on its way already.
+                    left_s = max(timeout_s, loop.time() - began_s) if timeout_s else 0.0
+                    if not (await asyncio.wait((request,), timeout=left_s))[0]:
+                        raise Unreachable(address, op, TimeoutError("it no longer serves the requested shards"))
+            return request.result()
         finally:
-            await cancel_all((asking,))
+            await cancel_all((request,))
 
     def _served_at(self, address: str, shards: Collection[int]) -> bool:
-        """Return whether the map says that some of these shards are served at an address."""
+        """Return whether by the map some of these shards are served at an address."""
         return any(owner.address == address for owner in self._owners if owner.shard in shards)
 
-    def rerouted(self, epochs: dict[int, int], answer: Mapping[str, Any]) -> list[int]:
-        """Note who serves what a server no longer does; return the shards that are to be asked for again, all of them."""
+    def redirect(self, epochs: dict[int, int], answer: Mapping[str, Any]) -> list[int]:
+        """Note the new owners in a server's `answer`; return the shards to request again: all of `epochs`."""
         moved = {owner.shard: owner for owner in answer["owners"]}
         if any(owner.epoch <= epochs[shard] for shard, owner in moved.items()):
-            raise SupersededError(answer["error"])  # it was sent back to where it has been
-        self._owners = tuple(
-            max(owner, moved.get(owner.shard, owner), key=lambda known: known.epoch) for owner in self._owners
-        )
+            raise SupersededError(answer["error"])  # it was redirected to an earlier owner
+        self._owners = tuple(max(owner, moved.get(owner.shard, owner), key=lambda o: o.epoch) for owner in self._owners)
         return list(epochs)

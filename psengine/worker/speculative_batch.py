@@ -1,12 +1,13 @@
 """A batch that a node begins ahead of its order: the way from one bulk-synchronous clock to the next.
 
-Between two clocks lie a push, a report, a dispatch and a read, one after the other. So whoever sends its updates asks the
-servers for the next clock in the same moment, waits there for the effects of all partitions, and begins its own next micro-tasks
-with what it gets, while the controller takes the reports and sends its orders: on the critical path are a push and a read.
+Between two clocks lie a push, a report, a dispatch and a read, one after the other. So whoever sends its updates asks
+the servers for the next clock in the same moment, waits there for the effects of all partitions, and begins its own
+next micro-tasks with what it gets, while the controller takes the reports and sends its orders: on the critical path
+are a push and a read.
 
 Nothing else is new: no effect leaves the node before the order has come. The order names the attempt under which the
-controller counts the clock before; if what was read is not of that, or the node or the map has gone on otherwise, what was
-begun is dropped, and the batch is done as ordered. Micro-tasks that others have to do now are dropped alone.
+controller counts the clock before; if what was read is not of that, or the node or the map has gone on otherwise, what
+was begun is dropped, and the batch is done as ordered. Micro-tasks that others have to do now are dropped alone.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Ahead:
         self._task = asyncio.get_running_loop().create_task(_begun(begin))
 
     async def kernels_for(self, order: Dispatch, map_version: int) -> Kernels | None:
-        """Return the micro-tasks that are wanted for `order`, when they are begun; None where what was begun does not fit."""
+        """Return the micro-tasks wanted for `order`, when they are begun; None where what was begun does not fit."""
         asked = [task.partition for task in order.tasks if task.partition in self._partitions]
         mine = (self._clock, self._generation, self._map_version)
         if not asked or not order.completed_by or mine != (order.clock, order.generation, map_version):
@@ -97,5 +98,5 @@ class Ahead:
 async def _begun(begin: Callable[[], Awaitable[Begun]]) -> Begun | None:
     try:
         return await begin()
-    except Exception:  # noqa: BLE001 - a server that is gone, an application that raises: the order will show what it is
+    except Exception:  # noqa: BLE001 - a server that is gone, an application that raises: the order will show which
         return None

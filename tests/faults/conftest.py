@@ -1,4 +1,4 @@
-"""What the tests of tiers, cuts and worst moments compare their models with."""
+"""Reference models for the tests of tiers, cuts and worst moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes, real SIGKILLs: the model is what it would have been, bit for bit, and nothing is lost."""
+"""Real processes, real SIGKILLs: the model is bit for bit the undisturbed one, and no effect is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def past(clock: int) -> Any:
 
 
 def kill_at_work(cluster: LocalCluster, name: str) -> dict[str, Any]:
-    """SIGKILL a node while the controller waits for its work: it is stopped first, so that it cannot finish in between."""
+    """SIGKILL a node while the controller waits for its work: it is stopped first, so that it cannot finish before."""
     process = cluster.processes[name]
     for _ in range(200):
         os.killpg(process.pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Every process of a job is killed; it goes on from its checkpoint, and the model is the undisturbed one's, bit for bit."""
+"""All processes of a job are killed; it continues from its checkpoint to bit for bit the undisturbed model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A node that is alive and cut off: it is done without, may not write, and comes back as another process.
+"""A node that is alive but cut off: it is excluded, may not write, and returns as another process.
 
-One that only stands still for some seconds is waited for.
+A node that is stopped for only some seconds is waited for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_a_server_that_only_the_controller_cannot_reach_is_lost_and_joins_anew(
         address = node(before, victim)["address"]
         cluster.cut((victim, "controller"), ("controller", victim))
         status = cluster.wait(lambda s: s["went_back"], "its silence to be heard", (SILENCE_S + 60.0) * PATIENCE)
-        assert "silent for" in status["went_back"][0]["reason"]
+        assert "no heartbeat for" in status["went_back"][0]["reason"]
         assert node(status, victim)["gone"]
         cluster.cut()
         again = cluster.wait(lambda s: not node(s, victim)["gone"], "it to join anew")

@@ -1,4 +1,4 @@
-"""Tests are broken off, too: their nodes end with them, also those that are frozen or cut off."""
+"""Interrupted tests: their nodes end with them, also stopped and cut-off ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""SIGKILL, or notice, at the worst moment of a hand-over, of copies or of a recovery: the model is the undisturbed one.
+"""SIGKILL, or notice, at the worst moment of a hand-over, a replication or a recovery: the model is undisturbed.
 
-On real processes what tests/psengine/whole_engine/test_moments.py has in virtual time, at the moments when somebody has something that
-the other has not.
+The same as tests/psengine/whole_engine/test_moments.py, on real processes instead of virtual time, at the moments when
+one process has a state that its peer does not have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.e2e]
 
 #: What happens to a server for the call to be made; copies are made without.
 BEGUN_BY = {"proteus_hand_over": "told to go", "proteus_keep": "", "proteus_kept": "killed"}
-#: The moment of a call, and who dies at it: whoever has been answered, whoever has done it, or the controller meanwhile.
+#: The moment of a call, and who dies at it: whoever has been answered, whoever has done it, or the controller
+#: meanwhile.
 WORST: list[tuple[Moment, str | None]] = [("answered", None), ("done", None), ("done", "controller")]
 #: of a hand-over here, once it is done; the others in `make storms`
 CASES = [

@@ -1,4 +1,4 @@
-"""Rows of their own on real processes: whoever is killed or told to go, the model has the bits of a bare loop."""
+"""Partition-local rows on real processes: after kills and notices the model has the bits of a bare loop."""
 
 from __future__ import annotations
 

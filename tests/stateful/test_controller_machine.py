@@ -1,7 +1,7 @@
-"""Random storms of joins, loads, notices, losses, completions, late and doubled messages against the controller.
+"""Random joins, loads, notices, losses, completions, late and duplicate messages against the controller.
 
-The nodes and the shards' servers are modelled beside it: real `ShardStore`s, nodes as queues of what they were told. What
-the controller believes is never asked where the model knows it by itself.
+The nodes and the shards' servers are modelled beside it: real `ShardStore`s, nodes as queues of their instructions. The
+model never asks the controller for a state that it tracks itself.
 """
 
 from __future__ import annotations

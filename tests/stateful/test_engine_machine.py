@@ -1,4 +1,4 @@
-"""The engine against a market that refuses, forgets to answer, takes machines and repeats itself; and against its journal."""
+"""The engine against a market that refuses, does not answer, evicts and repeats itself; and against its journal."""
 
 import json
 from dataclasses import replace

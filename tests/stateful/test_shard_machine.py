@@ -1,7 +1,7 @@
-"""Real servers whose shards move, are copied and lost, while clients push by maps that may be old, and again.
+"""Real servers whose shards move, are replicated and lost, while clients push by maps that may be old, repeatedly.
 
-The controller is modelled: it moves shards one at a time, takes back what a move may have lost on the way, and has all go
-back to the last copies when a server is gone. Nobody else may write, and nothing that was acknowledged is missing.
+The controller is modelled: it moves shards one at a time, takes back shards whose move may have failed, and rolls back
+to the last replicas when a server is lost. No other process may write, and no acknowledged update is missing.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ShardMachine(RuleBasedStateMachine):
         names = sorted(self.servers)
         self.owners = {s: self.owner(s, names[(s + self.epoch) % len(names)], self.epoch) for s in range(SHARDS)}
         for shard, owner in self.owners.items():
-            self.servers[owner.node].go_on_from({shard: states[shard]}, self.epoch, PARTITIONS)
+            self.servers[owner.node].restore_replicas({shard: states[shard]}, self.epoch, PARTITIONS)
         self.done = [clock] * PARTITIONS
         self.counts = {key: attempt for key, attempt in self.counts.items() if key[0] <= clock}
 
@@ -149,11 +149,11 @@ class ShardMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.move is not None)
     @rule()
     def give_up(self) -> None:
-        """The heir gives up, or is gone: the server may have handed the shard over to nobody, and is to take it back."""
+        """The new owner gives up, or is lost: the server may have handed the shard over, and is to take it back."""
         move = self.move
         assert move is not None
         if move.to in self.servers:
-            self.servers[move.to].expect_no_more([move.shard], move.epoch)
+            self.servers[move.to].cancel_expected([move.shard], move.epoch)
         self.given_up.append(move)
         self.start(move.shard, move.before.node)
 
@@ -216,7 +216,7 @@ class ShardMachine(RuleBasedStateMachine):
         announced=st.booleans(),
     )
     def work(self, partition: int, anew: bool, some: tuple[int, ...], announced: bool) -> None:
-        """A micro-task's updates are sent, to all shards or some; all acknowledged by servers of this generation, it is done."""
+        """Send a micro-task's updates to all shards or some; it is done when servers of this generation have all."""
         clock = self.done[partition] + 1
         if clock > self.common() + 1:
             return

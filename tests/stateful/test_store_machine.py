@@ -1,4 +1,4 @@
-"""The store against a plain model of it: what was written is there, once, also after the process began anew."""
+"""The store against a simple model: written entries are present once, also after a restart of the process."""
 
 import tempfile
 from pathlib import Path

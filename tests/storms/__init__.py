@@ -1,1 +1,1 @@
-"""Faults that take minutes to show, or hundreds of seeds; `make storms` runs them, `make test` the first seeds."""
+"""Fault tests that take minutes, or hundreds of seeds; `make storms` runs them, `make test` the first seeds."""

@@ -1,4 +1,4 @@
-"""Seeded storms of joins, notices, freezes, cuts, delays and kills over real processes: what the model must be, it is.
+"""Seeded joins, notices, freezes, cuts, delays and kills of real processes: the model is correct.
 
 `mlr` under bulk synchrony ends with the bits of the undisturbed run; the counts of `lda` sum to the tokens.
 """
@@ -80,7 +80,7 @@ class Storm:
         return f"{name} is told to go"
 
     def freeze(self) -> str:
-        """Stop a process for a while: it is slow, and must not be taken for dead, nor write what is of before if it is."""
+        """Stop a process for a while: it is slow, and must not count as lost, nor write outdated state if it does."""
         name = self._one()
         group = self.cluster.processes[name].pid
         os.killpg(group, signal.SIGSTOP)
@@ -91,7 +91,7 @@ class Storm:
         return f"{name} is stopped for a while"
 
     def cut(self) -> str:
-        """Nothing passes between two processes: mostly for a moment (a delay), or until one of them is taken for lost."""
+        """Cut the link between two processes: mostly for a moment (a delay), or until one of them counts as lost."""
         there = [node["name"] for node in self.cluster.client.status()["nodes"] if not node["gone"]]
         one = self._one()
         if one not in there:

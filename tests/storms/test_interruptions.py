@@ -1,4 +1,4 @@
-"""The job of `make run`, broken off at ten seeded moments: nothing stays, it goes on, and its money is the market's bill."""
+"""The job of `make run`, interrupted at ten seeded moments: nothing is left, it resumes, its bill is the market's."""
 
 import gzip
 import json

@@ -1,6 +1,6 @@
-"""The server is away while ticks are due: the missed ones are skipped, and the next one catches up alone.
+"""The server is down while ticks are due: missed ticks are skipped, and the next one alone catches up.
 
-Four minutes, most of them spent in waiting for ticks that must not come.
+It takes four minutes, mostly waiting for ticks that must not run.
 """
 
 from datetime import UTC, datetime, timedelta

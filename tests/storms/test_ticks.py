@@ -1,6 +1,6 @@
-"""Ticks and renewals as prefect.yaml deploys them, on a real server: doubled, killed, repeated, and each harmless.
+"""Ticks and renewals as prefect.yaml deploys them, on a real server: duplicated, killed, repeated, each without harm.
 
-The tests share one server and stand in the order of a story: one job that trains all the while.
+The tests share one server and one training job, and depend on their order.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A small price file and what is asked of it, for tests of backtests."""
+"""A small price file and backtest options for it."""
 
 from datetime import UTC, datetime
 from pathlib import Path

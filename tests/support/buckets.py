@@ -1,4 +1,4 @@
-"""A bucket of S3 that this process serves."""
+"""An S3 bucket served by this process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -31,7 +31,7 @@ _DEADLINE_S = 30.0 * PATIENCE
 
 
 class Chromium:
-    """One page. `errors` holds what its console complained of, exceptions included; `requests` every URL it asked for."""
+    """One page. `errors` holds the errors of its console, exceptions included; `requests` every URL it requested."""
 
     def __init__(self, width: int = 1280, height: int = 1000) -> None:
         self.errors: list[str] = []
@@ -118,7 +118,7 @@ class Chromium:
         )
 
     def visit(self, url: str, until: str, look: str = "null") -> Any:
-        """Load a page of a server, wait until the JavaScript expression `until` holds in it, return the value of `look`.
+        """Load a page of a server, wait until the JavaScript expression `until` holds, return the value of `look`.
 
         Both are evaluated at once: the page may draw itself anew at any moment.
         """

@@ -1,4 +1,4 @@
-"""The command `proteus` as a user starts it, in an empty home, and what it leaves behind."""
+"""The command `proteus` as a user starts it, in an empty home, and the files that it leaves."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A controller of one job, brought to where a test begins; no node is there but in its books."""
+"""A controller of one job in the initial state of a test, without real nodes."""
 
 from psengine.config import JobConfig
 from psengine.controller.controller import Controller

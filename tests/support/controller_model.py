@@ -1,6 +1,6 @@
-"""Nodes and servers of shards beside a controller: real `ShardStore`s, and nodes as queues of what they were told.
+"""Nodes and servers of shards beside a controller: real `ShardStore`s, and nodes as queues of their instructions.
 
-It knows by itself what was done under which attempt, and checks the controller's orders against that.
+It tracks which attempts are done, and checks the controller's instructions against that.
 """
 
 from __future__ import annotations
@@ -141,11 +141,13 @@ class World:
         assert order.epoch > self.generation
         self.generation = order.epoch
         self.frozen, self.doubtful = {}, set()
-        clock = order.kept.clock if order.kept is not None else order.checkpoint.clock if order.checkpoint else 0
+        clock = (
+            order.replicas.clock if order.replicas is not None else order.checkpoint.clock if order.checkpoint else 0
+        )
         if clock > self.common():  # of a checkpoint that all have gone back from since, for want of newer copies
             assert order.checkpoint is not None, "back to what is still to come"
             self.completed |= {(c, p) for c in range(1, clock + 1) for p in range(self.config.n_partitions)}
-        if order.kept is None:
+        if order.replicas is None:
             assert order.checkpoint == (None if self.kept is None else self.kept[0]), "the newest checkpoint there is"
         self.completed = {key for key in self.completed if key[0] <= clock}
 
@@ -191,7 +193,7 @@ class World:
         """The servers answer at once: what comes after it in the same orders is not theirs yet."""
         assert self.keeping is None, "two checkpoints at a time"
         assert order.committed > (0 if self.kept is None else self.kept[0].clock)
-        if order.from_keepers:
+        if order.from_replicas:
             states = [self.replicas[owner.address, owner.shard, owner.epoch] for owner in order.owners]
         else:
             assert order.committed == self.common()
@@ -276,8 +278,8 @@ class World:
         partitions = self.config.n_partitions
         states: dict[int, ShardState] = {}
         for shard in order.shards:
-            if order.kept is not None:
-                at, number = dict(order.kept.at), order.kept.number
+            if order.replicas is not None:
+                at, number = dict(order.replicas.at), order.replicas.number
                 state = self.replicas.get((node.address, shard, number)) or self.replicas.get(
                     (at.get(shard, ""), shard, number)
                 )
@@ -285,7 +287,7 @@ class World:
                     what = order.shards, order.epoch
                     self.feed(ShardsNotOpened(node.name, node.address, *what, "nobody has it", self.now_s))
                     return
-                assert (state.clock, state.folded) == (order.kept.clock, order.kept.clock * partitions)
+                assert (state.clock, state.folded) == (order.replicas.clock, order.replicas.clock * partitions)
                 assert state.arrays["w"].item() == self.value(state.clock), "one consistent clock, and all of it"
                 states[shard] = state
             elif order.checkpoint is not None:
@@ -325,7 +327,7 @@ class World:
         try:
             if not works:
                 raise StaleReadError("link away")
-            for shard, epoch, keeper in zip(order.shards, order.epochs, order.keepers, strict=True):
+            for shard, epoch, keeper in zip(order.shards, order.epochs, order.backup_owners, strict=True):
                 if self.served_at.get(shard) != node.address or self.stores[shard].epoch != epoch or self.frozen:
                     raise StaleReadError("moved")
                 places = {node.address, keeper}
@@ -333,7 +335,7 @@ class World:
                     raise StaleReadError("keeper away")
                 state = self.stores[shard].copy(order.clock)
                 for address in places:
-                    for key in [k for k in self.replicas if k[:2] == (address, shard) and k[2] < order.whole]:
+                    for key in [k for k in self.replicas if k[:2] == (address, shard) and k[2] < order.last_complete]:
                         del self.replicas[key]
                     self.replicas[address, shard, order.number] = state
         except StaleReadError as error:

@@ -98,7 +98,7 @@ class Story:
 
 @contextmanager
 def told(directory: Path) -> Iterator[Story]:
-    """A server with its worker and an empty book; ticks come only when a chapter says so, and nothing is left after it."""
+    """A server with its worker and an empty database; ticks run only on request, and nothing is left after it."""
     with pytest.MonkeyPatch.context() as patch:
         without_settings(patch)
         deployed = Deployed(directory, market(), START_S)

@@ -1,8 +1,8 @@
-"""`python -m tests.support.faulty_node FOLDER …` is `python -m infra.nodes.main …` that has the troubles told in FOLDER.
+"""`python -m tests.support.faulty_node FOLDER …` is `python -m infra.nodes.main …` with the faults in FOLDER.
 
-A line of FOLDER/cuts is a process's name and the address of a peer: as with a cut link, nothing that the one begins with the
-other comes through, nor what the other answers, and nobody is told; what was under way arrives when the line is gone.
-FOLDER/doom says at which moment of which call a process is killed, or stopped (`doom`).
+A line of FOLDER/cuts is a process's name and the address of a peer. As with a cut link, no call from the process to the
+peer, and no answer to it, gets through, and neither is notified; messages under way arrive once the line is removed.
+FOLDER/doom names the call, and its moment, at which a process is killed or stopped (`kill_at_moment`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Foresights and signals for tests: hypothesis strategies, and a foresight whose chances are as given."""
+"""Forecasts and features for tests: hypothesis strategies, and a forecast with given probabilities."""
 
 from collections.abc import Sequence
 

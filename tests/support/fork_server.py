@@ -1,6 +1,6 @@
-"""Nodes forked from a process that has imported what they need, which takes a second of a processor in each otherwise.
+"""Nodes forked from a process with all modules imported, which otherwise takes each a second of processor time.
 
-They are processes like any other: with a pid and a group, a log and an environment of their own, killed and waited for.
+Each has its own pid and process group, log and environment, and can be killed and waited for.
 """
 
 from __future__ import annotations

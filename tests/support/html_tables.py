@@ -1,4 +1,4 @@
-"""A report page as a reader's program finds it: its tables, its data, its text."""
+"""Parsing of report pages: tables, data, text."""
 
 import json
 from html.parser import HTMLParser

@@ -1,4 +1,4 @@
-"""A job's state as a run would have left it, for tests of the report: short or long, with a bit of everything."""
+"""Job states as left by a run, short or long, with all kinds of events, for tests of the report."""
 
 from collections.abc import Iterator
 from typing import Any

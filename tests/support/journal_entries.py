@@ -1,4 +1,4 @@
-"""What tests of the state database write into it."""
+"""Journal entries for tests of the state database."""
 
 from bidding.market.model import Allocation, Market, Tier
 from infra.state.records import Entry

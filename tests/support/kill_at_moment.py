@@ -1,7 +1,7 @@
-"""A process of a job that is killed, or stopped, at one moment of one call between two others, or of its own.
+"""Killing or stopping a process of a job at a given moment of a call, its own or between two others.
 
-A test writes what is to happen into a file; the process that finds itself at that moment first takes the file, so that
-it happens once, and sends the signal.
+A test writes the moment into a file; the process that reaches it first removes the file, so that it happens once, and
+sends the signal.
 """
 
 from __future__ import annotations

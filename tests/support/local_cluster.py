@@ -33,12 +33,13 @@ DEADLINE_S = 60.0 * PATIENCE
 
 
 class LocalCluster(OpenedAtStart):
-    """Nodes of one job as processes on this machine; a context manager that ends every one of them, as our own death does.
+    """Nodes of one job as processes on this machine; a context manager that ends them, as the parent's death does.
 
     `path` takes the blobs and one log a process; the environment's TMPDIR is put there too. `troubled`: links between
     the processes can be cut for a while, and processes die at a moment that is told. `anew`: processes begin as on a
-    machine that was bought, with `python -m infra.nodes.main`, and are not forked from one that has imported everything.
-    `python`: the interpreter of another environment, in which Proteus is installed; processes begin anew in it.
+    machine that was bought, with `python -m infra.nodes.main`, and are not forked from one that has imported
+    everything. `python`: the interpreter of another environment, in which Proteus is installed; processes begin anew in
+    it.
     """
 
     def __init__(

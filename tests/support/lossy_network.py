@@ -1,6 +1,6 @@
-"""The wires between processes of one story in memory: they lose, double, delay and reorder messages, and can be cut.
+"""In-memory links between processes of a test: they lose, duplicate, delay and reorder messages, and can be cut.
 
-A `Wire` is a `psengine.rpc.transport.Transport`. What befalls a message is told by a seed.
+A `Wire` is a `psengine.rpc.transport.Transport`. Faults are seeded.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Wires:
         self.dice, self.trouble = dice, trouble
         self.processes: dict[str, Process] = {}
         self.cuts: set[tuple[str, str]] = set()
-        #: told of every message: when it comes ("asked"), when what it asks for is done ("done"), and when the answer is on
-        #: its way ("answered"); with the operation, and the addresses of who asks and of who answers
+        #: Called for every message on arrival ("asked"), when it is processed ("done"), and when the answer is sent
+        #: ("answered"), with the operation and the addresses of the caller and the peer.
         self.watch: Callable[[str, str, str, str], None] = lambda moment, op, asks, answers: None
         #: how often what befell a message
         self.befell: dict[str, int] = {"lost": 0, "doubled": 0, "late": 0, "cut": 0}

@@ -1,4 +1,4 @@
-"""The deployments of prefect.yaml on a server of their own, with a process worker, a market and a state database."""
+"""The deployments of prefect.yaml on a private server, with a process worker, a market and a state database."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""The whole engine in one process and in virtual time: the real shell and agents, and wires between them that fail.
+"""The whole engine in one process and in virtual time: the real shell and agents, and faulty links between them.
 
-Only Dask is played: who registers, whose connection breaks. Everything that happens is told by one seed.
+Only Dask is simulated: registration and broken connections. Everything is determined by one seed.
 """
 
 from __future__ import annotations

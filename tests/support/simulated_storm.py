@@ -1,4 +1,4 @@
-"""What befalls the nodes of a cluster in memory, as a seed tells: joins, notices, kills and cuts, one after the other."""
+"""Seeded faults of the nodes of a cluster in memory: joins, notices, kills and cuts, one after the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WiredStorm:
             self.told.append(f"{loop.time():.2f} s, clock {self.clock}: {await self.dice.choice(self.possible())()}")
 
     async def pause(self) -> None:
-        """Let nothing happen for a while: for hardly any time, in which orders are under way, or until some clocks on."""
+        """Let nothing happen for a while: very briefly, while instructions are under way, or for some clocks."""
         pause = self.dice.choice([0.005, 0.05, APART_S])
         clock, clocks = self.clock, self.dice.choice([0, 0, 1, 3])
         await asyncio.sleep(self.dice.uniform(0.0, pause))

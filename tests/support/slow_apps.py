@@ -1,6 +1,6 @@
-"""An application whose clocks last, and cost the machine next to nothing: for jobs that others are tested on.
+"""An application with long clocks that cost hardly any processor time, for jobs that other parts are tested on.
 
-A file `HURRY` in the blob store ends the waiting: what has been done to the job is done, and it may come to its end.
+A file `HURRY` in the blob store ends the waiting, so that the job can finish.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Applications that a whole training of takes no time, and in which an update that is missing or there twice shows."""
+"""Applications with very short trainings, whose models reveal a missing or duplicate update."""
 
 from __future__ import annotations
 

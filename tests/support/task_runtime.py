@@ -1,4 +1,4 @@
-"""A world for tasks: the simulated market in this process, a state database in a file, and a clock that a test moves."""
+"""A runtime for tasks: a simulated market in this process, a state database in a file, a clock that a test moves."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A training in tiers on real processes, and what its end must look like."""
+"""A training in tiers on real processes, and checks of its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(cluster: LocalCluster, reliable: int, transient: int, **config: Any) -> 
 
 
 def active(cluster: LocalCluster, clock: int = 10) -> dict[str, Any]:
-    """Wait until two transient nodes serve everything, and some clock is kept at the reliable ones; return the status."""
+    """Wait until two transient nodes serve all shards, and the reliable ones have replicas; return the status."""
     return cluster.wait(
         lambda s: (
             len(servers(s)) == 2

@@ -1,4 +1,4 @@
-"""How long a test waits before it says that something does not happen. Waiting shows nothing, and hurts nobody."""
+"""Timeouts after which a test fails because a condition did not occur; long, since they decide nothing else."""
 
 #: Limits are written for a machine that does nothing else. One on which other tests run, or a slow one, is given this
 #: many times as long.

@@ -1,4 +1,4 @@
-"""Trained models without an engine: data dealt, the bare loop, the model saved as the controller saves it."""
+"""Trained models without the engine: data preparation, the bare loop, and saving as by the controller."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def trained_model(
     code_sha256: str = "",
     **params: Any,
 ) -> str:
-    """Train `app` on `source`; return the model's directory. `made`: the application, where it is not to be imported."""
+    """Train `app` on `source`; return the model's directory. `made`: the application, if it is not to be imported."""
     blobs = Blobs(directory.as_uri())
     data = prepare(blobs, "job", source, 2, 0, app)
     sizes = dict(data.sizes)

@@ -1,4 +1,4 @@
-"""An event loop whose time passes only when nothing is left to do: hours of a story take as long as its events do."""
+"""An event loop with virtual time, which advances only when the loop is idle: simulated hours take no real time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wheels by hand: the few files that make one."""
+"""Minimal wheels, written file by file."""
 
 import io
 import zipfile

@@ -1,8 +1,8 @@
 """k-means by Lloyd's algorithm.
 
-app      k-means by Lloyd's algorithm, data-parallel and exact: as many clocks do what one machine would do
-kernels  what k-means does example by example: one thread, no GIL, one order of summation
-seeding  the first centres of k-means: k-means++ on a sample, greedy
+app      the application `KMeans`: tables, micro-tasks, evaluation, prediction
+kernels  compiled update of cluster sums and counts
+seeding  initial centres by greedy k-means++ on a sample
 """
 
 from psengine.apps.kmeans.app import KMeans

@@ -1,12 +1,12 @@
-"""k-means by Lloyd's algorithm, data-parallel and exact: as many clocks do what one machine would do.
+"""k-means by Lloyd's algorithm, data-parallel and exact: a clock is one step of the algorithm on one machine.
 
-Each clock assigns every example to the nearest centre; what travels is the change of the clusters' sums and numbers, made
-by the examples that moved. Late clocks, when few do, cost little but the distances.
+Each clock assigns every example to the nearest centre; the updates are the changes of the clusters' sums and counts by
+the examples that moved. Late clocks, in which few move, cost little more than the distances.
 
 Source: Lloyd, "Least squares quantization in PCM" (1982); the state of an executor as in Litz (ATC 2018), 3.1.
 
 Differs: the first centres are drawn by one partition, by k-means++ on its own examples. Partitions are dealt at random,
-so these are a fair sample, nobody sees all of the data, and nothing travels but the centres.
+so these are a fair sample, no node sees all of the data, and nothing travels but the centres.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 Params = Mapping[str, NDArray[np.generic]]
 
-#: Rows whose distances exist at one time, and the most numbers among them where rows are wide.
+#: Number of rows whose distances are computed at a time, and the maximum number of values in such a block.
 _BLOCK, _MOST_NUMBERS = 512, 2**20
-#: Examples that the first centres are drawn from: so many a centre, and so many at least.
+#: Size of the sample for the first centres: examples per centre, and minimum.
 _SAMPLE_PER_CENTRE, _LEAST_SAMPLE = 20, 1000
 _KERNELS = "psengine.apps.kmeans.kernels"
 
 
 @dataclass(frozen=True)
 class KMeansData:
-    """One partition: inputs (n, n_inputs) float32, dense or compressed rows, and where in the training set it begins."""
+    """One partition: inputs (n, n_inputs) float32, dense or compressed rows, and its first row in the training set."""
 
     x: F32 | Csr
     first: int
@@ -56,17 +56,17 @@ class KMeans:
     Parameters
     ----------
     n_inputs, n_examples : int
-        Of the training set.
+        Sizes of the training set.
     k : int
         Number of clusters, at most `n_examples`.
     init_seed : int
-        Of the draw of the first centres.
+        Seed of the first centres.
 
     Notes
     -----
-    Tables: `sums` (k, n_inputs) float64, of the examples of each cluster; `counts` (k, 2) int64, their number, and 1 once
-    the cluster has a centre; `centres` (k, n_inputs) float64, where each was in the clock before, for clusters that lose
-    their last example; `assignments` (n_examples, 1) int32, the cluster of each example from 1, 0 for none yet.
+    Tables: `sums` (k, n_inputs) float64, of the examples of each cluster; `counts` (k, 2) int64, their number, and 1
+    once the cluster has a centre; `centres` (k, n_inputs) float64, the centres in the previous clock, for clusters that
+    lose their last example; `assignments` (n_examples, 1) int32, the cluster of each example from 1, 0 for none yet.
 
     Clock 1 draws the centres; Lloyd's steps begin with clock 2.
     """
@@ -80,7 +80,7 @@ class KMeans:
         self.k, self.init_seed = k, init_seed
 
     def check_sizes(self) -> None:
-        """Raise ValueError where there are more clusters than examples."""
+        """Raise ValueError if there are more clusters than examples."""
         if self.k > self.n_examples:
             raise ValueError(f"k is {self.k}, and there are {self.n_examples} examples; want at most one cluster each")
 
@@ -99,7 +99,7 @@ class KMeans:
         return np.zeros((rows[1] - rows[0], table.n_cols), table.dtype)
 
     def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> KMeansData:
-        """Return the inputs of a partition; labels are passed over. ValueError names what does not fit."""
+        """Return the inputs of a partition; labels are ignored. ValueError names an array that does not fit."""
         x = self._inputs(arrays)
         if "first" not in arrays:
             raise ValueError(
@@ -109,25 +109,25 @@ class KMeans:
         if not 0 <= data.rows.start <= data.rows.stop <= self.n_examples:
             raise ValueError(f"rows {data.rows.start} to {data.rows.stop}: the training set has {self.n_examples}")
         self.check_sizes()
-        kernels.load(_KERNELS)  # compiled here, and not under a clock
+        kernels.load(_KERNELS)  # compiled here, not during a clock
         return data
 
     def rows(self, data: KMeansData, clock: int) -> Mapping[str, RowSet]:
-        """Return the partition's own assignments; the other tables are wanted whole."""
+        """Return the rows of the partition's assignments; of the other tables all rows are needed."""
         del clock
         return {"assignments": data.rows}
 
     def run(self, data: KMeansData, params: Params, clock: int) -> Work:
         """Move this partition's examples to their nearest centres; the loss is their squared distances to these.
 
-        In clock 1 there are none, and the loss is that of one cluster a partition.
+        In clock 1 there are no centres, and the loss is that of one cluster per partition.
         """
         if clock == 1:
-            return Work(self._drawn(data), self._spread(data.x), data.x.shape[0])
+            return Work(self._draw_centres(data), self._spread(data.x), data.x.shape[0])
         from psengine.apps.kmeans.kernels import move
 
         centres, drawn = self._centres(params)
-        if not drawn.any():  # they are under way still, as can be under staleness
+        if not drawn.any():  # under staleness they may not have arrived yet
             return Work({}, self._spread(data.x), data.x.shape[0])
         sums, counts = np.zeros((self.k, self.n_inputs)), np.zeros((self.k, 2), np.int64)
         old = np.ascontiguousarray(params["assignments"][:, 0], np.int32)
@@ -138,7 +138,7 @@ class KMeans:
             loss += float(distances.sum())
             move(x, old[at], new[at], sums, counts)
         updates: Arrays = {"sums": sums, "counts": counts, "assignments": (new - old)[:, None]}
-        if data.first == 0:  # one partition writes the centres down for all
+        if data.first == 0:  # one partition updates the centres for all
             updates["centres"] = np.where(drawn[:, None], centres - np.asarray(params["centres"], np.float64), 0.0)
         return Work(updates, loss, len(new))
 
@@ -149,7 +149,7 @@ class KMeans:
         return {"mean_squared_distance": total / x.shape[0]}
 
     def predict(self, params: Params, arrays: Mapping[str, NDArray[np.generic]]) -> NDArray[np.int64]:
-        """Return the nearest cluster of each example, shape (n,), from 0; ValueError where the inputs do not fit."""
+        """Return the nearest cluster of each example, shape (n,), from 0; raise ValueError if the inputs do not fit."""
         x = self._inputs(arrays)
         clusters = np.empty(x.shape[0], np.int64)
         for at, _, nearest, _ in self._nearest(x, *self._centres(params)):
@@ -162,11 +162,11 @@ class KMeans:
             raise ValueError(f"x {x.shape}: wanted (n, {self.n_inputs})")
         return x
 
-    def _drawn(self, data: KMeansData) -> Arrays:
-        """Return the first centres that are this partition's to draw.
+    def _draw_centres(self, data: KMeansData) -> Arrays:
+        """Return the first centres that this partition has to draw.
 
-        The one with the first row draws as many as it has rows, or all. Where that is not all, cluster i begins as row i
-        of the training set, wherever that row is: its order is random.
+        The partition with the first row draws all, or as many as it has rows. Each remaining cluster i begins as row i
+        of the training set, in whichever partition that is; the order of the rows is random.
         """
         low, high = data.first, min(data.rows.stop, self.k)
         if low >= high:
@@ -181,9 +181,9 @@ class KMeans:
         return {"centres": centres, "counts": counts}
 
     def _centres(self, params: Params) -> tuple[F64, NDArray[np.bool_]]:
-        """Return the centres, shape (k, n_inputs), and which of them there are.
+        """Return the centres, shape (k, n_inputs), and which of them exist, shape (k,).
 
-        A cluster without examples stays where it was; it may get some again when the others have moved.
+        A cluster without examples keeps its centre; it may get examples again when the other centres have moved.
         """
         counts = np.asarray(params["counts"], np.int64)
         held = counts[:, :1]
@@ -193,7 +193,7 @@ class KMeans:
     def _nearest(
         self, x: F32 | Csr, centres: F64, drawn: NDArray[np.bool_]
     ) -> Iterator[tuple[slice, F64, NDArray[np.int32], F64]]:
-        """Yield, block by block: which rows, their inputs, the nearest centre of each, and the squared distance to it."""
+        """Yield, block by block: the rows, their inputs, the nearest centre of each, and the squared distance to it."""
         offsets = np.where(drawn, np.einsum("ij,ij->i", centres, centres), np.inf)
         height = max(1, min(_BLOCK, _MOST_NUMBERS // max(self.n_inputs, self.k)))
         for low in range(0, x.shape[0], height):

@@ -1,7 +1,7 @@
-"""What k-means does example by example: one thread, no GIL, one order of summation.
+"""Compiled update of cluster sums and counts: one thread, no GIL, one order of summation.
 
 It is compiled when this module is imported, unless numba's cache has it; that is while a partition is prepared
-(`kernels.load`) and never under a clock.
+(`kernel_cache.load`), never during a clock.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from numba import float64, int32, int64, njit, types, void
 
 
 def _read(dtype: Any, ndim: int) -> Any:
-    return types.Array(dtype, ndim, "C", readonly=True)  # takes what may be written to as well
+    return types.Array(dtype, ndim, "C", readonly=True)  # accepts writeable arrays as well
 
 
 _SIGNATURE = void(_read(float64, 2), _read(int32, 1), _read(int32, 1), float64[:, ::1], int64[:, ::1])
@@ -18,7 +18,7 @@ _SIGNATURE = void(_read(float64, 2), _read(int32, 1), _read(int32, 1), float64[:
 
 @njit([_SIGNATURE], cache=True, nogil=True)
 def move(x: Any, old: Any, new: Any, sums: Any, counts: Any) -> None:
-    """Take the examples that change their cluster out of the old one's sum and number, and add them to the new one's.
+    """Move the examples that change their cluster from the old one's sum and count to the new one's.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def move(x: Any, old: Any, new: Any, sums: Any, counts: Any) -> None:
     old, new : int32 of shape (n,)
         Clusters from 1; 0 is none.
     sums, counts : float64 of shape (k, d), int64 of shape (k, m)
-        Written to; of `counts` the first column.
+        Updated in place; of `counts` the first column.
     """
     for row in range(len(x)):
         left, joined = old[row] - 1, new[row] - 1

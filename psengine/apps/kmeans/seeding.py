@@ -1,4 +1,4 @@
-"""The first centres of k-means: k-means++ on a sample, greedy. Pure.
+"""Initial centres of k-means by greedy k-means++ on a sample.
 
 Source: Arthur and Vassilvitskii, "k-means++: the advantages of careful seeding" (SODA 2007), section 2.2; its section 5
 for drawing several candidates a step and keeping the best.
@@ -20,14 +20,15 @@ def spread_out(x: F64, k: int, rng: np.random.Generator) -> NDArray[np.int64]:
     Parameters
     ----------
     x : float64 of shape (n, d), with n at least k
-    k : how many, at least 1.
+    k : int
+        Number of rows, at least 1.
 
     Returns
     -------
     int64 of shape (k,)
-        Row after row, each drawn with odds in proportion to its squared distance to the nearest row before it; of
-        2 + log k such draws the one that leaves the least distance. Where all rows are covered (there are duplicates),
-        any row.
+        Indices of the rows. Each is drawn with probability proportional to its squared distance to the nearest row
+        before it; of 2 + log k such draws the one with the least remaining distance is taken. If all rows are covered
+        (there are duplicates), any row is drawn.
     """
     squares = np.einsum("ij,ij->i", x, x)
     chosen = np.empty(k, np.int64)

@@ -1,7 +1,7 @@
-"""Latent Dirichlet allocation by collapsed Gibbs sampling: which topics a collection of documents is made of.
+"""Latent Dirichlet allocation by collapsed Gibbs sampling: the topics of a collection of documents.
 
-A partition holds documents, and the topics of its tokens are rows of its own; word counts by topic are shared. A
-micro-task draws the topics of some tokens anew, by the counts of the clock before and its own changes to them.
+A partition holds documents, and the topics of its tokens are partition-local rows; word counts by topic are shared. A
+micro-task resamples the topics of some tokens, given the counts of the previous clock and its own changes to them.
 
 Source: Griffiths and Steyvers (PNAS 2004) for the sampler; Yu et al. (WWW 2015, "F+LDA") for going word by word;
 Newman et al. (JMLR 2009, "AD-LDA") for partitions side by side; Litz (ATC 2018), 2.6, for blocks of words.
@@ -28,9 +28,9 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
 
-#: Rows are asked for one by one where that leaves out at least so much of a table.
+#: Minimum share of a table that must be unneeded for its rows to be requested by index.
 _WORTH_LEAVING = 0.25
-#: Rounds of fold-in; the mixture of a document hardly moves after them.
+#: Number of fold-in rounds; the mixture of a document hardly changes after them.
 _FOLD_IN_ROUNDS = 20
 _KERNELS, _FOLD_IN = "psengine.apps.lda.kernels", "psengine.apps.lda.fold_in"
 _MOST_INT16 = 2**15 - 1
@@ -38,10 +38,10 @@ _MOST_INT16 = 2**15 - 1
 
 @dataclass(frozen=True)
 class Block:
-    """The tokens of a partition whose words are drawn in one clock, document after document.
+    """The tokens of a partition that are resampled in one clock, document after document.
 
-    `rows` of `word_topic` hold these words, None where it is all of them; `order` (tokens,), the tokens' places in the
-    partition, and `row` (tokens,), which of `rows` each has; those of document d are `order[starts[d]:starts[d + 1]]`.
+    `rows` are the rows of `word_topic` of their words, None for all; `order` (tokens,) is the position of each token in
+    the partition, `row` (tokens,) the index in `rows` of its word; document d has `order[starts[d]:starts[d + 1]]`.
     """
 
     rows: RowSet | None
@@ -52,9 +52,10 @@ class Block:
 
 @dataclass(frozen=True)
 class LdaData:
-    """One partition: its number, its tokens' words (tokens,) int32, where documents begin, its first row of `assignments`.
+    """One partition: number, words of its tokens (tokens,) int32, document offsets, first row of `assignments`.
 
-    `rows` (n,) of `word_topic` are its words, None where they are nearly all; `blocks` are those of its tokens.
+    `rows` (n,) are the rows of `word_topic` of its words, None if these are nearly all; `blocks` are its tokens by
+    block.
     """
 
     partition: int
@@ -72,26 +73,27 @@ class LatentDirichletAllocation:
     Parameters
     ----------
     n_words, n_tokens : int
-        Of the vocabulary, and of all documents to train on.
+        Size of the vocabulary, and number of tokens of all training documents.
     k : int
         Number of topics.
     alpha, beta : float
         Weights of the symmetric Dirichlet priors: of topics in a document, of words in a topic.
     blocks : int
-        The words are cut into so many blocks; a clock draws one block in each partition, other partitions other blocks,
-        so that `blocks` clocks are one pass. Partitions do not disturb one another where there are as many blocks. Each is
-        a run of words, so that reading it and adding to it is a step over a run of memory; `word_counts` (n_words,) of the
-        data, the tokens of each word in all partitions, say where to cut for blocks of about equally many tokens.
+        Number of blocks of words. A clock resamples one block in each partition, a different one in each, so that
+        `blocks` clocks are one pass. With as many blocks as partitions, these do not interfere. Each block is a run of
+        words, so that it is read and updated as contiguous memory; `word_counts` (n_words,) of the data, the number of
+        tokens of each word in all partitions, gives the cuts for blocks of about equally many tokens.
     start_topics : int
-        A word's tokens begin in so many topics, drawn by its number, the same in all partitions; `k` or more: in any.
+        Number of topics in which a word's tokens start, drawn by the word's number, the same in all partitions; `k` or
+        more: any topic.
     seed : int
-        Of all that is drawn.
+        Seed of all random draws.
 
     Notes
     -----
-    Tables: `assignments` (tokens, 1), the topic of each token and one, 0 where it has none yet, own rows of the partition;
-    `word_topic` (words, k) and `topics` (1, k), how many tokens have word and topic, and topic. All are whole numbers,
-    and the sum of either of the last two is the number of tokens that have a topic, at any clock.
+    Tables: `assignments` (tokens, 1), the topic of each token plus 1, 0 for none yet, partition-local; `word_topic`
+    (words, k) and `topics` (1, k), the number of tokens by word and topic, and by topic. All are integers, and the sum
+    of either of the last two is the number of tokens that have a topic, at any clock.
     """
 
     predicts = "topic"
@@ -117,7 +119,7 @@ class LatentDirichletAllocation:
         self.blocks, self.start_topics, self.seed = blocks, min(start_topics, k), seed
 
     def check_sizes(self) -> None:
-        """Raise ValueError where there are more blocks than words."""
+        """Raise ValueError if there are more blocks than words."""
         if self.blocks > self.n_words:
             raise ValueError(
                 f"blocks is {self.blocks}, and there are {self.n_words} words; want at most one block each"
@@ -138,8 +140,8 @@ class LatentDirichletAllocation:
         return np.zeros((rows[1] - rows[0], table.n_cols), table.dtype)
 
     def prepare(self, arrays: Mapping[str, NDArray[np.generic]]) -> LdaData:
-        """Return the tokens by word and block; raise ValueError that names what does not fit."""
-        for name in (_KERNELS, _FOLD_IN):  # compiled here, and not under a clock
+        """Return the tokens by word and block; raise ValueError if an array does not fit."""
+        for name in (_KERNELS, _FOLD_IN):  # compiled here, not during a clock
             kernels.load(name)
         words, offsets = _documents(arrays, self.n_words)
         start = int(np.asarray(arrays.get("token_start", np.zeros(1, np.int64)), np.int64).reshape(-1)[0])
@@ -159,13 +161,13 @@ class LatentDirichletAllocation:
             offsets_of_loss.append(float(log_size[document[order]].sum()))
         distinct = np.unique(words).astype(np.int64)
         every = distinct if len(distinct) <= (1 - _WORTH_LEAVING) * self.n_words else None
-        # Tokens are numbered through the partitions: of a set that does not say its number, it is about this.
+        # Tokens are numbered across partitions: this estimates the number of a partition that does not state it.
         guessed = round(start / max(len(words), 1))
         partition = int(np.asarray(arrays.get("partition", guessed)).reshape(-1)[0])
         return LdaData(partition, words, offsets, start, every, tuple(blocks), tuple(offsets_of_loss))
 
     def _rows_of(self, words: I32, among: I64) -> tuple[RowSet | None, I32]:
-        """Return the rows of `word_topic` that hold words of a block, None for all of them, and which of them each word has.
+        """Return the rows of `word_topic` of a block's words, None for all rows, and the index in them of each word.
 
         `among` (n,) are the words of the block.
         """
@@ -176,7 +178,7 @@ class LatentDirichletAllocation:
         return (None if (low, high) == (0, self.n_words) else slice(low, high)), (words - low).astype(np.int32)
 
     def rows(self, data: LdaData, clock: int) -> dict[str, RowSet]:
-        """Return the partition's own tokens, and the words it draws where they leave out much of the vocabulary."""
+        """Return the partition's tokens, and the words it resamples if these leave out much of the vocabulary."""
         wanted: dict[str, RowSet] = {"assignments": slice(data.token_start, data.token_start + len(data.words))}
         rows = data.rows if clock == 1 else data.blocks[self._block(data, clock)].rows
         if rows is not None:
@@ -184,9 +186,9 @@ class LatentDirichletAllocation:
         return wanted
 
     def run(self, data: LdaData, params: Mapping[str, NDArray[np.generic]], clock: int) -> Work:
-        """Draw the tokens of this clock's block anew; in the first clock, give every token a topic.
+        """Resample the tokens of this clock's block; in the first clock, give every token a topic.
 
-        The loss is minus the log-likelihood of each token drawn, given all others.
+        The loss is minus the log-likelihood of each resampled token, given all others.
         """
         from psengine.apps.lda.kernels import count_in, sweep
 
@@ -221,7 +223,7 @@ class LatentDirichletAllocation:
     ) -> dict[str, float]:
         """Return `perplexity` by document completion, and `log_likelihood`, the mean over its tokens.
 
-        Half of each document's tokens, dealt by a fixed seed, give its topic mixture; the others are judged.
+        Half of each document's tokens, drawn with a fixed seed, give its topic mixture; the others are evaluated.
         """
         words, offsets = _documents(heldout, self.n_words)
         lengths = np.diff(offsets)
@@ -231,32 +233,32 @@ class LatentDirichletAllocation:
         phi = self._phi(params)
         given = np.concatenate([[0], np.cumsum(np.bincount(document[seen], minlength=len(lengths)))])
         theta = self._mixtures(words[order][seen], given, phi)
-        judged, of = words[order][~seen], document[~seen]
-        chances = np.concatenate(
+        hidden_words, hidden_in = words[order][~seen], document[~seen]
+        likelihoods = np.concatenate(
             [
-                np.einsum("tk,tk->t", theta[of[low : low + 4096]], phi[judged[low : low + 4096]])
-                for low in range(0, len(judged), 4096)
+                np.einsum("tk,tk->t", theta[hidden_in[low : low + 4096]], phi[hidden_words[low : low + 4096]])
+                for low in range(0, len(hidden_words), 4096)
             ]
             or [np.ones(0, np.float32)]
         )
-        mean = float(np.log(chances.astype(np.float64)).mean()) if len(chances) else 0.0
+        mean = float(np.log(likelihoods.astype(np.float64)).mean()) if len(likelihoods) else 0.0
         return {"perplexity": float(np.exp(-mean)), "log_likelihood": mean}
 
     def predict(self, params: Mapping[str, NDArray[np.generic]], arrays: Mapping[str, NDArray[np.generic]]) -> F32:
-        """Return the share of each topic in each document, shape (documents, k), the sum of a document 1."""
+        """Return the topic mixture of each document, shape (documents, k); each row sums to 1."""
         words, offsets = _documents(arrays, self.n_words)
         return self._mixtures(words, offsets, self._phi(params))
 
     def top_words(self, params: Mapping[str, NDArray[np.generic]], n: int) -> list[I64]:
-        """Return up to `n` words of each topic, those with the most tokens first; none that has no token."""
+        """Return up to `n` words of each topic, those with the most tokens first; words without tokens are left out."""
         found = []
         for counts in np.asarray(params["word_topic"]).T:
-            there = np.flatnonzero(counts)
-            found.append(there[np.argsort(-counts[there], kind="stable")[:n]])
+            present = np.flatnonzero(counts)
+            found.append(present[np.argsort(-counts[present], kind="stable")[:n]])
         return found
 
     def joint_log_likelihood(self, words: I32, offsets: I64, assignments: NDArray[Any]) -> float:
-        """Return log p(words, topics) of documents whose tokens have the topics `assignments` (and one), per token."""
+        """Return log p(words, topics) per token, of documents whose tokens have the topics `assignments` - 1."""
         counts = np.zeros((self.n_words, self.k), np.int64)
         np.add.at(counts, (words, assignments - 1), 1)
         lengths = np.diff(offsets)
@@ -279,7 +281,7 @@ class LatentDirichletAllocation:
         return theta
 
     def _start(self, data: LdaData) -> I32:
-        """Return topics and one to begin with: each word in few topics, which are the same wherever it occurs."""
+        """Return the initial topics plus 1: each word in few topics, the same in all partitions."""
         rng = np.random.default_rng([self.seed, data.token_start, 1])
         chosen = rng.integers(0, self.start_topics, len(data.words))
         if self.start_topics == self.k:
@@ -293,20 +295,20 @@ class LatentDirichletAllocation:
 
 
 def _blocks(counts: NDArray[Any] | None, n_words: int, n_blocks: int) -> I64:
-    """Return the block of each word, (n_words,): runs of about equally many tokens, each of one word at least.
+    """Return the block of each word, (n_words,): runs of about equally many tokens, each of at least one word.
 
-    Where nobody has counted, as in sets of an earlier form, words are dealt out: of words that are sorted by their
-    frequency, a run would have nearly all tokens.
+    Without counts, as in data sets of an earlier format, words are dealt out in turn: in a vocabulary sorted by
+    frequency, one run would have nearly all tokens.
     """
     if counts is None:
         return np.arange(n_words) % n_blocks
     if np.shape(counts) != (n_words,):
         raise ValueError(f"word_counts have shape {np.shape(counts)}: wanted ({n_words},)")
     tokens = np.cumsum(counts, dtype=np.float64)
-    places = np.arange(1, n_blocks)
-    cuts = np.searchsorted(tokens, tokens[-1] * places / n_blocks) + 1
-    cuts = np.maximum.accumulate(cuts - places) + places  # one after the other
-    cuts = np.minimum(cuts, n_words - n_blocks + places)
+    numbers = np.arange(1, n_blocks)
+    cuts = np.searchsorted(tokens, tokens[-1] * numbers / n_blocks) + 1
+    cuts = np.maximum.accumulate(cuts - numbers) + numbers  # strictly increasing
+    cuts = np.minimum(cuts, n_words - n_blocks + numbers)
     return np.repeat(np.arange(n_blocks), np.diff([0, *cuts, n_words]))
 
 
@@ -324,7 +326,7 @@ def _documents(arrays: Mapping[str, NDArray[np.generic]], n_words: int) -> tuple
 
 
 def _log_dirichlet(counts: NDArray[Any], totals: NDArray[Any], weight: float, size: int) -> float:
-    """Return the sum of log Dirichlet-multinomials: counts above 0, the totals they belong to, weight of each of `size`."""
+    """Return the sum of log Dirichlet-multinomials of positive `counts` with these `totals`, `weight` and `size`."""
     gains = _log_gamma(counts + weight) - _log_gamma(np.array([weight]))
     losses = _log_gamma(totals + weight * size) - _log_gamma(np.array([weight * size]))
     return float(gains.sum() - losses.sum())

@@ -1,4 +1,4 @@
-"""Topic mixtures of documents under given topics, for `psengine.apps.lda.app`. One thread, no GIL.
+"""Compiled estimation of the topic mixtures of new documents under given topics. One thread, no GIL.
 
 It is compiled when this module is imported, unless numba's cache has it; that takes some seconds.
 """
@@ -12,7 +12,7 @@ _ANY_ORDER = frozenset({"reassoc", "contract", "nsz"})
 
 
 def _read(dtype: Any, ndim: int) -> Any:
-    return types.Array(dtype, ndim, "C", readonly=True)  # takes what may be written to as well
+    return types.Array(dtype, ndim, "C", readonly=True)  # accepts writeable arrays as well
 
 
 @njit(
@@ -23,10 +23,10 @@ def _read(dtype: Any, ndim: int) -> Any:
     fastmath=set(_ANY_ORDER),
 )
 def fold_in(words: Any, offsets: Any, phi: Any, alpha: Any, rounds: Any, theta: Any) -> None:
-    """Set the topic mixture of each document, `theta` (documents, K), with the words of topics, `phi` (words, K), given.
+    """Set the topic mixture of each document, `theta` (documents, K), given the topics' words, `phi` (words, K).
 
-    Each of so many rounds deals every token to the topics by the mixture so far: theta_k is in proportion to alpha and
-    the tokens dealt to k.
+    Each of the `rounds` distributes every token over the topics by the present mixture: theta_k is proportional to
+    alpha plus the tokens of topic k.
     """
     n_topics = phi.shape[1]
     mixture, dealt = np.empty(n_topics, np.float32), np.empty(n_topics, np.float32)

@@ -1,10 +1,10 @@
-"""Gibbs sampling for `psengine.apps.lda.app`: one pass over tokens. One thread, no GIL.
+"""Compiled Gibbs sampling: one pass over tokens. One thread, no GIL.
 
 It is compiled when this module is imported, unless numba's cache has it; that is while a partition is prepared
-(`kernels.load`) and not under a clock, and takes some ten seconds. All of it is in one file, since the cache looks for
-changes in that file alone.
+(`kernel_cache.load`), not during a clock, and takes some ten seconds. All of it is in one file, since the cache detects
+changes of that file only.
 
-Topics and places are unsigned where arrays are indexed: a signed index may be from the end, and asks for a test.
+Indices are unsigned: a signed index may count from the end, which costs a test.
 """
 
 from typing import Any
@@ -14,33 +14,33 @@ from llvmlite import ir
 from numba import float64, int32, int64, njit, types, uint64
 from numba.extending import intrinsic
 
-#: Entries of a word's list that are summed at one time; the room of a list is a multiple of it.
+#: Number of entries of a word's list that are summed at a time; the capacity of a list is a multiple of it.
 STEP = 8
-#: A word that has more than one in so many topics is summed as a whole row, which goes in vector steps.
+#: A word that occurs in more than one of ROW_FROM topics is summed as a full row, which is vectorised.
 ROW_FROM = 4
-#: Topics to a block of the sums by which a topic is found among all of them.
+#: Number of topics per block of the block sums by which a topic is searched.
 BLOCK = 64
-#: Topics of a row that are looked at together for whether there is any.
+#: Number of topics of a row that are tested together for a count above 0.
 _SCAN = 32
-#: A word's list is fetched so many tokens before it is drawn: it is in no cache near, and all of a draw waits for it.
+#: Number of tokens by which a word's list is prefetched: it is in no near cache, and the whole draw waits for it.
 _AHEAD = 4
-#: Factors that are multiplied before a logarithm is taken of them; each is between 1e-12 and 1e12.
+#: Number of factors that are multiplied before their logarithm is taken; each is between 1e-12 and 1e12.
 _FACTORS = 16
 
 
 def _read(dtype: Any, ndim: int) -> Any:
-    return types.Array(dtype, ndim, "C", readonly=True)  # takes what may be written to as well
+    return types.Array(dtype, ndim, "C", readonly=True)  # accepts writeable arrays as well
 
 
-# Parts of the pass below; no test for division by zero. What every token needs is compiled into it.
+# Parts of the pass below, without a test for division by zero. Functions that every token calls are inlined.
 _part = njit(nogil=True, error_model="numpy")
 _inner = njit(nogil=True, error_model="numpy", forceinline=True)
-# Sums over a run of topics, in vector steps: the one place where the order of summation is the compiler's.
+# Vectorised sums over a run of topics: only here the compiler chooses the order of summation.
 _run_of_topics = njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 
 
 def _fetch_entry(typing_context: Any, array: Any, place: Any) -> Any:
-    """Ask for an entry of an array to be brought into the cache; nothing waits for it, and nothing else comes of it."""
+    """Prefetch an entry of an array into the cache; it does not block, and has no other effect."""
     del typing_context
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -60,7 +60,7 @@ _fetch: Any = intrinsic(_fetch_entry)
 
 @_part
 def scrambled(x: Any) -> Any:
-    """Return the hash of a counter (the finaliser of SplitMix64); other numbers have other hashes."""
+    """Return the hash of a counter (the finaliser of SplitMix64); different numbers have different hashes."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -68,7 +68,7 @@ def scrambled(x: Any) -> Any:
 
 @_part
 def uniform(key: Any, counter: Any) -> Any:
-    """Return the number in [0, 1) at a place of the stream of a key."""
+    """Return the number in [0, 1) at position `counter` of the random stream of a key."""
     bits = scrambled(key + counter * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(11)
     return np.float64(bits) * (1.0 / 9007199254740992.0)
 
@@ -80,7 +80,7 @@ def _padded(n: Any) -> Any:
 
 @_run_of_topics
 def _occurring(table: Any, row: Any) -> Any:
-    """Return in how many topics a word occurs."""
+    """Return the number of topics in which a word occurs."""
     n = np.int32(0)
     for k in range(np.uint64(table.shape[1])):
         n += np.int32(table[row, k] > 0)
@@ -97,10 +97,10 @@ def _any(table: Any, row: Any, low: Any, high: Any) -> Any:
 
 @_part
 def _lists(table: Any, row_of: Any, place: Any, length: Any) -> Any:
-    """Return the topics that each word occurs in, and how often; from `place[row]` on, `length[row]` of them.
+    """Return the topics in which each word occurs, and their counts; from `place[row]` on, `length[row]` of them.
 
-    The rest of a list is filled with a topic that there is not, 0 times. Of a word that is not drawn the list is empty;
-    of one that occurs in many topics `length` is -1.
+    The rest of a list is filled with a topic that does not exist, with count 0. The list of a word that is not
+    resampled is empty; for one that occurs in many topics `length` is -1.
     """
     n_topics = table.shape[1]
     limit = _limit(n_topics)
@@ -119,7 +119,7 @@ def _lists(table: Any, row_of: Any, place: Any, length: Any) -> Any:
             length[r] = -1
             continue
         length[r] = n
-        # One more than there is to write: the loop writes before it knows whether the entry stays.
+        # One extra entry: the loop writes an entry before it knows whether it stays.
         room = _padded(min(n + drawn[r], limit))
         if low + room + 1 > len(listed):
             listed, count = _longer(listed, low + room + 1), _longer(count, low + room + 1)
@@ -150,7 +150,7 @@ def _limit(n_topics: Any) -> Any:
 
 @_run_of_topics
 def _begin_document(of_document: Any, inverse: Any, alpha: Any, weight: Any) -> Any:
-    """Set what a document says of each topic; return the sum."""
+    """Set the weight of each topic in a document; return the sum."""
     whole = np.float32(0.0)
     for k in range(np.uint64(len(inverse))):
         weight[k] = (of_document[k] + alpha) * inverse[k]
@@ -160,10 +160,10 @@ def _begin_document(of_document: Any, inverse: Any, alpha: Any, weight: Any) -> 
 
 @_inner
 def _sum_list(listed: Any, count: Any, low: Any, n: Any, old: Any, weight: Any, sums: Any) -> Any:
-    """Return the sum of count x weight over a list, one less of topic `old`; `sums` gets what it is after each entry."""
+    """Return the sum of count x weight over a list, one less of topic `old`; `sums` gets the cumulative sums."""
     whole, none, one = np.float32(0.0), np.float32(0.0), np.float32(1.0)
     for begin in range(0, n, STEP):
-        # Eight at a time without a branch, added up in pairs: one after another, each would wait for the one before.
+        # Eight at a time without a branch, added in pairs: added one by one, each would wait for the one before.
         e = np.uint64(low + begin)
         f, g, h = e + np.uint64(1), e + np.uint64(2), e + np.uint64(3)
         i, j, k, m = e + np.uint64(4), e + np.uint64(5), e + np.uint64(6), e + np.uint64(7)
@@ -189,7 +189,7 @@ def _sum_list(listed: Any, count: Any, low: Any, n: Any, old: Any, weight: Any, 
 
 @_inner
 def _find_listed(x: Any, n: Any, sums: Any) -> Any:
-    """Return the entry of a list at which its sum exceeds x, without a branch."""
+    """Return the entry of a list at which its cumulative sum exceeds x, without a branch."""
     entry = np.int32(0)
     for at in range(np.uint64(_padded(n))):
         entry += np.int32(1) if sums[at] <= x else np.int32(0)
@@ -198,7 +198,7 @@ def _find_listed(x: Any, n: Any, sums: Any) -> Any:
 
 @_inner
 def _entry_of(topic: Any, listed: Any, low: Any, n: Any) -> Any:
-    """Return the entry of a topic in a list, -1 where it is not there; without a branch."""
+    """Return the entry of a topic in a list, -1 if absent; without a branch."""
     entry = np.int32(0)
     for at in range(_padded(n)):
         entry += np.int32(at + 1) if listed[np.uint64(low + at)] == np.uint32(topic) else np.int32(0)
@@ -228,7 +228,7 @@ def _sum_row(table: Any, change: Any, row: Any, beta: Any, weight: Any, low: Any
 
 @_part
 def _find_topic(u: Any, weight: Any, sums: Any) -> Any:
-    """Return the topic at which the sum of weights exceeds u times all of it."""
+    """Return the topic at which the cumulative sum of the weights exceeds u times their total."""
     blocks, total = (len(weight) + BLOCK - 1) // BLOCK, np.float32(0.0)
     for block in range(blocks):
         total += _sum_weights(weight, np.uint64(block * BLOCK), np.uint64(min(len(weight), block * BLOCK + BLOCK)))
@@ -243,7 +243,7 @@ def _find_topic(u: Any, weight: Any, sums: Any) -> Any:
 
 @_part
 def _find_in_row(u: Any, table: Any, change: Any, row: Any, beta: Any, weight: Any, sums: Any) -> Any:
-    """Return the topic at which the sum of a row times the weights exceeds u times all of it, and that sum."""
+    """Return the topic at which the cumulative sum of row x weights exceeds u times the total, and that total."""
     blocks, total = (len(weight) + BLOCK - 1) // BLOCK, np.float32(0.0)
     for block in range(blocks):
         low, high = np.uint64(block * BLOCK), np.uint64(min(len(weight), block * BLOCK + BLOCK))
@@ -270,10 +270,9 @@ def _find_block(x: Any, blocks: Any, sums: Any) -> Any:
 
 @_inner
 def _relist(old: Any, new: Any, at: Any, listed: Any, count: Any, low: Any, n: Any, limit: Any, n_topics: Any) -> Any:
-    """Count one token of a word under `new`, no longer under `old` (-1: nowhere yet); return the list's length.
+    """Move the count of one token of a word from `old` (-1: none yet) to `new`; return the length of the list.
 
-    `at` is the place of `new` in the list, below 0 where it is in none. The length is -1 where it would be more than
-    `limit`.
+    `at` is the position of `new` in the list, below 0 if absent. The length is -1 if it would exceed `limit`.
     """
     gone = low + _entry_of(old, listed, low, n) if old >= 0 else np.int64(-1)
     if at >= 0:
@@ -295,9 +294,9 @@ def _relist(old: Any, new: Any, at: Any, listed: Any, count: Any, low: Any, n: A
 
 @_part
 def _write_down(moves: Any, moved: Any, change: Any) -> None:
-    """Enter moves of tokens, each (row, old topic or -1, new topic), in `change`.
+    """Add moves of tokens, each (row, old topic or -1, new topic), to `change`.
 
-    All of a document at a time: one by one, each would wait for a row that is in no cache.
+    All of a document together: one by one, each would wait for a row that is in no cache.
     """
     for move in range(moved):
         row = np.uint32(moves[move, 0])
@@ -313,7 +312,7 @@ def _write_down(moves: Any, moved: Any, change: Any) -> None:
     error_model="numpy",
 )
 def count_in(row_of: Any, topic: Any, change: Any, topics: Any) -> None:
-    """Count tokens of which none was counted: each has a row, `row_of`, of `change`, and a topic and one, `topic`."""
+    """Count new tokens in `change` and `topics`: each has a row of `change`, `row_of`, and a topic plus 1, `topic`."""
     for token in range(len(row_of)):
         k = np.uint32(topic[token] - 1)
         change[np.uint32(row_of[token]), k] += 1
@@ -335,33 +334,33 @@ def sweep(
     row_of: Any, order: Any, starts: Any, offsets: Any,
     topic: Any, word_topic: Any, topics: Any, change: Any, alpha: Any, beta: Any, beta_sum: Any, key: Any,
 ) -> Any:  # fmt: skip
-    """Draw the topics of some tokens anew, document after document; return minus the log of what was to be expected.
+    """Resample the topics of some tokens, document after document; return minus the log of their likelihoods.
 
     Parameters
     ----------
-    row_of, order : (tokens to draw,) int32
-        The row in `word_topic` of each one's word, and its place in `topic`.
+    row_of, order : (tokens to resample,) int32
+        Row in `word_topic` of each token's word, and its position in `topic`.
     starts : (documents + 1,) int64
-        Document d has those from `starts[d]` to `starts[d + 1]`.
+        Document d has the tokens to resample from `starts[d]` to `starts[d + 1]`.
     offsets : (documents + 1,) int64
-        All tokens of document d have the places from `offsets[d]` to `offsets[d + 1]` in `topic`.
+        All tokens of document d have the positions from `offsets[d]` to `offsets[d + 1]` in `topic`.
     topic : (tokens,) int32
-        Topic and one of each token; 0: none yet. Written to.
+        Topic plus 1 of each token; 0: none yet. Updated in place.
     word_topic, topics : (rows, K) int32, (K,) int64
-        Counts; `topics` is written to.
+        Counts; `topics` is updated in place.
     change : (rows, K) int32
-        What is to be added to `word_topic`: zeros. Written to.
+        Zeros; set to the change of `word_topic`.
     alpha, beta, beta_sum : float
         Weights of the Dirichlet priors; `beta_sum` is beta times the number of words.
     key : uint64
-        Of the random numbers.
+        Key of the random stream.
 
     Notes
     -----
-    The chance of topic k is weight_k x (n_wk + beta) with weight_k = (n_dk + alpha) / (n_k + beta_sum), the token itself
-    not counted. As a document's tokens follow one another, two of its weights change at a token. The part with n_wk is a
-    sum over the topics that the word occurs in; the part with beta is seldom drawn, and found by sums over blocks of
-    topics. Of a word that occurs in many topics the whole row is summed.
+    The probability of topic k is proportional to weight_k x (n_wk + beta) with weight_k = (n_dk + alpha) /
+    (n_k + beta_sum), the token itself not counted. Tokens are grouped by document, so only two weights change per
+    token. The part with n_wk is a sum over the topics in which the word occurs; the part with beta is seldom drawn, and
+    searched by sums over blocks of topics. For a word that occurs in many topics the full row is summed.
     """
     n_topics = len(topics)
     limit = _limit(n_topics)
@@ -369,10 +368,10 @@ def sweep(
     prior, smooth = np.float32(alpha), np.float32(beta)
     place, length = np.empty(len(word_topic), np.int64), np.zeros(len(word_topic), np.int64)
     listed, count = _lists(word_topic, row_of, place, length)
-    in_topic = topics.astype(np.float64)  # whole numbers all the same
+    in_topic = topics.astype(np.float64)  # the values are integers
     inverse = (1.0 / (np.maximum(in_topic, 0.0) + beta_sum)).astype(np.float32)
     of_document = np.empty(n_topics, np.float32)
-    padded = np.zeros(n_topics + 1, np.float32)  # the topic that there is not weighs nothing
+    padded = np.zeros(n_topics + 1, np.float32)  # the topic that does not exist has weight 0
     weight = padded[:n_topics]
     sums = np.empty(max(limit, (n_topics + BLOCK - 1) // BLOCK), np.float32)
     moves = np.empty((np.diff(starts).max() if len(starts) > 1 else 0, 3), np.int32)
@@ -381,9 +380,9 @@ def sweep(
         if starts[d] == starts[d + 1]:
             continue
         of_document[:] = none
-        for known in range(offsets[d], offsets[d + 1]):
-            if topic[known] > 0:
-                of_document[np.uint32(topic[known] - 1)] += one
+        for position in range(offsets[d], offsets[d + 1]):
+            if topic[position] > 0:
+                of_document[np.uint32(topic[position] - 1)] += one
         whole = _begin_document(of_document, inverse, prior, weight)
         moved = 0
         for at in range(starts[d], starts[d + 1]):
@@ -396,7 +395,7 @@ def sweep(
             low, n = place[row], length[row]
             before = np.uint64(max(old, 0))
             had, rest, without, found = weight[before], whole, inverse[before], np.int64(-1)
-            if old >= 0:  # the token is taken out of document and topic, for good only where it moves
+            if old >= 0:  # the token is removed from document and topic, permanently only if it moves
                 without = one / np.float32(max(in_topic[before] - 1.0, 0.0) + beta_sum)
                 weight[before] = (of_document[before] - one + prior) * without
                 rest += np.float64(weight[before]) - np.float64(had)

@@ -1,7 +1,7 @@
 """Matrix factorisation by stochastic gradient descent.
 
-app      matrix factorisation by stochastic gradient descent, the items rotated among the partitions
-kernels  stochastic gradient descent over the ratings of a block: one thread, no GIL, one order of work
+app      the application `MatrixFactorization`: tables, rotation of items, micro-tasks, evaluation
+kernels  compiled stochastic gradient descent over the ratings of a block
 """
 
 from psengine.apps.mf.app import MatrixFactorization

@@ -1,9 +1,9 @@
 """Matrix factorisation by stochastic gradient descent, the items rotated among the partitions.
 
-A rating of item i by user u is taken for mean + sd · ⟨p_u, q_i⟩. With P partitions, each a run of users, the items are cut
-into P blocks; in clock c partition p visits its ratings of block (p + c) mod P. So no two micro-tasks of a clock write one
-row, and P clocks are a pass over all ratings: under BSP the model is, but for rounding, what one thread would make that
-visited the blocks one after the other.
+The model of a rating of item i by user u is mean + sd · ⟨p_u, q_i⟩. With P partitions, each a run of users, the items
+are cut into P blocks; in clock c partition p visits its ratings of block (p + c) mod P. So no two micro-tasks of a
+clock write the same row, and P clocks are a pass over all ratings: under BSP the model equals, except for rounding,
+that of one thread that visits the blocks one after the other.
 
 Source: the rotation is the stratified descent of Gemulla et al., KDD 2011, and the model-parallel schedule of Litz (ATC
 2018), 2.6; the step of each row's own is that of Chin et al., ACM TIST 2015 (libmf).
@@ -29,7 +29,7 @@ F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 
 SCHEDULES = ("adaptive", "decay")
-#: Users and items of a tile, whose rows (at rank 32 some 300 kB) stay in a core's second cache while it is worked on.
+#: Users and items of a tile, whose rows (at rank 32 some 300 kB) stay in a core's L2 cache while it is processed.
 _TILE_USERS, _TILE_ITEMS = 1024, 1024
 _CHUNK = 1 << 16
 _KERNELS = "psengine.apps.mf.kernels"
@@ -37,19 +37,21 @@ _KERNELS = "psengine.apps.mf.kernels"
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """The ratings of one partition, block after block of items, each in the order in which they are visited.
+    """The ratings of one partition by block of items, each block in the order in which its ratings are visited.
 
     Attributes
     ----------
     partition : int
     users : (first, last + 1)
-        Of the partition; and `item_bounds`, where each block of items begins, and the last ends.
+        Users of the partition.
+    item_bounds : int64 of shape (blocks + 1,)
+        First item of each block, and the end of the last block.
     starts : int64 of shape (blocks + 1,)
-        Where each block's ratings begin.
+        First rating of each block, and the end of the last block.
     user, item : int32 of shape (ratings,)
-        Counted from the first of the partition, and of the block.
+        User counted from the first of the partition, item from the first of the block.
     value : float32 of shape (ratings,)
-        Standardised.
+        Standardised ratings.
     """
 
     partition: int
@@ -61,7 +63,7 @@ class Strip:
     value: F32
 
     def block(self, clock: int) -> int:
-        """Return the block of items whose turn it is."""
+        """Return the block of items of a clock."""
         return (self.partition + clock) % (len(self.item_bounds) - 1)
 
 
@@ -71,14 +73,20 @@ class MatrixFactorization:
     Parameters
     ----------
     n_users, n_items, n_partitions, rating_mean, rating_sd
-        Of the training set; `infra.datasets.ratings` says them.
-    rank : factors of a user, and of an item
-    step : of the descent; that of a row at the start
-    regularisation : weight of the squared factors, at each visit
+        Sizes and moments of the training set, given by `infra.datasets.ratings`.
+    rank : int
+        Number of factors of a user, and of an item.
+    step : float
+        Initial step size.
+    regularisation : float
+        Weight of the squared factors, at each visit.
     schedule : {"adaptive", "decay"}
-        `adaptive`: each row's step falls with the root of the sum of its squared gradients. `decay`: the step of a pass,
-        counted from 0, is ``step / (1 + decay · pass)``, so that `decay` 0 is a constant step.
-    spread : standard deviation of the inner product of two rows at the start, in those of the ratings
+        `adaptive`: each row's step falls with the root of the sum of its squared gradients. `decay`: the step of a
+        pass, counted from 0, is ``step / (1 + decay · pass)``, so that `decay` 0 is a constant step.
+    decay : float
+        See `schedule`.
+    spread : float
+        Initial standard deviation of the inner product of two rows, in standard deviations of the ratings.
     """
 
     predicts = "rating"
@@ -130,10 +138,10 @@ class MatrixFactorization:
     def prepare(self, arrays: Mapping[str, NDArray[Any]]) -> Strip:
         """Sort the ratings of a partition by block and tile, at random within a tile.
 
-        At random, because neighbours in the order that share a row have to wait for one another, and learn from a stale
-        picture of the rest; by tile, because rows that are in the cache cost a fraction of those that are not.
+        At random, because successive ratings that share a row wait for each other, and learn from a stale state of the
+        rest; by tile, because cached rows cost a fraction of others.
         """
-        kernels.load(_KERNELS)  # compiles, before any clock
+        kernels.load(_KERNELS)  # compiled here, not during a clock
         partition, bounds = int(arrays["partition"][0]), arrays["item_bounds"]
         if len(bounds) - 1 != self.n_partitions:
             raise ValueError(f"n_partitions is {self.n_partitions}, and the data are cut into {len(bounds) - 1} parts")
@@ -152,17 +160,17 @@ class MatrixFactorization:
         return Strip(partition, (low, high), bounds, starts, user[by_tile], item[by_tile], value)
 
     def rows(self, data: Strip, clock: int) -> dict[str, RowSet]:
-        """Return the partition's users, and the block of items whose turn it is."""
+        """Return the partition's users, and the clock's block of items."""
         block = data.block(clock)
         items = slice(int(data.item_bounds[block]), int(data.item_bounds[block + 1]))
         return {"users": slice(*data.users), "items": items}
 
     def run(self, data: Strip, params: Mapping[str, NDArray[Any]], clock: int) -> Work:
-        """Visit each rating of the partition and the clock's block once; the loss is the squared error met, in points."""
+        """Visit each rating of the partition in the clock's block once; the loss is the squared error, in points²."""
         from psengine.apps.mf import kernels as mf_kernels
 
         block = data.block(clock)
-        some = slice(int(data.starts[block]), int(data.starts[block + 1]))
+        ratings = slice(int(data.starts[block]), int(data.starts[block + 1]))
         visit, step = mf_kernels.adaptive_steps, self.step
         if self.schedule == "decay":
             visit, step = mf_kernels.plain_steps, self.step / (1 + self.decay * ((clock - 1) // self.n_partitions))
@@ -170,9 +178,9 @@ class MatrixFactorization:
             name: np.array(params[name], np.float32, order="C") for name in ("users", "items")
         }
         loss = visit(
-            data.user[some],
-            data.item[some],
-            data.value[some],
+            data.user[ratings],
+            data.item[ratings],
+            data.value[ratings],
             new["users"],
             new["items"],
             np.float32(step),
@@ -180,20 +188,20 @@ class MatrixFactorization:
         )
         for name, rows in new.items():
             rows -= params[name]
-        return Work(new, loss * self.rating_sd**2, some.stop - some.start)
+        return Work(new, loss * self.rating_sd**2, ratings.stop - ratings.start)
 
     def predict(self, params: Mapping[str, NDArray[Any]], arrays: Mapping[str, NDArray[Any]]) -> F32:
-        """Return the rating that each pair of `users` and `items` (indices, shape (pairs,)) may be expected to give."""
+        """Return the expected rating of each pair of `users` and `items` (indices, shape (pairs,))."""
         users, items = arrays["users"], arrays["items"]
         left, right = params["users"][:, :-1], params["items"][:, :-1]
         inner = np.empty(len(users), np.float32)
         for low in range(0, len(users), _CHUNK):
-            some = slice(low, low + _CHUNK)
-            inner[some] = np.einsum("nk,nk->n", left[users[some]], right[items[some]])
+            pairs = slice(low, low + _CHUNK)
+            inner[pairs] = np.einsum("nk,nk->n", left[users[pairs]], right[items[pairs]])
         return np.float32(self.rating_mean) + np.float32(self.rating_sd) * inner
 
     def evaluate(self, params: Mapping[str, NDArray[Any]], heldout: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-        """Return the root of the mean squared error, and the mean absolute one, in points."""
+        """Return the root mean squared error (`rmse`) and the mean absolute error (`mae`), in points."""
         error = np.float64(self.predict(params, heldout)) - heldout["values"]
         return {"rmse": float(np.sqrt(np.mean(error**2))), "mae": float(np.mean(np.abs(error)))}
 
@@ -203,5 +211,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _stable_order(keys: I32, n_keys: int) -> NDArray[np.int64]:
-    # NumPy sorts 16 bits in linear time, more by merging.
+    # NumPy sorts 16-bit keys in linear time, wider ones by merging.
     return np.argsort(keys.astype(np.uint16) if n_keys <= 1 << 16 else keys, kind="stable")

@@ -1,8 +1,8 @@
-"""Stochastic gradient descent over the ratings of a block: one thread, no GIL, one order of work.
+"""Compiled stochastic gradient descent over the ratings of a block: one thread, no GIL, one order of work.
 
-They are compiled when this module is imported, unless numba's cache has them; that is while a partition is prepared
-(`kernels.load`), so that nothing is compiled under a clock. The number of factors is no constant of the code: LLVM would
-unroll the inner products whole and then leave them scalar (measured: twice the time at rank 32).
+The kernels are compiled when this module is imported, unless numba's cache has them; that is while a partition is
+prepared (`kernel_cache.load`), so that nothing is compiled during a clock. The number of factors is not a compile-time
+constant: LLVM would unroll the inner products completely and leave them scalar (measured: twice the time at rank 32).
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from numba import float32, float64, int32, njit, types
 
 
 def _read(dtype: Any, ndim: int) -> Any:
-    return types.Array(dtype, ndim, "C", readonly=True)  # takes what may be written to as well
+    return types.Array(dtype, ndim, "C", readonly=True)  # accepts writeable arrays as well
 
 
 _SIGNATURE = float64(
@@ -29,7 +29,7 @@ _ONE, _TWO = np.float32(1), np.float32(2)
 
 @njit([_SIGNATURE], cache=True, nogil=True, fastmath=True, error_model="numpy")
 def adaptive_steps(users: Any, items: Any, values: Any, left: Any, right: Any, step: Any, penalty: Any) -> float:
-    """Visit the ratings in their order, with a step of each row's own; return the sum of the squared errors met.
+    """Visit the ratings in order, with a separate step for each row; return the sum of the squared errors.
 
     Parameters
     ----------
@@ -37,9 +37,11 @@ def adaptive_steps(users: Any, items: Any, values: Any, left: Any, right: Any, s
         Rows of `left` and `right`; none may be out of range.
     values : float32 of shape (ratings,)
     left, right : float32 of shape (rows, rank + 1)
-        Changed in place. The last column is 1 and more: the sum of the mean squared gradients of the row's factors.
-    step : float32, of a row whose last column is 1; otherwise it is that divided by the root of that column
-    penalty : float32, of the squared factors, at each visit
+        Changed in place. The last column is 1 plus the sum of the mean squared gradients of the row's factors.
+    step : float32
+        Step of a row whose last column is 1; in general it is divided by the root of that column.
+    penalty : float32
+        Weight of the squared factors, at each visit.
     """
     rank = left.shape[1] - 1
     share = _ONE / np.float32(rank)
@@ -69,7 +71,7 @@ def adaptive_steps(users: Any, items: Any, values: Any, left: Any, right: Any, s
 
 @njit([_SIGNATURE], cache=True, nogil=True, fastmath=True, error_model="numpy")
 def plain_steps(users: Any, items: Any, values: Any, left: Any, right: Any, step: Any, penalty: Any) -> float:
-    """Visit the ratings in their order with one step for all; otherwise as `adaptive_steps`, and the last column stays."""
+    """Visit the ratings in order with one step for all rows; otherwise as `adaptive_steps`. The last column stays."""
     rank = left.shape[1] - 1
     keep = _ONE - step * penalty
     loss = 0.0

@@ -12,7 +12,7 @@ from benchmarks.many_nodes.layouts import KERNEL, scalings, table_seconds, tieri
 from benchmarks.many_nodes.measurement import Measured, load_for
 from benchmarks.many_nodes.network_namespaces import NetworkPlan, _leftovers, shape
 from benchmarks.many_nodes.scaling import ideal
-from benchmarks.many_nodes.sleeping_app import Kernel, told
+from benchmarks.many_nodes.sleeping_app import Kernel, parse_kernels
 from benchmarks.many_nodes.stalls import slowdown, stall, usual, waits
 from benchmarks.many_nodes.tiering import _figure as tiering_figure
 
@@ -89,18 +89,18 @@ def test_a_clock_is_compared_with_the_slower_side() -> None:
 def test_of_what_was_told_before_every_clock_since_then_counts() -> None:
     seconds = [9.0, 4.0, 4.0, 4.0, 4.6, 4.0, 4.0, 4.0, 4.0, 12.0, 12.0, 12.0]
     assert slowdown(seconds, 9) == 0.0  # the clocks after it take longer, as they have fewer nodes
-    assert slowdown(seconds, 9, told=5) == pytest.approx(0.15)
-    assert slowdown(seconds, 9, told=6) == 0.0
-    assert slowdown(seconds, 5, told=5) == slowdown(seconds, 5)
+    assert slowdown(seconds, 9, announced=5) == pytest.approx(0.15)
+    assert slowdown(seconds, 9, announced=6) == 0.0
+    assert slowdown(seconds, 5, announced=5) == slowdown(seconds, 5)
     slow_to_the_end = [4.0, 4.0, 4.0, 9.0, 9.0, 9.0, 9.0, 4.0, 4.0, 4.0]
-    assert slowdown(slow_to_the_end, 7, told=7) == 0.0  # to its neighbours it looks usual
-    assert slowdown(slow_to_the_end, 7, told=4) == pytest.approx(1.25)
-    assert usual(slow_to_the_end, 7, told=4) == 4.0
+    assert slowdown(slow_to_the_end, 7, announced=7) == 0.0  # to its neighbours it looks usual
+    assert slowdown(slow_to_the_end, 7, announced=4) == pytest.approx(1.25)
+    assert usual(slow_to_the_end, 7, announced=4) == 4.0
 
 
 def test_waits_are_between_the_kernels_of_two_clocks() -> None:
     log = "kernel 1 0.0 1.0\nsomething else\nkernel 1 1.0 2.0\nkernel 2 2.5 3.5\nkernel 3 5.5 6.0\nkernel 3 0.1\n"
-    kernels = told(log)
+    kernels = parse_kernels(log)
     assert kernels[0] == Kernel(1, 0.0, 1.0)
     assert waits(kernels) == {2: 0.5, 3: 2.0}
     again = [*kernels, Kernel(2, 9.0, 9.5)]
@@ -114,7 +114,7 @@ def test_a_stall_is_what_a_node_waits_beyond_its_usual() -> None:
     assert stall([steady | {9: 3.0}], 6) == 0.0  # that is not of this change
     assert stall([{}], 6) == 0.0
     held_up_from_4_on = steady | dict.fromkeys(range(4, 8), 1.25)
-    assert (stall([held_up_from_4_on], 6), stall([held_up_from_4_on], 6, told=4)) == (0.0, 0.75)
+    assert (stall([held_up_from_4_on], 6), stall([held_up_from_4_on], 6, announced=4)) == (0.0, 0.75)
 
 
 @given(st.integers(2, 4_194_304), st.integers(1, 65))

@@ -68,7 +68,7 @@ def test_a_link_carries_no_more_than_its_rate_and_is_gone_in_the_end() -> None:
         assert sender.wait() == 0
         # The bucket is full at first, and so is what was on its way; a slow machine only makes it longer.
         assert took > 0.8 * (n_bytes - 2 * netns._BURST) / rate
-        assert netns._there()
+        assert netns._existing()
     assert ours() == []
 
 
@@ -77,9 +77,9 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
     script = "import os, signal; from benchmarks.many_nodes.network_namespaces import network\nwith network(1, 10**6): os.kill(os.getpid(), signal.SIGKILL)"
     killed = subprocess.Popen([sys.executable, "-c", script])
     assert killed.wait() == -signal.SIGKILL
-    assert [name for name in netns._there() if netns._pid(name) == killed.pid]
+    assert [name for name in netns._existing() if netns._pid(name) == killed.pid]
     with network(1, 1_000_000):
-        assert not [name for name in netns._there() if netns._pid(name) == killed.pid]
+        assert not [name for name in netns._existing() if netns._pid(name) == killed.pid]
 
 
 @needs_namespaces
@@ -125,4 +125,4 @@ def test_nodes_join_leave_and_are_lost(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def ours() -> list[str]:
-    return [name for name in netns._there() if netns._pid(name) == os.getpid()]
+    return [name for name in netns._existing() if netns._pid(name) == os.getpid()]

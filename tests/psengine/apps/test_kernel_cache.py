@@ -73,7 +73,7 @@ def test_another_process_that_compiles_is_waited_for(name: str, held: BinaryIO) 
 
 def test_one_that_does_not_go_on_is_not_waited_for_for_ever(name: str, held: BinaryIO) -> None:
     with ThreadPoolExecutor(1) as pool:
-        loading = pool.submit(kernels.load, name, patience_s=0.01)
+        loading = pool.submit(kernels.load, name, timeout_s=0.01)
         assert loading.result(PATIENCE).VALUE == 1  # while the lock is held
     fcntl.flock(held, fcntl.LOCK_UN)
     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it, who did not wait for it to the end
@@ -95,7 +95,7 @@ def test_a_damaged_cache_is_done_without(tmp_path: Path) -> None:
     code.write_bytes(b"")
     out, err = hits()
     assert out == json.dumps({one: [0]}) + "\n"
-    assert f"{one} is compiled anew, for numba's cache cannot be used" in err
+    assert f"{one} is compiled again, since numba's cache cannot be used" in err
     assert [path.name for path in tmp_path.iterdir()] == ["cache"], "the other one was thrown away"
 
 

@@ -40,7 +40,7 @@ def test_a_node_that_joined_before_the_job_is_judged_when_it_starts() -> None:
     orders = controller.handle(JobStarted(CONFIG, 0.0))
     assert states(controller) == {"r": "joining", "t": "unfit", "u": "unfit"}
     assert [order.node for order in orders if isinstance(order, LoadPartitions)] == ["r"]
-    assert controller.members.set_aside == (
+    assert controller.members.quarantined == (
         "t is unfit: it has bbbbbbbbbbbb, and the job wants aaaaaaaaaaaa: its code is another; "
         "u is unfit: it has no code, and the job wants aaaaaaaaaaaa: its code is another"
     )
@@ -110,7 +110,7 @@ def test_a_job_without_code_takes_nobody_who_has_some() -> None:
     controller.handle(joined("t", "transient", RIGHT))
     controller.handle(JobStarted(replace(CONFIG, code_sha256=""), 0.0))
     assert states(controller) == {"r": "joining", "t": "unfit"}
-    assert "it has aaaaaaaaaaaa, and the job wants no code" in controller.members.set_aside
+    assert "it has aaaaaaaaaaaa, and the job wants no code" in controller.members.quarantined
 
 
 @pytest.mark.parametrize("digest", ["a" * 63, "A" * 64, "kmeans.py"])

@@ -113,9 +113,7 @@ def test_shards_that_go_while_the_model_is_saved_count_when_it_is_not(saved: boo
     else:
         controller.handle(SaveFailed("OSError: away", False, 4.0))
         assert controller.state == "waiting"
-        assert controller.reason.startswith(
-            "node r is gone and with it the shards it served: killed; all go back to the be"
-        )
+        assert controller.reason.startswith("node r was lost with the shards it served: killed; rolled back to the be")
         assert controller.book is not None
         assert controller.book.common == 0
 

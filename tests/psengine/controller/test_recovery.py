@@ -84,7 +84,7 @@ def test_many_that_are_lost_at_one_time_are_one_way_back() -> None:
     assert len(served) == 2
     world.lose(*gone)
     settle(world)
-    why = f"node {served[0]} and 1 more are gone and with them the shards they served: killed; all go back to clock 3"
+    why = f"node {served[0]} and 1 more were lost with the shards they served: killed; rolled back to clock 3"
     assert world.controller.rollbacks == [(3, why)]
     clocks(world, 2, copies=True)
     assert world.serving() == [r]

@@ -65,7 +65,7 @@ def test_an_unfit_reliable_node_serves_all_the_same() -> None:
     assert [(o.node, len(o.tasks)) for o in orders if isinstance(o, Dispatch)] == [("t", 2)]
     controller.handle(NodesLost({"tcp://t": "killed"}, 0.4))
     assert controller.state == "waiting"
-    assert controller.reason == "no node is left to work (r is unfit: disk full); goes on when one joins"
+    assert controller.reason == "no node is left to work (r is unfit: disk full); training continues when one joins"
 
 
 def test_shards_that_an_unfit_node_cannot_open_fail_the_job() -> None:

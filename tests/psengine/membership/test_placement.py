@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from psengine.config import JobConfig, JobError
 from psengine.membership.membership import Membership
-from psengine.membership.placement import Capacity, Placement, balance, quotas, switch, take_over, tidied
+from psengine.membership.placement import Capacity, Placement, balance, contiguous_runs, quotas, switch, take_over
 from psengine.protocol.instructions import LoadPartitions
 from psengine.scheduling.micro_tasks import MicroTaskBook, lost_effects
 from psengine.scheduling.ssp_driver import SspDriver
@@ -138,7 +138,7 @@ def test_partitions_that_have_come_apart_become_runs_again(n: int, nodes: int, d
     names = [f"n{i}" for i in range(nodes)]
     owners = tuple(data.draw(st.lists(st.sampled_from(names), min_size=n, max_size=n)))
     holds = {name: frozenset(data.draw(st.sets(st.integers(0, n - 1)))) for name in names}
-    after = tidied(owners, [Capacity(name, 1, holds[name]) for name in names])
+    after = contiguous_runs(owners, [Capacity(name, 1, holds[name]) for name in names])
     pieces = sum(here != before for here, before in pairwise((None, *owners)))
     if pieces <= 1.5 * nodes:
         assert after == owners
@@ -150,8 +150,8 @@ def test_partitions_that_have_come_apart_become_runs_again(n: int, nodes: int, d
 def test_a_run_goes_to_whoever_has_most_of_it_loaded() -> None:
     mixed = tuple("ab" * 8)
     seats = [Capacity("a", 1, frozenset(range(8, 16))), Capacity("b", 1, frozenset(range(8)))]
-    assert tidied(mixed, seats) == ("b",) * 8 + ("a",) * 8
-    assert tidied((None, *mixed[1:]), seats) == (None, *mixed[1:])
+    assert contiguous_runs(mixed, seats) == ("b",) * 8 + ("a",) * 8
+    assert contiguous_runs((None, *mixed[1:]), seats) == (None, *mixed[1:])
 
 
 def test_who_stays_has_whole_runs_again_when_others_came_and_went_one_by_one() -> None:
@@ -196,7 +196,7 @@ def test_a_transient_node_that_loads_more_lets_go_of_what_it_neither_is_to_own_n
             assert isinstance(order, LoadPartitions)
             node, asked = members.nodes[order.node], frozenset(order.partitions)
             assert asked >= {p for p, owner in enumerate(members.target) if owner == order.node}
-            assert asked >= set(members.placement.kept_by(order.node))
+            assert asked >= set(members.placement.owned_or_previous(order.node))
             members.loaded(node, order.request, order.partitions)
             assert node.holds == asked
             assert node.tier == "transient" or node.holds >= before[order.node]

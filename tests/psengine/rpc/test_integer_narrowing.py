@@ -78,11 +78,11 @@ def test_what_has_travelled_is_counted_as_it_did() -> None:
     remember_wire_dtype(counts, np.dtype(np.int8))
     assert wire_bytes(counts) == LEAST
     assert wire_bytes(others) == 2 * LEAST
-    there = len(narrow._TRAVELLED)
+    there = len(narrow._WIRE_DTYPES)
     del counts
-    assert len(narrow._TRAVELLED) == there - 1, "what is gone is forgotten"
+    assert len(narrow._WIRE_DTYPES) == there - 1, "what is gone is forgotten"
     remember_wire_dtype(small := np.ones(3, np.int64), small.dtype)
-    assert len(narrow._TRAVELLED) == there - 1, "what need not be looked at is not noted"
+    assert len(narrow._WIRE_DTYPES) == there - 1, "what need not be looked at is not noted"
 
 
 def test_an_update_takes_its_values_and_the_names_of_its_rows() -> None:

@@ -112,11 +112,11 @@ def test_one_who_raises_gives_his_turn_back() -> None:
 
 def test_a_reader_that_takes_nothing_is_not_waited_for_long() -> None:
     async def body(turns: ReadAdmission) -> None:
-        before = turns.patience_s
+        before = turns.timeout_s
         await turns.until(asyncio.Event().wait())
-        assert turns.patience_s > before, "links may be slower than was thought"
+        assert turns.timeout_s > before, "links may be slower than was thought"
         for _ in range(100):
             await turns.until(asyncio.sleep(0))
-        assert turns.patience_s == before
+        assert turns.timeout_s == before
 
     story(body)

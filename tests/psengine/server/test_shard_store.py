@@ -91,7 +91,7 @@ def test_exact_reads_leave_later_clocks_out_and_stale_reads_take_them_in() -> No
     assert held.item() == 1
     assert shard.read(2, exact=True)["w"].item() == 3
     assert held.item() == 1, "an array that was handed out was written to"
-    with pytest.raises(StaleReadError, match="clock 2, asked for clock 1"):
+    with pytest.raises(StaleReadError, match="clock 2, clock 1 was requested"):
         shard.read(1, exact=True)
     assert shard.folded == 3
 
@@ -119,7 +119,7 @@ def test_a_message_is_applied_whole_or_not_at_all() -> None:
     updates = {s: [{"w": np.ones_like(before[s]["w"])}] for s in (0, 1)}
     push = {"sender": "n@1", "sequence": 1, "clock": 1, "blocks": [(0, [1])], "updates": updates}
     refused = serving.push(epochs={0: 1, 1: 2}, **push)
-    assert refused == {"status": "stale-epoch", "error": "shard 1: epoch 2 asked, 1 served"}
+    assert refused == {"status": "stale-epoch", "error": "shard 1: epoch 2 requested, 1 served"}
     assert serving.pull({0: 1}, 0, exact=False)["shards"][0]["w"] is not None
     assert np.array_equal(serving.pull({0: 1}, 0, exact=False)["shards"][0]["w"], before[0]["w"])
     for _ in range(2):

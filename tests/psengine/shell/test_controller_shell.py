@@ -62,7 +62,8 @@ class Odd(Counting):
     """An application whose figures are no plain numbers, and have names of ours."""
 
     def evaluate(self, params: Any, heldout: Any) -> dict[str, float]:
-        return {"losses": np.float32(0.5), "clocks": 7.0, "low": float("-inf"), "none": float("nan")}  # type: ignore[dict-item]
+        losses: Any = np.float32(0.5)
+        return {"losses": losses, "clocks": 7.0, "low": float("-inf"), "none": float("nan")}
 
 
 class Scheduler:
@@ -121,7 +122,7 @@ class Nodes:
             self.gathers += 1
             if self.gone_on:
                 self.gone_on -= 1
-                return {"status": "stale", "error": "shard 0 is at clock 11, asked for clock 10"}
+                return {"status": "stale", "error": "shard 0 is at clock 11, clock 10 was requested"}
             return self.server.gather(**message)
         if op == "proteus_marked":
             return self.server.marked(**message)
@@ -257,7 +258,7 @@ def test_code_that_is_not_the_jobs_is_told_and_nothing_is_started() -> None:
             if len(loaded) == 1:
                 raise JobError("the controller has another")
 
-        shell._world = dataclasses.replace(shell._world, load_code=load_code)
+        shell._callbacks = dataclasses.replace(shell._callbacks, load_code=load_code)
         shell._on_joined("r", NODE, "reliable", 1, "c" * 64)
         record = job(code_sha256="c" * 64).to_dict()
         assert await shell.start(record | {"app": "not_there:App"}) == {"error": "the controller has another"}
@@ -333,7 +334,7 @@ def test_a_plan_is_told_before_it_is_carried_out(caplog: pytest.LogCaptureFixtur
         assert "partitions: r loads 0; t loads 1" in caplog.messages
         with caplog.at_level("INFO", "psengine.shell.controller_shell"):
             await until(shell, "running")
-        assert any(line.startswith("layout: stage 1 -> 2: 1 server(s), 1 keeper(s)") for line in caplog.messages)
+        assert any(line.startswith("layout: stage 1 -> 2: 1 server(s), 1 backup owner(s)") for line in caplog.messages)
 
     story(body, Store())
 
@@ -378,7 +379,7 @@ def test_a_checkpoint_that_is_waited_for_is_asked_for_again_where_the_servers_ha
         assert answer["clock"] >= 3
         nodes.gone_on = 10**6  # for ever: that is told
         answer = await shell.checkpoint()
-        assert answer["error"] == "GoneOn: shard 0 is at clock 11, asked for clock 10"
+        assert answer["error"] == "GoneOn: shard 0 is at clock 11, clock 10 was requested"
 
     story(body, Store())
 
@@ -447,10 +448,12 @@ def test_a_node_that_says_nothing_is_done_without_and_one_that_beats_is_not() ->
         for name, address in (("r", NODE), ("t", OTHER)):
             shell._on_joined(name, address, "reliable", 1)
             scheduler.workers[address] = SimpleNamespace(last_seen=0.0)
-        shell._heartbeats.look({NODE: 0.0, OTHER: 0.0}, asyncio.get_running_loop().time() - 5.0, lambda address: 1.0)
+        shell._failure_detector.look(
+            {NODE: 0.0, OTHER: 0.0}, asyncio.get_running_loop().time() - 5.0, lambda address: 1.0
+        )
         shell.controller.silence_timeout_s = lambda address: 0.5  # type: ignore[method-assign]
         scheduler.workers[NODE].last_seen = 1.0
-        await shell._listen()
+        await shell._exclude_failed()
         assert scheduler.removed == [OTHER]
         await told_of_losses(shell)
         gone = {node.name: node.gone for node in shell.controller.members.nodes.values()}
@@ -503,7 +506,7 @@ def test_who_is_gone_is_sent_nothing_before_the_loss_is_told() -> None:
         assert told, "the controller has told it to load"
         assert shell._lost
         await told_of_losses(shell)
-        assert OTHER not in shell._outboxes._queues
+        assert OTHER not in shell._queues._queues
 
     story(body, Store())
 

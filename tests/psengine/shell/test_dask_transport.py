@@ -14,7 +14,7 @@ from tornado.iostream import IOStream
 from psengine.protocol.shard_state import ShardState
 from psengine.rpc.integer_narrowing import wire_bytes
 from psengine.rpc.transport import Unreachable
-from psengine.shell.dask_transport import DaskTransport, pack, taken
+from psengine.shell.dask_transport import DaskTransport, pack, sent
 from psengine.tables.row_updates import RowDelta
 from psengine.telemetry.byte_counts import state_bytes
 
@@ -140,7 +140,7 @@ def test_giving_up_to_wait_for_a_slow_reader_is_not_logged_as_a_fault() -> None:
         stream.write(bytes(50_000_000))
         comm: Any = SimpleNamespace(stream=stream)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(taken(comm), 0.05)
+            await asyncio.wait_for(sent(comm), 0.05)
         await asyncio.sleep(0)
         stream.close()
         far.close()

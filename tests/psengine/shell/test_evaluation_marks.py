@@ -1,4 +1,4 @@
-"""The marks from which a clock is evaluated while the training goes on: there when it is over, bounded, never half a clock."""
+"""Marked states that are evaluated during the training: present after their clock, limited in number, never partial."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ def server(mark_every: int | None = 2, clock: int = 0) -> ShardServer:
     """A server of shard 0, one partition, at `clock`."""
     made = ShardServer()
     made.mark_every = mark_every
-    made.go_on_from({0: ShardState({"w": np.full((2, 1), float(clock))}, clock, clock)}, 1, 1)
+    made.restore_replicas({0: ShardState({"w": np.full((2, 1), float(clock))}, clock, clock)}, 1, 1)
     return made
 
 

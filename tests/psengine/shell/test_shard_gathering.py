@@ -11,7 +11,7 @@ import pytest
 from psengine.config import TableSpec
 from psengine.protocol.instructions import ShardOwner
 from psengine.protocol.shard_state import ShardState
-from psengine.shell.shard_gathering import from_keepers, from_servers
+from psengine.shell.shard_gathering import from_replicas, from_servers
 from psengine.tables.sharding import Sharding
 
 SHARDING = Sharding((TableSpec("w", 1_000_000, 1),), 4)
@@ -53,16 +53,16 @@ def test_a_server_that_cannot_is_told_in_its_words() -> None:
 
 def test_keepers_must_all_have_the_clock() -> None:
     transport = Transport(clock=3)
-    shards, folded = asyncio.run(from_keepers(transport, SHARDING, OWNERS, 3))
+    shards, folded = asyncio.run(from_replicas(transport, SHARDING, OWNERS, 3))
     assert sorted(shards) == [0, 1, 2, 3]
     assert folded == [5] * 4
     assert transport.calls["tcp://a"] == ("proteus_kept", pytest.approx(60.0 + 2_000_000 / 10_000, abs=0.1))
     with pytest.raises(RuntimeError, match="a later clock"):
-        asyncio.run(from_keepers(transport, SHARDING, OWNERS, 2))
+        asyncio.run(from_replicas(transport, SHARDING, OWNERS, 2))
 
 
 def test_some_of_the_shards_are_not_taken_for_all() -> None:
-    with pytest.raises(RuntimeError, match=r"nobody was asked for shards \[3\]"):
+    with pytest.raises(RuntimeError, match=r"no owner of shards \[3\] was given"):
         asyncio.run(from_servers(Transport(), SHARDING, OWNERS[:3], 3))
-    with pytest.raises(RuntimeError, match=r"nobody was asked for shards \[0, 1, 2, 3\]"):
-        asyncio.run(from_keepers(Transport(clock=3), SHARDING, [], 3))
+    with pytest.raises(RuntimeError, match=r"no owner of shards \[0, 1, 2, 3\] was given"):
+        asyncio.run(from_replicas(Transport(clock=3), SHARDING, [], 3))

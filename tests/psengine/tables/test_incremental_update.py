@@ -92,7 +92,7 @@ def updates(draw: st.DrawFn) -> Delta:
 
 @st.composite
 def stories(draw: st.DrawFn) -> list[tuple[str, object]]:
-    """Pushes of a clock, each partition at least once under an attempt that all share in the end, with readers between."""
+    """Pushes of a clock, each partition at least once under an attempt that all share in the end, and reads between."""
     steps: list[tuple[str, object]] = []
     for clock in range(1, CLOCKS + 1):
         pushes = [(clock, partition, 1, updates(draw)) for partition in draw(st.permutations(range(PARTITIONS)))]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from psengine.config import TableSpec
 from psengine.server.shard_store import ShardStore
 from psengine.tables import row_sets as rows
+from psengine.tables import row_updates
 from psengine.tables.row_sets import RowBlock, RowSet
 from psengine.tables.row_updates import RowDelta
 from psengine.tables.tree_sum import Delta, largest_subtrees, tree_sum
@@ -84,10 +85,10 @@ def test_shards_cut_rows_and_updates_and_nothing_is_left_over(some: RowSet, cuts
     found = []
     for low, high in pairwise(ends):
         found += [low + row for row in listed(rows.cut(some, low, high))]
-        part = rows.cut_delta(delta, low, high)
+        part = row_updates.cut_delta(delta, low, high)
         assert (part is None) == (not listed(rows.cut(some, low, high)))
         if part is not None:
-            rows.add_rows(whole[low:high], part)
+            row_updates.add_rows(whole[low:high], part)
     assert found == listed(some)
     assert np.array_equal(whole, expected)
 
@@ -129,16 +130,16 @@ def test_rows_come_in_any_whole_number() -> None:
 def test_a_whole_update_that_is_mostly_empty_is_sent_as_rows() -> None:
     update = np.zeros((1000, 4), np.float32)
     update[[3, 700]] = 1.0
-    some = rows.smaller(update, 1000)
+    some = row_updates.smaller(update, 1000)
     assert isinstance(some, RowDelta)
     assert listed_of(some) == [3, 700]
     update[3:700] = 1.0
-    assert rows.smaller(update, 1000) is update
+    assert row_updates.smaller(update, 1000) is update
     update[:690] = 0.0
-    run = rows.smaller(update, 1000)
+    run = row_updates.smaller(update, 1000)
     assert isinstance(run, RowDelta)
     assert run.rows == slice(690, 701)
-    empty = rows.smaller(np.zeros((1000, 4)), 1000)
+    empty = row_updates.smaller(np.zeros((1000, 4)), 1000)
     assert isinstance(empty, RowDelta)
     assert rows.count(empty.rows) == 0
 
@@ -150,13 +151,13 @@ def listed_of(delta: RowDelta) -> list[int]:
 def test_rows_that_are_nearly_all_are_sent_whole() -> None:
     named = np.delete(np.arange(100), 50)
     small, large = (RowDelta(named, np.ones((99, n), np.int16)) for n in (1, 4000))
-    whole = rows.smaller(small, 100)
+    whole = row_updates.smaller(small, 100)
     assert isinstance(whole, np.ndarray)
     assert whole.sum() == 99
     assert whole[50] == 0
-    assert rows.smaller(large, 100) is large
+    assert row_updates.smaller(large, 100) is large
     run = RowDelta(slice(0, 99), np.ones((99, 1), np.int16))
-    assert rows.smaller(run, 100) is run
+    assert row_updates.smaller(run, 100) is run
 
 
 # -- sums
@@ -215,7 +216,7 @@ def test_sums_have_the_bits_of_whole_arrays_however_partitions_are_grouped(
         for low, high in largest_subtrees(mine, n):
             total = tree_sum((low, high), lambda b: parts[b[0]] if b[1] - b[0] == 1 else None) or {}
             if change_form:
-                total = {name: rows.smaller(of, N_ROWS) for name, of in total.items()}
+                total = {name: row_updates.smaller(of, N_ROWS) for name, of in total.items()}
             assert store.push(1, low, [1] * (high - low), total) == "accepted"
     assert store.read(0, exact=False)["w"].tobytes() == expected.tobytes()
     assert store.read(1, exact=True)["w"].tobytes() == expected.tobytes()

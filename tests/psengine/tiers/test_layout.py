@@ -34,12 +34,16 @@ def test_without_transient_nodes_the_keepers_serve() -> None:
 def test_a_change_says_what_it_is() -> None:
     before = Layout(1, ("r", "r", "r", "r"), ("r", "r", "r", "r"))
     after = Layout(2, ("a", "a", "b", "r"), ("r", "r", "r", None))
-    assert before.lines() == ["stage 1: 1 server(s), 1 keeper(s)", "shards 0-3: served by r", "shards 0-3: kept by r"]
+    assert before.lines() == [
+        "stage 1: 1 server(s), 1 backup owner(s)",
+        "shards 0-3: server r",
+        "shards 0-3: backup owner r",
+    ]
     assert after.lines(before) == [
-        "stage 1 -> 2: 3 server(s), 1 keeper(s)",
-        "shards 0-1: served by a, before r",
-        "shard 2: served by b, before r",
-        "shard 3: kept by nobody, before r",
+        "stage 1 -> 2: 3 server(s), 1 backup owner(s)",
+        "shards 0-1: server a, was r",
+        "shard 2: server b, was r",
+        "shard 3: backup owner none, was r",
     ]
 
 
@@ -65,5 +69,5 @@ def test_every_shard_has_a_server_that_may_serve_in_even_shares_and_staying_is_f
     assert max(loads) - min(loads) <= 1
     if stage > 1:
         assert len(loads) == min(len(owners), (len(transient) + 1) // 2)
-        assert set(wanted.keepers) <= ({*reliable} or {None})
+        assert set(wanted.backup_owners) <= ({*reliable} or {None})
     assert layout_for(stage, reliable, transient, wanted) == wanted, "nobody moves for nothing"

@@ -103,7 +103,7 @@ def test_nodes_that_were_told_to_go_are_no_wave() -> None:
 
 def test_what_nobody_keeps_any_more_is_gone_on_with_where_it_is() -> None:
     world, stay, go = training(2, 8)
-    shards, keeper = world.controller.shards, world.controller.tiers.backups.keeper
+    shards, keeper = world.controller.shards, world.controller.tiers.backups.backup_owner
     kept = {shard: at.node for shard in range(SHARDS) if (at := keeper(shard)) is not None}
     [alone] = [shard for shard, node in kept.items() if node == stay[0].name]
     server = shards.owners[alone].node

@@ -24,7 +24,7 @@ def test_a_round_is_one_order_a_server_and_whole_when_all_have_answered() -> Non
     backups = ReplicationRounds()
     first, second = backups.begin(7, OWNERS, KEEPERS, 0.0)
     assert (first.node, first.clock, first.shards, first.epochs) == ("a", 7, (0, 2), (3, 5))
-    assert first.keepers == (R.address, S.address)
+    assert first.backup_owners == (R.address, S.address)
     assert (second.node, second.shards) == ("b", (1,))
     assert not backups.backed_up(first.address, first.number, first.shards, 1.0)
     assert backups.clock is None, "half of a round is none"
@@ -34,7 +34,7 @@ def test_a_round_is_one_order_a_server_and_whole_when_all_have_answered() -> Non
     kept = backups.restore([0, 1, 2])
     assert kept is not None
     assert (kept.clock, dict(kept.at)) == (7, {0: R.address, 1: R.address, 2: S.address})
-    places = backups.places()
+    places = backups.replica_owners()
     assert places is not None
     assert [(place.shard, place.node) for place in places] == [(0, "r"), (1, "r"), (2, "s")]
 
@@ -43,7 +43,7 @@ def test_until_the_next_round_is_whole_the_last_one_counts() -> None:
     backups = ReplicationRounds()
     whole(backups, 7)
     first, _ = backups.begin(9, OWNERS, KEEPERS, 2.0)
-    assert first.whole == 1, "what was copied before it may be dropped"
+    assert first.last_complete == 1, "what was copied before it may be dropped"
     backups.backed_up(first.address, first.number, first.shards, 3.0)
     assert backups.clock == 7
     backups.not_backed_up(first.number, 3.0)
@@ -69,7 +69,7 @@ def test_copies_go_with_their_keeper_and_a_round_with_anybody_who_has_a_part_in_
     backups.lose(S.address)
     assert backups.restore([0, 1]) is not None, "the lost shards' copies are there"
     assert backups.restore([2]) is None
-    assert backups.places() is None, "what is left is not the whole"
+    assert backups.replica_owners() is None, "what is left is not the whole"
     assert backups.lacks({0: "r", 2: "r"})
     assert not backups.lacks({0: "r", 1: "r"})
     for gone in ("tcp://b", R.address):
@@ -92,10 +92,10 @@ def test_rounds_that_come_to_nothing_in_a_row_are_told_until_one_is_whole() -> N
 
 def test_of_rounds_that_come_to_nothing_the_last_alone_is_held_beside_the_whole_one() -> None:
     copies, state = ReplicaStore(), object()
-    copies.put(1, 0, {0: state}, keeper=True)  # type: ignore[dict-item]
+    copies.put(1, 0, {0: state}, is_backup_owner=True)  # type: ignore[dict-item]
     for number in range(2, 9):
-        copies.put(number, 1, {0: state}, keeper=True)  # type: ignore[dict-item]
+        copies.put(number, 1, {0: state}, is_backup_owner=True)  # type: ignore[dict-item]
         assert len(copies) == 2
-    copies.put(6, 1, {0: state}, keeper=True)  # type: ignore[dict-item]
+    copies.put(6, 1, {0: state}, is_backup_owner=True)  # type: ignore[dict-item]
     assert set(copies.get([0], 8)) == {0}, "what was long on its way takes nothing away"
     assert set(copies.get([0], 1)) == {0}

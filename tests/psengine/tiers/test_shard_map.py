@@ -71,7 +71,7 @@ def test_shards_that_are_opened_anew_begin_a_generation_and_move_no_more() -> No
     assert made.not_at({B.address, C.address}) == [0, 1, 2, 3, 4], "nor is he to whom 3 and 4 are on their way"
     kept = ReplicaSet(1, 7, tuple((shard, C.address) for shard in ALL))
     orders = made.open(JOB, ("b", "b", "c", "b", "b"), NODES, None, kept)
-    assert [(o.node, o.shards, o.kept) for o in orders] == [("b", (0, 1, 3, 4), kept), ("c", (2,), kept)]
+    assert [(o.node, o.shards, o.replicas) for o in orders] == [("b", (0, 1, 3, 4), kept), ("c", (2,), kept)]
     assert made.opening
     assert not made.moving
     assert not made.taken(move.shards, move.epoch), "it comes too late"

@@ -1,6 +1,7 @@
-"""Every built-in application through the whole engine: who joins, goes or is killed changes no bit of its model.
+"""Built-in applications through the whole engine: nodes that join, leave or are killed change no bit of the model.
 
-The real shell and agents in virtual time, over wires that lose nothing. `mlr` has it on real processes (tests/faults).
+The real shell and agents in virtual time, over links that lose nothing.
+For `mlr`, tests/faults has the same on real processes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Somebody is gone at the worst moment of a hand-over, a round of copies or a recovery: the model is the undisturbed one.
+"""A process is lost at the worst moment of a hand-over, a replication round or a recovery: the model is undisturbed.
 
-The real shell and agents in virtual time, over wires that lose nothing.
+The real shell and agents in virtual time, over links that lose nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("announced")
 
 
 class Story:
-    """Two reliable and four transient nodes, of which two serve; at the moment that is told, one of those concerned dies."""
+    """Two reliable and four transient nodes, of which two serve; at the given moment one of those concerned dies."""
 
     def __init__(self, op: str, moment: str, victim: str) -> None:
         self.cluster = WiredCluster(0, Trouble())

@@ -1,4 +1,4 @@
-"""Training by rows through real agents: the bits of a bare loop, whatever moves and whatever is done twice."""
+"""Training by rows through real agents: the bits of a bare loop, also after moves and repeated work."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Watched(Wires):
 
 @pytest.fixture(autouse=True, params=["announced", "foretold", "whole"])
 def parted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How updates are sent: what others read first, and before that which runs of rows there will be; or all at once."""
+    """How updates are sent: announced first, with long runs declared before that; or all at once."""
     monkeypatch.setattr("psengine.worker.parameter_client._REST_BYTES", 1 << 30 if request.param == "whole" else 1)
     monkeypatch.setattr("psengine.worker.push_messages._LONG_BYTES", 1 if request.param == "foretold" else 1 << 30)
     return str(request.param)
@@ -182,7 +182,7 @@ class Cluster:
         return orders
 
     async def done(self) -> None:
-        """Take a report; what a node gave up, as it does when all its tries of one message are lost, is to be done again."""
+        """Process a report; a batch that a node gave up, since all attempts at a message were lost, is repeated."""
         found: BatchDone | BatchFailed = await self.wires.report(BatchDone | BatchFailed)
         if isinstance(found, BatchFailed):
             assert not found.fatal, found

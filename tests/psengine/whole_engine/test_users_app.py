@@ -1,4 +1,4 @@
-"""A user's application on real nodes: its code travels as a file or a wheel, and nobody works with other code."""
+"""A user's application on real nodes: its code is shipped as a file or a wheel, and no node works with other code."""
 
 import re
 import runpy

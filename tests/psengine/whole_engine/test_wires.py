@@ -1,8 +1,8 @@
-"""Whole trainings over wires that lose, double, delay and reorder messages: the model is the undisturbed one, bit for bit.
+"""Trainings over links that lose, duplicate, delay and reorder messages: the model is bit for bit the undisturbed one.
 
-Some with stale reads, of which no two are alike: there each token has one topic, and is counted once.
+Runs with stale reads are not reproducible: there each token must have one topic, and count once.
 
-The real shell and agents in virtual time. A failing seed replays by its number: `pytest -k "wires and [17]"`.
+The real shell and agents in virtual time. Replay a failing seed by its number: `pytest -k "wires and [17]"`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("announced")
 CLOCKS, SHARDS = 25, 3
 #: Seconds of a story after which it will never end.
 LIMIT_S = 100_000.0
-#: Of the storms: messages mostly come as they should; doubles come in any order; connections break; late ones come very late.
+#: Of the storms: messages mostly come as they should; doubles come in any order; connections break; late ones come very
+#: late.
 WEATHERS = (
     Trouble(lost=0.003, doubled=0.02, late=0.01),
     Trouble(doubled=0.5, usual_s=0.5),
@@ -36,7 +37,8 @@ WEATHERS = (
     Trouble(lost=0.01, doubled=0.2, late=0.05, late_s=100.0, usual_s=0.1),
 )
 APPS = ("Descent", "Tally")
-#: Those of `make test`: the first of those with stale reads is among them, and one in which a checkpoint was due when a keeper was lost.
+#: Those of `make test`: the first of those with stale reads is among them, and one in which a checkpoint was due when a
+#: keeper was lost.
 SEEDS = [seed if seed in (0, 1, 12, 189) else pytest.param(seed, marks=pytest.mark.storm) for seed in range(300)]
 
 

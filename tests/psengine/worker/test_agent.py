@@ -237,10 +237,10 @@ def test_work_that_is_no_longer_wanted_is_dropped() -> None:
         here.instruct(dispatch(1, 1, [(0, 1)]))
         assert not (await wires.report(BatchFailed)).fatal
         here.instruct(dispatch(2, 1, [(0, 2)], map_version=2))
-        assert "map 2 wanted" in (await wires.report(BatchFailed)).error
+        assert "map 2 required" in (await wires.report(BatchFailed)).error
         there.server.stores[1].epoch = 2
         here.instruct(dispatch(3, 2, [(0, 1)]))
-        assert "epoch 1 asked, 2 served" in (await wires.report(BatchFailed)).error
+        assert "epoch 1 requested, 2 served" in (await wires.report(BatchFailed)).error
 
     story(body)
 
@@ -410,7 +410,7 @@ def test_a_move_that_comes_to_nothing_is_told_and_can_be_made_again() -> None:
         assert (failed.shards, failed.epoch) == ((1,), 2)
         assert "answer lost" in failed.error
         here.instruct(dispatch(1, 1, [(0, 1)]))
-        assert "epoch 2 asked, None served" in (await wires.report(BatchFailed)).error
+        assert "epoch 2 requested, None served" in (await wires.report(BatchFailed)).error
         here.instruct(take(1, 1, 3))
         await wires.report(ShardsTaken)
         here.instruct(UpdateShardMap("here", HERE, 2, (OWNERS[0], ShardOwner(1, "here", HERE, 3)), 1))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from psengine.tables.row_updates import RowDelta
-from psengine.worker.push_messages import foretold
+from psengine.worker.push_messages import split_long_runs
 from tests.psengine.whole_engine.test_row_training import CLOCKS, Cluster, check
 from tests.psengine.whole_engine.test_row_training import story as training
 from tests.psengine.worker.test_speculative_batch import go_on
@@ -15,7 +15,7 @@ def test_long_runs_alone_are_told_and_all_else_is_sent() -> None:
     run, named = RowDelta(slice(3, 3 + len(long)), long), RowDelta(np.arange(0, 2 * len(long), 2), long)
     short, whole = RowDelta(slice(0, 2), long[:2]), long
     updates = {0: [{"a": run, "b": short, "c": whole}, {"b": named}], 1: [{"a": short}, {}]}
-    rest, runs = foretold(updates)
+    rest, runs = split_long_runs(updates)
     assert runs == {0: [{"a": (3, 3 + len(long))}, {}], 1: [{}, {}]}
     assert rest == {0: [{"b": short, "c": whole}, {"b": named}], 1: [{"a": short}, {}]}
 
