@@ -20,7 +20,11 @@ _SCALARS = (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+.0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
     ("merge", r"<<", "<"),
 )  # fmt: skip
 #: Digits of an integer. Python refuses to read one of more than 4300.
@@ -84,7 +88,7 @@ _CoreLoader.add_constructor(f"{_CORE}float", _CoreLoader.construct_number)
 
 
 def read_yaml(source: Source) -> Any:
-    """Return what a YAML (or JSON) file holds: None, or texts, numbers, truth values, lists and mappings of these by text.
+    """Return the content of a YAML or JSON file: None, or texts, numbers, truth values, lists, mappings by text.
 
     Raises
     ------

@@ -7,7 +7,8 @@ import numpy as np
 
 #: What some editors put before the first character of a text file.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-#: The header of the first column, in lower case, where that is an index of rows: pandas and R write none, and pandas calls
+#: The header of the first column, in lower case, where that is an index of rows: pandas and R write none, and pandas
+#: calls
 #: such a column so when it has read one.
 INDEX_NAMES = ("", "unnamed: 0")
 #: What is wrong with a line that `open_quote` finds.
@@ -60,7 +61,7 @@ def line_number(data: bytes, start: int, row: int) -> int:
 
 
 def open_quote(data: bytes, start: int, rows: int | None, delimiter: str) -> int | None:
-    """Return the first line, counted from 1, whose last cell goes on in the next line; None where every row is one line.
+    """Return the first line, from 1, whose last cell continues in the next line; None if every row is one line.
 
     Parameters
     ----------

@@ -56,7 +56,8 @@ class ExampleSet:
     def scales(self) -> dict[str, list[float]]:
         """Return `input_mean` and `input_sd` of each column over the examples to train on, shape (columns,) each.
 
-        They depend on the source alone, whatever the number of parts. A column that never changes has a standard deviation
+        They depend on the source alone, whatever the number of parts. A column that never changes has a standard
+        deviation
         of 1.
 
         Raises
@@ -67,7 +68,8 @@ class ExampleSet:
         columns = self.train.x.shape[1]
         if columns > _MOST_SCALED:
             raise InputError(
-                f"--param standardize: the data have {columns:,} columns, and at most {_MOST_SCALED:,} are standardized; "
+                f"--param standardize: the data have {columns:,} columns, and at most {_MOST_SCALED:,} are "
+                f"standardized; "
                 "scale them in the file, and leave it out"
             )
         mean, variance = column_moments(self.train.x)
@@ -77,9 +79,9 @@ class ExampleSet:
         """Yield the arrays of each partition.
 
         There is no `y` where the source has no labels.
-        `ids` (int64) are the rows in the source; `first` (int64, without shape) is how many rows the partitions before it
-        have, so that each row to train on has a number.
-        In place of `x`, sparse inputs have `x_data`, `x_indices`, `x_indptr` and `x_cols` (`psengine.apps.csr.Csr`).
+        `ids` (int64) are the rows in the source; `first` (int64, without shape) is the number of rows in the partitions
+        before, so that each row to train on has a number. In place of `x`, sparse inputs have `x_data`, `x_indices`,
+        `x_indptr` and `x_cols` (`psengine.apps.csr.Csr`).
         """
         first = 0
         for rows in deal(len(self.train), self.n_partitions, seed):
@@ -112,7 +114,7 @@ def read(source: str, n_partitions: int, app: str | None = None) -> ExampleSet:
 
 
 def learns_labels(app: str | None) -> bool:
-    """Return whether an application may want labels; for others, all columns are inputs but one that is named a label."""
+    """Return whether an application may want labels; for others only a column that is named a label is no input."""
     return app not in WITHOUT_LABELS
 
 

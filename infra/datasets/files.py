@@ -146,7 +146,8 @@ def read_content(source: str, endings: Sequence[str], names: Iterable[str]) -> b
 
     Parameters
     ----------
-    endings : those of the forms that are wanted; all but `.npz` are texts. A file with another ending is read too if it is
+    endings : those of the forms that are wanted; all but `.npz` are texts. A file with another ending is read too if it
+        is
         a text.
     names : the built-in sets that a user may have meant.
     """

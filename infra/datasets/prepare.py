@@ -19,7 +19,7 @@ from infra.storage.job_paths import HELD_OUT, JobPaths, part_name
 class DataSummary:
     """The prepared data of a job.
 
-    `sizes` and `scales` are what applications are told of the set (`psengine.apps.base.SIZES`); `notes` say how the source was
+    `sizes` and `scales` are passed to the applications (`psengine.apps.base.SIZES`); `notes` say how the source was
     read, where that may not be what its author expects, a line each.
     """
 

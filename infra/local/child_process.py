@@ -94,7 +94,7 @@ class Child:
             return f"(no log at {self.log})"
 
     def cause(self) -> str:
-        """Return why the process failed, as far as its log or the disk says: its last error, else the end of the log."""
+        """Return why the process failed, as its log or the disk says: its last error, else the end of the log."""
         try:
             total_bytes, _, free_bytes = shutil.disk_usage(self.log.parent)
             if total_bytes and free_bytes < _FULL_BYTES:

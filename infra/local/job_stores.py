@@ -93,7 +93,8 @@ def find_job(stores: Sequence[JobStore], job_id: str) -> JobStore:
     found = [each for each in stores if each.has(job_id)]
     if not found:
         raise InputError(
-            f"job {job_id}: is in no state database here; `proteus jobs` lists those that are, --dir and --database name "
+            f"job {job_id}: is in no state database here; `proteus jobs` lists those that are, --dir and "
+            f"--database name "
             "another place"
         )
     own = (RUNS / job_id).absolute()

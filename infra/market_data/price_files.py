@@ -44,8 +44,8 @@ def read_prices(source: Source, *, product: str | None = None, catalog: Catalog 
         A path, or an fsspec URL. One of these forms, told apart by content, each also gzipped: CSV with the columns
         ``timestamp,instance_type,az,product,price`` (or as the aws command calls them: ``Timestamp,InstanceType,
         AvailabilityZone,ProductDescription,SpotPrice``); Parquet of the same columns; what
-        ``aws ec2 describe-spot-price-history`` prints, as JSON (documents, the bare list of their entries, or an entry a
-        line, the price a text or a number) or as ``--output text``. Text is UTF-8, or UTF-16 with a byte order mark.
+        ``aws ec2 describe-spot-price-history`` prints, as JSON (documents, the bare list of their entries, or one entry
+        a line, the price a text or a number) or as ``--output text``. Text is UTF-8, or UTF-16 with a byte order mark.
         Times carry a zone (``Z``); a price is in dollars per instance-hour; rows are in time order within a market,
         oldest or newest first; what the aws command prints may be in any order. Further columns are passed over, but
         ``currency``, where there is one, must be USD.

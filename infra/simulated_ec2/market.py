@@ -97,7 +97,8 @@ class SimSpotMarket:
     Parameters
     ----------
     traces : prices; they also say which zones there are.
-    availability : whether spot machines can be had (`bidding.evictions.fit_capacity`); always, in a market without such a
+    availability : whether spot machines can be had (`bidding.evictions.fit_capacity`); always, in a market without such
+        a
         trace and outside of its time.
     sold : returns the type of a market as its region sells it; None for a type that there is not.
     now_s : tells market time, as `Clock.now_s` does; it is asked at every call and floored to whole seconds.

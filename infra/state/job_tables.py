@@ -102,7 +102,7 @@ class JobTables(Tables):
             return _job(require_row(connection, query, "job", job_id))
 
     def observe(self, job_id: str, at_s: float, kind: ObservationKind, payload: Json) -> None:
-        """Write down a point of a job's progress; a number that JSON lacks (a loss that left the floats) becomes null."""
+        """Store an observation of a job; a number that JSON cannot represent becomes null."""
         with self.write() as connection:
             require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
             row = {"job_id": job_id, "at_s": at_s, "kind": kind.value, "payload": finite(dict(payload))}

@@ -214,7 +214,8 @@ def _on_demand_price(record: AllocationRecord, catalog: Catalog, day: date) -> M
     kind = catalog.find(record.allocation.market, day)
     if kind is None:
         raise BillingError(
-            f"allocation {record.allocation_id}: the catalogue has no on-demand price of {record.allocation.market} for "
+            f"allocation {record.allocation_id}: the catalogue has no on-demand price of "
+            f"{record.allocation.market} for "
             f"{day}; add a row"
         )
     return kind.on_demand_micros

@@ -168,7 +168,8 @@ class PriceStore:
         data = self._blobs.read_bytes(segment.name)
         if not segment.name.endswith(_ending(data)):
             raise DamagedSet(
-                f"{self._blobs.url_of(segment.name)}: is not what was written (its digest differs); restore it from a copy"
+                f"{self._blobs.url_of(segment.name)}: is not what was written (its digest differs); restore "
+                f"it from a copy"
             )
         table = pq.read_table(io.BytesIO(data))
         return table.cast(_SCHEMA)  # Parquet knows no seconds: it gives milliseconds back

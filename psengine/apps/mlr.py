@@ -74,7 +74,8 @@ class MultinomialLogisticRegression:
     feature_seed : int
         Of the projection.
     standardize : bool
-        Whether each input is shifted by its mean and divided by its standard deviation; of compressed rows it is divided
+        Whether each input is shifted by its mean and divided by its standard deviation; of compressed rows it is
+        divided
         alone, and what is zero stays so.
     input_mean, input_sd : sequence of float, shape (n_inputs,)
         Of the whole training set, which says them where `standardize` is asked for (`infra.datasets.examples`).

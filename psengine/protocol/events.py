@@ -1,4 +1,4 @@
-"""What the controller hears. Frozen; each event that time matters to carries `now_s`, seconds on one monotonic clock."""
+"""Events that the controller receives. Frozen; `now_s` of an event is in seconds on one monotonic clock."""
 
 from __future__ import annotations
 
@@ -158,8 +158,8 @@ class Evaluated(Event):
 class BatchFailed(NodeEvent):
     """Micro-tasks of one clock that a node could not do.
 
-    `fatal`: doing them again elsewhere is useless (the application raised). `unreachable` is the address of the server that
-    did not answer, where that was the reason.
+    `fatal`: doing them again elsewhere is useless (the application raised). `unreachable` is the address of the server
+    that did not answer, if that was the reason.
     """
 
     clock: int

@@ -26,7 +26,7 @@ def format_bytes(n_bytes: float) -> str:
 
 
 def format_error(error: BaseException, app: str = "") -> str:
-    """Return an error on one line, after the last line of the user's code that it passed: ``mine.py:12: KeyError: 'x'``.
+    """Return an error on one line, after the last line of user code in its trace: ``mine.py:12: KeyError: 'x'``.
 
     Parameters
     ----------

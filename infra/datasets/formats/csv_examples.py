@@ -41,7 +41,7 @@ _MOST_BLOCK = 2**31 - 2
 class _Layout:
     """Where the rows begin (byte), how many columns there are, which is the label (None: none), and its kind.
 
-    `names` are those of the columns, empty where there is no header; `index`: the first column has none and is left out.
+    `names` are those of the columns, empty without a header; `index`: the first column has no name and is left out.
     """
 
     start: int
@@ -68,7 +68,8 @@ def read_csv(
 
     Parameters
     ----------
-    n_inputs : of a model that is to be asked about the rows. So many columns, no more, are inputs without a label, unless
+    n_inputs : of a model that is to be asked about the rows. So many columns, no more, are inputs without a label,
+        unless
         a header names one or the last has a text. None: there is a label.
     labels : whether the application may want labels. Without it, all columns are inputs but one that the header names
         (`y` is no such name) or a last one that has texts.
@@ -105,7 +106,8 @@ def read_csv(
     if (fault := np.isin(codes, numbers)).any():
         row = int(fault.argmax())
         raise InputError(
-            f"{source}: {place(row)}: label {texts[codes[row]][:40]!r} beside {texts[codes[0]][:40]!r}; write all labels as "
+            f"{source}: {place(row)}: label {texts[codes[row]][:40]!r} beside {texts[codes[0]][:40]!r}; write "
+            f"all labels as "
             "numbers, or all as texts"
         )
     return ExampleTable(x, codes, place, tuple(texts), notes=notes)
@@ -156,7 +158,8 @@ def _layout(source: str, data: bytes, delimiter: str, n_inputs: int | None, labe
         raise InputError(f"{source}: {place}: has one column; want features and a label, with {name} between them")
     if len(top) > (most := _MOST_COLUMNS + len(data) // _BYTES_PER_COLUMN):
         raise InputError(
-            f"{source}: {place}: has {len(top)} columns, and a file of {len(data)} bytes may have {most}; give svmlight or npz"
+            f"{source}: {place}: has {len(top)} columns, and a file of {len(data)} bytes may have {most}; "
+            f"give svmlight or npz"
         )
     if not header:
         text = not is_number(top[-1])

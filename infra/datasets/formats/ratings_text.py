@@ -27,7 +27,8 @@ from infra.text_lines import (
 
 _COLUMNS = ("user", "item", "rating")
 _RATING = 2
-#: Names of columns without what is no letter or digit, in lower case. A name that ends in `rating` is one of a rating too.
+#: Names of columns without what is no letter or digit, in lower case. A name that ends in `rating` is one of a rating
+#: too.
 _USER_NAMES = frozenset(("user", "userid", "username", "uid", "reviewerid", "customerid"))
 _ITEM_NAMES = frozenset(
     ("item", "itemid", "movie", "movieid", "film", "filmid", "book", "bookid", "isbn", "product", "productid", "asin",
@@ -114,7 +115,8 @@ class _Layout:
 def read_ratings(source: str, data: bytes) -> Ratings:
     """Return the ratings of a file with the content `data`; `source` is its name in errors.
 
-    Between the cells there is `::`, a tab or two, a comma, a semicolon or blanks, whichever the first line has; only with
+    Between the cells there is `::`, a tab or two, a comma, a semicolon or blanks, whichever the first line has; only
+    with
     commas and semicolons may cells be in quotes. A first line without any number is a header, and columns that it names
     user, item and rating are these (docs/data.md has the names); else the first three are. Users and items are named by
     whole numbers or by any texts.
@@ -135,7 +137,8 @@ def read_pairs(source: str, data: bytes, users: NDArray[Any], items: NDArray[Any
     Parameters
     ----------
     users, items : the names that are known, all whole numbers or all texts. Where they are texts, those of the file are
-        read as texts too. Where there are no ratings either, a first line is a header if it names a user and an item, or
+        read as texts too. Where there are no ratings either, a first line is a header if it names a user and an item,
+        or
         begins with `user`, and no name in it is known.
     """
     return _read(source, data.removeprefix(BYTE_ORDER_MARK), (users, items))
@@ -172,14 +175,15 @@ def _read(source: str, data: bytes, known: _Known | None) -> Pairs:
 
 
 def _check_lengths(source: str, what: str, column: pa.ChunkedArray, size: int, place: Callable[[int], str]) -> None:
-    """Refuse a name that is so long that a table of all, which has the length of the longest for each, would be huge."""
+    """Refuse a name whose length would make the table of all names, each as long as the longest, huge."""
     texts = column.chunk(0).dictionary
     lengths = np.diff(np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset))
     longest = int(lengths.argmax())
     if 4 * int(lengths[longest]) * len(texts) > _NAMES_FREELY + _NAMES_RATIO * size:
         codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks])
         raise InputError(
-            f"{source}: {place(int((codes == longest).argmax()))}: the {what} has {lengths[longest]} bytes, too many for "
+            f"{source}: {place(int((codes == longest).argmax()))}: the {what} has {lengths[longest]} bytes, "
+            f"too many for "
             f"one of {len(texts)} names; mend the line"
         )
 
@@ -223,7 +227,8 @@ def _layout(source: str, data: bytes, delimiter: str, known: _Known | None) -> _
         if len(top) < least:
             wanted = "all three" if known is None else "two at least"
             raise InputError(
-                f"{source}: {place}: has {len(top)} of the columns user, item, rating; want {wanted}, with commas, tabs, "
+                f"{source}: {place}: has {len(top)} of the columns user, item, rating; want {wanted}, with "
+                f"commas, tabs, "
                 "semicolons, blanks or '::' between them"
             )
         columns = tuple(range(min(len(top), len(_COLUMNS))))

@@ -164,9 +164,10 @@ def _ldac_fault(data: bytes) -> str:
         for pair in words[1:]:
             term, colon, count = pair.partition(":")
             if not (colon and _whole(term) and _whole(count)) or not 1 <= int(count) <= _MOST_COUNT:
-                return f"line {number}: {pair[:40]!r} is no term:count; write whole numbers, the count from 1 to {_MOST_COUNT}"
-            if int(term) >= max(_MOST_WORDS, len(data)):
-                return f"line {number}: term is {term}; want less than {max(_MOST_WORDS, len(data))}: number the words from 0"
+                wanted = f"whole numbers, the count from 1 to {_MOST_COUNT}"
+                return f"line {number}: {pair[:40]!r} is no term:count; write {wanted}"
+            if int(term) >= (most := max(_MOST_WORDS, len(data))):
+                return f"line {number}: term is {term}; want less than {most}: number the words from 0"
         if int(words[0]) != len(words) - 1:
             return f"line {number}: says {words[0]} terms and has {len(words) - 1}; mend the first number"
     return "is no LDA-C file; write M term:count … a line"

@@ -86,7 +86,8 @@ def test_who_ended_by_himself_is_told_with_the_end_of_his_log(log: Path) -> None
 
 
 def test_a_traceback_is_told_by_its_last_error_however_long_it_is(log: Path) -> None:
-    code = "import sys; sys.setrecursionlimit(90)\ndef f(n): return f(n + 1) if n < 50 else open('/none/' + 'x' * 30)\nf(0)"
+    code = "import sys; sys.setrecursionlimit(90)\n"
+    code += "def f(n): return f(n + 1) if n < 50 else open('/none/' + 'x' * 30)\nf(0)"
     with Child([sys.executable, "-c", code], log) as child:
         wait_for(lambda: child.ended, "the end")
         says = r"ended with 1: FileNotFoundError: \[Errno 2\] No such file or directory: '/none/x+' \(.*\)$"

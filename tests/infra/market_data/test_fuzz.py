@@ -70,7 +70,8 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, dict[str, by
     return {
         "prices": prices,
         "catalogue": {
-            "csv": b"instance_type,region,vcpu,memory_gib,on_demand_usd_per_h,from_date\nc4.large,us-east-1,2,3.75,0.105,\n"
+            "csv": b"instance_type,region,vcpu,memory_gib,on_demand_usd_per_h,from_date\n"
+            b"c4.large,us-east-1,2,3.75,0.105,\n"
             b"c4.large,us-east-1,2,3.75,0.1,2016-12-01\nm4.large,us-west-2,2,8,0.12,2015-06-11\n"
         },
         "price list": {"csv": price_lists.as_csv(offers).encode(), "json": price_lists.as_json(offers).encode()},
@@ -78,8 +79,8 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, dict[str, by
         "availability": {"json": json.dumps({"metadata": {"gap_seconds": 600}, "data": [1, 0, 1, 4, 0]}).encode()},
         "requests": {
             "csv": b"type,zone,count,bid,at,until,hours\nc4.large,us-east-1a,4,0.05,2016-04-01T12:30:00Z,,2\n",
-            "json": b'{"type": "c4.large", "zone": "us-east-1a", "count": 4, "bid": 0.05, "at": "2016-04-01T12:30:00Z", '
-            b'"hours": 2}\n',
+            "json": b'{"type": "c4.large", "zone": "us-east-1a", "count": 4, "bid": 0.05, '
+            b'"at": "2016-04-01T12:30:00Z", "hours": 2}\n',
         },
         "eviction model": {
             "survival": written(lambda path: write_model(path, fit_survival(TRACES, windows)), "s.npz"),

@@ -82,7 +82,10 @@ def test_markets_may_be_mixed_and_the_last_of_a_second_counts(tmp_path: Path) ->
         HEAD + row("2016-04-01T14:30:00+02:00"),
         HEAD + row("2016-04-01 12:30:00.750Z"),
         "Timestamp,InstanceType,AvailabilityZone,ProductDescription,SpotPrice\n" + row(),
-        ",AvailabilityZone,price,product,InstanceType,Timestamp\n0,us-east-1a,0.0324,Linux/UNIX,c4.large,2016-04-01 12:30Z\n",
+        (
+            ",AvailabilityZone,price,product,InstanceType,Timestamp\n"
+            "0,us-east-1a,0.0324,Linux/UNIX,c4.large,2016-04-01 12:30Z\n"
+        ),
     ],
     ids=[
         *("mark", "crlf", "no last newline", "quotes", "other columns", "other zone", "part of a second"),

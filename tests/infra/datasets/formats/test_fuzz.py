@@ -78,9 +78,12 @@ DOCUMENTS: dict[str, list[bytes]] = {
 
 #: What is put into a file.
 SCRAPS = [
-    b"\0", b'"', b"'", b"\n", b"\r", b"\r\n", b"\t", b",", b";", b":", b"::", b" ", b"#", b"\xef\xbb\xbf", b"\xff\xfe", b"\xff",
-    b"\x1f", b"\x1f\x8b", b"-", b"-1", b"+", b".", b"1e400", b"-1e39", b"nan", b"inf", b"NA", b"0x10", b"1_0", "٣½é\u2028".encode(),
-    b"2147483647", b"2147483648", b"4294967295", b"9223372036854775808", b"9" * 30, b"9" * 5000, b"1:1", b"0:0", b"1000000",
+    b"\0", b'"', b"'", b"\n", b"\r", b"\r\n", b"\t", b",", b";", b":", b"::", b" ", b"#", b"\xef\xbb\xbf", b"\xff\xfe",
+    b"\xff",
+    b"\x1f", b"\x1f\x8b", b"-", b"-1", b"+", b".", b"1e400", b"-1e39", b"nan", b"inf", b"NA", b"0x10", b"1_0",
+    "٣½é\u2028".encode(),
+    b"2147483647", b"2147483648", b"4294967295", b"9223372036854775808", b"9" * 30, b"9" * 5000, b"1:1", b"0:0",
+    b"1000000",
     b"\n\n", b"\n1\n", b"user,item,rating\n", b"label", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"qid:", b"x" * 3000,
 ]  # fmt: skip
 
@@ -271,28 +274,88 @@ def bomb(pack: Callable[[bytes], bytes], line: bytes) -> bytes:
     return pack(line * (2**20 // len(line))) * 200
 
 
+def pairs(users: int) -> bytes:
+    """Ratings of as many users, one each."""
+    return b"".join(b"u%d,%d,1\n" % (user, user % 9) for user in range(users))
+
+
 ONES = b",".join([b"1"] * 150_000)
 CLAIMS: dict[str, tuple[str, str, Callable[[], bytes], str]] = {
-    "IDX of 4 GB": ("examples", "a-images-idx3-ubyte", lambda: idx(8, 2**16, 2**8, 2**8, values=b""), "4294967296 bytes"),
+    "IDX of 4 GB": (
+        "examples",
+        "a-images-idx3-ubyte",
+        lambda: idx(8, 2**16, 2**8, 2**8, values=b""),
+        "4294967296 bytes",
+    ),
     "IDX of all": ("examples", "a-images-idx3-ubyte", lambda: idx(14, *[2**32 - 1] * 8, values=b""), "and holds 0"),
     "svmlight index": ("examples", "a.svm", lambda: b"1 2147483647:1\n0 1:1\n" * 9, ""),
     "svmlight features": ("examples", "a.svm", lambda: b"# features: 2147483647\n" + b"1 1:1\n0 1:1\n" * 99, ""),
-    "CSV columns": ("examples", "a.csv", lambda: (ONES + b",0\n" + ONES + b",1\n") * 2, "has 150001 columns, and a file of"),
+    "CSV columns": (
+        "examples",
+        "a.csv",
+        lambda: (ONES + b",0\n" + ONES + b",1\n") * 2,
+        "has 150001 columns, and a file of",
+    ),
     "npz of 16 GB": ("examples", "a.npz", lambda: zipped(x=head(10**9, 4), y=head(10**9)), "is no readable .npz file"),
     "npz of all": ("examples", "a.npz", lambda: zipped(x=head(2**62, 4), y=head(2**62)), "is no readable .npz file"),
-    "npz bomb": ("examples", "a.npz", lambda: zipped(x=head(10**7, 4) + bytes(16 * 10**7), y=head(9)), "zip archive unpacks to more than 500 times"),
-    "long name": ("ratings", "a.csv", lambda: b"x" * 10**5 + b",1,1\n" + b"".join(b"u%d,%d,1\n" % (u, u % 9) for u in range(9999)),
+    "npz bomb": (
+        "examples",
+        "a.npz",
+        lambda: zipped(x=head(10**7, 4) + bytes(16 * 10**7), y=head(9)),
+        "zip archive unpacks to more than 500 times",
+    ),
+    "long name": ("ratings", "a.csv", lambda: b"x" * 10**5 + b",1,1\n" + pairs(9999),
                   "the user has 100000 bytes, too many for one of 10000 names"),
-    "far ids": ("ratings", "a.csv", lambda: b"".join(b"%d,%d,%d\n" % (u * 10**13, u % 9, u % 3) for u in range(999)), "too few"),
+    "far ids": (
+        "ratings",
+        "a.csv",
+        lambda: b"".join(b"%d,%d,%d\n" % (u * 10**13, u % 9, u % 3) for u in range(999)),
+        "too few",
+    ),
     "many columns": ("ratings", "a.csv", lambda: (b"1,2,3" + b",a" * 40_000 + b"\n") * 2, "give each pair once"),
-    "counts": ("documents", "a.ldac", lambda: b"1 0:1000000\n" * 99, "has 99000000 tokens, and a file of 1188 bytes may have"),
+    "counts": (
+        "documents",
+        "a.ldac",
+        lambda: b"1 0:1000000\n" * 99,
+        "has 99000000 tokens, and a file of 1188 bytes may have",
+    ),
     "words": ("documents", "a.ldac", lambda: b"2 0:1 2147483646:1\n" * 9, "line 1: term is 2147483646; want less than"),
-    "UCI documents": ("documents", "a.txt", lambda: b"134217728\n5\n1\n1 1 1\n", "line 1: says 134217728 documents; want at most"),
-    "UCI words": ("documents", "a.txt", lambda: b"5\n2147483647\n1\n1 1 1\n", "line 2: says 2147483647 words; want at most"),
-    "gzip bomb": ("examples", "a.csv.gz", lambda: bomb(gzip.compress, b"1,2,0\n"), "gzip stream unpacks to more than 500 times"),
-    "bz2 bomb": ("examples", "a.svm.bz2", lambda: bomb(bz2.compress, b"1 1:1\n"), "bz2 stream unpacks to more than 500 times"),
-    "xz bomb": ("ratings", "a.csv.xz", lambda: bomb(lzma.compress, b"1,2,0\n"), "xz stream unpacks to more than 500 times"),
-    "zstd bomb": ("documents", "a.txt.zst", lambda: bomb(PACKED[3], b"1 0:1\n"), "zstd stream unpacks to more than 500 times"),
+    "UCI documents": (
+        "documents",
+        "a.txt",
+        lambda: b"134217728\n5\n1\n1 1 1\n",
+        "line 1: says 134217728 documents; want at most",
+    ),
+    "UCI words": (
+        "documents",
+        "a.txt",
+        lambda: b"5\n2147483647\n1\n1 1 1\n",
+        "line 2: says 2147483647 words; want at most",
+    ),
+    "gzip bomb": (
+        "examples",
+        "a.csv.gz",
+        lambda: bomb(gzip.compress, b"1,2,0\n"),
+        "gzip stream unpacks to more than 500 times",
+    ),
+    "bz2 bomb": (
+        "examples",
+        "a.svm.bz2",
+        lambda: bomb(bz2.compress, b"1 1:1\n"),
+        "bz2 stream unpacks to more than 500 times",
+    ),
+    "xz bomb": (
+        "ratings",
+        "a.csv.xz",
+        lambda: bomb(lzma.compress, b"1,2,0\n"),
+        "xz stream unpacks to more than 500 times",
+    ),
+    "zstd bomb": (
+        "documents",
+        "a.txt.zst",
+        lambda: bomb(PACKED[3], b"1 0:1\n"),
+        "zstd stream unpacks to more than 500 times",
+    ),
 }  # fmt: skip
 
 
