@@ -1,8 +1,7 @@
 """The forms of price files, each read into the same columns by Arrow; the content decides the form, not the name.
 
-CSV (plain or gzipped), Parquet, and what ``aws ec2 describe-spot-price-history`` prints, as JSON in several shapes
-or as text. What a column may hold is the business of `infra.market_data.price_files`; here a value is only brought into its
-type.
+CSV (plain or gzipped), Parquet, and what ``aws ec2 describe-spot-price-history`` prints, as text or as JSON in
+several shapes. `infra.market_data.price_files` checks what a column may hold; values are only converted.
 """
 
 import json
