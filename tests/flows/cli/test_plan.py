@@ -25,7 +25,7 @@ transient: {markets: [m4.xlarge/us-east-1a, m4.xlarge/us-east-1b], max_vcpus: 64
 
 def _readme_job() -> str:
     text = (Path(__file__).parents[3] / "README.md").read_text()
-    found = re.search(r"""--params '\{"spec": (\{.*?\})\}'""", text, re.DOTALL)
+    found = re.search(r"```yaml\n(job_id: .*?)```", text, re.DOTALL)
     assert found, "README.md shows a job"
     return found[1]
 
@@ -101,7 +101,7 @@ def test_a_submittable_job_fills_what_options_leave_open(here: Path) -> None:
         pytest.param(
             "job_id: m\ntraining: {hours: 2}\ntransient: {markets: [c4.xlarge/us-east-1a]}\n", 16, 8, id="least"
         ),
-        pytest.param(_readme_job(), 50, 8, id="README"),
+        pytest.param(_readme_job(), 50, 16, id="README"),
     ],
 )
 def test_a_job_without_its_optional_fields_is_planned(here: Path, job: str, work: float, cap: int) -> None:

@@ -27,7 +27,7 @@ def ragged(seed: int, events: int = 50, height: int = 2_000_000) -> Trace:
 MARKETS = TraceSet(
     {Market(kind, f"us-east-1{zone}"): ragged(ord(zone)) for kind in ("a.big", "b.big") for zone in "ab"}
 )
-ON_DEMAND = {Market("a.big", "1a"): Trace(np.array([T0 - DAY_S, T0 + DAY_S]), np.array([105_000, 100_000]))}
+ON_DEMAND = {Market("a.big", "us-east-1a"): Trace(np.array([T0 - DAY_S, T0 + DAY_S]), np.array([105_000, 100_000]))}
 
 
 def test_a_panel_shows_the_steps_of_a_types_zones_and_its_on_demand_price(tmp_path: Path, drawn: list[Figure]) -> None:
