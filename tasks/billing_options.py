@@ -1,9 +1,9 @@
-"""How spot machines are charged, as users write it on the command line, in a form or in a job's file."""
+"""Options of the billing models, as written on the command line, in a form or in a job's file."""
 
 from bidding.billing import SPOT_BILLING, BillingModel, Repricing
 from infra.market_data.request_files import OPTIONS, Place, amount_micros, duration_s
 
-#: Whose option each is.
+#: The billing model that each option belongs to.
 _OWNERS = {"flat-price": "flat", "max-life": "flat", "reprice": "per-second-first-hour-free"}
 
 
@@ -20,7 +20,7 @@ def billing_model(
     Parameters
     ----------
     flat_price, max_life : dollars per instance-hour, and hours, as they are written.
-    place : where they are written, for the line that says what is wrong.
+    place : where they are written, for error messages.
 
     Raises
     ------

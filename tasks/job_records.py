@@ -1,4 +1,4 @@
-"""Jobs in the state database: record, look up, open, close."""
+"""Jobs in the state database: record, look up, settle."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tasks.runtime import current_runtime, runtime_task
 
 @runtime_task("record job")
 def record_job(spec: JobSpec) -> Job:
-    """Record the job, or return the one that is there; the same id with another spec is refused."""
+    """Record the job, or return the recorded one; the same id with another spec is refused."""
     store = current_runtime().store
     job = store.find_job(spec.job_id)
     if job is not None and JobSpec.model_validate(dict(job.spec)) == spec:
@@ -20,7 +20,7 @@ def record_job(spec: JobSpec) -> Job:
 
 
 def job_spec(job_id: str) -> JobSpec:
-    """Return what was asked for."""
+    """Return the description of a recorded job."""
     return JobSpec.model_validate(dict(current_runtime().store.job(job_id).spec))
 
 
@@ -35,7 +35,7 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
     Raises
     ------
     JobFailed
-        If effects of micro-tasks are missing from the model; such a one is no result.
+        If effects of micro-tasks are missing from the model, which is then no result.
     """
     runtime = current_runtime()
     manifest = runtime.blobs.manifest(JobPaths(job_id).model)
@@ -48,7 +48,7 @@ def saved_result(job_id: str) -> dict[str, Any] | None:
 
 
 def is_known(job_id: str) -> bool:
-    """Return whether there is such a job in the state database."""
+    """Return whether the job is in the state database."""
     return current_runtime().store.find_job(job_id) is not None
 
 
@@ -72,7 +72,7 @@ def ended_result(job_id: str) -> dict[str, Any] | None:
 
 
 def ticking_jobs(job_id: str | None = None) -> list[str]:
-    """Return the jobs that a tick has something to do for: open ones, and ended ones that hold machines or owe a booking.
+    """Return the jobs that need ticks: open ones, and ended ones that hold machines or have hours to book.
 
     With `job_id`, that one if it is among them.
     """
@@ -87,7 +87,7 @@ def _settled(job_id: str) -> bool:
 
 
 def settle_job(job_id: str) -> None:
-    """Write down that an ended job holds nothing any more and all is booked; call it after booking."""
+    """Record that an ended job holds no machine and all its hours are booked; call it after booking."""
     runtime = current_runtime()
     if runtime.store.job(job_id).state.terminal and not runtime.store.allocations(job_id, alive=True):
         runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.SETTLED, {})

@@ -1,4 +1,4 @@
-"""What a user asks for: a training job. The Prefect UI draws its form from this model."""
+"""The description of a training job. The Prefect UI draws its form from this model."""
 
 import re
 from typing import Annotated, Any, Literal, get_args
@@ -25,12 +25,12 @@ from tasks.billing_options import billing_model
 JOB_ID_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
 
 
-#: More clocks than anybody trains, and a number that every database and array holds.
+#: Maximum of clocks and seeds: more than any training needs, and within the integers of databases and arrays.
 _MOST = 2**62
 #: vCPUs of more machines than any region has.
 _MOST_VCPUS = 10_000_000
 _DAY_S = 86_400
-#: The same for a form, which knows nothing but patterns.
+#: The same checks as patterns, for the Prefect form.
 _MARKET_PATTERN = r"^[^/\s]+/[^/\s]+$"
 _POLICY_PATTERN = f"^({'|'.join(sorted(POLICIES))}|{FIXED_DELTA}:.+)$"
 
@@ -117,7 +117,7 @@ class Training(_Asked):
 
 
 class ReliableTier(_Asked):
-    """The machines that must last: bought on demand, never let go while the job runs."""
+    """The reliable tier: machines bought on demand and held while the job runs."""
 
     count: int = Field(1, ge=1, le=64, title="Machines")
     instance_type: str = Field("c4.large", title="Instance type")
@@ -130,7 +130,7 @@ class ReliableTier(_Asked):
 
 
 class TransientTier(_Asked):
-    """The machines that may be taken: where to bid, and how much to hold."""
+    """The transient tier: machines that the market may evict; where to bid, and how much to hold."""
 
     markets: list[Annotated[str, AfterValidator(_is_market), Field(json_schema_extra={"pattern": _MARKET_PATTERN})]] = (
         Field(min_length=1, title="Markets", description="Where to bid: TYPE/ZONE each.")
@@ -152,7 +152,8 @@ class TransientTier(_Asked):
     evictions: str = Field(
         "",
         title="Eviction model",
-        description="Path or URL of a model made by `proteus evictions fit`. Empty: the paper's table, of the price history.",
+        description="Path or URL of a model made by `proteus evictions fit`. "
+        "Empty: the paper's table, of the price history.",
     )
     billing: Literal["hourly-refund", "per-second-first-hour-free", "flat"] = Field(
         "hourly-refund", title="Billing model"
@@ -175,7 +176,7 @@ class TransientTier(_Asked):
     @field_validator("policy")
     @classmethod
     def _is_a_policy(cls, name: str) -> str:
-        policy(name)  # says which there are
+        policy(name)  # raises an error that lists the policies
         return name
 
     @field_validator("flat_price")

@@ -1,4 +1,4 @@
-"""Files that a verb writes: checked before the work, written whole or not at all after it."""
+"""Output files of a verb: checked before the work, written atomically after it."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from infra.files import write_whole
 
 
 def check_file_target(option: str, path: Path) -> None:
-    """Refuse a file to be written where it cannot be."""
+    """Refuse an output file that cannot be written."""
     if path.is_dir():
         raise InputError(f"{option} {path}: is a directory; name a file in it")
     if not path.parent.is_dir():
@@ -18,5 +18,5 @@ def check_file_target(option: str, path: Path) -> None:
 
 
 def write_file(target: str, data: bytes) -> None:
-    """Write `data` to the file `target`, whole or not at all; `InputError` where that fails, as on a full disk."""
+    """Write `data` to the file `target` atomically; `InputError` if that fails, as on a full disk."""
     write_whole(Path(target), data)

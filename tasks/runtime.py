@@ -1,4 +1,4 @@
-"""The world that the tasks of this process touch, and how each touch is wrapped for Prefect."""
+"""The runtime (set of adapters) of this process, and the decorator that makes a function a Prefect task."""
 
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -12,25 +12,25 @@ from infra.runtime import Runtime, open_runtime
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: A touch of the market is tried again this often (EC2's client has retried each call already).
+#: Number of retries of a task that calls the market (EC2's client has retried each call already).
 MARKET_RETRIES = 2
 
 
 def current_runtime() -> Runtime:
-    """Return the world of this process."""
+    """Return the runtime of this process."""
     return open_runtime()
 
 
 def _unreachable(_task: Any, _run: Any, state: Any) -> bool:
-    """Whether it is of use to try again: only where nobody answered."""
+    # A retry is of use only if the market did not answer.
     return isinstance(state.result(raise_on_failure=False), MarketUnreachable)
 
 
 def runtime_task(name: str, *, market: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return the decorator that makes a function a task called `name`.
 
-    Nothing is cached: a remembered "bought" would be a lie after an eviction. Touches of the market are tried again
-    where nobody answered; that is harmless, because every purchase has a token.
+    Nothing is cached: a remembered "bought" would be wrong after an eviction. Tasks that call the market (`market`) are
+    retried if it does not answer; that is harmless, because every purchase has a token.
     """
     if market:
         made = task(

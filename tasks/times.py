@@ -1,4 +1,4 @@
-"""Moments as users write and read them."""
+"""Times of day and durations as users write and read them."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from infra.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time that was given; `day` where it is a whole day, whose end is the next one's beginning."""
+    """A time that a user gave; `day` if it is a whole day, which ends where the next one begins."""
 
     option: str
     text: str
@@ -31,7 +31,7 @@ def minute(at_s: int) -> str:
 
 
 def iso(at_s: int) -> str:
-    """Return a time for machines, UTC."""
+    """Return a time for programs, UTC."""
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

@@ -1,4 +1,4 @@
-"""A backtest as a flow runs it: its progress, its table and its pictures in the Prefect UI, its report among the blobs."""
+"""Progress, table and pictures of a backtest in the Prefect UI, and its report in the blob store."""
 
 import base64
 import hashlib
@@ -33,7 +33,7 @@ PROGRESS, TABLE, PICTURE = "backtest-progress", "backtest-table", "backtest-pict
 
 @runtime_task("compare schemes")
 def compare(spec: BacktestSpec) -> Comparison:
-    """Run the backtest of `spec`; what an earlier run of the same has kept before it died is taken."""
+    """Run the backtest of `spec`; cells that an earlier run of it has cached before it died are reused."""
     comparison = Comparison(spec, resume=True, report=_Progress().show)
     for note in comparison.field.notes:
         _log.warning("%s", note)
@@ -52,7 +52,7 @@ def publish_table(compared: Comparison) -> None:
 
 @runtime_task("publish pictures")
 def publish_pictures(compared: Comparison) -> None:
-    """Write the report into the blob store; show where it is, and Figures 1 and 9.
+    """Write the report to the blob store; show its URL, and Figures 1 and 9.
 
     Notes
     -----
@@ -73,7 +73,7 @@ def publish_pictures(compared: Comparison) -> None:
 
 
 def _save(compared: Comparison, text: bytes) -> str:
-    """Write the report under a name that its request makes, so that the same one again takes its place."""
+    """Write the report under the digest of its request, so that the same request replaces it."""
     blobs = current_runtime().blobs
     asked = json.dumps(compared.spec.model_dump(), sort_keys=True).encode()
     name = f"backtests/{hashlib.sha256(asked).hexdigest()[:16]}.html"
@@ -86,7 +86,7 @@ def _short(value: Any) -> Any:
 
 
 class _Progress:
-    """How far it is, in the Prefect UI."""
+    """Progress of the backtest, in the Prefect UI."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -94,7 +94,7 @@ class _Progress:
         self._artifact: UUID | None = None
 
     def show(self, done: int, of: int, what: str) -> None:
-        """Show it now and then, and at the end."""
+        """Show the progress every `_EVERY_S` seconds, and at the end."""
         now_s = self._clock.now_s()
         if now_s - self._shown_s < _EVERY_S and done < of:
             return

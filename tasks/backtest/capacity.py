@@ -1,4 +1,4 @@
-"""Backtests of markets whose machines cannot be had at all times, whatever is bid: availability traces beside the prices."""
+"""Availability traces: backtests of markets whose machines cannot be bought at all times at any bid."""
 
 from bidding.evictions.base import as_table
 from bidding.evictions.fit_capacity import NO_CAPACITY_MICROS, fit_availability, with_capacity
@@ -14,12 +14,12 @@ from tasks.times import minute, moment_s
 
 
 def read_capacity(spec: BacktestSpec) -> TraceSet:
-    """Return the availability traces that were asked for, by market; none where there are none.
+    """Return the requested availability traces, by market; empty if none are requested.
 
     Raises
     ------
     InputError
-        If one cannot be used, or bids above the on-demand price were asked for: without capacity there is no such bid.
+        If one cannot be used, or bids above the on-demand price are allowed: without capacity there is no such bid.
     """
     if spec.availability and not spec.ceiling:
         raise InputError("--availability: what cannot be had has no price at all; leave --no-ceiling out")
@@ -27,14 +27,14 @@ def read_capacity(spec: BacktestSpec) -> TraceSet:
 
 
 def scarce(source: str, prices: TraceSet, capacity: TraceSet) -> tuple[TraceSet, list[str]]:
-    """Return the prices as they are where machines cannot be had at all times, and what is to be noted of them.
+    """Return the prices of markets whose machines cannot be bought at all times, and notes on them.
 
-    Markets that nothing is told of are left out.
+    Markets without an availability trace are left out.
 
     Raises
     ------
     InputError
-        If there is no market and time of which both are told.
+        If no market has prices and an availability trace at the same time.
     """
     both = TraceSet(
         {market: with_capacity(prices[market], capacity[market]) for market in prices if market in capacity}
@@ -42,8 +42,8 @@ def scarce(source: str, prices: TraceSet, capacity: TraceSet) -> tuple[TraceSet,
     if not both:
         raise InputError(
             f"--availability: begins {minute(capacity.first_s)} and ends {minute(capacity.last_s)}, for "
-            f"{', '.join(map(str, capacity.markets[:4]))}; no market of {source} has prices then; give TYPE/ZONE=FILE and "
-            "--begins TIME"
+            f"{', '.join(map(str, capacity.markets[:4]))}; no market of {source} has prices then; give "
+            "TYPE/ZONE=FILE and --begins TIME"
         )
     notes = []
     if left_out := [str(market) for market in prices if market not in both]:
@@ -55,12 +55,12 @@ def scarce(source: str, prices: TraceSet, capacity: TraceSet) -> tuple[TraceSet,
 
 
 def learnt_of(capacity: TraceSet, windows: Split) -> EvictionTable:
-    """Return how often machines could not be had any more in the fit window, as a policy's table."""
+    """Return the rate at which machines became unavailable in the fit window, as a policy's table."""
     return as_table(fit_availability(capacity, windows.fit))
 
 
 def why_taken(price_micros: Micros) -> str:
-    """Return why a machine is taken at a price, in the prices of `scarce`."""
+    """Return the reason of an eviction at a price, in the prices of `scarce`."""
     if price_micros >= NO_CAPACITY_MICROS:
         return "its capacity has ended"
     return f"the price of {usd(price_micros)} has passed the bid"

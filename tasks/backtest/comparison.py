@@ -1,4 +1,4 @@
-"""A backtest from its request to its result: inputs opened, cells run, finished ones kept, figures gathered."""
+"""A backtest from its request to its result: open inputs, run cells, cache finished ones, gather figures."""
 
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,22 @@ class Comparison:
 
     Parameters
     ----------
-    directory : where finished cells are kept; None: in `DEFAULT_DIRECTORY`, until all are done.
+    directory : cache of finished cells; None: `DEFAULT_DIRECTORY`, until all are done.
     threads : None: all cores.
-    resume : take the cells that an earlier run has kept.
-    report : told of what is read, and of job-hours done.
+    resume : reuse the cells that an earlier run has cached.
+    report : receives the files being read, and the number of job-hours done.
 
     Attributes
     ----------
-    field, spec : what is compared on and what was asked, the interval of checkpoints filled in.
+    field, spec : the inputs and the request, with the checkpoint interval filled in.
     runs : the cells that are done.
-    numbers : the schemes with each number of reliable machines, where numbers were asked for.
-    result : what ``--json`` writes; empty before `run`.
+    numbers : the schemes with each number of reliable machines, if numbers are requested.
+    result : the object that ``--json`` writes; empty before `run`.
 
     Raises
     ------
     InputError
-        If a file cannot be used, a window or a zone is none, or nothing can be compared or weighed.
+        If a file cannot be used, a window or a zone is invalid, or nothing can be compared or weighed.
 
     Notes
     -----
@@ -50,7 +50,7 @@ class Comparison:
     ) -> None:
         self._clock = SystemClock()
         self._began_s = self._clock.now_s()
-        tiered(spec)  # says what cannot be weighed, before anything is read
+        tiered(spec)  # raises what cannot be weighed, before anything is read
         self.field, self.spec = at_interval(open_inputs(spec, report), spec)
         self.planned = plan(self.field, self.spec)
         self.runs: list[CellResult] = []
@@ -63,7 +63,7 @@ class Comparison:
         self._report = report
 
     def run(self) -> None:
-        """Run every cell, each kept as soon as it is done, and gather the figures."""
+        """Run every cell, cache each as soon as it is done, and gather the figures."""
         how: dict[str, Any] = {"threads": self._threads, "kept": self.kept, "resume": self._resume}
         for ran in run_cells(self.planned, **how, report=self._report):
             self.runs.append(ran)
@@ -73,6 +73,6 @@ class Comparison:
             self.result["reliable"] = as_records(self.numbers)
 
     def forget(self) -> None:
-        """Drop the kept cells when their figures are written, but for a directory that was asked for."""
+        """Delete the cached cells once their figures are written, except in a directory that the user named."""
         if self._directory is None:
             self.kept.forget([ran.key for ran in (*self.runs, *(ran for each in self.numbers for ran in each.runs))])

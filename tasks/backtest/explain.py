@@ -1,4 +1,4 @@
-"""Why a simulated job did what it did: the reasons that the live engine wrote down, which goes through the same job."""
+"""Reasons for the decisions of a simulated job, from the live engine run through the same job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ from tasks.backtest.job_story import AllocationLife, Explainer
 from tasks.backtest.runner import Cell, setting_of
 from tasks.backtest.spec import BacktestSpec
 
-#: What tells an allocation from all others: market, instances, bid, and the second of its grant.
+#: Key of an allocation: market, instances, bid, and the second of its grant.
 _Grant = tuple[Market, int, Micros, int]
 
 
 def explainer(field: BacktestInputs, spec: BacktestSpec, cell: Cell, start_s: int) -> Explainer | None:
-    """Return what tells the reasons of a scheme whose rule a live policy decides as; None where none does.
+    """Return an explainer for a scheme whose rule is that of a live policy; None for other schemes.
 
     Notes
     -----
-    A reason counts only where the engine held, and did, what the simulated job did. So no reason is told that was not
-    the reason.
+    A reason counts only where the engine held, and did, what the simulated job did, so that every reason given is the
+    true one.
     """
     scheme = spec.scheme(cell.scheme)
     if scheme.policy is None:
         return None
     (markets,) = field.zones([cell.zone]).values()
-    told = run_by_engine(
+    replayed = run_by_engine(
         field.traces,
         markets,
         field.types,
@@ -42,14 +42,14 @@ def explainer(field: BacktestInputs, spec: BacktestSpec, cell: Cell, start_s: in
         field.reference,
         setting_of(scheme, spec, field.reference, cell.hours),
     )
-    return _Reasons(_lives(told, markets)).read(told.journal)
+    return _Reasons(_lives(replayed, markets)).read(replayed.journal)
 
 
-def _lives(told: ReplayResult, markets: Sequence[Market]) -> list[tuple[_Grant, int]]:
+def _lives(replayed: ReplayResult, markets: Sequence[Market]) -> list[tuple[_Grant, int]]:
     """Return each allocation that the engine held, with the second of its end."""
     return [
         ((markets[market], count, bid, granted_s), ended_s)
-        for granted_s, market, count, bid, ended_s, _ in told.purchases.tolist()
+        for granted_s, market, count, bid, ended_s, _ in replayed.purchases.tolist()
     ]
 
 
@@ -61,7 +61,7 @@ class _Reasons:
     ----------
     lives : each allocation, with the second of its end.
     waits, purchases : the decision by its second, and by the allocation that was bought.
-    hours : when an hour was decided, and how, by its allocation and beginning.
+    hours : time and decision on an hour, by its allocation and beginning.
     """
 
     lives: Sequence[tuple[_Grant, int]]
@@ -70,7 +70,7 @@ class _Reasons:
     hours: dict[tuple[_Grant, int], tuple[int, Decision]] = a_field(default_factory=dict)
 
     def read(self, journal: Sequence[BidEvent | Order]) -> "_Reasons":
-        """Take the reasons of a journal in; return itself."""
+        """Read the reasons of a journal; return itself."""
         grants: dict[str, _Grant] = {}
         now_s = 0
         for item in journal:
@@ -86,21 +86,21 @@ class _Reasons:
                 case _:
                     now_s = item.at_s
                     if isinstance(item, AllocationGranted):
-                        one = item.allocation
-                        grants[one.allocation_id] = (one.market, one.count, one.bid_micros or 0, one.launched_at_s)
+                        a = item.allocation
+                        grants[a.allocation_id] = (a.market, a.count, a.bid_micros or 0, a.launched_at_s)
         return self
 
     def choice(self, at_s: int, bought: AllocationLife | None, held: tuple[AllocationLife, ...]) -> Decision | None:
-        """Return what was weighed at a decision point."""
-        theirs = {grant for grant, ended_s in self.lives if grant[3] <= at_s < ended_s}
-        ours = {_grant(life) for life in held}
+        """Return the decision at a decision point."""
+        held_by_engine = {grant for grant, ended_s in self.lives if grant[3] <= at_s < ended_s}
+        simulated = {_grant(life) for life in held}
         if bought is None:
-            return self.waits.get(at_s) if theirs == ours else None
-        made = _grant(bought)
-        return self.purchases.get(made) if theirs == ours | {made} else None
+            return self.waits.get(at_s) if held_by_engine == simulated else None
+        purchase = _grant(bought)
+        return self.purchases.get(purchase) if held_by_engine == simulated | {purchase} else None
 
     def hour(self, life: AllocationLife, begins_s: int) -> tuple[int, Decision] | None:
-        """Return when and how the hour was decided."""
+        """Return the time of and the decision on the hour."""
         return self.hours.get((_grant(life), begins_s))
 
 

@@ -1,4 +1,4 @@
-"""What the schemes of a backtest are compared on: prices, what was learnt from them, the reference cluster, checkpoints."""
+"""Inputs of a backtest: prices, the eviction table fitted to them, reference cluster, checkpoint interval."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,23 +29,23 @@ from tasks.market_data.local_market import BEGIN, TYPES, ZONES
 from tasks.market_data.on_demand import types_of
 from tasks.market_data.traces import Report, open_traces
 
-#: The rules that look at the signals of the markets.
+#: Rules that use the signals of the markets.
 _READ_SIGNALS = (SchemeId.BEST,)
-#: How long the generated market lasts where no file is named.
+#: Length of the generated market in days, if no file is named.
 _GENERATED_DAYS = 90
 
 
 @dataclass(frozen=True)
 class BacktestInputs:
-    """What schemes are compared on.
+    """Inputs that schemes are compared on.
 
     Attributes
     ----------
-    source : what the prices are called for a reader.
+    source : name of the prices for a reader.
     types : the types on sale on the evaluation's first day, at that day's price.
     markets : those that may be bid in, sorted.
-    evictions, foresight : learnt in the fit window alone; no foresight where no scheme reads it.
-    notes : what the reader of any figure must know.
+    evictions, foresight : fitted to the fit window alone; no foresight if no scheme uses it.
+    notes : remarks that the reader of any figure needs.
     """
 
     source: str
@@ -59,32 +59,32 @@ class BacktestInputs:
     notes: tuple[str, ...]
 
     def packed(self, markets: tuple[Market, ...]) -> tuple[Markets, EvictionArrays]:
-        """Return `markets` and what is known of them, as the simulator wants them."""
+        """Return `markets` and their eviction table as the simulator's arrays."""
         return pack(self.traces, markets, self.types), pack_table(self.evictions, markets, self.foresight)
 
     def zones(self, wanted: list[str]) -> dict[str, tuple[Market, ...]]:
-        """Return the markets of each zone that was asked for, by name; `ALL` comes last.
+        """Return the markets of each requested zone, by name; `ALL` comes last.
 
         Raises
         ------
         InputError
             If there is no such zone.
         """
-        known = by_zone(self.markets)
+        zones = by_zone(self.markets)
         for name in wanted:
-            if name != EACH and name not in known:
-                there = ", ".join(name for name in known if name != ALL)
-                raise InputError(f"--zones {name}: is no zone of {self.source}; give each, all, or some of {there}")
-        return {name: known[name] for name in known if name in wanted or (name != ALL and EACH in wanted)}
+            if name != EACH and name not in zones:
+                names = ", ".join(name for name in zones if name != ALL)
+                raise InputError(f"--zones {name}: is no zone of {self.source}; give each, all, or some of {names}")
+        return {name: zones[name] for name in zones if name in wanted or (name != ALL and EACH in wanted)}
 
 
 def open_inputs(spec: BacktestSpec, report: Report) -> BacktestInputs:
-    """Return the field of `spec`: read, checked, learnt from.
+    """Return the inputs of `spec`: read, checked and fitted to.
 
     Raises
     ------
     InputError
-        If a file cannot be used, a window is none, or nothing can be compared.
+        If a file cannot be used, a window is invalid, or nothing can be compared.
     """
     capacity = read_capacity(spec)
     source, traces, catalog = _prices(spec, report)
@@ -113,9 +113,9 @@ def open_inputs(spec: BacktestSpec, report: Report) -> BacktestInputs:
         mend="give a --catalog that has it, or leave it out by --leave-out {} or --market",
         choose=" by --region {} or --market",
     )
-    evictions, told = _evictions(source, traces, capacity, windows, spec, report)
+    evictions, warnings = _evictions(source, traces, capacity, windows, spec, report)
     reference = _reference(source, traces, types, spec)
-    notes = [*windows.notes, *left, *told]
+    notes = [*windows.notes, *left, *warnings]
     if spec.prices is None:
         notes.insert(0, f"no --prices given: the prices are those of the {source}")
     if dropped := sorted({market.instance_type for market in every} & set(spec.left_out)):
@@ -143,7 +143,7 @@ def open_inputs(spec: BacktestSpec, report: Report) -> BacktestInputs:
 def _evictions(
     source: str, traces: TraceSet, capacity: TraceSet, windows: Split, spec: BacktestSpec, report: Report
 ) -> tuple[EvictionTable, list[str]]:
-    """Return what is said of bids, by the model that was given or else by the fit window, and what is to be noted of it."""
+    """Return the eviction table of the given model, or else of the fit window, and notes on it."""
     if spec.evictions is None:
         report(0, 1, f"learning from {windows.fit}")
         learnt = learnt_of(capacity, windows) if capacity else fit(traces, windows.fit.from_s, windows.fit.until_s)
@@ -167,7 +167,7 @@ def _evictions(
 def _foresight(
     traces: TraceSet, types: Mapping[str, InstanceType], windows: Split, spec: BacktestSpec, report: Report
 ) -> Forecast | None:
-    """Return what the signals of the fit window teach, where a scheme reads them: it takes seconds."""
+    """Return the forecast fitted to the signals of the fit window, if a scheme uses it: it takes seconds."""
     if not any(spec.bids(name) and spec.scheme(name).rule in _READ_SIGNALS for name in spec.compared):
         return None
     report(0, 1, f"learning from the signals of {windows.fit}")
@@ -175,7 +175,7 @@ def _foresight(
 
 
 def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]:
-    """Return what the prices are called, the prices, and the catalogue."""
+    """Return the name of the prices, the prices, and the catalogue."""
     if spec.prices is not None:
         report(0, 1, f"reading {spec.prices}")
         found = open_traces(
@@ -194,16 +194,16 @@ def _prices(spec: BacktestSpec, report: Report) -> tuple[str, TraceSet, Catalog]
         name=_named(spec),
         mend="give a --catalog that has it, for the prices follow the on-demand price, or --prices",
     )
-    known = {market: on_sale[market.instance_type].on_demand_micros for market in markets}
-    wanted = known
+    on_demand = {market: on_sale[market.instance_type].on_demand_micros for market in markets}
+    wanted = on_demand
     if spec.markets:
-        if unknown := [text for text in spec.markets if text not in map(str, known)]:
-            raise InputError(f"--market {unknown[0]}: the generated market has {', '.join(map(str, known))}")
-        wanted = {market: price for market, price in known.items() if str(market) in spec.markets}
+        if unknown := [text for text in spec.markets if text not in map(str, on_demand)]:
+            raise InputError(f"--market {unknown[0]}: the generated market has {', '.join(map(str, on_demand))}")
+        wanted = {market: price for market, price in on_demand.items() if str(market) in spec.markets}
     from_s = int(BEGIN.timestamp())
     until_s = from_s + _GENERATED_DAYS * DAY_S
     vcpus = {name: on_sale[name].vcpu for name in TYPES}
-    traces = generate(known, from_s, until_s, np.random.default_rng(spec.seed), climate=TYPICAL, vcpus=vcpus)
+    traces = generate(on_demand, from_s, until_s, np.random.default_rng(spec.seed), climate=TYPICAL, vcpus=vcpus)
     return source, TraceSet({market: traces[market] for market in wanted}), catalog
 
 
@@ -224,14 +224,14 @@ def _reference(source: str, traces: TraceSet, types: Mapping[str, InstanceType],
 
 
 def at_interval(field: BacktestInputs, spec: BacktestSpec) -> tuple[BacktestInputs, BacktestSpec]:
-    """Return `field` and `spec` with the interval that was asked for: among the elasticities, and in a note.
+    """Return `field` and `spec` with the requested checkpoint interval: among the elasticities, and in a note.
 
-    Both as they are where none was asked for.
+    Without a requested interval both are returned unchanged.
 
     Raises
     ------
     InputError
-        If checkpoints would leave no time between them, or the fit says nothing of evictions.
+        If checkpoints would leave no time between them, or the fit window has no data on evictions.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""One simulated job told in order: what it bought, when and at what price, what was paid, refunded, renewed and let go."""
+"""The events of one simulated job in order: purchases, payments, refunds, renewals, evictions, releases."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,12 +39,12 @@ class AllocationLife:
     evicted: bool
 
     def hours(self) -> range:
-        """Return the seconds in which its billing hours begin; one that would begin with its end does not."""
+        """Return the seconds at which its billing hours begin; none begins at its end."""
         return range(self.granted_s, self.ended_s, HOUR_S)
 
 
 class Kind(StrEnum):
-    """What happened."""
+    """Kind of an event."""
 
     BOUGHT = "bought"
     WAITED = "waited"
@@ -61,10 +61,10 @@ class StoryEvent:
 
     Attributes
     ----------
-    price_micros : of one instance in that second; None where the market is not asked.
-    amount_micros : what was charged (or, below 0, given back) in that second.
+    price_micros : of one instance in that second; None if the market is not queried.
+    amount_micros : amount charged (or, below 0, refunded) in that second.
     held_vcpus : spot vCPUs after it.
-    decision, decided_s : what was weighed, and when, where somebody can tell (`Explainer`).
+    decision, decided_s : the decision and its time, if an `Explainer` has them.
     """
 
     at_s: int
@@ -78,13 +78,13 @@ class StoryEvent:
 
 
 class Explainer(Protocol):
-    """Tells what was weighed; None where that cannot be told."""
+    """Source of the decisions of a job; None where a decision is unknown."""
 
     def choice(self, at_s: int, bought: AllocationLife | None, held: tuple[AllocationLife, ...]) -> Decision | None:
-        """Return why `bought` (None: nothing) was bought at a second, beside what was held."""
+        """Return the decision to buy `bought` (None: nothing) at a second, given the allocations held."""
 
     def hour(self, life: AllocationLife, begins_s: int) -> tuple[int, Decision] | None:
-        """Return when and why the hour that begins then was renewed, or let go."""
+        """Return time and decision on the renewal of the hour that begins then."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Story:
     Attributes
     ----------
     row : its outcome; see `bidding.backtest.outcomes.Outcome`.
-    spot_micros, reliable_micros : what its spot allocations and its on-demand machines cost; together the job's cost.
+    spot_micros, reliable_micros : costs of its spot allocations and on-demand machines; their sum is the job's cost.
     """
 
     cell: Cell
@@ -113,7 +113,7 @@ class Story:
         return self.start_s + int(self.row[Outcome.RUNTIME_S])
 
     def held_at(self, at_s: int) -> tuple[AllocationLife, ...]:
-        """Return what is held in the second after `at_s`."""
+        """Return the allocations held in the second after `at_s`."""
         return tuple(life for life in self.lives if life.granted_s <= at_s < life.ended_s)
 
 
@@ -141,7 +141,7 @@ def job_story(
     end_s = start_s + int(row[Outcome.RUNTIME_S])
     spot = sum(amount for life in lives for *_, amount in _money(life, field.traces, setting, end_s))
     hourly = setting.reliable_count * setting.reliable_micros
-    whole, rest_s = divmod(int(row[Outcome.RUNTIME_S]), HOUR_S)
+    full_hours, rest_s = divmod(int(row[Outcome.RUNTIME_S]), HOUR_S)
     vcpus = {name: kind.vcpu for name, kind in field.types.items()}
     return Story(
         cell,
@@ -152,16 +152,16 @@ def job_story(
         tuple(_happenings(lives, field.traces, vcpus, setting, range(start_s, end_s, setting.tick_s), end_s, explain)),
         row,
         spot,
-        hourly * whole + prorate(hourly, rest_s, HOUR_S),
+        hourly * full_hours + prorate(hourly, rest_s, HOUR_S),
     )
 
 
 def _money(
     life: AllocationLife, traces: TraceSet, setting: JobParameters, end_s: int
 ) -> Iterator[tuple[int, Kind, Micros]]:
-    """Return (second, what it was, amount) of each booking of an allocation.
+    """Return (second, kind, amount) of each booking of an allocation.
 
-    Source: the rules of `bidding.backtest.accounts`; the job's end gives back the rest of an hour that is not used.
+    Source: the rules of `bidding.backtest.accounts`; the job's end refunds the unused rest of an hour.
     """
     trace = traces[life.market]
     if setting.billing != BillingKind.HOURLY_REFUND:
@@ -172,8 +172,8 @@ def _money(
         yield begin_s, Kind.BOUGHT if begin_s == life.granted_s else Kind.RENEWED, charge
         used_s = min(begin_s + HOUR_S, life.ended_s) - begin_s
         if used_s < HOUR_S:
-            kept = 0 if life.evicted else prorate(charge, used_s, HOUR_S)
-            yield life.ended_s, Kind.EVICTED if life.evicted else Kind.ENDED, kept - charge
+            paid = 0 if life.evicted else prorate(charge, used_s, HOUR_S)
+            yield life.ended_s, Kind.EVICTED if life.evicted else Kind.ENDED, paid - charge
         elif begin_s + HOUR_S == life.ended_s:
             yield life.ended_s, _end_of(life, end_s), 0
 
@@ -181,9 +181,9 @@ def _money(
 def _by_second(
     life: AllocationLife, trace: Trace, setting: JobParameters, end_s: int
 ) -> Iterator[tuple[int, Kind, Micros]]:
-    """Return the same where seconds are paid: what an hour has cost is told when it is over."""
+    """Return the same under billing by the second: the cost of an hour is booked when it is over."""
     cause = EndCause.EVICTED if life.evicted else EndCause.USER
-    until_s = life.ended_s + 1  # so that an eviction at the very end is one
+    until_s = life.ended_s + 1  # so that an eviction at the very end counts
     charges = model_of(setting).charges(trace, life.count, life.granted_s, life.ended_s, cause, until_s)
     yield life.granted_s, Kind.BOUGHT, 0
     for charge in charges:
@@ -198,7 +198,7 @@ def _end_of(life: AllocationLife, end_s: int) -> Kind:
     return Kind.ENDED if life.ended_s == end_s else Kind.LAPSED
 
 
-#: In one second: what is taken, what ends, what goes on, what is bought.
+#: Order of the events of one second: evictions, lapses, renewals, purchases, waits, ends.
 _ORDER = (Kind.EVICTED, Kind.LAPSED, Kind.RENEWED, Kind.BOUGHT, Kind.WAITED, Kind.ENDED, Kind.DONE)
 
 
@@ -211,7 +211,7 @@ def _happenings(
     end_s: int,
     explain: Explainer | None,
 ) -> Iterator[StoryEvent]:
-    """Tell what happened, and at the first tick without a purchase after something did, why nothing is bought."""
+    """Yield the events, and at the first tick without a purchase after an event, why nothing is bought."""
     points: list[tuple[int, Kind, AllocationLife | None, Micros]] = [
         (at_s, kind, life, amount) for life in lives for at_s, kind, amount in _money(life, traces, setting, end_s)
     ]
@@ -222,10 +222,10 @@ def _happenings(
     held: dict[int, AllocationLife] = {}
     changed = True
     for at_s, kind, life, amount in points:
-        told = None
+        explained = None
         if explain is not None and (changed or life is not None):
-            told = _decided(explain, at_s, kind, life, tuple(held.values()))
-        decided_s, decision = told or (None, None)
+            explained = _decided(explain, at_s, kind, life, tuple(held.values()))
+        decided_s, decision = explained or (None, None)
         if life is None:
             changed = False
             if decision is not None:
@@ -244,7 +244,7 @@ def _happenings(
 def _decided(
     explain: Explainer, at_s: int, kind: Kind, life: AllocationLife | None, held: tuple[AllocationLife, ...]
 ) -> tuple[int, Decision] | None:
-    """Return when and why it was decided, where that can be told."""
+    """Return time and decision behind an event, if the explainer has them."""
     if kind in (Kind.BOUGHT, Kind.WAITED):
         choice = explain.choice(at_s, life, held)
         return None if choice is None else (at_s, choice)
@@ -256,7 +256,7 @@ def _vcpus(held: Iterable[AllocationLife], vcpus: Mapping[str, int]) -> int:
 
 
 def text_of(happening: StoryEvent, story: Story) -> str:
-    """Return what happened in one line, without the time."""
+    """Return an event as one line, without the time."""
     life = happening.life
     if happening.kind is Kind.WAITED:
         return "buys nothing more"
@@ -286,7 +286,7 @@ def text_of(happening: StoryEvent, story: Story) -> str:
 
 
 def _paid_by_second(happening: StoryEvent, life: AllocationLife, priced: str, name: str) -> str:
-    """Return what happened in one line where an hour is paid when it is over."""
+    """Return an event as one line under billing that charges an hour when it is over."""
     cost = f"its last hour cost {usd(happening.amount_micros)}"
     match happening.kind:
         case Kind.BOUGHT:
@@ -304,7 +304,7 @@ def _paid_by_second(happening: StoryEvent, life: AllocationLife, priced: str, na
 
 
 def story_json(story: Story) -> dict[str, Any]:
-    """Return the story for machines."""
+    """Return the story as JSON-able values."""
     row = {column.name.lower(): int(story.row[column]) for column in Outcome}
     return {
         "scheme": story.cell.scheme,

@@ -1,4 +1,4 @@
-"""The report of a backtest: the paper's figures on cost, redrawn from what was computed, and all figures as tables."""
+"""The report of a backtest: the paper's figures on cost, redrawn from the results, and all tables."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def write_report(
 
 
 def page(field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult], result: dict[str, Any]) -> BacktestPage:
-    """Return what the report says."""
+    """Return the page of the report."""
     fit, reference = result["fit"], result["reference"]
     warnings = [note for note in field.notes if "not honest" in note]
     return BacktestPage(
@@ -65,13 +65,13 @@ def page(field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult], 
 
 
 def bars(spec: BacktestSpec, rows: Sequence[dict[str, Any]], hours: int, *, baseline: bool) -> Bars:
-    """Return the figures of the jobs of `hours` by scheme and zone; without the schemes that buy nothing if not `baseline`."""
+    """Return the figures of the jobs of `hours` by scheme and zone; schemes that buy nothing only with `baseline`."""
     rows = [row for row in rows if row["hours"] == hours]
     names = [name for name in spec.compared if baseline or name == CLAIRVOYANT or spec.bids(name)]
     names = names or list(spec.compared)
     zones = tuple(dict.fromkeys(row["zone"] for row in rows))
-    of = {(row["scheme"], row["zone"]): row for row in rows}
-    table = [[of[name, zone] for zone in zones] for name in names]
+    cells_by_key = {(row["scheme"], row["zone"]): row for row in rows}
+    table = [[cells_by_key[name, zone] for zone in zones] for name in names]
     return Bars(
         groups=zones,
         names=tuple(names),
@@ -85,9 +85,9 @@ def bars(spec: BacktestSpec, rows: Sequence[dict[str, Any]], hours: int, *, base
 
 
 def typical_story(field: BacktestInputs, spec: BacktestSpec, runs: Sequence[CellResult]) -> Story | None:
-    """Return one job that shows what a scheme does: of median cost, if possible with an eviction; None if nobody bids.
+    """Return a typical job: of median cost, if possible with an eviction; None if no scheme bids.
 
-    BidBrain's as published where it was run, else the last scheme that bids.
+    Its scheme is BidBrain as published if that was run, else the last scheme that bids.
     """
     bidding = [ran for ran in runs if spec.bids(ran.cell.scheme)]
     bidding = [ran for ran in bidding if ran.outcomes.rows[:, Outcome.PURCHASES].any()]
@@ -126,7 +126,7 @@ def _pictures(
             "1",
             "Cost and run time",
             f"Mean cost and run time of jobs of {longest} h in zone {every.groups[-1]}, against the reference cluster. "
-            f"{_said(every, -1)}. Lines on the bars are standard errors.",
+            f"{_shares_text(every, -1)}. Lines on the bars are standard errors.",
             svg(cost_and_time(every, len(every.groups) - 1)),
         )
     ]
@@ -134,14 +134,14 @@ def _pictures(
     if story is not None:
         pictures += _job_pictures(field, spec, story)
     for number, hours in zip((8, 9), spec.hours, strict=False):
-        of = bars(spec, rows, hours, baseline=False)
+        by_scheme = bars(spec, rows, hours, baseline=False)
         pictures.append(
             Picture(
                 str(number),
                 f"Jobs of {hours} h by zone",
                 f"Mean cost and run time of each scheme, each zone alone and all together; on demand is 100 %. In "
-                f"{of.groups[-1]}: {_said(of, -1)}.",
-                svg(by_zone(of)),
+                f"{by_scheme.groups[-1]}: {_shares_text(by_scheme, -1)}.",
+                svg(by_zone(by_scheme)),
             )
         )
     shortest = bars(spec, rows, min(spec.hours), baseline=False)
@@ -149,8 +149,8 @@ def _pictures(
         Picture(
             "10",
             "Who paid for the machines",
-            f"Machine-hours of a job of {min(spec.hours)} h, machines of {spec.machine_vcpus} vCPUs: on demand, spot and "
-            "paid, spot and free because the hour was refunded on eviction.",
+            f"Machine-hours of a job of {min(spec.hours)} h, machines of {spec.machine_vcpus} vCPUs: on demand, spot "
+            "and paid, spot and free because the hour was refunded on eviction.",
             svg(who_paid(shortest)),
         )
     )
@@ -199,16 +199,16 @@ def _job_pictures(field: BacktestInputs, spec: BacktestSpec, story: Story) -> li
             "allocation; red are the reliable machines, which do no work but are paid. Below each phase: h:mm after "
             "the start, and what was bought (+), taken or let go. "
             f"proteus backtest --scheme {story.cell.scheme} --zones {story.cell.zone} --hours {story.cell.hours} "
-            "--explain with this start tells the whole job.",
+            "--explain with this start shows the whole job.",
             svg(transitions(phases(field, story))),
         ),
     ]
 
 
-def _said(of: Bars, group: int) -> str:
+def _shares_text(figures: Bars, group: int) -> str:
     return "; ".join(
-        f"{name} {of.cost[index, group]:.1%} of the cost, {of.runtime[index, group]:.0%} of the run time"
-        for index, name in enumerate(of.names)
+        f"{name} {figures.cost[index, group]:.1%} of the cost, {figures.runtime[index, group]:.0%} of the run time"
+        for index, name in enumerate(figures.names)
     )
 
 
@@ -220,7 +220,7 @@ def _notes(field: BacktestInputs, rows: Sequence[dict[str, Any]]) -> list[str]:
         *(note for note in field.notes if "not honest" not in note),
         *([f"Jobs that were given up, and count with what they cost until then: {'; '.join(left)}."] if left else []),
         "A job's cost is that of its spot allocations and reliable machines, its last hours by the seconds used.",
-        "Starts are alike for every scheme and zone, uniform over the evaluation less the longest time that a job is given.",
+        "Starts are alike for every scheme and zone, uniform over the evaluation less the longest time of a job.",
         "± is the standard error of the mean over the starts; starts that lie near one another see the same prices.",
         "Unfinished: given up after 3.5 times the reference hours and 2 h.",
     ]

@@ -1,4 +1,4 @@
-"""What the paper's Figure 6 draws of a job: the expected cost of work of its footprint, from one change to the next."""
+"""Phases of a job as in the paper's Figure 6: expected cost of work between changes of its footprint."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -13,18 +13,18 @@ from reports.pictures.backtest import Phase, PriceBlock
 from tasks.backtest.inputs import BacktestInputs
 from tasks.backtest.job_story import AllocationLife, Kind, Story, StoryEvent
 
-#: More blocks beside one another cannot be read.
+#: Maximum number of phases that are readable beside one another.
 _MOST = 12
 _CHANGES = {Kind.BOUGHT: "+", Kind.EVICTED: "taken ", Kind.LAPSED: "let go "}
 
 
 def phases(field: BacktestInputs, story: Story) -> list[Phase]:
-    """Return the phases of a job, those of one second as one; the first `_MOST` where there are more.
+    """Return the phases of a job, those of one second as one; at most the first `_MOST`.
 
     Notes
     -----
-    A block is C of the allocation, expected until its billing hour ends, over W of the whole footprint, so that a phase is
-    as high as E. Source: Proteus (EuroSys 2017), Figure 6 and equations (1)-(4).
+    A block is C of the allocation, expected until its billing hour ends, over W of the whole footprint, so that a phase
+    is as high as E. Source: Proteus (EuroSys 2017), Figure 6 and equations (1)-(4).
     Differs: work is in vCPU-hours.
     """
     changed = [each for each in story.happenings if each.kind in _CHANGES]
@@ -61,9 +61,9 @@ def _blocks(field: BacktestInputs, story: Story, at_s: int) -> Iterator[PriceBlo
         return
     view = MarketView(at_s, job_model(setting), {}, field.types, (), field.evictions)
     work = float(per_work(parts, view, resized=False)[2])
-    for name, of in zip(names, parts, strict=True):
+    for name, block in zip(names, parts, strict=True):
         if work > 0:
-            yield PriceBlock(name, float(of.cost_usd) / work, reliable=name == "reliable")
+            yield PriceBlock(name, float(block.cost_usd) / work, reliable=name == "reliable")
 
 
 def _held(field: BacktestInputs, setting: JobParameters, life: AllocationLife, at_s: int) -> Part:
@@ -77,5 +77,5 @@ def _held(field: BacktestInputs, setting: JobParameters, life: AllocationLife, a
 
 
 def dollars_for(micros: int, vcpus: int, of_vcpus: int) -> float:
-    """Return an hourly price for so many vCPUs, given that of a machine that has `of_vcpus`."""
+    """Return the hourly price of `vcpus` vCPUs in dollars, given that of a machine with `of_vcpus`."""
     return micros / MICROS_PER_DOLLAR * vcpus / of_vcpus

@@ -1,4 +1,4 @@
-"""How many reliable machines the schemes of a backtest would best hold: the same jobs with each number, told apart."""
+"""The best number of reliable machines for each scheme: the same jobs are simulated with each number."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ NAMES = 2
 
 @dataclass(frozen=True)
 class Numbers:
-    """One scheme, zone and length with each number of reliable machines: what was run, and how it is weighed."""
+    """One scheme, zone and length with each number of reliable machines: its cells, and how they are weighed."""
 
     cell: Cell
     runs: tuple[CellResult, ...]
@@ -30,12 +30,12 @@ class Numbers:
 
 
 def tiered(spec: BacktestSpec) -> list[str]:
-    """Return the schemes that hold reliable machines and leave their number open; none where no number was asked for.
+    """Return the schemes that hold reliable machines and leave their number open; none if no number is requested.
 
     Raises
     ------
     InputError
-        If numbers were asked for, and every scheme fixes its own.
+        If numbers are requested, and every scheme fixes its own.
     """
     if not spec.reliable_counts:
         return []
@@ -58,11 +58,11 @@ def run_numbers(
     resume: bool,
     report: Report,
 ) -> list[Numbers]:
-    """Run the cells of the schemes with reliable machines once more with each number; `done` is what was run already.
+    """Run the cells of the schemes with reliable machines again with each number; `done` are the cells already run.
 
     Parameters
     ----------
-    report : told of job-hours done, number by number.
+    report : receives the job-hours done, number by number.
     """
     names, runs = tiered(spec), {}
     for count in spec.reliable_counts if names else ():
@@ -70,15 +70,17 @@ def run_numbers(
             runs[count] = {ran.cell: ran for ran in done if ran.cell.scheme in names}
             continue
         asked = spec.model_copy(update={"schemes": names, "reliable_count": count})
-        said = partial(_say, report, count)
-        cells = run_cells(plan(field, asked), threads=threads, kept=kept, resume=resume, report=said)
+        progress = partial(_report_count, report, count)
+        cells = run_cells(plan(field, asked), threads=threads, kept=kept, resume=resume, report=progress)
         runs[count] = {ran.cell: ran for ran in cells}
     cells_run = [ran.cell for ran in done if ran.cell.scheme in names]
-    return [_weighed(field, spec, cell, {count: of[cell] for count, of in sorted(runs.items())}) for cell in cells_run]
+    return [
+        _weighed(field, spec, cell, {count: ran[cell] for count, ran in sorted(runs.items())}) for cell in cells_run
+    ]
 
 
-def _say(report: Report, count: int, done: int, of: int, what: str) -> None:
-    report(done, of, f"{count} reliable: {what}")
+def _report_count(report: Report, count: int, done: int, total: int, what: str) -> None:
+    report(done, total, f"{count} reliable: {what}")
 
 
 def _weighed(field: BacktestInputs, spec: BacktestSpec, cell: Cell, runs: dict[int, CellResult]) -> Numbers:

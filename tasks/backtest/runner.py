@@ -1,4 +1,4 @@
-"""Many simulated jobs of each scheme, zone and length on one field; interrupted, it goes on where it was."""
+"""Simulation of many jobs for each scheme, zone and length on one field; an interrupted run resumes."""
 
 import os
 from collections.abc import Iterator
@@ -26,16 +26,16 @@ from tasks.backtest.inputs import BacktestInputs
 from tasks.backtest.spec import BacktestSpec
 from tasks.market_data.traces import Report
 
-#: Where the finished cells of a run without a directory of its own are kept while it lasts.
+#: Default cache of the finished cells, kept until the run is done.
 DEFAULT_DIRECTORY = Path("runs") / "backtest"
 
 
 def kept_cells(directory: Path | None = None) -> KeptCells:
-    """Return the finished cells that are kept in a directory; by default in `DEFAULT_DIRECTORY`."""
+    """Return the cache of finished cells in a directory; by default `DEFAULT_DIRECTORY`."""
     return KeptCells(directory or DEFAULT_DIRECTORY)
 
 
-#: Jobs that are simulated between two looks at how far it is.
+#: Number of jobs simulated between two progress reports.
 _BATCH = 2000
 
 
@@ -53,7 +53,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellResult:
-    """A cell and what became of its jobs; `kept` where an earlier run had done it. `key` is the digest it is kept under."""
+    """A cell and the outcomes of its jobs; `key` is its digest in the cache, `kept` whether it came from there."""
 
     cell: Cell
     starts_s: Int64s
@@ -64,12 +64,12 @@ class CellResult:
 
 @dataclass(frozen=True)
 class BacktestPlan:
-    """The cells to be run, in the order of the table, and what each is run on.
+    """The cells to be run, in the order of the table, and their inputs.
 
     Attributes
     ----------
     zones : the markets of each zone.
-    starts_s : the starts by the job's hours, alike for every scheme and zone.
+    starts_s : the starts by the job's hours, the same for every scheme and zone.
     """
 
     field: BacktestInputs
@@ -91,7 +91,7 @@ def all_cores() -> int:
 
 
 def plan(field: BacktestInputs, spec: BacktestSpec) -> BacktestPlan:
-    """Return what is to be run.
+    """Return the plan of a backtest.
 
     Raises
     ------
@@ -114,9 +114,9 @@ def plan(field: BacktestInputs, spec: BacktestSpec) -> BacktestPlan:
 
 
 def setting_of(scheme: Scheme, spec: BacktestSpec, reference: Reference, hours: int) -> JobParameters:
-    """Return the setting of a scheme's jobs: what `spec` asks, but for what the scheme's elasticity fixes itself.
+    """Return the setting of a scheme's jobs: that of `spec`, except for what the scheme's elasticity fixes.
 
-    Checkpointing has no reliable machines and overheads of its own; what buys nothing is the reference cluster itself.
+    Checkpointing has no reliable machines and its own overheads; the scheme that buys nothing is the reference cluster.
     """
     return scheme.setting(reference, hours, **_changes(scheme, spec))
 
@@ -140,13 +140,13 @@ def _changes(scheme: Scheme, spec: BacktestSpec) -> dict[str, int]:
 def run_cells(
     planned: BacktestPlan, *, threads: int, kept: KeptCells | None, resume: bool, report: Report
 ) -> Iterator[CellResult]:
-    """Run the cells one after the other; give each as soon as it is done, and kept.
+    """Run the cells one after the other; yield each as soon as it is done and cached.
 
     Parameters
     ----------
-    kept : where finished cells are kept; None: nowhere.
-    resume : take those that are kept already.
-    report : told of job-hours done.
+    kept : cache of finished cells; None: no cache.
+    resume : reuse the cells in the cache.
+    report : receives the number of job-hours done.
     """
     field, spec = planned.field, planned.spec
     total = sum(len(starts_s) * hours for hours, starts_s in planned.starts_s.items())
@@ -168,13 +168,15 @@ def run_cells(
         asked: dict[str, Any] = dict(_changes(scheme, spec))
         batch = len(starts_s) if bound else _BATCH  # the bound's bins begin with the first start
         for first in range(0, len(starts_s), batch):
-            some = starts_s[first : first + batch]
+            batch_starts_s = starts_s[first : first + batch]
             if bound:
-                ran = run_bound(packed[0], some, cell.hours, field.reference, scheme=scheme, threads=threads, **asked)
+                ran = run_bound(
+                    packed[0], batch_starts_s, cell.hours, field.reference, scheme=scheme, threads=threads, **asked
+                )
             else:
-                ran = run_jobs(*packed, scheme, some, cell.hours, field.reference, threads=threads, **asked)
+                ran = run_jobs(*packed, scheme, batch_starts_s, cell.hours, field.reference, threads=threads, **asked)
             rows.append(ran.rows)
-            done += len(some) * cell.hours
+            done += len(batch_starts_s) * cell.hours
             report(done, total, str(cell))
         outcomes = Outcomes(np.concatenate(rows), cell.hours, field.reference)
         if kept is not None:
@@ -193,6 +195,6 @@ def free_share(ran: CellResult) -> float:
 
 
 def machine_hours(ran: CellResult, vcpus: int) -> dict[str, float]:
-    """Return the mean hours a job of machines of so many vCPUs, by who paid: on_demand, paid, free."""
+    """Return the mean hours a job of machines of `vcpus` vCPUs, by payment: on_demand, paid, free."""
     by = {"on_demand": Outcome.ON_DEMAND_VCPU_S, "paid": Outcome.PAID_VCPU_S, "free": Outcome.FREE_VCPU_S}
     return {name: float(ran.outcomes.rows[:, column].mean()) / (HOUR_S * vcpus) for name, column in by.items()}

@@ -1,4 +1,4 @@
-"""What a user asks of a backtest. The Prefect UI draws its form from this model, the verb fills it from its options."""
+"""The request of a backtest. The Prefect form is drawn from this model; the verb fills it from its options."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,16 +19,16 @@ from infra.structured_text import read_json
 from infra.validation import first_fault
 from tasks.billing_options import billing_model
 
-#: What is compared where nothing else is said: every scheme, and the bound that none can pass.
+#: Schemes compared by default: every scheme, and the lower bound of all costs.
 NAMES = (*SCHEMES, CLAIRVOYANT)
-#: What the figures of a training job have, and no elasticity.
+#: Key that marks the figures of a training job; no elasticity has it.
 _MEASURED = "seconds_by_clock"
-#: No checkpoint later than a day after the one before it.
+#: Maximum minutes between two checkpoints.
 _MOST_MINUTES = 24 * 60
 #: The scheme whose cluster the bound is of.
 _BOUND_OF = "proteus"
 
-#: What stands among the zones for each zone alone, and for all of them together.
+#: Names in the list of zones for each zone alone, and for all of them together.
 EACH, ALL = "each", "all"
 #: The interval of checkpoints that follows the mean time to eviction.
 MEAN_TIME = "mean-time"
@@ -40,7 +40,7 @@ _TIME = "A UTC day (2016-05-01) or time (2016-05-01T12:00)."
 
 
 def _in_this_order(schema: dict[str, Any]) -> None:
-    """Have the form show the fields as they stand here, not by the alphabet."""
+    """Have the form show the fields in the order of their definition, not of the alphabet."""
     for position, field in enumerate(schema["properties"].values()):
         field["position"] = position
 
@@ -140,7 +140,7 @@ class BacktestSpec(BaseModel):
     def _are_known(cls, names: list[str]) -> list[str]:
         for name in names:
             if name != CLAIRVOYANT:
-                scheme(name)  # says what there is
+                scheme(name)  # raises an error that lists the schemes
         return list(dict.fromkeys(names))
 
     @field_validator("elasticity")
@@ -158,7 +158,7 @@ class BacktestSpec(BaseModel):
             if text in (None, MEAN_TIME) or 0 < float(str(text)) <= _MOST_MINUTES:
                 return text
         except ValueError:
-            pass  # said below, as for a number that is none of time
+            pass  # raised below, as for a number out of range
         raise ValueError(f"{text} is neither {MEAN_TIME} nor minutes, from above 0 to {_MOST_MINUTES}")
 
     @field_validator("reliable_tier")
@@ -176,7 +176,7 @@ class BacktestSpec(BaseModel):
     def _is_charged_somehow(self) -> "BacktestSpec":
         if not self.has_bound and CLAIRVOYANT in self.schemes:
             raise InputError(f"--scheme {CLAIRVOYANT}: knows hourly-refund alone, not {self.billing}; leave it out")
-        _ = self.billing_model  # says which option is wrong
+        _ = self.billing_model  # raises an error that names the wrong option
         return self
 
     @property
@@ -186,7 +186,7 @@ class BacktestSpec(BaseModel):
 
     @property
     def has_bound(self) -> bool:
-        """Whether the clairvoyant knows the billing model."""
+        """Whether the clairvoyant supports the billing model."""
         return self.billing == "hourly-refund"
 
     @property
@@ -196,7 +196,7 @@ class BacktestSpec(BaseModel):
 
     @property
     def elasticities(self) -> tuple[AgileML, Checkpointing]:
-        """Both, with the numbers that were given; not yet `checkpoint_interval` (`tasks.backtest.checkpoint_interval`)."""
+        """Both, with the given numbers, but without `checkpoint_interval` (see `tasks.backtest.inputs.at_interval`)."""
         agileml, checkpointing = AgileML(), Checkpointing()
         for record in self.elasticity:
             found = load_elasticity(record)
@@ -207,21 +207,21 @@ class BacktestSpec(BaseModel):
         return agileml, checkpointing
 
     def scheme(self, name: str) -> Scheme:
-        """Return a scheme, on the elasticities that were asked for; for `CLAIRVOYANT` that whose cluster it has."""
+        """Return a scheme, on the requested elasticities; for `CLAIRVOYANT` the scheme whose cluster it has."""
         return scheme(_BOUND_OF if name == CLAIRVOYANT else name, schemes(*self.elasticities))
 
     def bids(self, name: str) -> bool:
-        """Return whether a scheme buys on the spot market; the bound only reckons."""
+        """Return whether a scheme buys on the spot market; the bound is only computed."""
         return name != CLAIRVOYANT and self.scheme(name).rule is not SchemeId.NONE
 
 
 def read_elasticity(source: str) -> dict[str, Any]:
-    """Return the numbers of an elasticity in a JSON file, its own or those that the figures of a training job show.
+    """Return the numbers of an elasticity in a JSON file, or those measured in the figures of a training job.
 
     Raises
     ------
     InputError
-        Saying what is wrong with them.
+        One line that names the file and the fault.
     """
     record = _read_numbers(source, _elasticity, f"an elasticity, as in {_EXAMPLE}, or what proteus train --json writes")
     return record if "model" in record else elasticity_record(_elasticity(record))
@@ -233,18 +233,18 @@ def _elasticity(record: Any) -> Elasticity:
 
 
 def read_reliable_tier(source: str) -> dict[str, Any]:
-    """Return the numbers of a reliable tier in a JSON file; `InputError` says what is wrong with them."""
+    """Return the numbers of a reliable tier in a JSON file; `InputError` names the fault."""
     check = partial(load_tier, transient_vcpus=1, vcpus=1)
     return _read_numbers(source, check, f"a reliable tier, as in {_TIER_EXAMPLE}")
 
 
-def _read_numbers(source: str, check: Callable[[Any], object], of: str) -> dict[str, Any]:
+def _read_numbers(source: str, check: Callable[[Any], object], wanted: str) -> dict[str, Any]:
     try:
         record = read_json(source)
         check(record)
     except (ValueError, AttributeError) as error:
         what = "is no JSON object" if isinstance(error, AttributeError) else str(error)
-        raise InputError(f"{source}: {what}; write numbers of {of}") from None
+        raise InputError(f"{source}: {what}; write numbers of {wanted}") from None
     found: dict[str, Any] = record
     return found
 

@@ -1,4 +1,4 @@
-"""What a backtest found: for machines as JSON and CSV, for readers as rows of text."""
+"""Results of a backtest: JSON and CSV for programs, rows of text for readers."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ NAMES = 2
 
 
 def figures(ran: CellResult, machine_vcpus: int, bound: CellResult | None = None) -> dict[str, Any]:
-    """Return one row of ``runs``; `bound` is the clairvoyant's cell of the same zone and length, where it was run.
+    """Return one row of ``runs``; `bound` is the clairvoyant's cell of the same zone and length, if it was run.
 
     Costs and run times are relative to the reference cluster; machine-hours are those of a job, of machines of
     `machine_vcpus`; dollars are those of a job.
@@ -93,14 +93,14 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
     line: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict):
-            line |= {f"{name}_{part}": of for part, of in value.items()}
+            line |= {f"{name}_{part}": number for part, number in value.items()}
         else:
             line[name] = value
     return line
 
 
 def write_csv(target: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows of ``runs`` to a CSV, whole or not at all."""
+    """Write rows of ``runs`` to a CSV atomically."""
     text = io.StringIO()
     lines = [flat(row) for row in rows]
     writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
@@ -132,8 +132,8 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _four(of: Summary) -> dict[str, float]:
-    return asdict(of)
+def _four(figures: Summary) -> dict[str, float]:
+    return asdict(figures)
 
 
 def _window(window: TimeWindow) -> dict[str, str]:

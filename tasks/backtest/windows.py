@@ -1,4 +1,4 @@
-"""Which part of a price file is learnt from, and which is evaluated on. Pure."""
+"""Split of a price file into a window to fit on and one to evaluate on."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from bidding.market.traces import Int64s, TraceSet
 from infra.errors import InputError
 from tasks.times import day_of, minute, parse_moment
 
-#: Share of the time that is learnt from where nothing else is said: two of three parts.
+#: Default share of the time that is fitted to: two of three parts.
 _FIT_PARTS, _PARTS = 2, 3
-#: All markets of a file together are seldom silent for longer; and never for so long that it is taken without being
-#: asked, for a market that does not move was told again once a day.
+#: Seconds without an event in any market after which a note is written, and after which the file is refused: a market
+#: that does not move was still reported once a day.
 _SILENCE_S = 12 * HOUR_S
 _MOST_SILENT_S = 48 * HOUR_S
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What is learnt from, what is evaluated on, and what is to be said of them."""
+    """The window that is fitted to, the window that is evaluated, and notes on them."""
 
     fit: TimeWindow
     evaluation: TimeWindow
@@ -28,7 +28,7 @@ class Split:
 
     @property
     def overlap(self) -> bool:
-        """Whether the fit has seen what is evaluated."""
+        """Whether the two windows overlap."""
         return self.fit.overlaps(self.evaluation)
 
 
@@ -46,15 +46,15 @@ def choose_windows(
 
     Parameters
     ----------
-    fit_from, fit_to, evaluate_from, evaluate_to : UTC days or times. A day that ends a window lies in it; only where the
-        evaluation begins on the very day that ends the fit does the fit end with the day before. None is filled in: the
-        fit begins with the file, the evaluation ends with it, and what lies between is cut at two thirds.
-    allow_overlap, allow_gaps : take what is otherwise refused, and note it.
+    fit_from, fit_to, evaluate_from, evaluate_to : UTC days or times. A day that ends a window lies in it; only if the
+        evaluation begins on the day that ends the fit does the fit end with the day before. None is filled in: the fit
+        begins with the file, the evaluation ends with it, and the time between is cut at two thirds.
+    allow_overlap, allow_gaps : accept what is otherwise refused, and note it.
 
     Raises
     ------
     InputError
-        If a time is none, a window is empty or begins outside the file, the two overlap, or no market at all has a
+        If a time is invalid, a window is empty or begins outside the file, the two overlap, or no market at all has a
         price event in more than two days of a window.
     """
     first_s, last_s = traces.first_s, traces.last_s
@@ -75,7 +75,7 @@ def choose_windows(
                 "time in it"
             )
     notes = []
-    # No price of the file reaches beyond its last day: what is said after that is held over from there.
+    # No price of the file reaches beyond its last day; the last prices are held after that.
     most_s = day_of(last_s) + DAY_S
     if stop is not None and stop.end_s > most_s:
         notes.append(f"the prices end on {minute(last_s)[:10]}, before {stop}: the evaluation ends with that day")
@@ -114,23 +114,23 @@ def _window(name: str, options: str, from_s: int, until_s: int) -> TimeWindow:
 
 
 def _gaps(traces: TraceSet, windows: Split, allowed: bool) -> list[str]:
-    """Return what is to be said of the longest time of each window in which no market, or a single one, had an event."""
+    """Return notes on the longest time of each window without an event in all markets, or in a single one."""
     events_s = np.unique(np.concatenate([trace.times_s for trace in traces.values()]))
     notes = []
     for name, window in (("fit", windows.fit), ("evaluation", windows.evaluation)):
         from_s, silent_s = _longest_silence(events_s, window, traces.last_s)
-        said = f"the {name} has a gap: no market has a price in the {silent_s / HOUR_S:.0f} h from {minute(from_s)}"
+        gap = f"the {name} has a gap: no market has a price in the {silent_s / HOUR_S:.0f} h from {minute(from_s)}"
         if silent_s > _MOST_SILENT_S and not allowed:
-            raise InputError(f"{said}; choose a window without it, or give --allow-gaps")
+            raise InputError(f"{gap}; choose a window without it, or give --allow-gaps")
         if silent_s > _SILENCE_S:
-            notes.append(f"{said}; the last ones are held")
+            notes.append(f"{gap}; the last ones are held")
             continue
         silences_s = [_longest_silence(trace.times_s, window, traces.last_s)[1] for trace in traces.values()]
         if gaps := sum(silence_s > _MOST_SILENT_S for silence_s in silences_s):
             longest = max(silences_s) / HOUR_S
             notes.append(
-                f"in the {name}, {gaps} of {len(traces)} markets have no price for more than two days at a time (at most "
-                f"{longest:.0f} h); the last one is held"
+                f"in the {name}, {gaps} of {len(traces)} markets have no price for more than two days at a time (at "
+                f"most {longest:.0f} h); the last one is held"
             )
     return notes
 
@@ -148,7 +148,7 @@ def _longest_silence(events_s: Int64s, window: TimeWindow, last_s: int) -> tuple
 
 
 def _cut(from_s: int, until_s: int) -> int:
-    """Return where two thirds of the time have passed, at the nearest midnight where there are days, else hour."""
+    """Return where two thirds of the time have passed, at the nearest midnight, or hour if the time is short."""
     at_s = from_s + (until_s - from_s) * _FIT_PARTS // _PARTS
     unit_s = DAY_S if until_s - from_s >= 2 * _PARTS * DAY_S else HOUR_S
     return max((at_s + unit_s // 2) // unit_s * unit_s, from_s)

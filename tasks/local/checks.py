@@ -1,4 +1,4 @@
-"""What can be known to be wrong with a run on this machine before anything is started, bought or written."""
+"""Checks of a run on this machine before anything is started, bought or written."""
 
 import errno
 import math
@@ -30,14 +30,14 @@ _ANSWER_S = 3.0
 
 
 def check_directory(option: str, path: Path, needed_bytes: int = 0) -> None:
-    """Refuse a directory to be made, or used, where it cannot be, or where less than `needed_bytes` are free."""
-    there = next(place for place in (path, *path.parents) if place.exists())
-    if not there.is_dir():
-        raise InputError(f"{option} {path}: {there} is a file; name a directory")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"{option} {path}: {there} may not be written by this user; name another directory")
-    total_bytes, _, free_bytes = shutil.disk_usage(there)
-    if total_bytes and free_bytes < needed_bytes:  # a file system that knows no sizes says 0 of all
+    """Refuse a directory that cannot be made or used, or whose disk has less than `needed_bytes` free."""
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not existing.is_dir():
+        raise InputError(f"{option} {path}: {existing} is a file; name a directory")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"{option} {path}: {existing} may not be written by this user; name another directory")
+    total_bytes, _, free_bytes = shutil.disk_usage(existing)
+    if total_bytes and free_bytes < needed_bytes:  # a file system without sizes reports 0 for all
         raise InputError(
             f"{option} {path}: {os.strerror(errno.ENOSPC)}: {free_bytes / 2**20:.1f} MB are free, and at least "
             f"{needed_bytes / 2**20:.0f} are needed; free some, or name another directory"
@@ -51,13 +51,13 @@ def check_settings(variables: Mapping[str, str], scale: float, flow_latency_s: f
 
 
 def kept_scale(variables: Mapping[str, str], most: float, flow_latency_s: float) -> float:
-    """Return a whole scale at which flows of `flow_latency_s` real seconds keep their periods: `most`, where that will do."""
+    """Return the largest whole scale up to `most` whose periods flows of `flow_latency_s` real seconds can keep."""
     with environment_variables(variables):
         return min(most, max(1.0, math.floor(load_settings().fastest_scale(flow_latency_s))))
 
 
 def check_endpoint(url: str) -> None:
-    """Refuse an endpoint where nobody answers as EC2 does."""
+    """Refuse an endpoint that does not answer as EC2 does."""
     with environment_variables(LOCAL_AWS):
         market = Ec2SpotMarket(Settings(ec2_endpoint_url=url), attempts=1, connect_s=_CONNECT_S, read_s=_ANSWER_S)
         try:
@@ -67,7 +67,7 @@ def check_endpoint(url: str) -> None:
 
 
 def check_database(url: str) -> bool:
-    """Refuse a state database that cannot be used; return whether it is there. One that is not is not made."""
+    """Refuse a state database that cannot be used; return whether it exists. A missing one is not created."""
     try:
         file = _sqlite_file(url)
         if file is not None and not file.exists():
@@ -80,7 +80,7 @@ def check_database(url: str) -> bool:
 
 
 def _sqlite_file(url: str) -> Path | None:
-    """Return the file that a URL of SQLite names; None for any other, and for what is no URL."""
+    """Return the file that a URL of SQLite names; None for any other text."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -92,7 +92,7 @@ def _sqlite_file(url: str) -> Path | None:
 
 
 class JobStatus(StrEnum):
-    """What a job's database says of it."""
+    """State of a job in its database, before a run."""
 
     NEW = "new"
     PAUSED = "paused"
@@ -100,9 +100,9 @@ class JobStatus(StrEnum):
 
 
 def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> JobStatus:
-    """Return whether the job was begun before; one that was not run to its end goes on.
+    """Return whether the job was begun before; a job that was not run to its end resumes.
 
-    An ended one has nothing left to do but to tell its figures.
+    For an ended job nothing is left but to report its figures.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A world of one's own for a run on this machine: the market's file, the servers, and the way into it."""
+"""The private environment of a run on this machine: market file, servers, environment variables."""
 
 import os
 import shlex
@@ -23,17 +23,17 @@ from infra.urls import file_url, sqlite_url
 def goes_on_at(
     directory: Path, url: str, job_id: str, scale: float | None, market_stays: bool
 ) -> tuple[float, float | None]:
-    """Return the market time at which a job's world goes on, that of the last thing that is known of it, and at which scale.
+    """Return the market time at which a job resumes, that of its last record, and its scale.
 
     Parameters
     ----------
-    scale : the scale that is asked for; None for that at which it ran, which is None where it never did.
-    market_stays : whether the market stood still meanwhile; the time of one that did not has gone on with the clock.
+    scale : the requested scale; None for the scale at which the job ran before, which is None if it never ran.
+    market_stays : whether the market stood still meanwhile; otherwise its time has run on with the clock.
 
     Raises
     ------
     InputError
-        If it ran at another scale: the training's hours are measured in that.
+        If it ran at another scale: the training's hours are measured in it.
     """
     clock = clock_file(directory)
     before = ScaledClock(clock).scale if clock.exists() else STILL
@@ -42,15 +42,15 @@ def goes_on_at(
     state = read_state(market_file(directory))
     with closing(Store.open(url)) as store:
         seen = store.last_seen_s(job_id)
-        known = [store.job(job_id).created_at_s, *([] if seen is None else [seen])]
+        times_s = [store.job(job_id).created_at_s, *([] if seen is None else [seen])]
     if not market_stays and clock.exists():
-        known.append(ScaledClock(clock).now_s())
-    at_s = max([*known, *([] if state is None else [float(state.now_s)])])
+        times_s.append(ScaledClock(clock).now_s())
+    at_s = max([*times_s, *([] if state is None else [float(state.now_s)])])
     return at_s, scale if before == STILL else before
 
 
 def state_urls(directory: Path, database: str | None = None) -> dict[str, str]:
-    """Return the settings by which a run keeps its state below `directory`; its records in `database` where one is given.
+    """Return the settings that keep the state of a run below `directory`, with its records in `database` if given.
 
     Raises
     ------
@@ -64,20 +64,23 @@ def state_urls(directory: Path, database: str | None = None) -> dict[str, str]:
 
 
 def forget_claims(url: str) -> None:
-    """Give up what the processes of an earlier life of a run had claimed: they are gone, and nobody else has its database."""
+    """Release the claims of the processes of an earlier life of a run.
+
+    Those processes have ended, and no other process uses the database.
+    """
     with closing(Store.open(url)) as store:
         store.release_all()
 
 
 def make_database(url: str) -> None:
-    """Make the state database where there is none."""
+    """Make the state database if there is none."""
     Store.open(url).close()
 
 
 def record_command(url: str, job_id: str, command: str) -> None:
     """Record which command runs the job again, for its report, without the password of `url`.
 
-    A job that is not in the database is passed over.
+    A job that is not in the database is skipped.
     """
     shown = make_url(url).render_as_string(hide_password=True)
     command = command.replace(shlex.quote(url), shlex.quote(shown))
@@ -100,10 +103,10 @@ def losses_of(url: str, job_id: str) -> Sequence[Sequence[float | None]]:
         return (store.job(job_id).result or {}).get("losses") or []
 
 
-def _send_what_waits() -> None:
-    """Hand Prefect's waiting log lines and events to the server, while there is one."""
+def _send_queued_records() -> None:
+    """Send Prefect's queued log lines and events to the server before it stops."""
     if "prefect" not in sys.modules:
-        return  # it failed before a flow was run, and nothing waits
+        return  # the run failed before a flow started, so nothing is queued
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -113,7 +116,7 @@ def _send_what_waits() -> None:
 
 @contextmanager
 def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Give this process `variables`, and a world that follows them, for as long as the context lasts."""
+    """Set `variables` in this process for the context, and have the runtime opened anew from them."""
     before = _put(variables)
     try:
         yield
@@ -130,20 +133,20 @@ def run_directory(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def local_environment(variables: Mapping[str, str], **options: Any) -> Iterator[LocalEnvironment]:
-    """Start a world of `options` (see `LocalEnvironment`) and put this process into it for as long as the context lasts.
+    """Start a `LocalEnvironment` of `options` and set its variables in this process for the context.
 
-    After an error the variables stay: the process is about to end, and a flow of which a thread is still under way must
-    not fall back to the world of the user.
+    After an error the variables stay: the process is about to end, and a flow that still has a running thread must not
+    fall back to the runtime of the user.
     """
-    with LocalEnvironment(**options) as world:
-        before = _put({**world.environment, **variables})
-        yield world
-        _send_what_waits()
+    with LocalEnvironment(**options) as environment:
+        before = _put({**environment.environment, **variables})
+        yield environment
+        _send_queued_records()
         _put(before)
 
 
 def _put(variables: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Set variables (None: unset) and have the world opened anew; return what they were."""
+    """Set variables (None: unset) and have the runtime opened anew; return their previous values."""
     before = {name: os.environ.get(name) for name in variables}
     for name, value in variables.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""The story of one node or shard of a job that ran on this machine, from what its controllers kept."""
+"""Events of one node or shard of a job that ran on this machine, from the records of its controllers."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _SHARD = "shard:"
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that touched the subject: seconds after the story begins, the common clock then, and what it was."""
+    """One event of the subject: seconds after the first entry, the common clock then, and a description."""
 
     at_s: float
     clock: int
@@ -22,18 +22,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a story is told of: a node by name, or a shard by number."""
+    """The subject of an explanation: a node by name, or a shard by number."""
 
     node: str | None
     shard: int | None
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Its name for a reader."""
         return f"node {self.node}" if self.shard is None else f"shard {self.shard}"
 
     def lines(self, blobs: Blobs, job_id: str) -> list[Line]:
-        """Return its story, in order of time."""
+        """Return its events, in order of time."""
         entries = read_story(blobs, job_id)
         begin_s = float(entries[0]["at"]) if entries else 0.0
         return [
@@ -53,7 +53,7 @@ def subject(blobs: Blobs, job_id: str, text: str, nodes: Collection[str], shards
     Raises
     ------
     InputError
-        If there is no such node or shard: a line that names those that there are.
+        If there is no such node or shard: a line that lists the existing ones.
     """
     names = dict.fromkeys([*nodes, *(name for entry in read_story(blobs, job_id) for name in entry["nodes"])])
     names.pop(EVERYBODY, None)

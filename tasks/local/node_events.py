@@ -1,9 +1,9 @@
-"""Carrying out a script of joins, notices, kills and drains, each at its moment and once in the life of a job.
+"""Script of joins, notices, kills and drains: each is carried out at its time, once in the life of a job.
 
-The job is held at the clock of the next event until the event is there, so that what happens at a clock happens at that
-clock, however fast the clocks are. A kill then strikes into the work of the next clock: the node is stopped, the clock
-begun, the node killed, so that what it was given is done again elsewhere. Nobody waits for a newcomer to load; but who is
-to be told something is waited for until he has joined.
+The job is held at the clock of the next event until the event occurs, so that an event happens at its clock, however
+fast the clocks are. A kill then strikes during the work of the next clock: the node is stopped, the clock begun, the
+node killed, so that its micro-tasks are repeated elsewhere. The job does not wait for a new node to load, except for a
+node that a later event addresses: the event waits until that node has joined.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from infra.local.node_events import ScriptedEvent, read_script
 from infra.local.nodes import LocalNodes
 from infra.nodes.controller_client import ControllerClient
 
-#: what only a node that has joined can be told
-_TOLD = ("notice", "drain")
+#: Actions that are sent to the node, which must have joined.
+_ADDRESSED = ("notice", "drain")
 
 
 def read_script_file(path: Path | None, tiers: Mapping[str, str], clocks: int | None) -> tuple[ScriptedEvent, ...]:
@@ -24,9 +24,9 @@ def read_script_file(path: Path | None, tiers: Mapping[str, str], clocks: int | 
 
 
 def _before_kills(due: list[ScriptedEvent], clock: int | None) -> list[ScriptedEvent]:
-    """Return the events up to the first kill of `clock`, at which the job is held: a kill strikes into the next clock.
+    """Return the events up to the first kill of `clock`, where the job is held: a kill strikes during the next clock.
 
-    All of them where somebody joins after it: he may be the one that is waited for.
+    All of them if a node joins after that kill: it may be the node that is waited for.
     """
     kills = [
         at for at, event in enumerate(due) if event.action == "kill" and clock is not None and event.clock == clock
@@ -37,20 +37,20 @@ def _before_kills(due: list[ScriptedEvent], clock: int | None) -> list[ScriptedE
 
 
 class NodeEventScript:
-    """The events of a job: those that have happened, with what is written of them, and those to come.
+    """The events of a job: those carried out, with their records, and those to come.
 
     Parameters
     ----------
     events : the whole script.
-    records : what was written of those that happened before; as many as there are, they come first in `events`.
+    records : records of the events carried out before; these are the first events of `events`.
     """
 
     def __init__(self, events: Sequence[ScriptedEvent], records: Sequence[Mapping[str, Any]] = ()) -> None:
         self._events = tuple(events)
         self.records: list[dict[str, Any]] = [dict(record) for record in records]
-        #: {node: when its notice runs out}
+        #: {node: real second at which its notice runs out}
         self._taken_at: dict[str, float] = {}
-        #: {node: when it is let go at the latest}
+        #: {node: real second at which it is released at the latest}
         self._let_go_at: dict[str, float] = {}
 
     @property
@@ -60,29 +60,29 @@ class NodeEventScript:
 
     @property
     def to_come(self) -> tuple[ScriptedEvent, ...]:
-        """The events that were not."""
+        """The events that are still to come."""
         return self._events[len(self.records) :]
 
     @property
     def hold_at(self) -> int | None:
-        """The clock at which the job is to be held: that of the next event, where it has one."""
+        """The clock at which the job is to be held: that of the next event, if it has one."""
         return self.to_come[0].clock if self.to_come else None
 
     def carry_out(
         self, nodes: LocalNodes, client: ControllerClient, status: Mapping[str, Any], now_s: float, threads: int
     ) -> list[str]:
-        """Do what is due by `status`; return a line each."""
+        """Carry out the events that are due by `status`; return a line for each."""
         self._see_off(nodes, status, now_s)
         if not self.to_come or status["elapsed_s"] is None:
             return []
         clock, elapsed_s = int(status["clock"]), float(status["elapsed_s"])
-        there = {node["name"] for node in status["nodes"] if not node["gone"]}
-        coming = set(nodes.running) - there
+        joined = {node["name"] for node in status["nodes"] if not node["gone"]}
+        coming = set(nodes.running) - joined
         due: list[ScriptedEvent] = []
         for event in self.to_come:
             if not event.due(clock, elapsed_s):
                 break
-            if event.action in _TOLD and event.node in coming:
+            if event.action in _ADDRESSED and event.node in coming:
                 due = _before_kills(due, event.clock)
                 break
             due.append(event)

@@ -1,7 +1,7 @@
-"""A run on this machine that ends before its time: what it has come to is kept, so that the same job goes on from there.
+"""Pause of a run on this machine that ends early: its state is kept, so that the same job resumes from it.
 
-A market of our own stands still until the job goes on: its machines boot anew then, and no hour is paid twice. In a market
-of somebody else's the machines are let go, and the job buys others when it goes on.
+A private market stands still until the job resumes: its machines boot again then, and no hour is paid twice. In a
+shared market the machines are released, and the job buys others when it resumes.
 """
 
 import logging
@@ -18,7 +18,7 @@ from tasks.market.ledger import book_ledger
 from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime
 
-#: Real seconds that a controller is looked for, and that it has to keep what is committed.
+#: Real seconds to look for a controller, and for it to write a checkpoint.
 _MEET_S = 0.5
 _KEEP_S = 3.0
 
@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 def pause(job_id: str, command: str, market_stays: bool) -> str:
-    """Keep the model as it is, let go what would cost on, book what it cost; return in one line what can be done.
+    """Checkpoint the model, release what would cost money, book the costs; return one line on how to go on.
 
     Parameters
     ----------
-    command : what runs the job again.
+    command : the command that resumes the job.
     market_stays : whether the market stands still until then, its machines with it.
     """
     runtime = current_runtime()
@@ -52,7 +52,7 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
 
 
 def _keep(job_id: str) -> int:
-    """Have the controller keep what is committed, if it is there; return the clock of the newest checkpoint."""
+    """Have the controller write a checkpoint, if it answers; return the clock of the newest checkpoint."""
     runtime = current_runtime()
     try:
         ControllerClient(wait_rendezvous(runtime.settings.blob_url, job_id, _MEET_S), _KEEP_S).checkpoint()

@@ -1,6 +1,6 @@
-"""What a local training writes beside the engine's own blobs: how it was begun, what happened to its nodes, its figures.
+"""Files of a local training beside the engine's blobs: its options, its node events, its figures.
 
-They lie in the blob store with the checkpoints, so that whoever has the one has the other.
+They lie in the blob store with the checkpoints, so that a copy of one holds the other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class RunFiles:
 
         Parameters
         ----------
-        options : {option as it is typed: its value}, JSON-able; all that must be the same for the job to go on.
+        options : {option as it is typed: its value}, JSON-able; all that must be equal for the job to resume.
 
         Raises
         ------
@@ -44,14 +44,14 @@ class RunFiles:
         for name in {**options, **before}:
             if options.get(name) != before.get(name):
                 raise InputError(
-                    f"{name} {_shown(options.get(name))}: job {self._job_id} was begun with {_shown(before.get(name))}; "
-                    "give that, or another --job"
+                    f"{name} {_shown(options.get(name))}: job {self._job_id} was begun with "
+                    f"{_shown(before.get(name))}; give that, or another --job"
                 )
         return True
 
     @contextmanager
     def beginning(self, options: Mapping[str, Any]) -> Iterator[None]:
-        """Write down how the job was begun; take it back where the context finds that it cannot run so."""
+        """Record the options of the job; remove the record if the context raises `InputError`."""
         before = self._read("begun")
         self._write("begun", dict(options))
         try:
@@ -62,43 +62,43 @@ class RunFiles:
             raise
 
     def applied_events(self) -> list[dict[str, Any]]:
-        """Return what was carried out so far, in order, each with the clock and the second at which it was."""
+        """Return the events carried out so far, in order, each with its clock and second."""
         return list(self._read("events") or [])
 
     def record_events(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write down all that was carried out so far."""
+        """Record all events carried out so far."""
         self._write("events", [dict(record) for record in records])
 
     def applied_events_of(self, script: Sequence[ScriptedEvent]) -> list[dict[str, Any]]:
-        """Return what was carried out so far of a script: each event happens once in the life of a job.
+        """Return the events of a script carried out so far: each happens once in the life of a job.
 
         Raises
         ------
         InputError
-            If that is not how the script begins.
+            If the script does not begin with them.
         """
         happened = self.applied_events()
         for number, record in enumerate(happened):
             wanted = script[number].record() if number < len(script) else None
             if wanted is None or any(record.get(name) != value for name, value in wanted.items()):
                 raise InputError(
-                    f"--events: job {self._job_id} has seen {record['at']},{record['action']},{record['node']}, which the "
-                    "file does not have in its place; give the file that the job was begun with"
+                    f"--events: job {self._job_id} has seen {record['at']},{record['action']},{record['node']}, "
+                    "which the file does not have in its place; give the file that the job was begun with"
                 )
         return happened
 
     def trained(self) -> dict[str, Any] | None:
-        """Return what the job's model says of itself, None where there is none yet."""
+        """Return the metadata of the job's model, None if there is none yet."""
         manifest = self._blobs.manifest(JobPaths(self._job_id).model)
         return None if manifest is None else dict(manifest.about)
 
     def figures(self) -> dict[str, Any] | None:
-        """Return the figures of a job that has ended; None where nobody wrote them down."""
+        """Return the figures of a job that has ended; None if they were not recorded."""
         found: dict[str, Any] | None = self._read("figures")
         return found
 
     def close(self, figures: Mapping[str, Any]) -> None:
-        """Write the figures down."""
+        """Record the figures."""
         self._write("figures", dict(figures))
 
     def _read(self, name: str) -> Any:

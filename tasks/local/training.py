@@ -1,4 +1,4 @@
-"""One training job on nodes of this machine: no market, no Prefect; what the engine does, and a script of what befalls it."""
+"""One training job on nodes of this machine, without market or Prefect, under a script of node events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,18 +30,18 @@ from tasks.local.run_files import RunFiles
 from tasks.training.application_checks import check_sizes_here
 from tasks.training.job_config import job_config
 
-#: Real seconds between two looks: while a clock is waited for at which something is to happen, and otherwise.
+#: Real seconds between two status calls: while the clock of an event is waited for, and otherwise.
 _SOON_S, _LOOK_S = 0.02, 0.1
-#: Real seconds that the first nodes have to join, and that a controller that lives may be silent.
+#: Real seconds for the first nodes to join, and that a living controller may be silent.
 _JOIN_S = 60.0
 _SILENT_S = 30.0
-#: Real seconds that an interrupted training has to keep its state; the part of it for what is under way to end.
+#: Real seconds for an interrupted training to keep its state; part of them for running micro-tasks to end.
 _KEEP_S, _QUIET_S = 3.0, 1.0
 
 
 @dataclass(frozen=True)
 class LocalJob:
-    """What is to be trained, and on which nodes: {name: tier} of those that are there at the beginning."""
+    """The training and its nodes: {name: tier} of the nodes at the beginning."""
 
     job_id: str
     training: Training
@@ -49,7 +49,7 @@ class LocalJob:
     threads: int
 
     def __post_init__(self) -> None:
-        JobPaths(self.job_id)  # refuses an id that cannot be
+        JobPaths(self.job_id)  # refuses an invalid id
 
     @property
     def n_reliable(self) -> int:
@@ -58,7 +58,7 @@ class LocalJob:
 
 
 def open_store(option: str, text: str) -> Blobs:
-    """Return the blobs under a path or URL; `InputError` names the option where it is no such URL."""
+    """Return the blobs under a path or URL; `InputError` names the option if the URL cannot be used."""
     url = text if "://" in text else file_url(Path(text))
     try:
         return open_blobs(load_settings().model_copy(update={"blob_url": url}))
@@ -71,8 +71,8 @@ class LocalTraining(ClosedAtEnd):
 
     Parameters
     ----------
-    directory : takes the nodes' logs.
-    blobs : data, checkpoints, model and books; the job goes on from what it finds there.
+    directory : for the nodes' logs.
+    blobs : data, checkpoints, model and run files; the job resumes from what it finds there.
     dashboard : whether the controller serves Dask's dashboard.
     """
 
@@ -94,18 +94,18 @@ class LocalTraining(ClosedAtEnd):
         self._losses: list[Any] = []
         self._answered_s = 0.0
         self._ships = False
-        #: the reliable nodes that are there; without any the model has no place to be
+        #: Reliable nodes that are alive; the model needs at least one.
         self._lasting = {name for name, tier in job.tiers.items() if tier == "reliable"}
 
     @property
     def dashboard(self) -> str | None:
-        """Where Dask's dashboard is served, once the controller has been met; None where it is not."""
+        """URL of Dask's dashboard, once the controller has answered; None if it is not served."""
         return self._nodes.dashboard
 
     def prepare(self) -> tuple[str, ...]:
-        """Write code and data where the nodes find them, or find them there; nothing where one of them is no good.
+        """Write code and data to the blob store, or find them there; nothing if one of them is refused.
 
-        Returns how the data were read, where that may not be what their author expects; a line each.
+        Returns a line for each way in which the data were read that their author may not expect.
         """
         job = self._job
         training = job.training
@@ -126,25 +126,24 @@ class LocalTraining(ClosedAtEnd):
         return data.notes
 
     def start(self) -> int:
-        """Start the nodes and, when all have joined, the training; return the clock from which it goes on.
+        """Start the nodes and, when all have joined, the training; return the clock from which it resumes.
 
         Raises
         ------
         InputError
-            If the application cannot be made of its parameters, or somebody else trains the job.
+            If the application does not accept its parameters, or another process trains the job.
         ProteusError
-            If a node does not come.
+            If a node does not join.
         """
         assert self._config is not None, "prepare first"
         client = self._nodes.meet()
         lasting = {name: tier for name, tier in self._job.tiers.items() if tier == "reliable"}
-        there = lasting | there_after(
-            self._job.tiers, self._script.applied_events
-        )  # without those the job cannot go on
-        for name, tier in there.items():
+        # Without the reliable nodes the job cannot resume.
+        wanted = lasting | there_after(self._job.tiers, self._script.applied_events)
+        for name, tier in wanted.items():
             self._nodes.start(name, tier, self._job.threads)
         until_s = self._clock.now_s() + _JOIN_S
-        while {node["name"] for node in client.status()["nodes"] if not node["gone"]} != set(there):
+        while {node["name"] for node in client.status()["nodes"] if not node["gone"]} != set(wanted):
             self._check_nodes()
             if self._clock.now_s() > until_s:
                 raise ProteusError(f"not all nodes joined in {_JOIN_S:g} s; their logs say why")
@@ -153,9 +152,9 @@ class LocalTraining(ClosedAtEnd):
         try:
             status = client.start(self._config.to_dict())
         except InputError:
-            if self._ships:  # nothing was trained with it: the next try may bring other code
-                place = JobPaths(self._job.job_id).code
-                for name in (f"{place}/{MANIFEST}", *self._blobs.list(place)):
+            if self._ships:  # nothing was trained with it: the next run may bring other code
+                prefix = JobPaths(self._job.job_id).code
+                for name in (f"{prefix}/{MANIFEST}", *self._blobs.list(prefix)):
                     self._blobs.remove(name)
             raise
         self._client, self._status = client, status
@@ -164,14 +163,14 @@ class LocalTraining(ClosedAtEnd):
         return int(status["checkpoint_clock"])
 
     def look(self) -> dict[str, Any]:
-        """Return the status (see `psengine.controller.status.describe`), `losses` all of them.
+        """Return the status (see `psengine.controller.status.describe`), with all `losses` so far.
 
         Raises
         ------
         ProteusError
-            If the controller is gone.
+            If the controller was lost.
         JobFailed
-            If the job is.
+            If the job failed.
         """
         assert self._client is not None, "start first"
         self._check_nodes()
@@ -195,15 +194,15 @@ class LocalTraining(ClosedAtEnd):
         return status["state"] in ENDED
 
     def carry_out(self, status: Mapping[str, Any]) -> list[str]:
-        """Do to the nodes what the script says of this moment; return lines for people."""
+        """Carry out the events that are due on the nodes; return lines for the terminal."""
         assert self._client is not None, "start first"
-        said = self._script.carry_out(self._nodes, self._client, status, self._clock.now_s(), self._job.threads)
-        if said:
+        lines = self._script.carry_out(self._nodes, self._client, status, self._clock.now_s(), self._job.threads)
+        if lines:
             self._books.record_events(self._script.records)
-        return said
+        return lines
 
     def wait(self) -> None:
-        """Wait until it is worth looking again."""
+        """Wait until the status may have changed."""
         pause_s, at, status = _LOOK_S, self._script.hold_at, self._status
         if at is not None and status is not None:
             soon_s = (at - status["clock"]) * (status["seconds_per_clock"] or 0.0) / 2
@@ -211,35 +210,35 @@ class LocalTraining(ClosedAtEnd):
         self._clock.wait_until(self._clock.now_s() + pause_s)
 
     def keep(self) -> int:
-        """Have the state kept, within a few seconds, and end every process; return the clock that the job goes on from."""
+        """Write a checkpoint within a few seconds and end every process; return the clock to resume from."""
         if self._client is not None:
             try:
                 self._settle(self._client.address)
-            except (ControllerUnreachable, InputError):  # then the newest checkpoint has to do
+            except (ControllerUnreachable, InputError):  # the newest checkpoint is used then
                 self._client = None
         self._nodes.close()
         if self._config is None:
             return 0
-        kept = find_checkpoint(self._blobs, self._config)
-        return 0 if kept is None else kept.clock
+        checkpoint = find_checkpoint(self._blobs, self._config)
+        return 0 if checkpoint is None else checkpoint.clock
 
     def finish(self, status: Mapping[str, Any]) -> dict[str, Any]:
-        """End every process; return the figures of the job, which are kept with it."""
+        """End every process; return the figures of the job, which are stored with it."""
         assert self._client is not None, "start first"
         try:
             self._client.shutdown()
         except ControllerUnreachable:
             self._client = None  # it was too quick to answer, or too slow; its process is ended in any case
         self._nodes.close(told=True)
-        told = ("name", "tier", "state", "gone", "threads")
+        fields = ("name", "tier", "state", "gone", "threads")
         in_order = sorted(status["nodes"], key=lambda node: (node["tier"], len(node["name"]), node["name"]))
-        nodes = [{name: node[name] for name in told} for node in in_order]
+        nodes = [{name: node[name] for name in fields} for node in in_order]
         figures = figures_of(self._job.job_id, self._blobs, status["result"], nodes, self._script.records)
         self._books.close(figures)
         return figures
 
     def _settle(self, address: str) -> None:
-        """Let what runs come to its end, as far as it does so soon, and keep the state."""
+        """Wait shortly for running micro-tasks to end, and write a checkpoint."""
         began_s = self._clock.now_s()
         client = ControllerClient(address, _KEEP_S)
         client.hold(0)
@@ -249,7 +248,7 @@ class LocalTraining(ClosedAtEnd):
         ControllerClient(address, max(left_s, _SOON_S)).checkpoint()
 
     def _check_nodes(self) -> None:
-        """Raise where a process is gone that the job cannot do without; the others are the controller's to notice."""
+        """Raise if a process that the job needs has ended; the controller notices the others."""
         for name, tail in self._nodes.ended().items():
             self._lasting.discard(name)
             if self._client is None or name == CONTROLLER or not self._lasting:
@@ -263,19 +262,19 @@ class LocalTraining(ClosedAtEnd):
 def figures_of(
     job_id: str, blobs: Blobs, result: Mapping[str, Any], nodes: Sequence[Any], events: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return the figures of a job that has ended, JSON-able: what is not finite is None.
+    """Return the figures of a job that has ended, JSON-able: values that are not finite are None.
 
-    `seconds_by_clock` and `stage_by_clock` begin with clock 1; `stalls` are told in `psengine.telemetry.stalls`, `bytes_moved` in
-    `psengine.telemetry.byte_counts`, `timeline` in `psengine.telemetry.timeline`.
+    `seconds_by_clock` and `stage_by_clock` begin with clock 1; `stalls` are described in `psengine.telemetry.stalls`,
+    `bytes_moved` in `psengine.telemetry.byte_counts`, `timeline` in `psengine.telemetry.timeline`.
     """
-    told = ("clocks", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
+    totals = ("clocks", "seconds", "kernel_seconds", "losses", "metrics", "metrics_by_clock")
     by_clock = ("seconds_by_clock", "stage_by_clock")
     counts = ("went_back", "repeated_micro_tasks", "lost_micro_tasks", "micro_tasks_done")
     figures: dict[str, Any] = finite(
         {
             "job": job_id,
             "state": "finished" if result.get("stopped") is None else "stopped",
-            **{name: result.get(name) for name in (*told, *by_clock)},
+            **{name: result.get(name) for name in (*totals, *by_clock)},
             "stalls": [stall.record() for stall in stalls_of(result)],
             **{name: result.get(name) for name in ("bytes_moved", "bytes_not_read", "timeline")},
             "nodes": list(nodes),
@@ -288,17 +287,18 @@ def figures_of(
 
 
 def hints(job: LocalJob, events: Sequence[ScriptedEvent]) -> list[str]:
-    """Return a line for each option that leaves nodes without something to do, when all of them are there."""
+    """Return a line for each option that leaves nodes idle when all of them have joined."""
     coming = {event.node for event in events if event.action == "join"} - set(job.tiers)
     transient = len(coming) + sum(tier == "transient" for tier in job.tiers.values())
     reliable = list(job.tiers.values()).count("reliable")
-    of = StageThresholds(job.training.stage_2_above, job.training.stage_3_above)
-    stage = job.training.stage or stage_for(transient, reliable, 1, of)
+    thresholds = StageThresholds(job.training.stage_2_above, job.training.stage_3_above)
+    stage = job.training.stage or stage_for(transient, reliable, 1, thresholds)
     lanes = job.threads * (transient if stage == 3 else transient + reliable)
     servers, lines = (transient + 1) // 2, []
     if job.training.partitions < lanes:
         lines.append(
-            f"--partitions {job.training.partitions}: fewer than the {lanes} micro-tasks that the nodes can run at a time"
+            f"--partitions {job.training.partitions}: fewer than the {lanes} micro-tasks that the nodes can run at a "
+            "time"
         )
     if job.training.shards < servers and stage != 1:
         lines.append(

@@ -1,18 +1,15 @@
-"""What a tick does to the market and the journal of a job.
+"""One job on the spot market: prices, decisions, purchases, ledger.
 
-costs             the ledger as its reader wants it: by job, market and use, adding up to what was charged
-decisions         a decision point: what was seen goes to the engine, what it orders is written down before
-anybody acts
-engine_journal    a job's engine: its journal replayed once, events handed to it, and all of it written down in
-one transaction
-eviction_notices  an eviction notice as the reliable tier reports it; the payload of the event
-`spot.interruption-notice`
-features          the recent past of the markets that a job may bid in, for policies that weigh it
-ingest            price history from the market into the price store, only what is new
-instances         machines: what the market says of them, buying, letting go
-ledger            the ledger: what every hour of every allocation cost, kept up with the market
+costs             costs by job, market and use, which add up to the ledger
+decisions         decision points: observations to the engine, its orders to the journal
+engine_journal    the engine of a job and its journal, replayed and appended in one transaction
+eviction_notices  eviction notices that the reliable tier reports
+features          market features for policies that weigh the recent past
+ingest            price history from the market into the price store
+instances         machines: lookup, purchase and termination, each purchase with a token
+ledger            cost of each hour of each allocation
 opening           opening and closing the bidding of a job
-prices            prices as the market tells them, and whether they are fit to decide on
-renewals          booking the decision on an allocation's next hour for the moment at which it is due
-tick              one tick of a job at a time, without a lock that a dead process could keep
+prices            current prices, and whether they are recent enough to decide on
+renewals          schedule of the renewal decision of an allocation
+tick              claim on a job, so that one tick of it runs at a time
 """

@@ -1,4 +1,4 @@
-"""The ledger as its reader wants it: by job, market and use, adding up to what was charged."""
+"""Costs by job, market and use, which add up to what was charged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def publish_ledger(job_id: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """What one job spent in one market on one tier. Micro-dollars; the uses add up to `charged`."""
+    """Costs of one job in one market on one tier, in micro-dollars; the uses add up to `charged`."""
 
     job_id: str
     market: str
@@ -47,7 +47,7 @@ class CostRow:
 
     @property
     def spent(self) -> Micros:
-        """What was charged and not given back."""
+        """What was charged and not refunded."""
         return self.charged - self.uses.get(Use.REFUNDED, 0)
 
 
@@ -90,7 +90,7 @@ def _job_rows(store: Store, job: Job) -> list[CostRow]:
 
 
 def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> dict[str, list[MachineLife]]:
-    """Return the life of every machine of every allocation, as the controller and the journal tell it."""
+    """Return the life of every machine of every allocation, from the records of controller and journal."""
     ready: dict[str, float] = {}
     leaving: dict[str, float] = {}
     for point in store.observations(job.job_id, ObservationKind.NODES):
@@ -99,12 +99,12 @@ def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> d
                 ready.setdefault(name, point.at_s)
             elif state in _LEAVING:
                 leaving.setdefault(name, point.at_s)
-    told: dict[str, float] = {}
+    noticed: dict[str, float] = {}
     for entry in store.journal(job.job_id, kinds=("NoticeSeen", "Lapse")):
-        told.setdefault(entry.record["allocation_id"], entry.at_s)
+        noticed.setdefault(entry.record["allocation_id"], entry.at_s)
     lives = {}
     for name, record in records.items():
-        left = told.get(name) if record.allocation.tier is Tier.TRANSIENT else None
+        left = noticed.get(name) if record.allocation.tier is Tier.TRANSIENT else None
         machines = record.instance_ids or [""] * record.allocation.count
         lives[name] = [
             MachineLife(ready.get(machine), leaving.get(machine, left), life.ended_at_s, job.ended_at_s)

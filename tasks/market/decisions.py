@@ -1,4 +1,4 @@
-"""A decision point: what was seen goes to the engine, what it orders is written down before anybody acts."""
+"""Decision points: observations go to the engine, and its orders are recorded before they are carried out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,25 +27,25 @@ def decide(
     left_out: Mapping[Market, str] | None = None,
     signals: Mapping[Market, MarketFeatures] | None = None,
 ) -> list[Order]:
-    """Reconcile what is believed with `facts`, take note of `notices`, and have the engine decide.
+    """Reconcile the engine with `facts`, enter the `notices`, and have the engine decide.
 
-    Nothing is bought before the reliable tier stands and the training has begun.
+    Nothing is bought before the reliable tier runs and the training has begun.
 
     Parameters
     ----------
-    notices : time at which the market takes an allocation, by its id.
-    left_out : markets whose prices are not fit to decide on, each with the reason.
-    signals : what the recent past of the markets was like, if the job's policy has a use for it.
+    notices : second at which the market takes an allocation, by its id.
+    left_out : markets whose prices are too old to decide on, each with the reason.
+    signals : features of the recent past of the markets, if the job's policy uses them.
     """
     now_s = current_runtime().now_s()
     groups = by_token(facts)
 
     def plan(engine: BidEngine) -> Sequence[BidEvent]:
         events = reconcile(engine, groups, tiers_of(facts), now_s)
-        told = {event.allocation_id for event in events if isinstance(event, NoticeSeen)}
+        noticed = {event.allocation_id for event in events if isinstance(event, NoticeSeen)}
         for name, takes_at_s in sorted(notices.items()):
             position = engine.positions.get(name)
-            if position is not None and position.standing is AllocationState.HELD and name not in told:
+            if position is not None and position.standing is AllocationState.HELD and name not in noticed:
                 events.append(NoticeSeen(now_s, name, takes_at_s))
         if engine.job_id is not None:
             buy = training_begun(job_engine.job_id) and _reliable_tier_stands(engine)
@@ -63,7 +63,7 @@ def opened_markets(job_engine: JobEngine) -> tuple[Market, ...]:
 
 @runtime_task("publish decision")
 def publish(job_id: str, orders: Sequence[Order]) -> None:
-    """Show the last decision in the Prefect UI, with the candidates that it was weighed against."""
+    """Show the last decision in the Prefect UI, with its candidates."""
     rows = [row for order in orders for row in _rows(order)]
     if rows:
         create_table_artifact(rows, key=f"decision-{job_id}", description=f"Last decision for {job_id}")

@@ -1,7 +1,7 @@
-"""A job's engine: its journal replayed once, events handed to it, and all of it written down in one transaction.
+"""The engine of a job: its journal is replayed once; events and orders are appended in one transaction.
 
-What the engine orders is in the database (journal and intents) before anybody acts on it, and what became of it is
-written with the same transaction that moves the tables. A writer that loses a race for the journal replays it anew and
+The orders of the engine are in the database (journal and intents) before they are carried out, and their outcome is
+written in the same transaction that updates the tables. A writer that loses a race for the journal replays it anew and
 decides again.
 """
 
@@ -25,15 +25,15 @@ from infra.state.records import Entry, IntentState, JournalConflict
 from infra.state.store import Store
 from tasks.runtime import current_runtime
 
-#: What is to happen, given the engine as it stands.
+#: Returns the events to enter, given the engine's state.
 DecideEvents = Callable[[BidEngine], Sequence[BidEvent]]
 
 
 class JobEngine:
-    """A job's engine in this process, loaded once and handed on from step to step of a flow run.
+    """A job's engine in this process, loaded once and passed from step to step of a flow run.
 
-    The journal is replayed when the engine is first asked for; later only the entries that others have written since
-    are read. Nothing is kept here that the journal does not hold: a run that is killed loses a copy.
+    The journal is replayed when the engine is first used; later only the entries that other processes have written
+    since are read. Nothing is kept here that the journal does not hold: a run that is killed loses a copy.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ class JobEngine:
         self._length = 0
 
     def loaded(self) -> BidEngine:
-        """Return the engine as the last step left it, without asking the database; loaded if it was not yet."""
+        """Return the engine as the last step left it, without reading the database; load it if it was not yet."""
         return self._engine if self._engine is not None else self.current()
 
     def current(self) -> BidEngine:
-        """Return the engine as the journal leaves it now: what others have written meanwhile is read."""
-        engine, self._engine = self._engine, None  # one that fails in the middle is of no use
+        """Return the engine as the journal leaves it now; entries that other processes have written are read."""
+        engine, self._engine = self._engine, None  # one that fails in the middle cannot be used
         entries = current_runtime().store.journal(self.job_id, 0 if engine is None else self._length)
         records = [entry.record for entry in entries]
         if engine is None:
@@ -69,13 +69,13 @@ class JobEngine:
         return engine
 
     def commit(self, plan: DecideEvents, instances: Mapping[str, Sequence[InstanceFact]] | None = None) -> list[Order]:
-        """Hand what `plan` says to the engine, write it all down, and return what was ordered.
+        """Pass the events of `plan` to the engine, record events and orders, and return the orders.
 
         Parameters
         ----------
-        plan : returns the events, given the engine as it stands; asked again if somebody else wrote meanwhile.
-        instances : what the market says of the instances, by order id: those of purchases that the events grant, and
-            those whose ends are to be written down.
+        plan : returns the events, given the engine's state; called again if another process wrote meanwhile.
+        instances : the market's records of the instances, by order id: those of purchases that the events grant, and
+            those whose ends are to be recorded.
         """
         contended = retry_if_exception_type(JournalConflict)
         for attempt in Retrying(
@@ -115,7 +115,7 @@ class JobEngine:
 
 
 def _decide(store: Store, job_id: str, order: Order, now_s: float) -> None:
-    """Write down the order as an intent, if somebody has to act on it."""
+    """Record the order as an intent, if it has to be carried out."""
     match order:
         case Acquire():
             params = {"market": str(order.market), "count": order.count, "bid_micros": order.bid_micros}
@@ -128,7 +128,7 @@ def _decide(store: Store, job_id: str, order: Order, now_s: float) -> None:
 def _settle(
     store: Store, job_id: str, event: BidEvent, instances: Mapping[str, Sequence[InstanceFact]], now_s: float
 ) -> None:
-    """Move the tables to what the event says."""
+    """Update the tables by the event."""
     match event:
         case AllocationGranted():
             allocation = event.allocation
@@ -137,12 +137,12 @@ def _settle(
                 "count": allocation.count,
                 "bid_micros": allocation.bid_micros,
             }
-            known = {intent.order_id: intent for intent in store.intents(job_id)}
-            if event.order_id not in known:  # a purchase that nobody wrote down: it is ours by its tags, so it is kept
+            intents = {intent.order_id: intent for intent in store.intents(job_id)}
+            if event.order_id not in intents:  # an unrecorded purchase: its tags are ours, so it is adopted
                 store.plan(event.order_id, job_id, "found", event.order_id, params, now_s)
             ids = [fact.instance_id for fact in instances.get(event.order_id, ())]
             store.record_allocation(job_id, event.order_id, allocation, ids)
-            if event.order_id not in known or known[event.order_id].state is IntentState.PLANNED:
+            if event.order_id not in intents or intents[event.order_id].state is IntentState.PLANNED:
                 store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
         case AllocationRefused():
             outcome = {"code": event.code, "message": event.message}
@@ -159,7 +159,7 @@ def _settle(
 
 
 def _note_ends(store: Store, allocation_id: str, instances: Mapping[str, Sequence[InstanceFact]], seen_s: int) -> None:
-    """Write down which instances of an allocation have ended; an end that the market does not date is `seen_s`."""
+    """Record which instances of an allocation have ended; an end that the market does not date is `seen_s`."""
     ends = {
         fact.instance_id: (seen_s if fact.ended_at_s is None else fact.ended_at_s, fact.end_cause or EndCause.USER)
         for fact in instances.get(allocation_id, ())

@@ -1,4 +1,4 @@
-"""An eviction notice as the reliable tier reports it; the payload of the event `spot.interruption-notice`."""
+"""Eviction notices that the reliable tier reports; the payload of the event `spot.interruption-notice`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from infra.state.records import UnknownRecord
 from tasks.job_spec import JOB_ID_PATTERN
 from tasks.runtime import current_runtime
 
-#: Real seconds that the controller has to tell of notices; it is asked several times a second.
+#: Real seconds for the controller to return its notices; it is polled several times a second.
 _CALL_S = 1.0
 
 
@@ -26,15 +26,15 @@ class EvictionNotice(BaseModel):
 
 
 def seen_notices(job_id: str) -> list[EvictionNotice]:
-    """Return the notices that the job's controller has taken so far, the first of each allocation; none where it is away.
+    """Return the notices that the job's controller has received, the first of each allocation; none without an answer.
 
-    At scale 1 the controller's event starts the handler; who plays the market faster asks for himself.
+    At scale 1 the controller's event starts the handler; at a larger scale the caller polls with this function.
     """
     try:
         address = current_runtime().store.job(job_id).controller_address
         status = ControllerClient(address, _CALL_S).status(NO_LOSSES) if address else {"notices": []}
     except (ControllerUnreachable, UnknownRecord):
         return []
-    told: list[Mapping[str, Any]] = [notice["about"] for notice in status["notices"] if notice["about"]]
-    first = {about["allocation_id"]: about for about in reversed(told)}
+    payloads: list[Mapping[str, Any]] = [notice["about"] for notice in status["notices"] if notice["about"]]
+    first = {about["allocation_id"]: about for about in reversed(payloads)}
     return [EvictionNotice.model_validate(about) for about in first.values()]

@@ -1,6 +1,6 @@
-"""The recent past of the markets that a job may bid in, for policies that weigh it.
+"""Features of the recent past of the markets that a job may bid in, for policies that weigh it.
 
-The price store has most of it; the market itself is asked for the rest alone, so that a tick does not ask for a week.
+The price store holds most of it; only the rest is requested from the market, so that a tick does not request a week.
 """
 
 import logging
@@ -27,7 +27,7 @@ def observe_signals(markets: Sequence[Market]) -> dict[Market, MarketFeatures]:
 
     Notes
     -----
-    One that nobody has stored the prices of has the signal of what the market tells since the others were stored.
+    A market without stored prices has the signal of the prices that the market reports since the others were stored.
     """
     runtime = current_runtime()
     now_s = runtime.now_s()
@@ -36,14 +36,14 @@ def observe_signals(markets: Sequence[Market]) -> dict[Market, MarketFeatures]:
     stored = store.read(markets, from_s, now_s)
     segments = store.segments()
     ends_s = (max(each.until_s for each in segments if str(market) in each.markets) for market in stored)
-    told = history(markets, max(from_s, min([now_s, *ends_s])), now_s)
-    return features_of(_joined(stored, told).between(from_s, now_s), now_s)
+    recent = history(markets, max(from_s, min([now_s, *ends_s])), now_s)
+    return features_of(_joined(stored, recent).between(from_s, now_s), now_s)
 
 
 def signals_to_decide_on(job_engine: JobEngine, prices: Prices) -> dict[Market, MarketFeatures]:
-    """Return the signals of the markets that have a price to decide on; none where the job's policy has no use for them.
+    """Return the signals of the markets that have a price to decide on; none if the job's policy does not use them.
 
-    Where the market does not answer there are none either, and nothing is bought.
+    If the market does not answer there are none either, and nothing is bought.
     """
     engine = job_engine.loaded()
     if engine.job_id is None or engine.opened.foresight is None or not prices.by_market:
@@ -51,14 +51,14 @@ def signals_to_decide_on(job_engine: JobEngine, prices: Prices) -> dict[Market, 
     try:
         return observe_signals(sorted(prices.by_market))
     except MarketError as error:
-        _log.warning("nothing is bought: the market did not tell its recent prices (%s)", error.code)
+        _log.warning("nothing is bought: the market did not report its recent prices (%s)", error.code)
         return {}
 
 
-def _joined(stored: Mapping[Market, Trace], told: Mapping[Market, Trace]) -> TraceSet:
-    """Return both in one; of two prices of one second the one that is told now counts."""
+def _joined(stored: Mapping[Market, Trace], recent: Mapping[Market, Trace]) -> TraceSet:
+    """Return both in one; of two prices of one second the recent one counts."""
     joined = dict(stored)
-    for market, trace in told.items():
+    for market, trace in recent.items():
         if market in joined:
             times = np.append(joined[market].times_s, trace.times_s)
             prices = np.append(joined[market].prices_micros, trace.prices_micros)

@@ -1,4 +1,4 @@
-"""Price history from the market into the price store, only what is new."""
+"""Price history from the market into the price store; only new prices are fetched."""
 
 from collections.abc import Sequence
 from uuid import uuid4
@@ -12,16 +12,16 @@ from tasks.job_records import job_spec, ticking_jobs
 from tasks.job_spec import JobSpec
 from tasks.runtime import current_runtime, runtime_task
 
-#: Each fetch begins this long before the end of the last one, for rows that the market told late.
+#: Each fetch begins this long before the end of the last one, for rows that the market reported late.
 _OVERLAP_S = 3600
 _CLAIM = "ingest-prices"
-#: Real seconds that a claim lasts, and that another run waits for it: longer, for whoever holds it may have been killed.
+#: Real seconds that a claim lasts, and that another run waits for it: longer, for its holder may have been killed.
 _CLAIM_S = 300.0
 _PATIENCE_S = _CLAIM_S + 30.0
 
 
 class IngestRequest(BaseModel):
-    """What to fetch."""
+    """The markets and the length of history to fetch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,12 +58,12 @@ def history_days() -> float:
 def fetch_prices(markets: Sequence[Market], days: float) -> int:
     """Fetch what the store does not have yet; return how many rows were new.
 
-    A run that dies has stored nothing, or all that it fetched; the next one goes on from there.
+    A run that dies has stored nothing, or all that it fetched; the next run continues from there.
 
     Raises
     ------
     ProteusError
-        If another run is at it, and does not end.
+        If another run is fetching prices, and does not end.
     """
     runtime = current_runtime()
     store = PriceStore(runtime.blobs)
@@ -73,7 +73,7 @@ def fetch_prices(markets: Sequence[Market], days: float) -> int:
     deadline_s = runtime.clock.now_s() + _PATIENCE_S * runtime.clock.scale
     while not runtime.store.claim(_CLAIM, holder, runtime.clock.now_s(), _CLAIM_S * runtime.clock.scale):
         if runtime.clock.now_s() >= deadline_s:
-            raise ProteusError("prices: another run has been fetching them for long; its claim ends by itself")
+            raise ProteusError("prices: another run is still fetching them; try again when its claim has expired")
         runtime.clock.wait_until(runtime.clock.now_s() + 0.2 * runtime.clock.scale)
     try:
         now_s = runtime.now_s()

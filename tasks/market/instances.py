@@ -1,4 +1,4 @@
-"""Machines: what the market says of them, buying, letting go. Every purchase has a token, so repeating one is harmless."""
+"""Machines: lookup, purchase and termination. Every purchase has a token, so repeating one is harmless."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,13 +15,13 @@ from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import type_on_sale
 from tasks.runtime import current_runtime, runtime_task
 
-#: Every machine of ours says whose it is, for which job, and of which tier.
+#: Tags of every machine of ours: its owner, its job and its tier.
 OWNER_TAG = "proteus:owner"
 JOB_TAG = "proteus:job"
 TIER_TAG = "proteus:tier"
-#: A machine says until when somebody may want it, for whoever cleans up an account; an open job's machine stays.
+#: Seconds after which a clean-up of the account may end a machine (its tag `proteus:expires`), unless its job is open.
 _EXPIRES_S = 7 * 86_400
-#: So often are the machines that must last bought again.
+#: Maximum number of times that the reliable tier is bought again.
 _MOST_OTHERS = 5
 _AGAIN = "-again-"
 #: The machine that the controller runs on.
@@ -34,21 +34,21 @@ def job_tag(job_id: str) -> tuple[str, str]:
 
 
 def tiers_of(facts: Sequence[InstanceFact]) -> dict[str, Tier]:
-    """Return the tier of each purchase, by its token, as the machines' tags tell it."""
+    """Return the tier of each purchase, by its token, from the machines' tags."""
     return {fact.token: Tier(fact.tags.get(TIER_TAG, Tier.TRANSIENT)) for fact in facts}
 
 
 @runtime_task("observe machines", market=True)
 def observe_machines(job_id: str) -> list[InstanceFact]:
-    """Return every machine of the job that the market remembers."""
+    """Return every machine of the job that the market lists."""
     return current_runtime().market.describe([job_tag(job_id)])
 
 
 @runtime_task("buy", market=True)
 def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> str:
-    """Carry out a purchase and write down what became of it; return that in a few words.
+    """Carry out a purchase and record its outcome; return that in a few words.
 
-    An order that was answered meanwhile (its job was closed, say) is not carried out.
+    An order that was answered meanwhile (because its job was closed, for instance) is not carried out.
     """
     open_order = job_engine.current().open_order
     if open_order is None or open_order.order_id != order.order_id:
@@ -59,9 +59,9 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> str:
 
 @runtime_task("secure reliable tier", market=True)
 def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
-    """Buy the machines that must last, or find them bought; the controller's machine first.
+    """Buy the machines of the reliable tier, or find them bought; the controller's machine first.
 
-    Those that are gone (a run on one's own machine let them go, say) are replaced, and the training goes on from its
+    Lost ones (released by a paused local run, for instance) are replaced, and the training resumes from its
     checkpoint.
 
     Raises
@@ -71,7 +71,7 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
     """
     runtime = current_runtime()
     if saved_result(spec.job_id) is not None:
-        return  # a tick found the work done, and has let them go
+        return  # a tick found the work done, and has released them
     market = Market(spec.reliable.instance_type, spec.reliable.zone)
     parts = {_CONTROLLER_ORDER: 1, "reliable-1": spec.reliable.count - 1}
     for suffix, count in parts.items():
@@ -87,13 +87,13 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
         params = {"market": str(market), "count": count, "bid_micros": None}
         runtime.store.plan(order_id, spec.job_id, "acquire", order_id, params, runtime.clock.now_s())
         request = _request(spec, order_id, market, count, Tier.RELIABLE, controller=suffix == _CONTROLLER_ORDER)
-        said = _launch(job_engine, request)
-        if not said.startswith("granted"):
-            raise JobFailed(f"job {spec.job_id}: the reliable tier could not be bought: {said}")
+        outcome = _launch(job_engine, request)
+        if not outcome.startswith("granted"):
+            raise JobFailed(f"job {spec.job_id}: the reliable tier could not be bought: {outcome}")
 
 
 def _others(order_id: str) -> tuple[str, ...]:
-    """Return the orders that follow `order_id` when the machines it bought are gone, one after the other."""
+    """Return the orders that follow `order_id`, one after the other, when the machines it bought were lost."""
     return tuple(f"{order_id}{_AGAIN}{number}" for number in range(1, _MOST_OTHERS + 1))
 
 
@@ -105,7 +105,7 @@ def purchase(order_id: str) -> str:
 
 @runtime_task("let go", market=True)
 def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
-    """End the machines of allocations; return the instances that were told to."""
+    """Terminate the machines of allocations; return their instances."""
     facts = by_token(current_runtime().market.describe([job_tag(job_id)]))
     ids = [fact.instance_id for name in allocation_ids for fact in facts.get(name, ()) if fact.alive]
     if ids:
@@ -115,9 +115,9 @@ def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
 
 @runtime_task("release reliable tier", market=True)
 def release_reliable_tier(job_engine: JobEngine) -> None:
-    """End the machines that were bought on demand, and write down that they are gone.
+    """Terminate the machines that were bought on demand, and record their end.
 
-    Spot machines stay to the end of their paid hour: an eviction until then gives the hour's money back.
+    Spot machines stay to the end of their paid hour: an eviction until then refunds the hour.
     """
     runtime, job_id = current_runtime(), job_engine.job_id
     records = runtime.store.allocations(job_id, alive=True)
@@ -132,10 +132,10 @@ def release_reliable_tier(job_engine: JobEngine) -> None:
 
 @runtime_task("find orphans", market=True)
 def orphans() -> dict[str, list[str]]:
-    """Return the machines that are tagged ours and alive, and that no job wants, by the job on their tag.
+    """Return the live machines with our tags that no job needs, by the job on their tag.
 
-    A machine is wanted while its job is open, or its allocation is held by the book (a spot machine of an ended job
-    that waits for the end of its paid hour). One that was launched less than two ticks ago may not be in the book yet.
+    A machine is needed while its job is open, or its allocation is held in the state database (a spot machine of an
+    ended job that waits for the end of its paid hour). A launch of the last two ticks may not be recorded there yet.
     """
     runtime = current_runtime()
     grace_s = 2 * runtime.settings.tick_s
@@ -153,7 +153,7 @@ def orphans() -> dict[str, list[str]]:
 
 @runtime_task("terminate", market=True)
 def terminate(instance_ids: Sequence[str]) -> None:
-    """End machines, whatever they are for."""
+    """Terminate machines of any job."""
     if instance_ids:
         current_runtime().market.terminate(instance_ids)
 
@@ -169,7 +169,7 @@ def machine_names(job_id: str, allocation_id: str) -> list[str]:
 
 
 def _launch(job_engine: JobEngine, request: LaunchRequest) -> str:
-    """Ask the market, and enter its answer; an answer that is lost is found by the next tick."""
+    """Launch in the market and enter its answer; the next tick finds an answer that was lost."""
     runtime = current_runtime()
     try:
         facts = _launch_or_find(job_engine.job_id, request)
@@ -183,7 +183,7 @@ def _launch(job_engine: JobEngine, request: LaunchRequest) -> str:
 
 
 def _launch_or_find(job_id: str, request: LaunchRequest) -> list[InstanceFact]:
-    """Buy, or return what was bought under the token when our settings (hence the user-data) were others."""
+    """Launch, or return the machines launched under the token with other settings (hence other user-data)."""
     market = current_runtime().market
     try:
         return market.launch(request)
@@ -212,7 +212,7 @@ def _request(
         "PROTEUS_ALLOCATION": order_id,
     }
     if tier is Tier.RELIABLE and settings.events_url is not None:
-        environment["PROTEUS_EVENTS_URL"] = settings.events_url  # transient machines have no business with Prefect
+        environment["PROTEUS_EVENTS_URL"] = settings.events_url  # transient machines send no events to Prefect
     if settings.node_host is not None:
         environment["PROTEUS_NODE_HOST"] = settings.node_host
     boot = NodeBoot(

@@ -1,4 +1,4 @@
-"""The ledger: what every hour of every allocation cost, kept up with the market."""
+"""The ledger: the cost of every hour of every allocation, brought up to date with the market."""
 
 import logging
 
@@ -14,11 +14,11 @@ _log = logging.getLogger(__name__)
 
 
 def book_or_postpone(job_id: str) -> int | None:
-    """Do what `book_ledger` does; return None where the market does not tell its prices: a later tick books the same."""
+    """Do what `book_ledger` does; return None if the market reports no prices: a later tick books the same."""
     try:
         return book_ledger(job_id)
     except MarketError as error:
-        _log.warning("the ledger waits for the next tick: the market did not tell its prices (%s)", error.code)
+        _log.warning("the ledger waits for the next tick: the market did not report its prices (%s)", error.code)
         return None
 
 
@@ -36,7 +36,7 @@ def book_ledger(job_id: str) -> int:
     booking = book(runtime.store, job_id, traces, runtime.catalog, now_s, billing)
     for booked, due in booking.disputed:
         _log.warning(
-            "%s: booked as %s, and would be %s by the prices that are told now; the ledger keeps the first",
+            "%s: booked as %s, and would be %s by the prices that are reported now; the ledger keeps the first",
             booked.entry_id,
             usd(booked.amount_micros),
             usd(due.amount_micros),

@@ -47,13 +47,13 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
 
 
 def is_opened(job_engine: JobEngine) -> bool:
-    """Return whether the job's journal says what it may bid on."""
+    """Return whether the job was opened for bidding, by its journal."""
     return job_engine.current().job_id is not None
 
 
 @runtime_task("open job")
 def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
-    """Write down what the job is and what the stored price history says of bids; return how many markets it may bid in.
+    """Record the job and what is fitted to the stored price history; return the number of markets it may bid in.
 
     Opening again changes nothing.
     """
@@ -92,14 +92,14 @@ def open_job(spec: JobSpec, job_engine: JobEngine) -> int:
 def _foresight(
     spec: JobSpec, traces: TraceSet, types: Mapping[str, InstanceType], from_s: int, now_s: int
 ) -> Forecast | None:
-    """Return what the policy learns of the stored history; None for one that has no use for it."""
+    """Return the forecast that the policy uses, fitted to the stored history; None for other policies."""
     if spec.transient.policy not in FORECAST_POLICIES:
         return None
     learnt = fit_forecast(traces, types, from_s, now_s)
     if learnt is None:
         raise InputError(
-            f"policy {spec.transient.policy}: the {days(now_s - from_s)} of stored prices hold no hour that began at or "
-            "below the on-demand price, so nothing can be learnt of bids; wait for more, or take the policy proteus"
+            f"policy {spec.transient.policy}: the {days(now_s - from_s)} of stored prices hold no hour that began at "
+            "or below the on-demand price, so nothing can be learnt of bids; wait for more, or take the policy proteus"
         )
     return learnt
 
@@ -109,12 +109,13 @@ def _check_age(market: Market, observed_s: int | None, now_s: int, limit_s: int)
     if observed_s is not None and now_s - observed_s > limit_s:
         raise InputError(
             f"market {market}: its prices were last observed {days(now_s - observed_s)} ago, which is more than "
-            f"{days(limit_s)} (PROTEUS_PRICES_MAX_AGE_S); run the deployment ingest-prices/default, then the job under another id"
+            f"{days(limit_s)} (PROTEUS_PRICES_MAX_AGE_S); run the deployment ingest-prices/default, then the job under "
+            "another id"
         )
 
 
 def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
-    """Return what the economics need to know of the job."""
+    """Return the job's parameters for the economics."""
     tier = spec.transient
     billing = tier.billing_model
     return JobModel(
@@ -132,7 +133,7 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
 
 @runtime_task("close job")
 def close_job(job_engine: JobEngine, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
-    """Write down how the job ended. Nothing more is bought for it; closing again changes nothing."""
+    """Record how the job ended. Nothing more is bought for it; closing again changes nothing."""
     runtime, job_id = current_runtime(), job_engine.job_id
     if is_opened(job_engine):
         job_engine.commit(unless_seen(JobClosed, JobClosed(runtime.now_s())))

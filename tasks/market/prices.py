@@ -1,8 +1,8 @@
-"""Prices as the market tells them, and whether they are fit to decide on.
+"""Current prices of the markets, and whether they are recent enough to decide on.
 
-A price holds until it changes, so one that has stood for days is not old: what ages is the word of who told it. The
-market is asked at every tick; its answer is as good as the feed behind it, which is taken to have stopped when no
-market's price has been told for `Settings.prices_max_age_s` (a replay that ended, a clock that runs ahead).
+A price holds until it changes, so one that has stood for days is not old: what ages is the feed that reported it. The
+market is queried at every tick; its answer is as good as the feed behind it, which is taken to have stopped when no
+market's price has been reported for `Settings.prices_max_age_s` (a replay that ended, a clock that runs ahead).
 """
 
 import logging
@@ -47,30 +47,34 @@ def history(markets: Sequence[Market], from_s: int, until_s: int) -> TraceSet:
 
 @runtime_task("observe prices", market=True)
 def observe_prices(markets: Sequence[Market]) -> Prices:
-    """Return the present price of each market, and which have none that is fit to decide on."""
+    """Return the current price of each market, and the markets without a recent enough price."""
     runtime = current_runtime()
     now_s = runtime.now_s()
-    told = history(markets, now_s, now_s)
+    current = history(markets, now_s, now_s)
     limit_s = runtime.settings.prices_max_age_s
-    # Markets of today are calm for weeks on end; only when none of ours has moved are all the others asked about.
-    if len(told) and now_s - told.last_s > limit_s and runtime.market.newest_price_s(now_s - limit_s, now_s) is None:
-        stopped = f"no market's price was told for {days(limit_s)} (PROTEUS_PRICES_MAX_AGE_S): the feed has stopped"
+    # Recent markets are calm for weeks on end; all the others are queried only if none of ours has moved.
+    if (
+        len(current)
+        and now_s - current.last_s > limit_s
+        and runtime.market.newest_price_s(now_s - limit_s, now_s) is None
+    ):
+        stopped = f"no market's price was reported for {days(limit_s)} (PROTEUS_PRICES_MAX_AGE_S): the feed has stopped"
         return Prices({}, dict.fromkeys(markets, stopped))
-    prices = told.prices_at(now_s)
-    return Prices(prices, {market: "the market tells no price" for market in markets if market not in prices})
+    prices = current.prices_at(now_s)
+    return Prices(prices, {market: "the market reports no price" for market in markets if market not in prices})
 
 
 def prices_to_decide_on(markets: Sequence[Market]) -> Prices:
-    """Return what `observe_prices` does; where the market does not answer, every market left out.
+    """Return what `observe_prices` returns; if the market does not answer, every market is left out.
 
-    So a tick without prices still renews, lets go and takes note of what has ended; it only buys nothing.
+    So a tick without prices still renews, releases and records what has ended; it only buys nothing.
     """
     if not markets:
         return Prices({})
     try:
         prices = observe_prices(markets)
     except MarketError as error:
-        prices = Prices({}, dict.fromkeys(markets, f"the market did not tell its prices ({error.code})"))
+        prices = Prices({}, dict.fromkeys(markets, f"the market did not report its prices ({error.code})"))
     for why in sorted(set(prices.left_out.values())):
         names = ", ".join(str(market) for market in sorted(markets) if prices.left_out.get(market) == why)
         _log.warning("nothing is bought in %s: %s", names, why)

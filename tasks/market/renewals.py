@@ -1,4 +1,4 @@
-"""Booking the decision on an allocation's next hour for the moment at which it is due."""
+"""Schedule of the decision on an allocation's next hour for the time at which it is due."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class HourEnd(BaseModel):
 
     @property
     def name(self) -> str:
-        """What a booking is called, and known by: one run per (allocation, hour)."""
+        """Name and idempotency key of a booking: one run per (allocation, hour)."""
         return f"renew-{self.allocation_id}-h{self.hour}"
 
 
@@ -41,7 +41,7 @@ class RenewalBooking:
 
 
 def due_bookings(job_id: str, now_s: float) -> list[RenewalBooking]:
-    """Return the hours' ends that lie ahead, of the spot allocations that are held; each `renewal_lead_s` before it."""
+    """Return the next hour's end of each spot allocation that is held, due `renewal_lead_s` before it."""
     runtime = current_runtime()
     lead_s = runtime.settings.renewal_lead_s
     return [
@@ -58,7 +58,7 @@ def due_bookings(job_id: str, now_s: float) -> list[RenewalBooking]:
 def book_renewals(job_id: str) -> Sequence[str]:
     """Book a run of `renew-hour` for every hour's end ahead; return their names.
 
-    The same (allocation, hour) books the same run, however often it is asked for. Where the deployment is not
+    The same (allocation, hour) books the same run, however often this is called. If the deployment is not
     registered nothing is booked, and the ticks decide.
     """
     runtime = current_runtime()

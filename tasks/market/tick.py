@@ -1,4 +1,4 @@
-"""One tick of a job at a time, without a lock that a dead process could keep."""
+"""Claim on a job, so that one tick of it runs at a time; a dead process cannot hold it for long."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +15,11 @@ from tasks.runtime import current_runtime
 def claim_tick(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
     """Claim the job's tick; yield whether it is ours.
 
-    The claim ends by itself in under two ticks, so that a process that died holding it stops nobody for long.
+    The claim expires in under two ticks, so that a process that died holding it does not block others for long.
 
     Parameters
     ----------
-    patience_s : market seconds to wait for somebody else to finish.
+    patience_s : market seconds to wait for another process to finish.
     """
     runtime = current_runtime()
     name, holder = f"tick/{job_id}", uuid4().hex
@@ -39,8 +39,8 @@ def claim_tick(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
 def is_overtaken() -> bool:
     """Whether this run was scheduled for a decision point that a later one has overtaken.
 
-    After an outage all the runs that were missed start at once, oldest first; only the last has something to decide.
-    A run that nobody scheduled is never stale.
+    After an outage all missed runs start at once, oldest first; only the last has something to decide.
+    An unscheduled run is never overtaken.
     """
     if not flow_run.id or not deployment.id:
         return False
@@ -52,7 +52,7 @@ def is_overtaken() -> bool:
 
 
 def next_tick_s() -> float:
-    """Return the market time of the next decision point: the ticks stand on whole multiples of their period."""
+    """Return the market time of the next decision point: ticks fall on whole multiples of their period."""
     period_s = current_runtime().settings.tick_s
     return (current_runtime().clock.now_s() // period_s + 1) * period_s
 
@@ -60,7 +60,7 @@ def next_tick_s() -> float:
 def next_hour_end_s(job_id: str) -> float | None:
     """Return when the next hour of an allocation must be decided on, or None when the job holds nothing.
 
-    Where an ended job pays by the second, that is now.
+    If an ended job pays by the second, that is now.
     """
     runtime = current_runtime()
     now_s = runtime.now_s()
@@ -73,10 +73,10 @@ def next_hour_end_s(job_id: str) -> float | None:
 
 
 def time_to_let_go(before_s: float) -> bool:
-    """Whether what must be gone before `before_s` has to go now, because the next tick might come too late."""
+    """Whether what must end before `before_s` has to be released now, because the next tick might come too late."""
     return bool(before_s - current_runtime().clock.now_s() <= 1.5 * current_runtime().settings.tick_s)
 
 
 def drain_s() -> float:
-    """Return how many real seconds a machine has to hand its work over before it is let go: a quarter of a tick."""
+    """Return the real seconds for a machine to hand its work over before it is released: a quarter of a tick."""
     return min(current_runtime().settings.tick_s / 4 / current_runtime().clock.scale, 30.0)

@@ -1,4 +1,4 @@
-"""What requests for spot machines would have come to on recorded prices."""
+"""Bills of requests for spot machines on recorded prices."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -14,7 +14,9 @@ from infra.market_data.request_files import OPTIONS, parse_request, read_request
 
 
 def the_request(traces: TraceSet, prices: str, *, market: str, **fields: str) -> SpotRequest:
-    """Return the request of the command's options; `fields` are those of `infra.market_data.request_files.REQUEST_COLUMNS`.
+    """Return the request of the command's options.
+
+    `fields` are those of `infra.market_data.request_files.REQUEST_COLUMNS`.
 
     Raises
     ------
@@ -25,8 +27,8 @@ def the_request(traces: TraceSet, prices: str, *, market: str, **fields: str) ->
         asked = Market.parse(market)
     except ValueError as error:
         raise InputError(f"--market: {error}") from None
-    known = {(each.instance_type, each.zone): each for each in traces}
-    return parse_request(fields | {"type": asked.instance_type, "zone": asked.zone}, OPTIONS, known, prices)
+    markets = {(each.instance_type, each.zone): each for each in traces}
+    return parse_request(fields | {"type": asked.instance_type, "zone": asked.zone}, OPTIONS, markets, prices)
 
 
 def open_prices(prices: str, product: str | None) -> TraceSet:
@@ -39,11 +41,11 @@ def open_requests(source: str, traces: TraceSet, prices: str) -> list[SpotReques
     return read_requests(source, traces.markets, prices)
 
 
-# For machines
+# For programs
 
 
 def as_json(bill: Bill) -> str:
-    """Return a bill as a JSON object, to be read by people too: a line for each figure and each charge."""
+    """Return a bill as a readable JSON object: a line for each figure and each charge."""
     charges = ",\n".join(f"    {_charge(charge)}" for charge in bill.charges)
     return "{\n  " + ",\n  ".join(_members(bill, f"[\n{charges}\n  ]" if charges else "[]")) + "\n}\n"
 

@@ -1,4 +1,4 @@
-"""Eviction models: fitted to files, and checked on later ones."""
+"""Eviction models: fitted to files, and checked on later files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from infra.market_data.eviction_model_files import read_model, write_model
 from reports.pictures.evictions import plot_reliability, plot_survival
 from tasks.market_data.eviction_sources import Sources, availability, bands_of, prices_of, window_of
 
-#: Models by name; the last one is not learnt from prices.
+#: Models by name; the last one is not fitted to prices.
 MODELS = ("table", "survival", "conditioned", "capacity")
 
 
@@ -37,7 +37,9 @@ def fit_model(
     open_band: float = capacity.OPEN_BAND,
     report: Report = quiet,
 ) -> CurveModel:
-    """Return the model `name` of what `sources` told from `from_time` to `to_time` (UTC days, the last included, or times).
+    """Return the model `name`, fitted to `sources` from `from_time` to `to_time`.
+
+    The times are UTC days, the last one included, or UTC times.
 
     Raises
     ------
@@ -83,10 +85,10 @@ def _fit_capacity(
 
 
 def _on_demand(source: str, catalog: Catalog, traces: TraceSet, window: TimeWindow) -> dict[Market, int]:
-    """Return the on-demand price of each market at the end of the window, where it is known."""
+    """Return the on-demand price of each market at the end of the window, if the catalogue has it."""
     day = datetime.fromtimestamp(window.until_s, UTC).date()
     for market in traces:
-        if catalog.region_of(market.zone) is None:  # a type that is not known has one level less, a region is asked for
+        if catalog.region_of(market.zone) is None:  # an unknown type costs one level; the region is required
             raise InputError(f"{source}: {catalog.fault(market)}; give a --catalog that has it, or choose by --market")
     found = {market: catalog.find(market, day) for market in traces}
     return {market: kind.on_demand_micros for market, kind in found.items() if kind is not None}
@@ -99,7 +101,7 @@ def _not_empty(model: CurveModel, source: str, window: TimeWindow) -> CurveModel
 
 
 def save_model(path: Path, model: CurveModel) -> None:
-    """Write a model to a file, whole or not at all."""
+    """Write a model to a file atomically."""
     write_model(path, model)
 
 
@@ -113,7 +115,7 @@ def open_model(source: str) -> CurveModel:
 
 @dataclass(frozen=True)
 class Check:
-    """Models checked on one window: by file name, a calibration for each horizon; and what must be said of them."""
+    """Models checked on one window: a calibration for each horizon, by file name, and warnings."""
 
     window: TimeWindow
     found: Mapping[str, Sequence[Calibration]]
@@ -121,12 +123,12 @@ class Check:
     warnings: tuple[str, ...] = ()
 
     def gains(self, name: str) -> list[tuple[float, float] | None]:
-        """Return by how much the model is better than the first one, with the standard error; None where bids differ."""
+        """Return the gain of the model over the first one, with its standard error; None if their bids differ."""
         first = next(iter(self.found.values()))
         gains: list[tuple[float, float] | None] = []
-        for one, other in zip(first, self.found[name], strict=True):
+        for baseline, calibration in zip(first, self.found[name], strict=True):
             try:
-                gains.append(gain(one, other))
+                gains.append(gain(baseline, calibration))
             except ValueError:
                 gains.append(None)
         return gains
@@ -153,7 +155,7 @@ def check_models(
     allow_overlap: bool = False,
     report: Report = quiet,
 ) -> Check:
-    """Return how well the models of `files` foretell what `sources` told from `from_time` to `to_time`.
+    """Return how well the models of `files` predict `sources` from `from_time` to `to_time`.
 
     Raises
     ------
@@ -198,5 +200,5 @@ def draw_model(target: str, file: str, model: CurveModel) -> None:
 
 
 def draw_check(target: str, found: Check) -> None:
-    """Draw observed over foretold shares into the picture `target`."""
+    """Draw observed over predicted shares into the picture `target`."""
     plot_reliability(target, f"checked on {found.window} UTC", found.found)

@@ -1,4 +1,4 @@
-"""What eviction models are learnt from and checked on: the files, and the part of their time that is asked for."""
+"""Sources that eviction models are fitted to and checked on: the files, and a window of their time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from tasks.times import minute, moment_s
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a model is learnt from, or checked on; as the options of the command.
+    """The sources that a model is fitted to, or checked on; as the options of the command.
 
     Attributes
     ----------
-    prices : a price file, and `catalog`, `region`, `product`, `markets` as `tasks.market_data.traces.open_traces` takes them.
+    prices : a price file; `catalog`, `region`, `product`, `markets` are as for `tasks.market_data.traces.open_traces`.
     advisor : an advisor file.
     availability : availability traces, each ``FILE`` or ``TYPE/ZONE=FILE``.
     begins : when the availability traces begin; they carry no date.
@@ -37,29 +37,30 @@ class Sources:
 
 
 def bands_of(sources: Sources, advisor: str) -> Mapping[Market, Band]:
-    """Return the band of each market that is asked for and that the advisor knows."""
+    """Return the band of each requested market that the advisor has."""
     if sources.prices is not None:
         markets = prices_of(sources, sources.prices)[0].markets
     else:
         markets = tuple(_market(text) for text in sources.markets)
     if not markets:
         raise InputError("--advisor: say which markets, by --market TYPE/ZONE (repeat) or by --prices FILE")
-    known = read_advisor(advisor)
-    regions = {market: region_among(market.zone, known) for market in markets}
+    bands_by_region = read_advisor(advisor)
+    regions = {market: region_among(market.zone, bands_by_region) for market in markets}
     bands = {
-        market: known[region][market.instance_type]
+        market: bands_by_region[region][market.instance_type]
         for market, region in regions.items()
-        if region is not None and market.instance_type in known[region]
+        if region is not None and market.instance_type in bands_by_region[region]
     }
     if not bands:
         raise InputError(
-            f"{advisor}: has no band for {markets[0]} nor any other market asked for; it has {len(known)} regions"
+            f"{advisor}: has no band for {markets[0]} nor any other market asked for; "
+            f"it has {len(bands_by_region)} regions"
         )
     return bands
 
 
 def availability(sources: Sources) -> TraceSet:
-    """Return the availability traces, as prices; `InputError` where one cannot be used or two are of one market."""
+    """Return the availability traces, as prices; `InputError` if one cannot be used or two are of one market."""
     return read_availabilities(sources.availability, moment_s("--begins", sources.begins))
 
 
@@ -89,7 +90,8 @@ def window_of(traces: TraceSet, source: str, from_time: str | None, to_time: str
     from_s = first_s if from_time is None else moment_s("--from", from_time)
     if not first_s // DAY_S * DAY_S <= from_s <= last_s:
         raise InputError(
-            f"--from {from_time}: begins outside {source}, which has {minute(first_s)} to {minute(last_s)}; give a time in it"
+            f"--from {from_time}: begins outside {source}, which has {minute(first_s)} to {minute(last_s)}; give "
+            "a time in it"
         )
     until_s = last_s if to_time is None else min(_end_s("--to", to_time), last_s)
     if until_s - from_s < HOUR_S:

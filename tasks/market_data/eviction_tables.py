@@ -1,4 +1,4 @@
-"""Eviction models that a user gives to a job, a backtest or a plan, as the table that policies go by."""
+"""Eviction models that a user gives to a job, a backtest or a plan, as the table that policies use."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -13,12 +13,12 @@ from tasks.job_spec import JobSpec
 
 
 def absolute_evictions(source: str) -> str:
-    """Return a path as one that every process of this machine understands; a URL, or nothing, as it is."""
+    """Return a path as an absolute one, for other processes of this machine; a URL or an empty text as it is."""
     return str(Path(source).absolute()) if source and "://" not in source else source
 
 
 def given_table(source: str, markets: Collection[Market]) -> tuple[EvictionTable, TimeWindow | None]:
-    """Return what the model in a file says of those of `markets` that it knows, and what it was fitted on.
+    """Return the table of the model in a file for those of `markets` that it has, and the window of its fit.
 
     Raises
     ------
@@ -30,12 +30,12 @@ def given_table(source: str, markets: Collection[Market]) -> tuple[EvictionTable
 
 
 def job_table(spec: JobSpec) -> EvictionTable | None:
-    """Return what the model that the job names says of its markets; None where it names none.
+    """Return the table of the model that the job names, for its markets; None if it names none.
 
     Raises
     ------
     InputError
-        If the file holds no model, or one that does not know all of the job's markets.
+        If the file holds no model, or one that lacks some of the job's markets.
     """
     source = spec.transient.evictions
     if not source:
@@ -44,7 +44,7 @@ def job_table(spec: JobSpec) -> EvictionTable | None:
     table, _ = given_table(source, markets)
     if missing := [market for market in markets if market not in table.rows]:
         raise InputError(
-            f"{source}: knows nothing of {missing[0]}, in which job {spec.job_id} may bid; fit a model that does, or leave "
-            "that market out"
+            f"{source}: knows nothing of {missing[0]}, in which job {spec.job_id} may bid; fit a model that does, or "
+            "leave that market out"
         )
     return table

@@ -18,7 +18,7 @@ from infra.market_data.price_files import read_prices, write_prices
 from tasks.market_data.on_demand import types_of
 from tasks.market_data.traces import market_of
 
-#: When the first rush comes, in seconds from the run's start: after the first hour's end was decided, long before two hours.
+#: Range of the first rush, in seconds from the run's start: after the first renewal decision, long before two hours.
 _FIRST_RUSH_S = (68 * 60, 80 * 60)
 
 #: The generated market: small machines of four types in two zones.
@@ -28,7 +28,7 @@ TYPES = ("c4.large", "c4.xlarge", "m4.large", "r3.large")
 ZONES = ("us-east-1a", "us-east-1b")
 
 
-#: When a generated market's history begins; the days of real prices that it looks like.
+#: Begin of a generated market's history; real prices of these days look like it.
 BEGIN = datetime(2016, 6, 1, tzinfo=UTC)
 
 
@@ -53,21 +53,24 @@ def generated_market(path: Path, wanted: tuple[str, ...], catalog: Path | None, 
     InputError
         If a wanted market is not in it, or a type has no on-demand price.
     """
-    known = [Market(name, zone) for name in TYPES for zone in ZONES]
+    markets = [Market(name, zone) for name in TYPES for zone in ZONES]
     for text in wanted:
-        if text not in map(str, known):
-            names = ", ".join(map(str, known))
+        if text not in map(str, markets):
+            names = ", ".join(map(str, markets))
             raise InputError(f"--market {text}: the generated market has {names}; name one of these, or give --prices")
     start_s = int(BEGIN.timestamp() + history_days * DAY_S)
     # The whole market is written, with a price that follows the on-demand one, so all its types must be on sale.
-    smallest = _smallest_vcpus(known, catalog, start_s, "the generated market")
-    return MarketFile(path, tuple(sorted(known)), start_s, smallest)
+    smallest = _smallest_vcpus(markets, catalog, start_s, "the generated market")
+    return MarketFile(path, tuple(sorted(markets)), start_s, smallest)
 
 
 def write_generated(
     market: MarketFile, catalog: Path | None, seed: int, hours: float, *, bids_decide: bool = True
 ) -> None:
-    """Write the market of `seed` to its file: the history, then `hours` and a day more; quiet where bids decide nothing."""
+    """Write the market of `seed` to its file: the history, then `hours` and a day more.
+
+    The market is quiet if bids decide nothing.
+    """
     types = _types_of(market.markets, catalog, market.start_s, "the generated market")
     prices = {each: types[each.instance_type].on_demand_micros for each in market.markets}
     begin_s, until_s = int(BEGIN.timestamp()), market.start_s + int(hours * HOUR_S) + DAY_S
@@ -81,7 +84,7 @@ def write_generated(
 
 
 def _with_a_rush_at(at_s: int, traces: TraceSet, on_demand: Mapping[Market, Micros], after_s: int) -> TraceSet:
-    """Return the traces moved in time, so that the first of them that rises above on-demand after `after_s` does so at `at_s`."""
+    """Return the traces shifted so that the first rise above on-demand after `after_s` falls on `at_s`."""
     rises = [traces[market].first_above(on_demand[market], after_s) for market in traces]
     by_s = at_s - min(rise for rise in rises if rise is not None)
     return TraceSet({name: Trace(trace.times_s + by_s, trace.prices_micros) for name, trace in traces.items()})

@@ -1,4 +1,4 @@
-"""The types of the markets that a run, a job or a backtest may bid in, at their on-demand price of a day."""
+"""Instance types of the markets of a run, a job or a backtest, at the on-demand price of a day."""
 
 from collections.abc import Collection, Mapping
 from datetime import date
@@ -15,9 +15,9 @@ def types_of(
 
     Parameters
     ----------
-    where : what a message begins with, as in ``prices.csv: ``.
-    name : what the catalogue is called in a message.
-    mend : what a message asks for, where a market has no price; ``{}`` stands for its type.
+    where : prefix of a message, as in ``prices.csv: ``.
+    name : name of the catalogue in a message.
+    mend : the mend in a message, if a market has no price; ``{}`` stands for its type.
     choose : how the markets of one region are chosen, in a message; ``{}`` stands for the region.
 
     Raises

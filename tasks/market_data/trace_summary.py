@@ -1,4 +1,4 @@
-"""What a price history holds, market by market, in figures. Pure."""
+"""Statistics of a price history, market by market."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -36,8 +36,8 @@ class MarketSummary:
     largest_gap_s : int
         Longest time from one event to the next.
     statistics : TraceStatistics or None
-        What the market is like, from its first event to the end of the file, beside the on-demand price at that end; None
-        where there is none, or too little happens.
+        Statistics of the market from its first event to the end of the file, relative to the on-demand price at that
+        end; None if there is no such price, or too few events.
     """
 
     market: str
@@ -76,17 +76,17 @@ class FileSummary:
     notes: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures for machines; what is not known is None."""
+        """Return the figures as JSON-able values; unknown ones are None."""
         found = asdict(self)
         for market in found["markets"]:
-            known = market["statistics"]
-            if known is not None:
-                market["statistics"] = {name: None if isnan(value) else value for name, value in known.items()}
+            figures = market["statistics"]
+            if figures is not None:
+                market["statistics"] = {name: None if isnan(value) else value for name, value in figures.items()}
         return found
 
 
 def describe(source: str, traces: TraceSet, catalog: Catalog) -> FileSummary:
-    """Return the figures of `traces`; `source` is what the file is called in them."""
+    """Return the figures of `traces`; `source` is the name of the file in them."""
     end_s = traces.last_s
     moments = np.unique(np.concatenate([trace.times_s for trace in traces.values()]))
     gaps = np.diff(moments)
@@ -111,7 +111,7 @@ def describe(source: str, traces: TraceSet, catalog: Catalog) -> FileSummary:
 
 
 def on_demand_prices(catalog: Catalog, traces: TraceSet) -> dict[Market, Trace]:
-    """Return the on-demand price of each market over the time of `traces`, from the day on that the catalogue knows it."""
+    """Return the on-demand price of each market over the time of `traces`, from its first day in the catalogue."""
     first, last = (datetime.fromtimestamp(at_s, UTC).date() for at_s in (traces.first_s, traces.last_s))
     found = {}
     for market in traces:
@@ -120,7 +120,7 @@ def on_demand_prices(catalog: Catalog, traces: TraceSet) -> dict[Market, Trace]:
         if rows:
             times_s = [int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) for day in days]
             prices = [row.instance_type.on_demand_micros for row in rows]
-            found[market] = Trace(np.array(times_s), np.array(prices))  # of several on the first day the last counts
+            found[market] = Trace(np.array(times_s), np.array(prices))  # the last of several on the first day counts
     return found
 
 
@@ -149,7 +149,7 @@ def _statistics(trace: Trace, on_demand: Trace | None, end_s: int) -> TraceStati
         return None
     try:
         return statistics(trace, int(on_demand.prices_micros[-1]), int(trace.times_s[0]), end_s)
-    except ValueError:  # too little happens
+    except ValueError:  # too few events
         return None
 
 

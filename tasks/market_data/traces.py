@@ -1,4 +1,4 @@
-"""What the price files hold, and how they are made and turned into one another."""
+"""Price files: reading, generation and conversion."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from infra.market_data.price_files import check_price_name, read_prices, write_p
 from reports.pictures.prices import plot_prices
 from tasks.market_data.trace_summary import on_demand_prices
 
-#: What a generated market is like.
+#: Climates of generated markets, by name.
 CLIMATES: Mapping[str, AuctionClimate | MarketClimate] = {
     "typical": TYPICAL,
     "lively": LIVELY,
@@ -27,12 +27,12 @@ CLIMATES: Mapping[str, AuctionClimate | MarketClimate] = {
 _MOST_DAYS = 3653.0
 _ZONE = re.compile(r"[\w.-]+")
 
-#: Says how far something is: what is done, of how many, and what comes next.
+#: Reports progress: units done, units in total, and the next step.
 Report = Callable[[int, int, str], None]
 
 
 def _quiet(done: int, of: int, what: str) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def open_traces(
@@ -47,10 +47,10 @@ def open_traces(
 
     Parameters
     ----------
-    catalog : the catalogue's file; then every type must be in it. Without one, the shipped catalogue for what it knows.
-    region : keep the markets of this region alone; those whose zones say no region count as lying in it. Default: all, each
-        priced by the region of its zone.
-    wanted : keep these markets alone, written ``type/zone``; all where there are none.
+    catalog : the catalogue's file; then every type must be in it. Default: the shipped catalogue, for its types.
+    region : keep only the markets of this region; those whose zones name no region count as lying in it. Default: all,
+        each priced by the region of its zone.
+    wanted : keep only these markets, written ``type/zone``; all if empty.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def generate_file(
 
 
 def convert_prices(source: str, target: str, *, product: str | None = None, report: Report = _quiet) -> TraceSet:
-    """Write the prices of `source` to `target` in the form that its name's ending says; return them."""
+    """Write the prices of `source` to `target` in the format of its file name extension; return them."""
     check_price_name(target)
     report(0, 2, f"reading {source}")
     traces = read_prices(source, product=product)

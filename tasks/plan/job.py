@@ -1,4 +1,4 @@
-"""The job of a plan in the simulator's terms: its work, its cluster, its reliable machines, how long it is tried. Pure."""
+"""The planned job for the simulator: its work, its cluster, its reliable machines, its window."""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -19,9 +19,9 @@ from tasks.backtest.inputs import BacktestInputs
 from tasks.plan.spec import PlanSpec, reliable_machines
 from tasks.times import minute
 
-#: The paper's cluster and cap: what is not said is as large, or in the same proportion.
+#: vCPUs of the paper's cluster and cap: the defaults, or their proportion.
 _CLUSTER_VCPUS, _CAP_VCPUS = 512, 756
-#: Reliable machines where none are named: of so many vCPUs, one for each 128 vCPUs of the cluster, up to the paper's three.
+#: Default reliable machines: vCPUs of one, their maximum number (the paper's), vCPUs of the cluster served by one.
 _RELIABLE_VCPUS, _MOST_RELIABLE, _SERVED_VCPUS = 4, 3, 128
 
 
@@ -37,8 +37,8 @@ class PlannedJob:
     max_spot_vcpus : most spot vCPUs held at once.
     reliable_count, reliable_name, reliable_vcpus, reliable_micros : machines on demand beside the spot ones, and the
         vCPUs and hourly price of one.
-    deadline_s, budget_micros : None where there is none.
-    window_s : a job that is not done by then is given up.
+    deadline_s, budget_micros : None if there is no such limit.
+    window_s : seconds after which an unfinished job is given up.
     """
 
     work_vcpu_s: int
@@ -56,14 +56,14 @@ class PlannedJob:
 
     @property
     def on_demand_usd(self) -> float:
-        """What the work costs on demand, on however many machines of the cluster's type."""
+        """Cost of the work on demand, on any number of machines of the cluster's type."""
         kind = self.reference.instance_type
         each_s = kind.on_demand_micros / (kind.vcpu * HOUR_S * MICROS_PER_DOLLAR)
         return self.work_vcpu_s / self.scaling_efficiency * each_s
 
 
 def planned_job(spec: PlanSpec, field: BacktestInputs) -> PlannedJob:
-    """Return the job of `spec` on the history of `field`, what was not said filled in.
+    """Return the job of `spec` on the history of `field`, with defaults filled in.
 
     Raises
     ------
@@ -79,10 +79,10 @@ def planned_job(spec: PlanSpec, field: BacktestInputs) -> PlannedJob:
     if smallest > cap:
         raise InputError(f"--cap {cap}: the smallest machine on sale has {smallest} vCPUs; give at least that")
     if spec.vcpu_hours is not None:
-        vcpu_hours, said = spec.vcpu_hours, f"--vcpu-hours {spec.vcpu_hours:g}"
+        vcpu_hours, option = spec.vcpu_hours, f"--vcpu-hours {spec.vcpu_hours:g}"
     else:
         assert spec.hours is not None, "PlanSpec takes one of the two"
-        vcpu_hours, said = spec.hours * cluster.vcpus * spec.scaling_efficiency, f"--hours {spec.hours:g}"
+        vcpu_hours, option = spec.hours * cluster.vcpus * spec.scaling_efficiency, f"--hours {spec.hours:g}"
     work_vcpu_s = max(round(vcpu_hours * HOUR_S), 1)
     deadline_s = None if spec.deadline_h is None else round(spec.deadline_h * HOUR_S)
     count, name, vcpus, micros = _reliable(spec, field, cluster)
@@ -98,7 +98,9 @@ def planned_job(spec: PlanSpec, field: BacktestInputs) -> PlannedJob:
         reliable_micros=micros,
         deadline_s=deadline_s,
         budget_micros=None if spec.budget_usd is None else to_micros(spec.budget_usd),
-        window_s=_window_s(field, said, work_vcpu_s / (min(cluster.vcpus, cap) * spec.scaling_efficiency), deadline_s),
+        window_s=_window_s(
+            field, option, work_vcpu_s / (min(cluster.vcpus, cap) * spec.scaling_efficiency), deadline_s
+        ),
     )
 
 
@@ -118,19 +120,19 @@ def _reliable(spec: PlanSpec, field: BacktestInputs, cluster: Reference) -> tupl
     return count, name, kind.vcpu, kind.on_demand_micros
 
 
-def _window_s(field: BacktestInputs, said: str, busy_s: float, deadline_s: int | None) -> int:
-    """Return how long a job is tried: three and a half times what it takes undisturbed, and 2 h; and to its deadline.
+def _window_s(field: BacktestInputs, option: str, busy_s: float, deadline_s: int | None) -> int:
+    """Return the seconds that a job is given: 3.5 times what it takes undisturbed plus 2 h, or its deadline if later.
 
-    A far deadline counts as far as half of the evaluation, for the starts need the rest.
+    A far deadline counts up to half of the evaluation, because the starts need the rest.
     """
     window = field.windows.evaluation
     span_s = window.until_s - window.from_s
     needed_s = ceil(3.5 * busy_s) + 2 * HOUR_S
     if needed_s > span_s:
         raise InputError(
-            f"{said}: takes {busy_s / HOUR_S:,.1f} h undisturbed and is tried for {needed_s / HOUR_S:,.0f}, but the history "
-            f"has {span_s / HOUR_S:,.0f} h from {minute(window.from_s)} on; give less work, more --machines or --cap, an "
-            "earlier --from, or a longer file"
+            f"{option}: takes {busy_s / HOUR_S:,.1f} h undisturbed and is tried for {needed_s / HOUR_S:,.0f}, "
+            f"but the history has {span_s / HOUR_S:,.0f} h from {minute(window.from_s)} on; "
+            "give less work, more --machines or --cap, an earlier --from, or a longer file"
         )
     return max(needed_s, min(deadline_s or 0, span_s // 2))
 
@@ -146,8 +148,8 @@ def scheme_of(name: str, spec: PlanSpec, job: PlannedJob) -> tuple[Scheme, dict[
 
     Notes
     -----
-    Checkpointing keeps its own overheads and needs no reliable machines. What buys nothing is the cluster itself, on
-    demand; φ slows that as it slows the others. The standard strategy never buys more than the cap.
+    Checkpointing keeps its own overheads and needs no reliable machines. The scheme that buys nothing is the cluster
+    itself, on demand; φ slows it as it slows the others. The standard strategy never buys more than the cap.
     """
     agileml = AgileML(
         eviction_overhead_s=float(spec.eviction_overhead_s),

@@ -1,4 +1,4 @@
-"""What simulated jobs say of a scheme, and which scheme to take. Pure."""
+"""Cost and duration of a scheme over the simulated jobs, and the choice of a scheme."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tasks.plan.job import PlannedJob
 
 Floats = NDArray[np.float64]
 
-#: A scheme keeps the limits if so many of the starts do.
+#: Share of the starts that must keep the limits for a scheme to keep them.
 ENOUGH = 0.9
 
 
@@ -32,18 +32,18 @@ class Spread:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What the jobs of one scheme came to.
+    """Figures of the jobs of one scheme.
 
     Attributes
     ----------
-    cost_usd, hours : shape (jobs,) each; those of a job that was given up are what it had come to by then.
+    cost_usd, hours : shape (jobs,) each; for a job that was given up, its values at that time.
     finished : shape (jobs,), whether the job was done within the window.
     in_time, in_budget : shares of the jobs that were done by the deadline, and that cost no more than the budget; None
-        where there is no such limit.
+        if there is no such limit.
     keeps : share of the jobs that were done, and within both.
-    strain : what nine of ten jobs need of the limit that is hardest to keep, as a share of it; above 1 it is too much.
-    on_demand_usd : what the cluster costs that does the work on demand.
-    evictions, free_share : mean allocations that the market took from a job; share of the machine time that it gave back.
+    strain : what nine of ten jobs need of the limit that is hardest to keep, as a share of it; above 1 it is exceeded.
+    on_demand_usd : cost of the cluster that does the work on demand.
+    evictions, free_share : mean number of evictions of a job; share of the machine time that was refunded.
     """
 
     scheme: str
@@ -76,7 +76,7 @@ def spread(values: Floats) -> Spread:
 
 
 def outlook(name: str, rows: Int64s, job: PlannedJob) -> Outlook:
-    """Return what the jobs of a scheme came to; `rows` has shape (jobs, len(Outcome))."""
+    """Return the figures of the jobs of a scheme; `rows` has shape (jobs, len(Outcome))."""
     finished = rows[:, Outcome.FINISHED] == 1
     keeps = finished.copy()
     in_time = in_budget = None
@@ -140,18 +140,19 @@ def recommend(outlooks: Sequence[Outlook], job: PlannedJob) -> Recommendation:
     what = f"keeps {limits}" if limits else "is done"
     text = (
         f"no scheme {what} in {ENOUGH:.0%} of the starts; the nearest is {chosen.scheme}, in "
-        f"{percent(chosen.keeps) if chosen.keeps else 'none'}, for ${cost.mean:,.2f} and {hours.mean:,.1f} h on average.{_larger_cluster(chosen, job)}"
+        f"{percent(chosen.keeps) if chosen.keeps else 'none'}, for ${cost.mean:,.2f} and {hours.mean:,.1f} h on "
+        f"average.{_larger_cluster(chosen, job)}"
     )
     return Recommendation(chosen.scheme, False, text)
 
 
 def _limits(job: PlannedJob) -> str:
-    said = []
+    limits = []
     if job.deadline_s is not None:
-        said.append(f"the deadline of {job.deadline_s / HOUR_S:,.4g} h")
+        limits.append(f"the deadline of {job.deadline_s / HOUR_S:,.4g} h")
     if job.budget_micros is not None:
-        said.append(f"the budget of {usd(job.budget_micros, 2)}")
-    return " and ".join(said)
+        limits.append(f"the budget of {usd(job.budget_micros, 2)}")
+    return " and ".join(limits)
 
 
 def _against(relative: float) -> str:
@@ -161,7 +162,7 @@ def _against(relative: float) -> str:
 
 
 def _larger_cluster(chosen: Outlook, job: PlannedJob) -> str:
-    """Say which cluster on demand would keep the deadline, where the budget allows one: its cost is the same in less time."""
+    """Return a sentence on the on-demand cluster that keeps the deadline within the budget: same cost in less time."""
     if job.deadline_s is None or chosen.in_time is None or chosen.in_time >= ENOUGH:
         return ""
     if job.budget_micros is not None and chosen.on_demand_usd * MICROS_PER_DOLLAR > job.budget_micros:
@@ -172,14 +173,14 @@ def _larger_cluster(chosen: Outlook, job: PlannedJob) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share; what is not all is not rounded to all, nor what is not none to none."""
+    """Return a share in percent; only exact shares of 0 and 1 are shown as 0% and 100%."""
     if 0 < share < 0.005:
         return "under 1%"
     return f"{share:.0%}" if share == 1 or share < 0.995 else "over 99%"
 
 
 def as_json(each: Outlook) -> dict[str, Any]:
-    """Return the figures of a scheme for machines; chances are shares of the starts, None without that limit."""
+    """Return the figures of a scheme, JSON-able; chances are shares of the starts, None without that limit."""
     cost, hours = spread(each.cost_usd), spread(each.hours)
     return {
         "cost_usd": {name: round(getattr(cost, name), 6) for name in Spread.__slots__},

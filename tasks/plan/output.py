@@ -1,4 +1,4 @@
-"""A plan for machines, as JSON, and as a picture."""
+"""A plan as JSON and as a picture."""
 
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,8 @@ def draw(target: str, plan: JobPlan) -> None:
     job, until_s = plan.job, plan.field.windows.evaluation.until_s
     draw_plan(
         target,
-        f"{job.work_vcpu_s / HOUR_S:,.4g} vCPU-hours on {Path(plan.field.source).name}, {plan.spec.starts} starts until {minute(until_s)[:10]}",
+        f"{job.work_vcpu_s / HOUR_S:,.4g} vCPU-hours on {Path(plan.field.source).name}, "
+        f"{plan.spec.starts} starts until {minute(until_s)[:10]}",
         [Curve(each.scheme, each.cost_usd, each.hours, each.finished) for each in plan.outlooks],
         deadline_h=None if job.deadline_s is None else job.deadline_s / HOUR_S,
         budget_usd=None if job.budget_micros is None else to_dollars(job.budget_micros),

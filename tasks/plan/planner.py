@@ -1,4 +1,4 @@
-"""What a job would cost and when it would end: many starts of it on the prices at hand, before a cent is spent."""
+"""Cost and end of a job before it is bought: simulation from many starts on the price history."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,25 +22,25 @@ from tasks.plan.outlook import Outlook, Recommendation, outlook, rank, recommend
 from tasks.plan.reliable_counts import ReliableAdvice, advise, counts_to_try
 from tasks.plan.spec import PlanSpec
 
-#: The scheme that a market is tried under alone.
+#: Scheme under which a market is simulated alone.
 _ALONE = "best"
-#: Of more markets, these are tried alone: those with the lowest mean price per vCPU in the evaluation.
+#: Maximum number of markets simulated alone: those with the lowest mean price per vCPU in the evaluation.
 MOST_ALONE = 60
-#: Types that a note names.
+#: Maximum number of types that a note lists.
 _NAMED = 5
-#: Jobs that are simulated between two looks at how far it is.
+#: Number of jobs simulated between two progress reports.
 _BATCH = 100
 
 
 @dataclass(frozen=True)
 class PlannedScheme:
-    """A market as it stands, and what the job would have cost if it had been bought there alone.
+    """A market at the end of the prices, and the cost of the job if it were bought there alone.
 
     Attributes
     ----------
-    price_micros, on_demand_micros : of one instance an hour, now: at the end of the prices.
-    free_share, free_s : of hours that might have been bought lately at the lowest bid delta, $0.0001 above the price, the
-        share that an eviction made free, and the median seconds that such a one lasted; None where nothing is known.
+    price_micros, on_demand_micros : of one instance an hour, at the end of the prices.
+    free_share, free_s : share of the hours of the evaluation, bought at the lowest bid delta ($0.0001 above the price),
+        that an eviction made free, and the median seconds that such an hour lasted; None without data.
     """
 
     market: Market
@@ -53,9 +53,9 @@ class PlannedScheme:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """The whole answer; `outlooks` in the order of the request, `candidates` best first.
+    """The plan of a job; `outlooks` in the order of the request, `candidates` best first.
 
-    `reliable` is what other numbers of reliable machines would make of the scheme that is recommended; None where it holds none.
+    `reliable` is the recommended scheme with other numbers of reliable machines; None if it holds none.
     """
 
     spec: PlanSpec
@@ -73,17 +73,17 @@ def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
 
     Parameters
     ----------
-    report : told of jobs done.
+    report : receives the number of jobs done.
 
     Raises
     ------
     InputError
-        If a file cannot be used, or the history does not do for the job.
+        If a file cannot be used, or the history is too short for the job.
 
     Notes
     -----
-    Schemes learn from what is before the evaluation, the last part of the history, and are tried in it; all on the same
-    starts.
+    Schemes are fitted to the history before the evaluation, its last part, and simulated in the evaluation; all on
+    the same starts.
     """
     field = _open(spec, report)
     job = planned_job(spec, field)
@@ -110,7 +110,7 @@ def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
 
 
 class _ProgressCounter:
-    """How many jobs are done, of all."""
+    """Counter of the jobs done, of all."""
 
     def __init__(self, report: Report, total: int) -> None:
         self.report, self.total, self.done = report, total, 0
@@ -121,7 +121,7 @@ class _ProgressCounter:
 
 
 def _open(spec: PlanSpec, report: Report) -> BacktestInputs:
-    """Return the history as a backtest opens it; what it says of its options is told of ours."""
+    """Return the history as a backtest opens it; its errors name the options of this verb."""
     asked = backtest_spec(
         prices=spec.prices,
         product=spec.product,
@@ -139,15 +139,15 @@ def _open(spec: PlanSpec, report: Report) -> BacktestInputs:
     try:
         return open_inputs(asked, report)
     except InputError as error:
-        said = str(error)
-        for there, runtime in (
+        message = str(error)
+        for backtest_option, plan_option in (
             ("--reference", "--type"),
             ("--fit-from and --fit-to", "--from"),
             (" and --to", ""),
             (", or give --allow-overlap", ""),
         ):
-            said = said.replace(there, runtime)
-        raise InputError(said) from None
+            message = message.replace(backtest_option, plan_option)
+        raise InputError(message) from None
 
 
 def _run(
@@ -165,19 +165,19 @@ def _run(
     scheme, changes = scheme_of(name, spec, job)
     rows = np.empty((len(starts_s), len(Outcome)), dtype=np.int64)
     for first in range(0, len(starts_s), _BATCH):
-        some = slice(first, first + _BATCH)
+        batch = slice(first, first + _BATCH)
         steps.say(what or name)
-        # The hours matter only to what is relative to the reference: the work itself is among the changes.
-        ran = run_jobs(*packed, scheme, starts_s[some], 1, job.reference, threads=all_cores(), **changes)
-        rows[some] = ran.rows
+        # The hours matter only for values relative to the reference: the work itself is among the changes.
+        ran = run_jobs(*packed, scheme, starts_s[batch], 1, job.reference, threads=all_cores(), **changes)
+        rows[batch] = ran.rows
         steps.say(what or name, len(ran.rows))
     return rows
 
 
 def _possible(job: PlannedJob, field: BacktestInputs) -> list[Market]:
-    """Return the markets that something is known of, and whose machines fit in the cap."""
-    known = (market for market in field.markets if market in field.evictions.rows)
-    return [market for market in known if field.types[market.instance_type].vcpu <= job.max_spot_vcpus]
+    """Return the markets in the eviction table whose machines fit in the cap."""
+    fitted = (market for market in field.markets if market in field.evictions.rows)
+    return [market for market in fitted if field.types[market.instance_type].vcpu <= job.max_spot_vcpus]
 
 
 def _types(markets: list[Market]) -> set[str]:
@@ -185,7 +185,7 @@ def _types(markets: list[Market]) -> set[str]:
 
 
 def _tried_alone(job: PlannedJob, field: BacktestInputs) -> list[Market]:
-    """Return the markets that are tried alone, sorted."""
+    """Return the markets that are simulated alone, sorted."""
     possible, window = _possible(job, field), field.windows.evaluation
 
     def mean_micros(market: Market) -> float:
@@ -247,13 +247,16 @@ def _free(lately: EvictionTable, market: Market) -> tuple[float | None, float | 
 def _notes(spec: PlanSpec, job: PlannedJob, field: BacktestInputs) -> Iterator[str]:
     windows = field.windows
     for note in field.notes:
-        if not note.startswith("fit on the first two thirds"):  # said below, in this verb's words
+        if not note.startswith("fit on the first two thirds"):  # stated below, in this verb's words
             yield note
-    yield f"learnt from {windows.fit}, tried from {windows.evaluation}: {spec.starts} starts, {job.window_s / HOUR_S:.0f} h each at most"
+    yield (
+        f"learnt from {windows.fit}, tried from {windows.evaluation}: {spec.starts} starts, "
+        f"{job.window_s / HOUR_S:.0f} h each at most"
+    )
     if job.deadline_s is not None and job.deadline_s > job.window_s:
         yield (
-            f"--deadline {job.deadline_s / HOUR_S:g}: a job is tried for {job.window_s / HOUR_S:.0f} h at most, for the "
-            "history is short; one that is not done by then counts as late"
+            f"--deadline {job.deadline_s / HOUR_S:g}: a job is tried for {job.window_s / HOUR_S:.0f} h at most, for "
+            "the history is short; one that is not done by then counts as late"
         )
     possible = _possible(job, field)
     if large := sorted(

@@ -1,4 +1,4 @@
-"""What fewer or more reliable machines would make of a planned job. Pure, but for the jobs that it is handed."""
+"""Effect of fewer or more reliable machines on a planned job."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -52,19 +52,19 @@ class ReliableAdvice:
 
 
 def counts_to_try(job: PlannedJob) -> list[int]:
-    """Return the numbers of reliable machines that are tried; none where the job holds none."""
+    """Return the numbers of reliable machines to simulate; none if the job holds none."""
     return sorted({*range(1, _MOST + 1), job.reliable_count}) if job.reliable_count else []
 
 
 def advise(
     name: str, spec: PlanSpec, job: PlannedJob, own: Outlook, tried: Callable[[PlannedJob], Outlook]
 ) -> ReliableAdvice | None:
-    """Return the advice for the scheme `name`; None where it holds no reliable machines.
+    """Return the advice for the scheme `name`; None if it holds no reliable machines.
 
     Parameters
     ----------
-    own : what the jobs with the job's own number came to.
-    tried : tells what those of a changed job come to, on the same starts.
+    own : figures of the jobs with the job's own number.
+    tried : returns the figures of a changed job, on the same starts.
     """
     scheme, changes = scheme_of(name, spec, job)
     setting = scheme.setting(job.reference, 1, **changes)
@@ -81,7 +81,7 @@ def advise(
 
 
 def as_json(advice: ReliableAdvice, job: PlannedJob) -> dict[str, Any]:
-    """Return the advice for machines; dollars and hours are means of a job."""
+    """Return the advice as JSON-able values; dollars and hours are means of a job."""
     best = cheapest_number(each.weighed for each in advice.tried)
     return {
         "scheme": advice.scheme,

@@ -1,4 +1,4 @@
-"""What a user asks of a plan: the job, its limits, and the prices it is tried on."""
+"""The request of a plan: the job, its limits, and the price files it is simulated on."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from infra.errors import InputError
 from infra.validation import first_fault
 from tasks.job_spec import JobSpec
 
-#: What is compared where nothing else is said: what one would do without us, and what we would.
+#: Schemes compared by default: those in use without BidBrain, and ours.
 RECOMMENDABLE = ("on-demand", "standard+checkpoint", "proteus", "best")
 
 _Name = Annotated[str, Field(min_length=1)]
@@ -25,9 +25,9 @@ _COUNT_OF_TYPE = re.compile(r"(\d{1,4})x(\S+)")
 
 
 class PlanSpec(BaseModel):
-    """A job that might be run, and what is known of the markets: everything that decides the figures.
+    """A job that might be run, and the data on the markets: everything that decides the figures.
 
-    Exactly one of `vcpu_hours` and `hours` says how much work it is; `hours` are those of the cluster.
+    Exactly one of `vcpu_hours` and `hours` gives the work; `hours` are those of the cluster.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -66,7 +66,7 @@ class PlanSpec(BaseModel):
         if not names:
             raise ValueError(f"names none; want some of {', '.join(SCHEMES)}")
         for name in names:
-            scheme(name)  # says what there is
+            scheme(name)  # raises an error that lists the schemes
         return list(dict.fromkeys(names))
 
     @field_validator("reliable_tier")
@@ -86,8 +86,8 @@ class PlanSpec(BaseModel):
     def _says_how_much_work(self) -> "PlanSpec":
         if (self.vcpu_hours is None) == (self.hours is None):
             raise ValueError(
-                "how much work is it? Give --vcpu-hours W, or --hours H of the cluster that --machines and --type name; "
-                "one of the two"
+                "how much work is it? Give --vcpu-hours W, or --hours H of the cluster that --machines and --type "
+                "name; one of the two"
             )
         return self
 
@@ -113,14 +113,14 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
 
     Parameters
     ----------
-    file : what the description is called.
-    works : whether the work is said elsewhere. A job that says none but its hours is taken to be what all vCPUs that it
-        may hold do in them.
+    file : name of the description.
+    works : whether the work is given elsewhere. Otherwise the work of a job is that of all vCPUs that it may hold, in
+        its hours.
 
     Raises
     ------
     InputError
-        If nobody says how much work the job is, or it may hold no spot machine.
+        If the work of the job is not given, or it may hold no spot machine.
     """
     training, tier, reliable = job.training, job.transient, job.reliable
     if not tier.max_vcpus:

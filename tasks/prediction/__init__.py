@@ -1,6 +1,6 @@
-"""What a trained model predicts for new data.
+"""Predictions of a trained model for new data.
 
 csv_tables  tables as CSV, for programs and spreadsheets
-predict     what a trained model says of new data
-topics      what the topics of a trained model of documents are about: the words that have most of each
+predict     predictions for the rows of a data file, and their accuracy
+topics      topics of a trained document model: the words with the largest share of each
 """

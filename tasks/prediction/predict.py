@@ -1,4 +1,4 @@
-"""What a trained model says of new data."""
+"""Predictions of a trained model for the rows of a data file, and their accuracy."""
 
 import tempfile
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from psengine.apps.base import Predicts
 from tasks.prediction.csv_tables import csv_bytes
 
 _CLASS = "class"
-#: Labels that an error names, of those that a model knows.
+#: Maximum number of the model's labels that an error lists.
 _FEW = 10
 
 
@@ -27,15 +27,15 @@ class Predictions:
 
     Attributes
     ----------
-    model, source : where the model lies, and what was read.
+    model, source : URL of the model, and the data that was read.
     app : the application.
     name : what the values are; heads their column.
     rows : int64 of shape (n,), rows in the source, counted from 0.
-    values : shape (n,) or (n, m): labels of classes, or what the application says.
+    values : shape (n,) or (n, m): labels of classes, or the application's own values.
     likeliest : shape (n,), which of m values is the largest, where they are shares of something; else None.
     accuracy : share of the rows whose label is the predicted one; None where they have none, or values are no labels.
     rmse : root of the mean squared error, where the rows have ratings; else None.
-    notes : how the source was read, where that may not be what its author expects; a line each.
+    notes : a line for each way in which the source was read that its author may not expect.
     """
 
     model: str
@@ -63,25 +63,25 @@ class Predictions:
         )
 
     def summary(self) -> str:
-        """Return how many rows there are and how well they were told, for a terminal."""
+        """Return the number of rows and the accuracy of their predictions, for a terminal."""
         rightly = "" if self.accuracy is None else f", {self.accuracy:.4f} of them as their labels say"
         off = "" if self.rmse is None else f", rmse {self.rmse:.4f} from their ratings"
         return f"{len(self.values)} rows{rightly}{off}"
 
     def figures(self) -> dict[str, Any]:
-        """Return what there is to say besides, JSON-able."""
-        told = {"model": self.model, "app": self.app, "data": self.source, "rows": len(self.values)}
-        return {**told, "predicts": self.name, "accuracy": self.accuracy, "rmse": self.rmse}
+        """Return the other figures, JSON-able."""
+        source = {"model": self.model, "app": self.app, "data": self.source, "rows": len(self.values)}
+        return {**source, "predicts": self.name, "accuracy": self.accuracy, "rmse": self.rmse}
 
 
 def predict(model: str, source: str, app: str = "", code: str = "", labels: bool = True) -> Predictions:
-    """Return what a model says of the rows of a data file.
+    """Return the predictions of a model for the rows of a data file.
 
     Parameters
     ----------
     model, app, code : as of `infra.applications.trained_models.load_model`.
     source : a built-in set, or path or fsspec URL of a data file.
-    labels : whether the labels of the source are to be held against the predictions.
+    labels : whether the labels of the source are compared with the predictions.
 
     Raises
     ------
@@ -89,8 +89,8 @@ def predict(model: str, source: str, app: str = "", code: str = "", labels: bool
         One line: a model or data that cannot be read or do not fit each other, an application that predicts nothing, a
         label that is none of the model's classes.
     """
-    with tempfile.TemporaryDirectory(prefix="proteus-code-") as place:
-        made, tables, about = load_model(model, app, code, Path(place))
+    with tempfile.TemporaryDirectory(prefix="proteus-code-") as directory:
+        made, tables, about = load_model(model, app, code, Path(directory))
         if not isinstance(made, Predicts):
             missing = "attribute predicts" if hasattr(made, "predict") else "method predict"
             raise InputError(f"{about.url}: app {about.app} predicts nothing; it has no {missing}")
@@ -99,30 +99,30 @@ def predict(model: str, source: str, app: str = "", code: str = "", labels: bool
         if classes:
             _check_labels(about, source, found)
         values = _ask(made, tables, found, about, source)
-    of = (about.url, source, about.app, made.predicts, found.rows)
+    origin = (about.url, source, about.app, made.predicts, found.rows)
     kind = kind_for(about.app)
     if classes:
         values = np.array(about.labels, object)[values]
         accuracy = None if found.known is None else float((values == found.known).mean())
-        return Predictions(*of, values, accuracy=accuracy, notes=found.notes)
+        return Predictions(*origin, values, accuracy=accuracy, notes=found.notes)
     if kind == "ratings" and found.known is not None:
         rmse = float(np.sqrt(np.mean((np.float64(values) - found.known) ** 2)))
-        return Predictions(*of, values, rmse=rmse, notes=found.notes)
+        return Predictions(*origin, values, rmse=rmse, notes=found.notes)
     likeliest = values.argmax(axis=1) if kind == "documents" else None
-    return Predictions(*of, values, likeliest=likeliest, notes=found.notes)
+    return Predictions(*origin, values, likeliest=likeliest, notes=found.notes)
 
 
 def _check_labels(about: ModelAbout, source: str, found: NewData) -> None:
-    """Refuse a label that the model cannot predict: a share of rows that are told rightly would be of other data."""
+    """Refuse a label that the model cannot predict: the accuracy would be that of other data."""
     if found.known is None:
         return
-    known = set(about.labels)
-    row, label = next(((row, label) for row, label in enumerate(found.known.tolist()) if label not in known), (-1, ""))
+    labels = set(about.labels)
+    row, label = next(((row, label) for row, label in enumerate(found.known.tolist()) if label not in labels), (-1, ""))
     if row < 0:
         return
-    some = ", ".join(map(repr, about.labels[:_FEW])) + (", …" if len(about.labels) > _FEW else "")
+    examples = ", ".join(map(repr, about.labels[:_FEW])) + (", …" if len(about.labels) > _FEW else "")
     raise InputError(
-        f"{source}: {found.place(row)}: label {label!r} is none of the model's {len(known)} classes ({some}); "
+        f"{source}: {found.place(row)}: label {label!r} is none of the model's {len(labels)} classes ({examples}); "
         "mend it, or have labels passed over by --no-labels"
     )
 
@@ -130,12 +130,12 @@ def _check_labels(about: ModelAbout, source: str, found: NewData) -> None:
 def _ask(
     made: Predicts, tables: Mapping[str, NDArray[Any]], found: NewData, about: ModelAbout, source: str
 ) -> NDArray[Any]:
-    """Return what the application says, once it is a value for each row."""
+    """Return the application's predictions, checked to be a value for each row."""
     try:
         values = np.asarray(made.predict(tables, found.arrays))
     except ValueError as error:
         raise InputError(f"{source}: does not fit the model {about.url}: {str(error).splitlines()[0]}") from None
-    except Exception as error:  # a user's own application may raise whatever it likes
+    except Exception as error:  # a user's application may raise anything
         raise ProteusError(f"app {about.app}: its predict failed: {type(error).__name__}: {error}") from error
     if values.ndim not in (1, 2) or len(values) != len(found):
         raise ProteusError(

@@ -1,4 +1,4 @@
-"""What the topics of a trained model of documents are about: the words that have most of each."""
+"""Topics of a trained document model: the words with the largest share of each."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ class Topics:
 
     Attributes
     ----------
-    model : where it lies.
+    model : its URL.
     app : the application.
     shares : of each topic in the tokens that it was trained on; their sum is 1.
     words : of each topic, those with the most of its tokens first.
@@ -50,8 +50,8 @@ def topics(model: str, n: int, vocabulary: str | None = None, app: str = "") -> 
     Parameters
     ----------
     model, app : as of `infra.applications.trained_models.load_model`.
-    vocabulary : path or URL of a file with the words, one a line in the order of their numbers; None: a word is told by
-        its number, counted from 0.
+    vocabulary : path or URL of a file with the words, one a line in the order of their numbers; None: a word is shown
+        by its number, counted from 0.
 
     Raises
     ------

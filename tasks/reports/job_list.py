@@ -1,4 +1,4 @@
-"""The jobs, a line each, and what they have cost, from every state database that a user means."""
+"""List of jobs and their costs over all state databases that a user selects."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

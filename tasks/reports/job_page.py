@@ -1,7 +1,7 @@
 """The report of a job: gathered from the state database alone, and written as one HTML file.
 
-It asks no market, no clock and no price file: prices are those that the journal's ticks saw, and the report of a job
-that still runs ends with the last that is known. The same state gives the same file.
+It reads no market, no clock and no price file: prices are those in the journal's ticks, and the report of a job that
+still runs ends with its last record. The same state gives the same file.
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ def gather(store: Store, job_id: str, blob_url: str = "") -> ReportPage:
     UnknownRecord
         If there is no such job.
     StoreError
-        If its journal holds what this program cannot read.
+        If its journal has an entry that this program cannot read.
     """
     facts = read_facts(store, job_id)
     drawn = chart(facts)
@@ -85,7 +85,7 @@ def _command(store: Store, job_id: str) -> str:
 
 
 def read_facts(store: Store, job_id: str) -> JobFacts:
-    """Return what the database holds of a job, read in one transaction."""
+    """Return the records of a job in the database, read in one transaction."""
     with store.transaction() as now:
         job = now.job(job_id)
         entries = now.journal(job_id)
@@ -109,7 +109,7 @@ def write_report(
     output
         The file. Default: ``report.html`` in the run's directory where there is one, else ``<job>-report.html`` here.
     database
-        URL of the state database. Default: ``state.db`` in the run's directory, else what the settings say.
+        URL of the state database. Default: ``state.db`` in the run's directory, else that of the settings.
     directory
         The run's directory. Default: ``runs/<job>``, where there is one.
 
@@ -120,24 +120,24 @@ def write_report(
     """
     if directory is not None and not directory.is_dir():
         raise InputError(f"{directory}: is no directory; --dir names where the run kept its state")
-    place = directory if directory is not None else Path("runs") / job_id
-    lives = place.is_dir() and "/" not in job_id
+    run_directory = directory if directory is not None else Path("runs") / job_id
+    exists = run_directory.is_dir() and "/" not in job_id
     if database is None:
-        held = directory is not None or (lives and (place / "state.db").is_file())
-        database = sqlite_url(place / "state.db") if held else load_settings().database_url
+        held = directory is not None or (exists and (run_directory / "state.db").is_file())
+        database = sqlite_url(run_directory / "state.db") if held else load_settings().database_url
     check_exists(database)
-    local_blobs = place / "blobs"
-    is_local = directory is not None or (lives and local_blobs.is_dir())
+    local_blobs = run_directory / "blobs"
+    is_local = directory is not None or (exists and local_blobs.is_dir())
     blob_url = file_url(local_blobs) if is_local else load_settings().blob_url
     with Store.open(database) as store:
         page = gather(store, job_id, blob_url)
-    path = output or (place / "report.html" if lives else Path(f"{job_id}-report.html"))
+    path = output or (run_directory / "report.html" if exists else Path(f"{job_id}-report.html"))
     write(page, path)
     return path
 
 
 def _timed(entry: JournalEntry) -> Timed:
-    """Return what an entry says, and when: an event's own time, an order's that of the tick it answers."""
+    """Return an entry and its time: an event's own time, or for an order that of the tick it answers."""
     item = from_record(entry.record)
     if isinstance(item, Acquire | Renew | Lapse | Wait):
         return int(entry.at_s), item

@@ -1,4 +1,4 @@
-"""How a job stands, in one value: what the terminal shows and what a report begins with."""
+"""The state of a job in one value: shown by the terminal and at the top of a report."""
 
 from dataclasses import dataclass
 

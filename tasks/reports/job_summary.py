@@ -1,4 +1,4 @@
-"""What a job did and what it cost, read from the journal, the ledger and the result."""
+"""Events and costs of a job, read from the journal, the ledger and the result."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -79,8 +79,8 @@ def summary(job_id: str) -> dict[str, Any]:
     -----
     The on-demand reference is what the vCPU-hours that were held while the job trained would have cost at the cheapest
     on-demand price per vCPU among the job's types. Machine-hours: an hour that was refunded is free, up to the moment
-    of the eviction; what is paid runs to the end of the allocation, or of its last paid hour. A machine of it that
-    ended by itself counts until then.
+    of the eviction; what is paid runs to the end of the allocation, or of its last paid hour. A machine that
+    ended alone counts until then.
     """
     runtime = current_runtime()
     job = runtime.store.job(job_id)
@@ -144,15 +144,15 @@ def _machine_hours(records: Sequence[AllocationRecord], lines: Sequence[LedgerLi
 
 def _holding(record: AllocationRecord, journal: Sequence[JournalEntry]) -> Holding:
     a = record.allocation
-    told = {entry.record["kind"] for entry in journal if entry.record.get("allocation_id") == a.allocation_id}
+    kinds = {entry.record["kind"] for entry in journal if entry.record.get("allocation_id") == a.allocation_id}
     if record.end_cause is EndCause.EVICTED:
         state = "taken"
     elif not record.alive:
         state = "let go"
-    elif "NoticeSeen" in told:
+    elif "NoticeSeen" in kinds:
         state = "noticed"
     else:
-        state = "lapsing" if "Lapse" in told else "held"
+        state = "lapsing" if "Lapse" in kinds else "held"
     bid = "on demand" if a.bid_micros is None else usd(a.bid_micros)
     return Holding(str(a.market), a.count, str(a.tier), bid, state)
 

@@ -1,4 +1,4 @@
-"""What the nodes of a job said, read from the blob store; they, and their machines, may be long gone."""
+"""Logs of the nodes of a job, read from the blob store; nodes and machines need not exist any more."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from infra.storage.node_logs import EVERY_S, Incarnation, StoredLog, log_name, l
 from infra.urls import file_url, sqlite_url
 
 _LAST_LINE_BYTES = 4096
-#: Lines of each log with which following a whole job begins.
+#: Number of last lines of each log that following a whole job begins with.
 _LAST_LINES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One incarnation of a node: `bytes` of its log are kept, and how that ends."""
+    """One incarnation of a node: size of its stored log in bytes, and the last line of it."""
 
     node: str
     incarnation: str
@@ -32,13 +32,13 @@ class LogLine:
 
 
 class JobLogs:
-    """The logs of one job, wherever its run kept them.
+    """The logs of one job, in its run's directory or the blob store of the settings.
 
     Parameters
     ----------
     database
-        URL of the state database, which knows whether the job has ended. Default: ``state.db`` in the run's directory,
-        else what the settings say.
+        URL of the state database, which shows whether the job has ended. Default: ``state.db`` in the run's directory,
+        else the database of the settings.
     directory
         The run's directory, whose ``blobs`` hold the logs. Default: ``runs/<job>`` where that has blobs, else the blobs
         that the settings name.
@@ -46,21 +46,21 @@ class JobLogs:
     Raises
     ------
     InputError
-        If there is no such directory or database, or the job is not known there: a line that names those that are.
+        If there is no such directory or database, or the job is not in it: a line that lists the existing jobs.
     """
 
     def __init__(self, job_id: str, database: str | None = None, directory: Path | None = None) -> None:
         JobPaths(job_id)
         if directory is not None and not (directory / "blobs").is_dir():
             raise InputError(f"{directory}: holds no blobs; --dir names where the run kept its state")
-        place = directory if directory is not None else Path("runs") / job_id
-        local = (place / "blobs").is_dir()
+        run_directory = directory if directory is not None else Path("runs") / job_id
+        local = (run_directory / "blobs").is_dir()
         self._job_id = job_id
-        self._blobs = Blobs(file_url(place / "blobs")) if local else open_blobs(load_settings())
+        self._blobs = Blobs(file_url(run_directory / "blobs")) if local else open_blobs(load_settings())
         if database is not None:
             check_exists(database)
         elif local:
-            state = place / "state.db"  # of an engine that ran alone there is none
+            state = run_directory / "state.db"  # `proteus train` writes none
             database = sqlite_url(state) if state.is_file() else None
         else:
             database = load_settings().database_url
@@ -77,18 +77,18 @@ class JobLogs:
         ]
 
     def text(self, node: str, only: str | None = None) -> Iterator[tuple[str, str]]:
-        """Return what the incarnations of a node said, each behind its name, in order; `only` those whose names begin so.
+        """Yield (incarnation, log) of a node in order of time; `only` those whose names begin with it.
 
         Raises
         ------
         InputError
-            If there is no such node or incarnation: a line that names those that are.
+            If there is no such node or incarnation: a line that lists the existing ones.
         """
         for incarnation in self._incarnations(node, only):
             yield incarnation.name, _shown(self._kept(node, incarnation).after(0))
 
     def follow(self, node: str, only: str | None = None) -> Iterator[tuple[str, str]]:
-        """Return what the node said and says, piece by piece, until the job has ended.
+        """Yield (incarnation, new text) of a node's logs until the job has ended.
 
         Raises
         ------
@@ -100,14 +100,14 @@ class JobLogs:
             yield incarnation.name, text
 
     def follow_all(self) -> Iterator[tuple[str, str]]:
-        """Return the last lines of every node's logs and what comes, each behind node and process, until the job has ended."""
+        """Yield (node and process, text): the last lines of every log, then new text until the job has ended."""
         for node, incarnation, text in self._follow(lambda: log_names(self._blobs, self._job_id), from_end=True):
             yield f"{node} {incarnation.name}", text
 
     def _follow(
         self, incarnations: Callable[[], Mapping[str, Sequence[Incarnation]]], *, from_end: bool
     ) -> Iterator[tuple[str, Incarnation, str]]:
-        """Yield what is new of each process; of those that were there first, `from_end` only the last lines."""
+        """Yield new text of each process; with `from_end`, only the last lines of logs that exist at the start."""
         seen: dict[tuple[str, Incarnation], int] = {}
         clock = SystemClock()
         ended, first = False, True
@@ -143,13 +143,13 @@ class JobLogs:
     def _incarnations(self, node: str, only: str | None) -> list[Incarnation]:
         names = log_names(self._blobs, self._job_id)
         if node not in names:
-            there = f"there are {', '.join(names)}" if names else "there is none of any node yet"
-            raise InputError(f"node {node}: has left no log of job {self._job_id}; {there}")
-        chosen = [one for one in names[node] if one.name.startswith(only or "")]
+            existing = f"there are {', '.join(names)}" if names else "there is none of any node yet"
+            raise InputError(f"node {node}: has left no log of job {self._job_id}; {existing}")
+        chosen = [incarnation for incarnation in names[node] if incarnation.name.startswith(only or "")]
         if not chosen:
-            there = ", ".join(one.name for one in names[node])
+            existing = ", ".join(incarnation.name for incarnation in names[node])
             raise InputError(
-                f"--incarnation {only}: node {node} of job {self._job_id} has none such; there are {there}"
+                f"--incarnation {only}: node {node} of job {self._job_id} has none such; there are {existing}"
             )
         return chosen
 
@@ -163,11 +163,11 @@ class JobLogs:
             jobs = sorted({name.split("/")[1] for name in self._blobs.list("jobs")})
         if self._job_id not in jobs:
             where = "the state database" if self._database is not None else self._blobs.url
-            there = f"there are {', '.join(jobs)}" if jobs else "there is none"
-            raise InputError(f"job {self._job_id}: is not in {where}; {there}")
+            existing = f"there are {', '.join(jobs)}" if jobs else "there is none"
+            raise InputError(f"job {self._job_id}: is not in {where}; {existing}")
 
     def _ended(self) -> bool:
-        """Whether the job has ended; without a database, whether its model is there."""
+        """Whether the job has ended; without a database, whether its model is stored."""
         if self._database is None:
             return self._blobs.manifest(JobPaths(self._job_id).model) is not None
         with Store.open(self._database) as store:

@@ -1,4 +1,4 @@
-"""A job at one look: its picture in the Prefect UI, its report in the blob store. Nothing that fails here stops a job."""
+"""The picture of a job in the Prefect UI and its report in the blob store. A failure here stops no job."""
 
 import base64
 import logging
@@ -16,16 +16,16 @@ from tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 
-#: Real seconds between two pictures of a job that goes on.
+#: Real seconds between two pictures of an open job.
 EVERY_S = 300.0
 
 
 def show_job(job_id: str) -> None:
-    """Write the job's report, and show its picture in the Prefect UI; what fails is logged, and nothing else."""
+    """Write the job's report, and show its picture in the Prefect UI; failures are only logged."""
     try:
         url = save_report(job_id)
         publish_picture(job_id, url)
-    except Exception:  # noqa: BLE001 - whatever it is, the job is worth more than its picture
+    except Exception:  # noqa: BLE001 - a picture must not end a job, whatever fails
         _log.exception("job %s: its report or its picture could not be made; the job goes on without", job_id)
 
 
@@ -34,7 +34,7 @@ def show_job_now_and_then(job_id: str) -> None:
     try:
         due = _due(job_id)
     except Exception:  # noqa: BLE001 - as above
-        _log.exception("job %s: it cannot be told whether a picture is due", job_id)
+        _log.exception("job %s: could not check whether a picture is due", job_id)
         return
     if due:
         show_job(job_id)
@@ -42,7 +42,7 @@ def show_job_now_and_then(job_id: str) -> None:
 
 @runtime_task("save report")
 def save_report(job_id: str) -> str:
-    """Write the report as it is now into the blob store; return where it is."""
+    """Write the current report to the blob store; return its URL."""
     runtime = current_runtime()
     name = JobPaths(job_id).report
     runtime.blobs.write_bytes(name, render(gather(runtime.store, job_id, runtime.blobs.url)).encode())
@@ -51,7 +51,7 @@ def save_report(job_id: str) -> str:
 
 @runtime_task("publish picture")
 def publish_picture(job_id: str, report_url: str) -> None:
-    """Show the job in the Prefect UI: its picture, and where its report is.
+    """Show the job in the Prefect UI: its picture, and the URL of its report.
 
     Notes
     -----
@@ -66,7 +66,7 @@ def publish_picture(job_id: str, report_url: str) -> None:
 
 
 def _due(job_id: str) -> bool:
-    """Return whether a tick is to make a picture, and take note that it does; the first of a job waits its turn."""
+    """Return whether a tick has to make a picture, and record that it does; the first one waits a period."""
     runtime = current_runtime()
     real_s = SystemClock().now_s()
     made = runtime.store.last_observation(job_id, ObservationKind.PICTURE)

@@ -1,4 +1,4 @@
-"""The page of a training on this machine: pictures over time, and its figures as tables, from what `--json` writes."""
+"""The page of a training on this machine: plots over time and tables, from its `--json` figures."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +11,12 @@ from reports.pictures.training import training_svg
 
 
 def write_training_report(figures: Mapping[str, Any], path: Path) -> None:
-    """Write the page of a job that has ended to a file, whole or not at all; `InputError` where it cannot be written."""
+    """Write the page of a job that has ended to a file atomically; `InputError` if it cannot be written."""
     write(training_page(figures), path)
 
 
 def training_page(figures: Mapping[str, Any]) -> BacktestPage:
-    """Return the page; pure. `figures` are those of `tasks.local.training.figures_of`."""
+    """Return the page. `figures` are those of `tasks.local.training.figures_of`."""
     clocks, seconds = figures["clocks"], figures["seconds"] or 0.0
     losses = figures["losses"] or []
     cards = [
@@ -34,9 +34,9 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
     picture = Picture(
         "time",
         "The training over time",
-        "Seconds of training on one axis. Time per clock and a red line where nodes came or went; the loss and, dotted, "
-        "what was held out; nodes that work by tier, and the stage; who served each shard, with the keeper of its copy "
-        "where there is one.",
+        "Seconds of training on one axis. Time per clock and a red line where nodes came or went; the loss and, "
+        "dotted, what was held out; nodes that work by tier, and the stage; who served each shard, with the keeper of "
+        "its copy where there is one.",
         training_svg(figures),
     )
     return BacktestPage(
@@ -59,7 +59,7 @@ def training_page(figures: Mapping[str, Any]) -> BacktestPage:
 
 
 def stall_table(figures: Mapping[str, Any]) -> Table:
-    """Return the stalls of those who stayed, by change."""
+    """Return the stalls of the remaining nodes, by change."""
     rows = tuple(
         (
             stall["event"],

@@ -1,13 +1,12 @@
-"""The training of a job: checks, submission, its controller, following it.
+"""Training of a job: checks, submission, its controller, progress.
 
-application_checks  what can be said of an application by what is on this machine alone, before anything is
-started
-code_shipping       the user's application on its way to the nodes
-controller          the training itself, as the controller of a job tells of it
-follow              following a job from the flow that asked for it
-hints               what a training that has ended may lack, in one line for its user
-inputs              the user's data, before a job is begun with them
-job_config          what a user asks for and what the data turned out to be, as the engine wants to be told it
-preflight           what can be known to be wrong before anything is bought or written
-submit              the jobs, a line each; submitting one to the Prefect server; ending one
+application_checks  checks of an application and its parameters before anything is started
+code_shipping       shipping of a user's application to the nodes
+controller          the training as its controller reports it: start, status, drain, stop
+follow              progress and result of a training, for the flow that asked for it
+hints               one-line hints on a training that has ended
+inputs              checks of the user's data before a job begins
+job_config          the engine's configuration of a job, from its description and its data
+preflight           checks of a job before anything is bought or written
+submit              submission of a job to the Prefect server, and ending a job
 """

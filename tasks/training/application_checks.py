@@ -1,4 +1,4 @@
-"""What can be said of an application by what is on this machine alone, before anything is started."""
+"""Checks of an application with what is on this machine alone, before anything is started."""
 
 import json
 import math
@@ -20,25 +20,25 @@ from psengine.apps.registry import BUILT_IN, resolve
 from psengine.config import JobError
 from tasks.job_spec import Training
 
-#: Size of the model: random Fourier features that are computed anew every clock, so that a clock really computes.
+#: Number of random Fourier features; they are computed anew every clock, so that a clock takes real work.
 FEATURES = 8192
 
 
-#: A model is in memory at least so many times: where it is served, where it is read, and as the change to it.
+#: Minimum number of copies of a model in memory: served, read, and as updates.
 _COPIES = 3
 
 
 def absolute_code(code: str) -> str:
-    """Return a path as one that every process of this machine understands; a URL, or nothing, as it is."""
+    """Return a path as an absolute one, for other processes of this machine; a URL or an empty text as it is."""
     return str(Path(code).absolute()) if code and "://" not in code else code
 
 
 def check_application(training: Training, *, code: bool = True) -> None:
-    """Refuse an application that is not known or does not take its parameters, and code that cannot travel.
+    """Refuse an unknown application, parameters that it does not take, and code that cannot be shipped.
 
     Parameters
     ----------
-    code : whether its file is looked at here; who ships it looks by himself, and a job that has begun needs it no more.
+    code : whether its file is checked here; shipping checks it again, and a job that has begun does not need it.
 
     Raises
     ------
@@ -51,15 +51,15 @@ def check_application(training: Training, *, code: bool = True) -> None:
 
 
 def check_asked(training: Training, place: str = "", params: str = "--param") -> None:
-    """Refuse what no machine could train: an unknown application, parameters that it does not take, data of no known form.
+    """Refuse an unknown application, parameters that it does not take, and data of an unknown form.
 
-    What `Training` refuses by itself (numbers, an end that is missing) is not looked at again. Files are not opened: they
-    may lie where only the workers reach them. Pure.
+    What `Training` itself refuses (numbers, a missing end) is not checked again. Files are not opened: they may lie
+    where only the workers reach them.
 
     Parameters
     ----------
-    place : what stands before the field in an error, as in ``job.yaml: training.``.
-    params : what the parameters are called there.
+    place : prefix of the field in an error, as in ``job.yaml: training.``.
+    params : name of the parameters there.
 
     Raises
     ------
@@ -84,13 +84,13 @@ def check_asked(training: Training, place: str = "", params: str = "--param") ->
 def check_parameters(name: str, training: Training) -> None:
     """Refuse parameters that a built-in application does not take; `InputError` names them `name`.
 
-    A user's code is never run here: the controller says what it thinks of its parameters.
+    A user's code is never run here: the controller checks its parameters.
     """
     if training.app not in BUILT_IN:
         return
-    for told in SIZES:
-        if told in training.app_params:
-            raise InputError(f"{name} {told}: the data say it; leave it out")
+    for size in SIZES:
+        if size in training.app_params:
+            raise InputError(f"{name} {size}: the data say it; leave it out")
     try:
         resolve(training.app, {**dict.fromkeys(SIZES, 2), **training.app_params})
     except JobError as error:
@@ -107,7 +107,7 @@ def check_sizes(name: str, training: Training, sizes: Mapping[str, float]) -> No
 
 
 def check_sizes_here(training: Training, sizes: Mapping[str, float]) -> None:
-    """Refuse what `check_sizes` does, and a model that this machine cannot hold, where it is to be trained here.
+    """Refuse what `check_sizes` refuses, and a model that does not fit into the memory of this machine.
 
     Raises
     ------
@@ -118,12 +118,13 @@ def check_sizes_here(training: Training, sizes: Mapping[str, float]) -> None:
         return  # as in `check_sizes`
     made = _made_for("--param", training, sizes)
     needed = sum(table.n_rows * table.n_cols * np.dtype(table.dtype).itemsize for table in made.tables())
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if _COPIES * needed > there:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if _COPIES * needed > memory:
         shapes = ", ".join(f"{table.name} {table.n_rows} x {table.n_cols}" for table in made.tables())
         raise InputError(
-            f"data {training.data}: the model of {training.app} ({shapes}) takes {needed / 2**30:,.0f} GiB, {_COPIES} times, and "
-            f"this machine has {there / 2**30:,.0f}; mend the largest index in the data, or choose smaller parameters"
+            f"data {training.data}: the model of {training.app} ({shapes}) takes {needed / 2**30:,.0f} GiB, "
+            f"{_COPIES} times, and this machine has {memory / 2**30:,.0f}; "
+            "mend the largest index in the data, or choose smaller parameters"
         )
 
 
@@ -148,7 +149,7 @@ def _made_for(name: str, training: Training, sizes: Mapping[str, float]) -> App:
 
 @dataclass(frozen=True)
 class Application:
-    """An application as a job names it; `code` is empty where it is on every machine anyway."""
+    """An application as a job names it; `code` is empty if it is installed on every machine."""
 
     app: str
     code: str
@@ -156,7 +157,7 @@ class Application:
 
 
 def application(option: str, app: str, code: str | None, params: Sequence[str]) -> Application:
-    """Return what the options describe.
+    """Return the application that the options describe.
 
     Parameters
     ----------
@@ -165,7 +166,7 @@ def application(option: str, app: str, code: str | None, params: Sequence[str]) 
     Raises
     ------
     InputError
-        One line that names the option and the mend. What is in the file is looked at later.
+        One line that names the option and the mend. The contents of the file are checked later.
     """
     values: dict[str, Any] = {}
     for text in params:
@@ -179,7 +180,7 @@ def application(option: str, app: str, code: str | None, params: Sequence[str]) 
 
 
 def default_params(app: str, data: str, seed: int) -> dict[str, Any]:
-    """Return the parameters that an application has unless told otherwise: `mlr` on the digits gets features."""
+    """Return the default parameters of an application: `mlr` on the digits gets features."""
     if (app, data) != ("mlr", "digits"):
         return {}
     return {"features": FEATURES, "gamma": 0.1, "step": 4.0, "feature_seed": seed}
@@ -210,8 +211,6 @@ def _code(option: str, app: str, code: str | None) -> str:
 
 def _installed(top: str) -> bool:
     """Return whether a module is installed; one that merely lies in this directory is not on the machines."""
-    runtime = Path.cwd()
-    return (
-        PathFinder.find_spec(top, [place for place in sys.path if place and Path(place).absolute() != runtime])
-        is not None
-    )
+    directory = Path.cwd()
+    entries = [entry for entry in sys.path if entry and Path(entry).absolute() != directory]
+    return PathFinder.find_spec(top, entries) is not None

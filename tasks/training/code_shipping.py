@@ -1,4 +1,4 @@
-"""The user's application on its way to the nodes."""
+"""Shipping of the user's application to the nodes."""
 
 from infra.applications import code_shipping as code
 from tasks.job_spec import JobSpec
@@ -7,12 +7,12 @@ from tasks.runtime import current_runtime, runtime_task
 
 @runtime_task("prepare code")
 def prepare_code(spec: JobSpec) -> str:
-    """Write the job's code to the blob store, or find it there; return its digest, empty where none travels."""
+    """Write the job's code to the blob store, or find it there; return its digest, empty if none is shipped."""
     return code.ship_code(current_runtime().blobs, spec.job_id, spec.training.app, spec.training.code)
 
 
 def check_code(spec: JobSpec) -> None:
-    """Refuse an application that is not known, and code that cannot travel; write nothing.
+    """Refuse an unknown application, and code that cannot be shipped; write nothing.
 
     Raises
     ------
@@ -23,5 +23,5 @@ def check_code(spec: JobSpec) -> None:
 
 
 def job_code(job_id: str) -> str:
-    """Return the digest of the code that the job began with; empty where it ships none."""
+    """Return the digest of the code that the job began with; empty if it ships none."""
     return code.shipped_code(current_runtime().blobs, job_id)

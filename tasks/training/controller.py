@@ -1,4 +1,4 @@
-"""The training itself, as the controller of a job tells of it."""
+"""The training as the controller of a job reports it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,10 +17,10 @@ from tasks.training.job_config import job_config
 
 #: Real seconds that a call to the controller may take.
 _CALL_S = 5.0
-#: And that it may take to begin: it imports the application, and looks for what is kept of the job.
+#: Real seconds that it may take to start: it imports the application and looks for checkpoints of the job.
 _BEGIN_S = 60.0
 _LOOK_S = 0.5
-#: Real seconds that a controller is looked for before anything else is looked at again.
+#: Real seconds to look for a controller before the saved result is checked again.
 _MEET_S = 5.0
 
 
@@ -31,7 +31,7 @@ def prepare_data(spec: JobSpec) -> DataSummary:
     Raises
     ------
     InputError
-        Where the data are no good, or the job's parameters do not fit them.
+        If the data cannot be used, or the job's parameters do not fit them.
     """
     training = spec.training
     fits = partial(check_sizes, f"job {spec.job_id}: training.app_params", training)
@@ -49,10 +49,10 @@ def prepare_data(spec: JobSpec) -> DataSummary:
 
 @runtime_task("meet the controller")
 def await_controller(job_id: str, patience_s: float) -> str | None:
-    """Return the controller's address, waiting for it to start; written down for everybody.
+    """Wait for the controller to start; record its address in the state database and return it.
 
-    None where the work was done meanwhile: a tick may have given a controller that started anew its job, and let its
-    machine go when the model was saved.
+    None if the work was done meanwhile: a tick may have restarted the job on a controller that started anew, and
+    released its machine when the model was saved.
     """
     runtime, clock = current_runtime(), SystemClock()
     until_s = clock.now_s() + patience_s
@@ -84,29 +84,28 @@ def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, 
 
 
 def keep_training(spec: JobSpec) -> None:
-    """Start the training again on a controller that has started anew; its machine does that under the same job.
+    """Start the training again on a controller that has started anew (its machine restarts it under the same job).
 
-    Nothing happens before the training was begun, or where no controller answers just now.
+    Nothing happens before the training was begun, or while no controller answers.
     """
     if not training_begun(spec.job_id):
         return
     runtime = current_runtime()
-    known = runtime.store.job(spec.job_id).controller_address
-    status = look(known, NO_LOSSES) if known else None
+    address = runtime.store.job(spec.job_id).controller_address
+    status = look(address, NO_LOSSES) if address else None
     if status is None:
         try:
             address = wait_rendezvous(runtime.settings.blob_url, spec.job_id, _LOOK_S)
         except ControllerUnreachable:
-            return  # it is still starting; the next look or tick asks again
+            return  # it is still starting; the next look or tick tries again
         runtime.store.set_controller(spec.job_id, address)
         status = look(address, NO_LOSSES)
-        known = address
-    if status is not None and known is not None and status["job_id"] is None:
-        start_training(spec, known, prepare_data(spec))
+    if status is not None and address is not None and status["job_id"] is None:
+        start_training(spec, address, prepare_data(spec))
 
 
 def look(address: str, since_clock: int) -> dict[str, Any] | None:
-    """Return the controller's status, or None where it does not answer just now."""
+    """Return the controller's status, or None if it does not answer."""
     try:
         return ControllerClient(address, _CALL_S).status(since_clock)
     except ControllerUnreachable:
@@ -114,7 +113,7 @@ def look(address: str, since_clock: int) -> dict[str, Any] | None:
 
 
 def note(job_id: str, status: dict[str, Any]) -> None:
-    """Write down a point of the job's progress."""
+    """Record a point of the job's progress."""
     store, now_s = current_runtime().store, current_runtime().clock.now_s()
     state = JobState(status["state"])
     if not state.terminal and store.job(job_id).state not in (state, JobState.STOPPING):
@@ -139,12 +138,12 @@ def note(job_id: str, status: dict[str, Any]) -> None:
     )
     _note_change(job_id, now_s, ObservationKind.NODES, {node["name"]: node["state"] for node in status["nodes"]})
     shards = status.get("shards", ())
-    roles = {"servers": [of["node"] for of in shards], "keepers": [of["keeper"] for of in shards]}
+    roles = {"servers": [shard["node"] for shard in shards], "keepers": [shard["keeper"] for shard in shards]}
     _note_change(job_id, now_s, ObservationKind.SHARDS, roles if shards else {})
 
 
 def _note_change(job_id: str, now_s: float, kind: ObservationKind, payload: dict[str, Any]) -> None:
-    """Write down how something stands, where it stands otherwise than it did; nothing of what is empty."""
+    """Record `payload` if it differs from the last record of its kind; an empty one is not recorded."""
     store = current_runtime().store
     before = store.last_observation(job_id, kind)
     if payload and (before is None or dict(before.payload) != payload):
@@ -153,7 +152,7 @@ def _note_change(job_id: str, now_s: float, kind: ObservationKind, payload: dict
 
 @runtime_task("drain")
 def drain(job_id: str, nodes: Sequence[str], within_s: float) -> bool:
-    """Have the controller move all work off `nodes` within so many real seconds; return whether it said so in time."""
+    """Have the controller move all work off `nodes` within `within_s` real seconds; return whether it did."""
     runtime = current_runtime()
     address = runtime.store.job(job_id).controller_address
     if address is None or not nodes:

@@ -1,4 +1,4 @@
-"""Following a job from the flow that asked for it. The training does not need the follower."""
+"""Progress and result of a training, for the flow that asked for it. The training does not need the follower."""
 
 import logging
 from typing import Any
@@ -17,7 +17,7 @@ from tasks.runtime import current_runtime, runtime_task
 from tasks.training.controller import keep_training, look, note
 
 _log = logging.getLogger(__name__)
-#: Real seconds between two looks, and between two updates of the artifact in the UI.
+#: Real seconds between two status calls, and between two updates of the artifact in the UI.
 _LOOK_S = 0.5
 _ARTIFACT_S = 5.0
 
@@ -26,13 +26,13 @@ _ARTIFACT_S = 5.0
 def follow(spec: JobSpec, job_engine: JobEngine) -> dict[str, Any]:
     """Follow the training to its end, showing progress; return its result.
 
-    A controller that does not answer is waited for: it is started anew by its machine, under the same job, and goes on
-    from its checkpoint. Machines that must last and are gone are bought again.
+    A controller that does not answer is waited for: its machine starts it anew, under the same job, and it resumes from
+    its checkpoint. Machines of the reliable tier that were lost are bought again.
 
     Raises
     ------
     JobFailed
-        If the controller says so, or the reliable tier cannot be had.
+        If the controller reports a failure, or the reliable tier cannot be bought.
     """
     runtime = current_runtime()
     bar = _ProgressBar(spec)
@@ -44,7 +44,7 @@ def follow(spec: JobSpec, job_engine: JobEngine) -> dict[str, Any]:
             result = saved_result(spec.job_id)
             if result is not None:
                 return result
-            if _a_reliable_purchase_is_gone(spec.job_id):
+            if _is_a_reliable_purchase_lost(spec.job_id):
                 secure_reliable_tier(spec, job_engine)
             keep_training(spec)
         else:
@@ -62,16 +62,16 @@ def follow(spec: JobSpec, job_engine: JobEngine) -> dict[str, Any]:
         runtime.clock.wait_until(runtime.clock.now_s() + _LOOK_S * runtime.clock.scale)
 
 
-def _a_reliable_purchase_is_gone(job_id: str) -> bool:
-    """Return whether machines that must last were bought together and have all ended: the controller's, maybe.
+def _is_a_reliable_purchase_lost(job_id: str) -> bool:
+    """Return whether all machines of one purchase of the reliable tier have ended: the controller's, maybe.
 
-    Those that were bought apart may be there yet, and wait for a controller.
+    Machines of another purchase may still be alive, and wait for a controller.
     """
     alive: dict[str, bool] = {}
     for record in current_runtime().store.allocations(job_id):
         if record.allocation.tier is Tier.RELIABLE:
-            bought = purchase(record.order_id)
-            alive[bought] = alive.get(bought, False) or record.alive
+            first_order = purchase(record.order_id)
+            alive[first_order] = alive.get(first_order, False) or record.alive
     return not all(alive.values())
 
 
@@ -94,7 +94,7 @@ class _ProgressBar:
         self._set(100 * self._share(status), f"clock {status['clock']}, {status['state']}")
 
     def finish(self) -> None:
-        """Show that all is done."""
+        """Show that the job is done."""
         self._set(100.0, "done")
 
     def _share(self, status: dict[str, Any]) -> float:
@@ -108,7 +108,7 @@ class _ProgressBar:
     def _set(self, percent: float, text: str) -> None:
         try:
             self._write(percent, text)
-        except httpx.HTTPError as error:  # the server is away; a later look shows how far it is then
+        except httpx.HTTPError as error:  # the server does not answer; a later update shows the progress then
             _log.warning("progress was not shown: %s", error)
 
     def _write(self, percent: float, text: str) -> None:

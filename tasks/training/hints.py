@@ -1,4 +1,4 @@
-"""What a training that has ended may lack, in one line for its user. Pure."""
+"""One-line hints on a training that has ended."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ _HIGH = 0.4
 
 
 def loss_hint(training: Training, losses: Sequence[Sequence[float | None]]) -> str:
-    """Return a hint where `mlr` has learnt little from inputs that were not brought to one scale; else an empty text.
+    """Return a hint if `mlr` has learnt little from inputs that were not standardized; else an empty text.
 
     Parameters
     ----------
@@ -22,6 +22,6 @@ def loss_hint(training: Training, losses: Sequence[Sequence[float | None]]) -> s
     if first <= 0 or last <= _HIGH * first:
         return ""
     return (
-        f"the loss is still {last / first:.0%} of that of the first clock; inputs of different scales are learnt slowly: "
-        "try --param standardize=true, or more clocks"
+        f"the loss is still {last / first:.0%} of that of the first clock; inputs of different scales are learnt "
+        "slowly: try --param standardize=true, or more clocks"
     )

@@ -1,4 +1,4 @@
-"""The user's data, before a job is begun with them. Imports no Prefect: `proteus run` and `train` check data first."""
+"""Checks of the user's data before a job begins. Imports no Prefect: `proteus run` and `train` check data first."""
 
 from functools import partial
 
@@ -14,14 +14,14 @@ def absolute_data(data: str) -> str:
 
 
 def default_data(app: str) -> str:
-    """Return the built-in set that an application takes where the user names no data."""
+    """Return the built-in set that an application trains on if the user names no data."""
     return data_kinds.DEFAULT_SETS[data_kinds.kind_for(app)]
 
 
 def check_data(spec: JobSpec) -> tuple[str, ...]:
-    """Read the job's data as this machine sees them, and refuse what cannot be trained on; nothing is written.
+    """Read the job's data on this machine, and refuse data that cannot be trained on; nothing is written.
 
-    Returns how they were read, where that may not be what their author expects; a line each.
+    Returns a line for each way in which they were read that their author may not expect.
 
     Raises
     ------

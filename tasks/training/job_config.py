@@ -1,4 +1,4 @@
-"""What a user asks for and what the data turned out to be, as the engine wants to be told it."""
+"""The engine's configuration of a job, from its description and the summary of its data."""
 
 from bidding.market.model import HOUR_S, MINUTE_S
 from infra.datasets.prepare import DataSummary
@@ -9,12 +9,12 @@ from tasks.job_spec import Training
 def job_config(
     job_id: str, training: Training, data: DataSummary, n_reliable: int, scale: float = 1.0, code_sha256: str = ""
 ) -> JobConfig:
-    """Return the job as the engine's controller starts it.
+    """Return the configuration with which the engine's controller starts the job.
 
     Parameters
     ----------
     scale : market seconds per real second.
-    code_sha256 : digest of the code that was shipped for it; empty where none was.
+    code_sha256 : digest of the shipped code; empty if none was shipped.
     """
     return JobConfig(
         job_id=job_id,

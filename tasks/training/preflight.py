@@ -1,4 +1,4 @@
-"""What can be known to be wrong before anything is bought or written."""
+"""Checks of a job before anything is bought or written."""
 
 from bidding.market.model import Market
 from tasks.job_records import is_known
@@ -21,10 +21,10 @@ def check(spec: JobSpec) -> None:
     """
     runtime = current_runtime()
     markets = [Market.parse(text) for text in spec.transient.markets]
-    if not is_known(spec.job_id):  # what runs already goes on with the code that it began with
+    if not is_known(spec.job_id):  # a job that was begun resumes with the code that it began with
         check_asked(spec.training, f"job {spec.job_id}: training.", "app_params")
         check_code(spec)
         job_table(spec)
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
     priced([*markets, reliable], runtime.clock.now_s())
-    runtime.market.describe([("proteus:job", spec.job_id)])  # the market answers, and lets us in
+    runtime.market.describe([("proteus:job", spec.job_id)])  # the market answers, and accepts the credentials

@@ -1,4 +1,4 @@
-"""The jobs, a line each; submitting one to the Prefect server; ending one."""
+"""Submission of a job to the Prefect server, and ending a job."""
 
 import shlex
 from pathlib import Path
@@ -30,7 +30,7 @@ def read_job(path: Path) -> JobSpec:
     Raises
     ------
     InputError
-        One line that names the file and the field: whatever of a job can be known to be wrong from its description.
+        One line that names the file and the field, for each fault that the description alone shows.
     """
     record = read_yaml(path)
     if not isinstance(record, dict):
@@ -61,14 +61,14 @@ def submit(spec: JobSpec) -> dict[str, Any]:
     except ObjectNotFound:
         raise ProteusError(f"deployment {_TRAIN}: is not registered; run `prefect deploy --all`") from None
     except Exception as error:
-        # Prefect's client raises whatever its transport does when nobody answers.
+        # Prefect's client raises the errors of its transport when the server does not answer.
         raise ProteusError(f"the Prefect server did not take the job: {error}; is PREFECT_API_URL right?") from error
     run = cast(FlowRun, made)  # called outside an event loop, it has waited for its answer
     return {"job": spec.job_id, "flow_run_id": str(run.id), "flow_run": run.name}
 
 
 def stop(jobs: JobStore, job_id: str, reason: str) -> str:
-    """Ask the job to end at the clock under way, with its model saved; return what comes of it.
+    """Ask the job to end at the current clock, with its model saved; return one line on the outcome.
 
     Raises
     ------
@@ -82,8 +82,9 @@ def stop(jobs: JobStore, job_id: str, reason: str) -> str:
         return f"job {job_id} ended before: {job.state}"
     if jobs.directory is not None and not is_under_way(jobs.directory):
         return (
-            f"job {job_id} is a local run that was interrupted: nothing of it runs or costs; `proteus run --job {job_id} "
-            f"--dir {shlex.quote(str(jobs.directory))}` with its options goes on, and without that directory it is gone"
+            f"job {job_id} is a local run that was interrupted: nothing of it runs or costs; "
+            f"`proteus run --job {job_id} --dir {shlex.quote(str(jobs.directory))}` with its options goes on, "
+            "and without that directory it is gone"
         )
     if job.controller_address is None:
         other_way = "press Ctrl-C where it runs" if jobs.directory is not None else "cancel its flow run"

@@ -66,7 +66,7 @@ def test_prices_are_those_of_the_time_and_the_markets_that_are_told_of(field: Ba
 
 
 def test_what_is_not_given_is_learnt_of_the_capacity_of_the_fit(field: BacktestInputs) -> None:
-    """Of ten steps nine are up: whoever buys in one of them is taken within the hour unless it is one of the first three."""
+    """Nine of ten steps are up: a purchase in one of them is taken within the hour, except in the first three."""
     assert (field.evictions.bids_decide, field.foresight) == (False, None)
     for market in MARKETS[:2]:
         beta, median_s = field.evictions.of_bid(market, 0)

@@ -17,7 +17,7 @@ FIRST_S, LAST_S = T0 + 5 * HOUR_S, T0 + DAYS * DAY_S - 60
 
 
 def traces(*holes: tuple[float, float]) -> TraceSet:
-    """A price every six hours or less from 05:00 on the 1st until a minute before midnight of the 30th, but for holes."""
+    """A price every six hours or less from 05:00 on the 1st until a minute before midnight of the 30th, but holes."""
     times = np.unique(np.append(np.arange(FIRST_S, LAST_S, 6 * HOUR_S), LAST_S))
     for from_day, until_day in holes:
         times = times[(times <= T0 + from_day * DAY_S) | (times >= T0 + until_day * DAY_S)]

@@ -102,9 +102,8 @@ def test_a_kill_waits_with_a_notice_of_its_clock_so_that_it_strikes_into_the_nex
 
 
 def test_who_joins_and_is_drained_in_one_clock_joins_first() -> None:
-    script, nodes, client = (
-        NodeEventScript([ScriptedEvent(4, None, "join", "t9"), ScriptedEvent(4, None, "drain", "t9", 3.0)]), Nodes(), Client(),
-    )  # fmt: skip
+    script = NodeEventScript([ScriptedEvent(4, None, "join", "t9"), ScriptedEvent(4, None, "drain", "t9", 3.0)])
+    nodes, client = Nodes(), Client()
     assert script.carry_out(nodes, client, client.status(4), 1.0, 1) == ["clock 4: join t9"]  # type: ignore[arg-type]
     client.there.append("t9")
     assert script.carry_out(nodes, client, client.status(4), 2.0, 1) == ["clock 4: drain t9"]  # type: ignore[arg-type]

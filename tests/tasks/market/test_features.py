@@ -122,7 +122,7 @@ def test_a_market_that_does_not_answer_gives_no_signals(
     here.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history", until_s=BEGIN_S + HOUR_S))
     with caplog.at_level(logging.WARNING, "tasks.market.features"):
         assert signals_to_decide_on(JobEngine("job"), Prices({MARKET: 1})) == {}
-    assert "did not tell its recent prices" in caplog.messages[-1]
+    assert "did not report its recent prices" in caplog.messages[-1]
     asked.clear()
     assert signals_to_decide_on(JobEngine("job"), Prices({}, {MARKET: "it did not tell"})) == {}
     assert not asked, "what has no price is not decided on"

@@ -29,7 +29,7 @@ from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskRuntime, 
 
 DAY_S = 86_400
 LIMIT_S = 3 * DAY_S
-STOPPED = "no market's price was told for 3 days (PROTEUS_PRICES_MAX_AGE_S): the feed has stopped"
+STOPPED = "no market's price was reported for 3 days (PROTEUS_PRICES_MAX_AGE_S): the feed has stopped"
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_nothing_is_bought_on_the_prices_of_a_feed_that_has_stopped(
 def test_a_market_that_tells_no_price_is_left_out_by_itself(live: TaskRuntime) -> None:
     nowhere = Market("c4.large", "us-east-1f")
     prices = plain(observe_prices)([MARKET, nowhere])
-    assert prices == Prices({MARKET: 20_000}, {nowhere: "the market tells no price"})
+    assert prices == Prices({MARKET: 20_000}, {nowhere: "the market reports no price"})
 
 
 def test_a_market_that_does_not_answer_stops_no_tick(live: TaskRuntime, caplog: pytest.LogCaptureFixture) -> None:
@@ -115,7 +115,7 @@ def test_a_market_that_does_not_answer_stops_no_tick(live: TaskRuntime, caplog: 
     live.clock.at_s = BEGIN_S + HOUR_S - 100
 
     prices, orders = tick(live)
-    why = "the market did not tell its prices (Unavailable)"
+    why = "the market did not report its prices (Unavailable)"
     assert prices == Prices({}, {MARKET: why})
     assert [type(one) for one in orders] == [Renew, Wait], "what is held is decided on, by the last price"
     assert f"{MARKET}: {why}" in orders[-1].decision.reason

@@ -53,7 +53,7 @@ def test_the_figures_are_those_of_a_market_worked_by_hand() -> None:
 
 
 def test_what_the_prices_do_is_told_beside_the_on_demand_price_at_the_end() -> None:
-    """Up and down every half hour for a day: the level is a share of the last on-demand price, 0.2, not of the first."""
+    """Up and down every half hour for a day: the level is a share of the last on-demand price, 0.2, not the first."""
     prices = trace(*((half / 2, 20 + 10 * (half % 2)) for half in range(49)))
     known = catalog(("c4.large", 100, None), ("c4.large", 200, date(2016, 4, 2)))
     held = describe("p", TraceSet({A: prices, B: prices}), known).as_json()["markets"]

@@ -92,8 +92,8 @@ def test_where_none_keeps_them_the_nearest_is_named_and_the_cluster_that_would()
     found = recommend([never, half], job)
     assert (found.scheme, found.enough) == ("half", False)
     assert found.text == (
-        "no scheme keeps the deadline of 1 h and the budget of $5.00 in 90% of the starts; the nearest is half, in 50%, "
-        "for $0.40 and 1.7 h on average. On demand, 16 x c4.xlarge would keep the deadline, for $3.20."
+        "no scheme keeps the deadline of 1 h and the budget of $5.00 in 90% of the starts; the nearest is half, in "
+        "50%, for $0.40 and 1.7 h on average. On demand, 16 x c4.xlarge would keep the deadline, for $3.20."
     )
     nearly = of("nearly", *[(0.9, 1.1)] * 10, job=job)
     assert recommend([never, nearly], job).scheme == "nearly", "of none, the one that misses by least"

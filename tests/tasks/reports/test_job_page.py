@@ -231,7 +231,7 @@ def test_the_page_links_the_model_and_names_data_and_commands(tmp_path: Path) ->
         record_command(url, "mine", "proteus run --job mine --dir 'a b'")
         record_command(url, "mine", "proteus run --job mine --dir 'a b'")
         record_command(url, "other", "proteus run --job other")
-        assert len(store.observations("mine", "command")) == 1
+        assert len(store.observations("mine", ObservationKind.COMMAND)) == 1
         assert gather(store, "mine", blobs).links[-1] == Link("go on", "proteus run --job mine --dir 'a b'")
         store.move_job("mine", JobState.FINISHED, START_S + 9, result={})
         assert [link.label for link in gather(store, "mine").links] == ["data", "repeat"]

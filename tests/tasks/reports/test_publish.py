@@ -70,7 +70,7 @@ def test_a_database_that_is_away_stops_no_tick(
     here: TaskRuntime, published: Published, caplog: pytest.LogCaptureFixture
 ) -> None:
     show_job_now_and_then("unknown")
-    assert "it cannot be told whether a picture is due" in caplog.text
+    assert "could not check whether a picture is due" in caplog.text
     assert published.all == []
 
 

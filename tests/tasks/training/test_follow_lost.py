@@ -1,4 +1,4 @@
-"""Following a job whose machines that must last are lost: others are bought, and the training goes on from what was kept.
+"""Following a job that loses its reliable tier: other machines are bought, and the training resumes its checkpoint.
 
 The market is the simulated one in this process, and a stand-in for the controller runs on whatever machine of the
 reliable tier there is, so that it goes when the machine goes.
@@ -27,7 +27,7 @@ DATA = DataSummary("digits", "file:///data", 2, 10, 2, {"n_inputs": 3, "n_classe
 
 
 class Controllers:
-    """The controllers of one job, one after the other; each trains a clock a look, and has kept the last clock but one."""
+    """The controllers of one job in turn; each trains a clock a look, with a checkpoint of the last clock but one."""
 
     def __init__(self, here: TaskRuntime) -> None:
         self._here = here
