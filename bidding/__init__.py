@@ -1,19 +1,16 @@
-"""BidBrain: what to buy, hold and let go, so that a unit of work costs least.
+"""BidBrain: what to buy, hold and terminate, so that a unit of work costs least.
 
-Pure: no clock, no network, no files, no random source that was not handed in. `engine.BidEngine` is the one door.
+The package is pure: no clock, no network, no files, and no random source but those passed in. `engine.BidEngine` is the
+single entry point of a live job.
 
-    backtest/   the batch simulator: one job after the other on recorded prices, compiled, under any scheme. Pure:
-                no clock, no files
-    billing/    what an allocation costs: pure functions from a trace and a life to charges, in integer micro-
-                dollars
-    economics/  the paper's equations, and what they need to know of a job
-    engine/     the bidding engine: events in, orders out, and the journal that both are written to
-    evictions/  how long a bid lives: survival curves by market, state and bid delta, and how well they foretell
-                later months
-    forecast/   what the recent past of a market says of a bid made in it now: how likely it is taken within the
-                hour, and when
-    jit         how compiled functions are made, and when they are compiled again
-    market/     the market as values: money, prices over time, markets, grants
-    policies/   bidding policies, one file each, by the name that users type
-    synthetic/  seeded markets for when there is no price file
+    backtest/   batch simulator: compiled runs of many jobs on recorded prices, under any scheme
+    billing/    billing models: charges of an allocation from prices and its life, in integer micro-dollars
+    economics/  the paper's equations, and the facts of a job that they need
+    engine/     bidding engine of a live job: events in, orders out, and their journal
+    evictions/  eviction models: survival of a bid by market, state and bid delta; fits and calibration
+    forecast/   probability and time of an eviction within the hour, from a market's recent past
+    jit         decorators of compiled functions, and the key of numba's cache
+    market/     the market as values: money, prices over time, instance types, grants
+    policies/   bidding policies of a live job, one file each, by the name that users type
+    synthetic/  generated price histories, from a seed
 """

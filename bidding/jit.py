@@ -1,7 +1,7 @@
-"""How compiled functions are made, and when they are compiled again.
+"""Decorators of compiled functions, and the key by which numba's cache finds them outdated.
 
-Numba keeps what it compiled beside a function's file and looks at that file alone: a change in what the function calls
-would go unseen. So the version of all sources that it may call goes into its closure, which numba does look at.
+Numba caches a compiled function beside its file and checks that file alone: a change in a function that it calls would
+be missed. So the version of all sources that it may call goes into its closure, which numba does check.
 """
 
 import hashlib
@@ -17,19 +17,19 @@ Entry = TypeVar("Entry", bound=Callable[..., Any])
 
 
 def jitable(function: Function) -> Function:
-    """Return the function as it is, for Python, and let compiled functions call it, too: they compile it for themselves.
+    """Return the function unchanged, and let compiled functions call it, too; each compiles its own copy.
 
-    So a formula stands once, for figures, for arrays and for compiled loops. A call from Python compiles nothing. Compiled, it
-    divides as its caller does.
+    So a formula is written once, for numbers, for arrays and for compiled loops. A call from Python compiles nothing.
+    Compiled, the function divides as its caller does.
     """
     registered: Function = register_jitable(function)
     return registered
 
 
 def inline_jit(function: Function) -> Function:
-    """Compile a function that only compiled functions call; without the wrappers for Python, in half of the time.
+    """Compile a function that only compiled functions call: without the wrappers for Python, in half of the time.
 
-    Divisions are NumPy's, without Python's checks: a tick is too short for them.
+    Divisions are NumPy's, without Python's checks, which would cost too much in each tick.
     """
     bare: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
     compiled: Function = njit(**bare)(function)
@@ -37,12 +37,12 @@ def inline_jit(function: Function) -> Function:
 
 
 def entry(make: Callable[[int], Entry]) -> Entry:
-    """Compile the function that `make` returns, for callers in Python, and keep it in numba's cache.
+    """Compile the function that `make` returns, for callers in Python, and store it in numba's cache.
 
     Parameters
     ----------
-    make : receives `source_digest()`. The function that it returns must use that number (return it, say), or it would not be
-        in the function's closure.
+    make : receives `source_digest()`. The function that it returns must use that number (for example return it), or it
+        would not be in the function's closure.
     """
     options: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
     compiled: Entry = njit(**options)(make(source_digest()))
@@ -50,7 +50,7 @@ def entry(make: Callable[[int], Entry]) -> Entry:
 
 
 _HERE = Path(__file__).parent
-#: All that a compiled function may call. The wording of the policies is no part of it: only their rules are compiled.
+#: Sources that a compiled function may call. Of the policies only the rules are compiled.
 _COMPILED = (
     *(_HERE / name for name in ("backtest", "billing", "economics", "forecast")),
     _HERE / "policies" / "rules.py",
@@ -59,11 +59,11 @@ _COMPILED = (
 
 
 def source_digest(*sources: Path) -> int:
-    """Return a number that is another one when a source file of a compiled function has another name or content.
+    """Return a number that changes when a source file of a compiled function changes its name or content.
 
     Parameters
     ----------
-    sources : files and folders; none: those of all compiled functions of the bidding core.
+    sources : files and folders; by default those of all compiled functions of the bidding core.
     """
     sha = hashlib.sha256()
     for source in sources or _COMPILED:

@@ -1,4 +1,4 @@
-"""The money and the machine time of what is held: the models of `bidding.billing`, hour by hour."""
+"""Charges and machine time of held allocations: the models of `bidding.billing`, hour by hour."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from bidding.market.traces import Int64s
 _COST, _PAID, _FREE = int(Outcome.COST_MICROS), int(Outcome.PAID_VCPU_S), int(Outcome.FREE_VCPU_S)
 _HOURLY_REFUND, _PER_SECOND = int(BillingKind.HOURLY_REFUND), int(BillingKind.PER_SECOND)
 
-#: What no scheme sees of an allocation: when the market will take it; start of the hour in progress, and what a whole
-#: one costs at its price; its row in the log of purchases, -1 where none is kept.
+#: Facts of an allocation that no scheme sees: time of its eviction; start of the hour in progress, and the cost of a
+#: whole hour at its price; its row in the log of purchases, -1 if it has none.
 ACCOUNT = np.dtype([(name, np.int64) for name in ("takes_s", "hour_s", "charge_micros", "row")], align=True)
 
 
@@ -29,10 +29,10 @@ def prorated(amount: int, part_s: int, whole_s: int) -> int:
 def end_hour(
     setting: Records, markets: Markets, held: Records, account: Records, at_s: int, evicted: bool, out: Int64s
 ) -> None:
-    """Book what the hour in progress cost until `at_s`: all of it, its share where the job ends in it, or nothing.
+    """Book the cost of the hour in progress until `at_s`: all of it, its share if the job ends in it, or nothing.
 
-    Taken exactly at the hour's end is taken after it: the hour stays paid. Machine time is free in an hour that is
-    refunded, else paid.
+    An eviction exactly at the hour's end counts as after it: the hour stays paid. Machine time is free in a refunded
+    hour, else paid.
     """
     used_s = at_s - account.hour_s
     first_hour = account.hour_s == held.launched_s
@@ -50,7 +50,7 @@ def end_hour(
 def _by_second(
     setting: Records, markets: Markets, held: Records, account: Records, used_s: int, first_hour: bool
 ) -> int:
-    """Return what the seconds used of an hour cost; of a least charge, their share."""
+    """Return the cost of the seconds used of an hour; of a minimum charge, their share."""
     if setting.billing != _PER_SECOND:
         return prorated(account.charge_micros, used_s, HOUR_S)
     paid_s = max(used_s, setting.minimum_s) if first_hour else used_s

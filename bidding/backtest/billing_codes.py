@@ -1,4 +1,4 @@
-"""A billing model as fields of `JobParameters`, and back: the compiled loop counts by those, whoever else by the model."""
+"""Conversion of a billing model to fields of `JobParameters`, which the compiled loop uses, and back."""
 
 from bidding.backtest.parameters import JobParameters
 from bidding.billing import BillingModel, Flat, HourlyRefund, PerSecondFirstHourFree, Repricing
@@ -6,12 +6,12 @@ from bidding.billing.expected import KINDS, BillingKind
 
 
 def billing_settings(model: BillingModel) -> dict[str, int]:
-    """Return the fields of `JobParameters` that say how spot machines are charged.
+    """Return the fields of `JobParameters` that describe how spot machines are charged.
 
     Raises
     ------
     ValueError
-        If it is none of `bidding.billing.SPOT_BILLING`.
+        If the model is not one of `bidding.billing.SPOT_BILLING`.
     """
     match model:
         case HourlyRefund():

@@ -1,4 +1,4 @@
-"""The eviction table as arrays."""
+"""The eviction table and the forecast as arrays, for the compiled loop."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,15 +18,15 @@ BETA, MEDIAN_S, USEFUL_S = range(3)
 
 
 class EvictionArrays(NamedTuple):
-    """What history says of bids.
+    """Eviction table and forecast of the bids.
 
     Attributes
     ----------
     deltas_micros : shape (deltas,), rising.
     cells : shape (3, markets, deltas); see BETA, MEDIAN_S, USEFUL_S and `EvictionTable`.
     known : shape (markets,); 0 where the market has no history, and nothing is bought.
-    foresight : what signals say of bids; without weights where it was not learnt.
-    bids_decide : 0 where machines are taken whatever was bid, and a rule that looks at signals goes by the cells instead.
+    foresight : forecast of a bid from signals; without weights if none was fitted.
+    bids_decide : 0 where machines are taken whatever was bid, and a rule that weighs signals uses the cells instead.
     """
 
     deltas_micros: Int64s

@@ -1,4 +1,4 @@
-"""What became of a job, as one row of whole numbers."""
+"""Columns of a job's result, one row of whole numbers, and summaries over jobs."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -35,7 +35,7 @@ class Summary:
 
 
 def summary(values: ArrayLike) -> Summary:
-    """Return the summary of one figure of many jobs; the standard error of a single one is 0.
+    """Return the summary of one figure of many jobs; the standard error of a single job is 0.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a simulated job is, and how it bears losses: alike for every scheme that is compared."""
+"""`JobParameters`: the settings of a simulated job and its elasticity, as whole numbers."""
 
 from dataclasses import astuple, dataclass, fields
 
@@ -20,20 +20,20 @@ class JobParameters:
     Attributes
     ----------
     work_vcpu_s : work to be done.
-    window_s : a job that is not done by then is given up.
-    tick_s, renewal_lead_s : seconds between decisions; how long before an hour's end its renewal is decided, or after.
+    window_s : seconds after which an unfinished job is given up.
+    tick_s, renewal_lead_s : seconds between decisions; seconds before an hour's end from which its renewal is decided.
     allocation_vcpus, max_spot_vcpus : size of one allocation, and of all together.
     reliable_count, reliable_vcpus, reliable_micros : on-demand machines held throughout; vCPUs and hourly price of one.
     reliable_works : 1 if they compute, 0 if they only serve.
     resize_overhead_s, eviction_overhead_s : σ and λ, during which the whole footprint makes no progress.
     efficiency_ppm : φ, or the share of time that checkpointing leaves, in millionths.
-    checkpoint_s : seconds between checkpoints, of which the last one is what an eviction leaves; 0: nothing is lost.
+    checkpoint_s : seconds between checkpoints; an eviction loses the work since the last one; 0: nothing is lost.
     restart_s : with checkpoints, seconds without progress after a loss.
     patient : 1 if nothing is bought after an eviction that would only stand still: the next purchase comes λ - σ later.
     ceiling : 1 if no bid is made in a market that stands above its own on-demand price, 0 if one may be.
     billing : how spot machines are charged, a `BillingKind`; the next four are those of `bidding.billing`'s models.
     reprices, minimum_s : of PER_SECOND: 1 if each second is paid at its own price; least seconds of the first hour.
-    flat_micros, max_life_s : of FLAT: what an instance-hour costs; when every machine is taken, 0: never.
+    flat_micros, max_life_s : of FLAT: cost of an instance-hour; seconds after which every machine is taken, 0: never.
     """
 
     work_vcpu_s: int
@@ -82,7 +82,7 @@ SETTING = np.dtype([(field.name, np.int64) for field in fields(JobParameters)], 
 
 @jitable
 def expected_overhead_s(eviction_overhead_s: float, checkpoint_s: float, restart_s: float) -> float:
-    """Return λ as BidBrain knows it: the seconds that an eviction is expected to cost the whole footprint.
+    """Return λ: the seconds that an eviction is expected to cost the whole footprint.
 
     With checkpoints it is the restart and half an interval, because the work since the last checkpoint is lost and an
     eviction is as likely in each of the interval's seconds.
@@ -97,5 +97,5 @@ def expected_overhead_s(eviction_overhead_s: float, checkpoint_s: float, restart
 
 
 def window_s(hours: int) -> int:
-    """Return how long a job of `hours` on the reference cluster is given: three and a half times that, and 2 h."""
+    """Return the maximum run time of a job of `hours` on the reference cluster: 3.5 times `hours`, and 2 h."""
     return 7 * hours * HOUR_S // 2 + 2 * HOUR_S

@@ -1,4 +1,4 @@
-"""Markets as arrays, and the two questions that a simulation asks of them: the price now, and when it next passes a bid."""
+"""Price histories as arrays, and two look-ups in them: the price now, and when it next passes a bid."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from bidding.market.traces import Int64s, TraceSet
 #: Later than anything that happens.
 NEVER_S = np.iinfo(np.int64).max
 
-#: log2 of the events that one entry of `highest` stands for.
+#: log2 of the number of events per entry of `highest`.
 _BLOCK_BITS = 6
 _BLOCK = 1 << _BLOCK_BITS
 
@@ -25,14 +25,14 @@ FACTS = np.dtype([(name, np.int64) for name in ("first", "end", "vcpus", "on_dem
 
 
 class Markets(NamedTuple):
-    """The price events of all markets, one market behind the other.
+    """The price events of all markets, concatenated.
 
     Attributes
     ----------
     events : records of EVENT, shape (events,)
         Those that repeat the price before them are left out.
     highest : shape (blocks,)
-        The highest price of each 64 events, so that a search can step over them.
+        The highest price of each 64 events, so that a search can skip them.
     areas, rises : shape (events,)
         Running sums within each market; see `bidding.forecast.features.PriceHistory`.
     facts : records of FACTS, shape (markets,)
@@ -47,7 +47,7 @@ class Markets(NamedTuple):
 
 
 def pack(traces: TraceSet, markets: Sequence[Market], types: Mapping[str, InstanceType]) -> Markets:
-    """Return `markets` as arrays, in their order; a decision that is a tie goes to the earlier one.
+    """Return `markets` as arrays, in their order; ties of a decision go to the earlier market.
 
     Raises
     ------

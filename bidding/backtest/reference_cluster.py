@@ -1,4 +1,4 @@
-"""What costs and run times are relative to, and when jobs start."""
+"""The on-demand cluster that costs and run times are relative to, and start times of jobs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from bidding.market.model import HOUR_S, InstanceType, Market
 from bidding.market.money import Micros
 from bidding.market.traces import Int64s
 
-#: Types that nobody would build a cluster of.
+#: Types too small to build a cluster of.
 TOO_SMALL = ("m1.small", "t1.micro")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The on-demand cluster that does the job in so many hours.
+    """The on-demand cluster whose run time is the length of the job.
 
     Attributes
     ----------
-    instance_type : its price per vCPU is the reference's; how many would be whole machines does not matter.
+    instance_type : gives the price per vCPU; the cluster need not be a whole number of machines.
     vcpus : of the whole cluster.
     """
 
@@ -28,11 +28,11 @@ class Reference:
     vcpus: int = 512
 
     def micros(self, vcpus: int) -> Micros:
-        """Return the hourly price of so many vCPUs, rounded half to even."""
+        """Return the hourly price of `vcpus`, rounded half to even."""
         return round(self.instance_type.on_demand_micros * vcpus / self.instance_type.vcpu)
 
     def job_micros(self, hours: int) -> float:
-        """Return what the job costs on demand."""
+        """Return the cost of a job of `hours` on demand, in micro-dollars."""
         return self.instance_type.on_demand_micros / self.instance_type.vcpu * self.vcpus * hours
 
 
@@ -45,10 +45,10 @@ def cheapest(markets: Iterable[Market], types: Mapping[str, InstanceType], vcpus
         If no market's type is in `types`, or all are `TOO_SMALL`.
     """
     names = sorted({market.instance_type for market in markets} - set(TOO_SMALL))
-    known = [types[name] for name in names if name in types]
-    if not known:
+    candidates = [types[name] for name in names if name in types]
+    if not candidates:
         raise ValueError("no market's type has an on-demand price to compare with")
-    return Reference(min(known, key=lambda kind: kind.on_demand_micros / kind.vcpu), vcpus)
+    return Reference(min(candidates, key=lambda kind: kind.on_demand_micros / kind.vcpu), vcpus)
 
 
 def draw_starts(rng: np.random.Generator, from_s: int, until_s: int, hours: int, count: int) -> Int64s:

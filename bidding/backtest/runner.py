@@ -1,4 +1,4 @@
-"""Many jobs of one scheme, on as many threads as are given."""
+"""Runs of many jobs of one scheme, on several threads."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor  # impure-ok: kernels on threads
@@ -22,18 +22,18 @@ from bidding.market.traces import Int64s
 
 Floats = NDArray[np.float64]
 
-#: Jobs that a thread takes at a time.
+#: Number of jobs that a thread takes at a time.
 _CHUNK = 50
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What became of the jobs; shape (jobs,) each.
+    """Results of the jobs; shape (jobs,) each.
 
     Attributes
     ----------
     rows : shape (jobs, len(Outcome)), whole numbers; see `Outcome`.
-    hours, reference : what they are relative to.
+    hours, reference : length of a job and the cluster, to which costs and run times are relative.
     """
 
     rows: Int64s
@@ -42,7 +42,7 @@ class Outcomes:
 
     @property
     def relative_cost(self) -> Floats:
-        """Cost as a share of what the job costs on demand."""
+        """Cost as a share of the job's cost on demand."""
         return self.rows[:, Outcome.COST_MICROS] / self.reference.job_micros(self.hours)
 
     @property
@@ -51,12 +51,12 @@ class Outcomes:
         return self.rows[:, Outcome.RUNTIME_S] / (self.hours * HOUR_S)
 
     def machine_hours(self, paid_by: Outcome, vcpus: int = 8) -> Floats:
-        """Return the hours, of machines of so many vCPUs, that `paid_by` counts: ON_DEMAND_, PAID_ or FREE_VCPU_S."""
+        """Return the hours of machines of `vcpus` that `paid_by` counts: ON_DEMAND_, PAID_ or FREE_VCPU_S."""
         return self.rows[:, paid_by] / (HOUR_S * vcpus)
 
     @property
     def evictions(self) -> Int64s:
-        """Allocations that the market took."""
+        """Number of allocations that the market took."""
         return self.rows[:, Outcome.EVICTIONS]
 
     @property
@@ -77,13 +77,13 @@ def run(
     threads: int = 1,
     **changes: int,
 ) -> Outcomes:
-    """Return what became of a job of `hours` at each start.
+    """Return the results of a job of `hours` at each start.
 
     Parameters
     ----------
     starts_s : seconds since the epoch, shape (jobs,).
-    hours : what the job takes the reference cluster.
-    threads : how many jobs are run at the same time; the outcome does not depend on it.
+    hours : run time of the job on the reference cluster.
+    threads : number of jobs that run at the same time; the results do not depend on it.
     **changes : fields of `JobParameters` that differ from the scheme's.
 
     Raises

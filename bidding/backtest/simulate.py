@@ -1,4 +1,4 @@
-"""One job from its start to its end, from one second in which something happens to the next."""
+"""Simulation of one job from its start to its end, event by event."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ _EVICTIONS, _PURCHASES, _FINISHED = int(Outcome.EVICTIONS), int(Outcome.PURCHASE
 
 
 class Buffers(NamedTuple):
-    """What one thread works in; what it holds before and after a job does not matter.
+    """Buffers of one thread; their content before and after a job does not matter.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Buffers(NamedTuple):
 
 
 def room(markets: Markets, deltas: int, setting: JobParameters) -> Buffers:
-    """Return room for a job on `markets`, with an eviction table of so many bid deltas."""
+    """Return the buffers for a job on `markets`, with this number of bid deltas."""
     most = most_held(markets, setting)
     return Buffers(
         np.zeros(1, dtype=MOMENT),
@@ -52,9 +52,9 @@ def room(markets: Markets, deltas: int, setting: JobParameters) -> Buffers:
 
 
 def most_held(markets: Markets, setting: JobParameters) -> int:
-    """Return how many allocations can be alive at a time: single machines up to the cap, and as many that lapse.
+    """Return the maximum number of live allocations: single machines up to the cap, and as many that lapse.
 
-    What takes the place of one that lapses cannot lapse itself before that is gone.
+    The replacement of a lapsing allocation cannot lapse itself before that one has ended.
     """
     smallest = int(markets.facts["vcpus"].min()) if len(markets.facts) else 1
     return 2 * (setting.max_spot_vcpus // smallest) + 1
@@ -82,7 +82,7 @@ def simulate(
     Notes
     -----
     In one second, in this order: the work done until then, which may end the job; evictions; ends of billing hours;
-    then, at a tick and whenever something has gone, the renewals and one purchase.
+    then, at a tick and after any end of an allocation, the renewals and one purchase.
     """
     setting = settings[0]
     held, accounts, followed = room.held, room.accounts, room.followed
@@ -209,7 +209,7 @@ def simulate(
         if saves:
             saved = work
             checkpoint_s = stalled_s + setting.checkpoint_s
-    # the end: what is held is let go, unless it is taken in this very second
+    # the end: held allocations are terminated, unless they are taken in this second
     while holds > 0:
         taken = accounts[holds - 1].takes_s == now_s
         holds = _end(setting, markets, held, accounts, holds - 1, holds, now_s, taken, out, log)
@@ -224,7 +224,7 @@ def simulate(
 def _begin_hour(setting: Records, held: Records, account: Records, at_s: int, price_micros: int) -> None:
     account.hour_s = at_s
     account.charge_micros = hour_micros(setting.billing, setting.flat_micros, price_micros) * held.count
-    if held.paid_until_s <= at_s:  # bought now; or nobody decided in time, so it is paid for
+    if held.paid_until_s <= at_s:  # bought now; or the renewal was not decided in time, so the hour is paid
         held.paid_until_s = at_s + HOUR_S
 
 

@@ -1,4 +1,7 @@
-"""What a scheme is shown: the present and the past. Whoever reads `markets.events` himself looks into the future."""
+"""`SchemeView`: the input of a scheme, the present and the past.
+
+A scheme must not read `markets.events` directly: they include the future.
+"""
 
 from typing import NamedTuple
 
@@ -22,7 +25,7 @@ HELD = np.dtype(
     align=True,
 )
 
-#: One market as the job has followed it: its last event; until when it is left alone, because it takes what it sold.
+#: One market as the job has followed it: its last event; end of its cooldown, because it takes what it sold.
 FOLLOWED = np.dtype([("event", np.int64), ("cool_s", np.int64)], align=True)
 
 #: The present, the job's start, and how many allocations are held.
@@ -42,8 +45,8 @@ class SchemeView(NamedTuple):
     followed : records of FOLLOWED, shape (markets,)
     parameters : the scheme's own.
     scratch : shape (rows, columns)
-        The scheme's to write to, at least 8 rows of as many columns as there can be allocations, with two more, and as there are
-        bid deltas of any kind; what it holds does not last.
+        Buffer of the scheme, not kept between calls: at least 8 rows; columns for the number of bid deltas of any kind,
+        or for two more than the maximum number of allocations, if that is larger.
     """
 
     moment: Records
@@ -58,7 +61,7 @@ class SchemeView(NamedTuple):
 
 @inline_jit
 def price_at(markets: Markets, followed: Records, market: int, now_s: int) -> int:
-    """Return the price that holds at `now_s`, or -1 where none is known; `now_s` must never fall."""
+    """Return the price at `now_s`, or -1 if none is known; `now_s` must never fall."""
     facts = markets.facts[market]
     event = followed[market].event
     last = facts.end - 1
@@ -70,7 +73,7 @@ def price_at(markets: Markets, followed: Records, market: int, now_s: int) -> in
 
 @inline_jit
 def price(view: SchemeView, market: int) -> int:
-    """Return the market's price now, or -1 where none is known."""
+    """Return the market's price now, or -1 if none is known."""
     return price_at(view.markets, view.followed, market, view.moment[0].now_s)
 
 
@@ -86,14 +89,14 @@ def on_sale(view: SchemeView, market: int, left_vcpus: int) -> int:
 
 @inline_jit
 def hour_micros(view: SchemeView, price_micros: int) -> int:
-    """Return what an instance-hour costs that begins at this price of its market."""
+    """Return the cost of an instance-hour that begins at this price of its market."""
     setting = view.setting[0]
     return int(expected.hour_micros(setting.billing, setting.flat_micros, price_micros))
 
 
 @inline_jit
 def footprint_vcpus(view: SchemeView) -> int:
-    """Return the vCPUs of what is held and goes on working."""
+    """Return the vCPUs of the held allocations that do not lapse."""
     total = 0
     for slot in range(view.moment[0].holds):
         if view.held[slot].lapsing == 0:

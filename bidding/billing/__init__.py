@@ -1,18 +1,14 @@
-"""What an allocation costs: pure functions from a trace and a life to charges, in integer micro-dollars.
+"""Cost of an allocation: functions from a trace and a life to charges, in integer micro-dollars.
 
-Whether and when a request is granted or evicted is the market's to say (`bidding.billing.requests`); here a life is given, and only
-what is charged and refunded for it is decided.
+A billing model receives a life and decides only what is charged and refunded for it; `bidding.billing.requests`
+decides by the prices when a request is granted and evicted.
 
-    base       what every billing model shares: the charge of one billing hour, the Protocol, totals, and the life
-               that is billed
+    base       the `BillingModel` Protocol, the charge of one billing hour, and sums of charges
     by_hour    models that charge every hour that begins
-    by_second  models that charge the seconds used; a charge covers what was used of one hour
-    expected   what of an hour is expected to be paid: equation (1), and what takes its place where machines are not
-               paid by the hour
-    requests   what a request for spot machines comes to: granted or not, until when, and what it costs; many at a
-               time
-    spending   what the money of a billing hour went to: every second of a paid hour was useful, idle, hand-over or
-               lost
+    by_second  models that charge the seconds used, in one charge per hour
+    expected   share of an hour that is expected to be paid: equation (1) and its counterparts
+    requests   outcomes of requests in bulk: whether granted, until when, and at what cost
+    spending   use of the money of a billing hour: useful, idle, hand-over or lost
 """
 
 from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ class HourlyRefund:
 
     Each hour that begins while the allocation is alive is charged in full, at the price of that instant; an eviction
     refunds the hour in progress. Evicted exactly on the hour, the completed hour stays paid and the new one is not
-    charged; who ends his own allocation pays for the hour that he began.
+    charged; a termination by the user leaves the hour in progress paid.
 
     *Source*: Proteus (EuroSys 2017), section 2.2.
     """
@@ -45,7 +45,7 @@ class HourlyRefund:
 class OnDemandHourly:
     """A fixed price for each instance and hour; started hours are paid, and nothing is refunded.
 
-    The trace is not looked at. A machine that the market took all the same is paid for like any other.
+    The trace is ignored. A machine that the market took is paid like any other.
 
     Attributes
     ----------

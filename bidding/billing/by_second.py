@@ -1,4 +1,4 @@
-"""Models that charge the seconds used; a charge covers what was used of one hour."""
+"""Models that charge the seconds used; one charge covers the used seconds of one hour."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ from bidding.market.traces import Trace
 
 
 class Repricing(StrEnum):
-    """When a new price of the market counts for a machine that runs; AWS's own texts say the one and the other."""
+    """When a new market price applies to a running machine; AWS's own texts give both answers."""
 
     HOUR = "hour"  # at its next hour
     CHANGE = "change"  # at once
@@ -31,11 +31,11 @@ class PerSecondFirstHourFree:
     repricing : Repricing
         Whether an hour is paid at the price of its start, or each second at its own.
     minimum_s : int
-        The least that is charged, at most an hour. It is charged at the launch, as if the machine lived so long.
+        Minimum charge in seconds, at most an hour. It is charged at the launch, as if the machine lived this long.
 
     Notes
     -----
-    The charge of an hour in progress grows with `until_s`: it is final when the hour is over, or the life.
+    The charge of an hour in progress grows with `until_s`: it is final at the end of the hour or of the life.
 
     *Source*: the EC2 user guide, "Billing for interrupted Spot Instances" (Linux, Windows); the announcement of
     November 2017 ("in effect at the start of each instance-hour"), or the whitepaper "How Spot Instances work" ("billed
@@ -79,18 +79,18 @@ class PerSecondFirstHourFree:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """A fixed price, whatever the market says, paid by the second; nothing is refunded.
+    """A fixed price, independent of the market, paid by the second; nothing is refunded.
 
     Attributes
     ----------
     price_micros : Micros
         Hourly price of one instance, at least 0.
     max_life_s : int or None
-        Seconds after which every machine is taken; None is never.
+        Seconds after which every machine is taken; None: no maximum.
 
     Notes
     -----
-    The trace is not looked at here; whether it grants and takes a machine is not this model's to say.
+    The trace is ignored here; this model does not decide whether it grants or takes a machine.
 
     *Source*: GCE's spot and (with a maximum life of 24 hours) preemptible machines.
     *Differs*: no minimum charge; a machine that is taken within a minute is paid for.

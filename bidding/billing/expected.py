@@ -1,6 +1,6 @@
-"""What of an hour is expected to be paid: equation (1), and what takes its place where machines are not paid by the hour.
+"""Share of an hour that is expected to be paid: equation (1), and its counterparts for other billing models.
 
-`BillingModel` says what a life did cost; here is what a bid weighs before that is known.
+`BillingModel` computes the cost of a life after the fact; this module gives the expectation that a bid is weighed by.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ _HOURLY_REFUND, _PER_SECOND, _FLAT = map(int, BillingKind)
 
 @jitable
 def is_refunded(kind: int, first_hour: bool) -> bool:
-    """Return whether an eviction brings back what its hour has cost.
+    """Return whether an eviction refunds its hour.
 
     Parameters
     ----------
@@ -55,19 +55,20 @@ def paid_share(refunded: bool, beta: Figures, useful_s: Figures, left_s: float) 
 
     Parameters
     ----------
-    refunded : whether an eviction brings back what the hour has cost; see `is_refunded`.
+    refunded : whether an eviction refunds the hour; see `is_refunded`.
     beta, useful_s : β, and ω in seconds: the expected time until the eviction or the hour's end. Of one shape.
     left_s : t_r, seconds left in the hour; above 0.
 
     Notes
     -----
     Source: Proteus (EuroSys 2017), section 4.1, equation (1): 1 - β where the hour is refunded.
-    Differs: where it is not, the seconds until the eviction are paid, ω / t_r. A least charge of some seconds is left out.
+    Differs: where it is not, the seconds until the eviction are paid, ω / t_r. A minimum charge of some seconds is left
+    out.
     """
     return 1.0 - beta if refunded else useful_s / left_s
 
 
 @jitable
 def hour_micros(kind: int, flat_micros: Micros, price_micros: Micros) -> Micros:
-    """Return what an instance-hour costs that begins at the market's `price_micros`; `flat_micros` is that of FLAT."""
+    """Return the cost of an instance-hour that begins at the market's `price_micros`; `flat_micros` is that of FLAT."""
     return flat_micros if kind == _FLAT else price_micros

@@ -1,8 +1,8 @@
-"""What a request for spot machines comes to: granted or not, until when, and what it costs; many at a time.
+"""Outcomes of requests for spot machines: whether granted, until when, and at what cost; many at a time.
 
-The market grants and takes by price (`bidding.market.grants`) under every billing model, and a model with a maximum life takes
-what is left when that is over. Of what happens in one second, an eviction comes before an own termination, and the
-window's end before both: what lies at or after it has not happened.
+The market grants and takes by price (`bidding.market.grants`) under every billing model; a model with a maximum life
+takes the remaining machines when that is over. Within one second an eviction comes before a termination by the user,
+and the window's end before both: an event at or after the window's end has not happened.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,7 +96,7 @@ def bills(traces: Mapping[Market, Trace], requests: Sequence[SpotRequest], model
     Parameters
     ----------
     traces : the prices; a market that is not in it grants nothing.
-    model : how what is granted is charged.
+    model : billing model of granted machines.
     """
     grants, takes_s = _fates(traces, requests)
     for request, is_granted, taken_s in zip(requests, grants.tolist(), takes_s.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What the money of a billing hour went to: every second of a paid hour was useful, idle, hand-over or lost. Pure."""
+"""Use of the money of a billing hour: every second of a paid hour was useful, idle, hand-over or lost."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,10 +8,10 @@ from bidding.market.money import Micros, prorate
 
 
 class Use(StrEnum):
-    """What money was spent on; the five add up to what was charged."""
+    """Use of money; the five add up to the charge."""
 
     USEFUL = "useful"  # the machine worked
-    IDLE = "idle"  # it booted or loaded, waited for the end of its paid hour, or had been let go before that
+    IDLE = "idle"  # it booted or loaded, waited for the end of its paid hour, or was terminated before the hour's end
     HAND_OVER = "hand-over"  # it gave its work to others
     LOST = "lost"  # its work was done again by others
     REFUNDED = "refunded"  # the market gave the money back
@@ -19,14 +19,14 @@ class Use(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineLife:
-    """When a machine did what, market time; None where it never came to that.
+    """Times of a machine's phases, market time; None for a phase that it did not reach.
 
     Attributes
     ----------
-    ready_s : it had loaded its partitions and began to work.
-    leaving_s : a notice was seen or it was to be let go; from then on it handed over.
-    ended_s : it was gone.
-    done_s : the job's work was done.
+    ready_s : time at which it had loaded its partitions and began to work.
+    leaving_s : time of the notice or of the order to end; from then on it handed over.
+    ended_s : time of its end.
+    done_s : time at which the job's work was done.
     """
 
     ready_s: float | None
@@ -43,15 +43,15 @@ def divide_hour(
     lost_share: float = 0.0,
     paid_s: int = HOUR_S,
 ) -> dict[Use, Micros]:
-    """Return what one machine's charge for one hour was spent on.
+    """Return the uses of one machine's charge for one hour.
 
     Parameters
     ----------
     amount : the charge, micro-dollars.
     hour_start_s : when the hour began.
     lost_share : part of the work done that had to be done again, in [0, 1].
-    paid_s : the seconds from its beginning that the charge pays for: all of it, however long the machine lived, or where
-        seconds are paid, those used; above 0.
+    paid_s : seconds from the hour's beginning that the charge pays for: the whole hour, however long the machine lived,
+        or the seconds used if seconds are paid; above 0.
 
     Returns
     -------

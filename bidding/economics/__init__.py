@@ -1,11 +1,10 @@
-"""The paper's equations, and what they need to know of a job.
+"""The paper's equations, and the facts of a job that they need.
 
 The modules:
 
-    elasticity     how a job bears that machines come and go: what an eviction and a change of the footprint cost
-                   it, by elasticity
-    equations      what a footprint is expected to cost, and that per unit of work: equations (1)-(4)
-    hour_value     what an hour of machines is worth: the cost of the work that can be expected of it
-    job_model      what BidBrain knows of the application: Table 2 of the paper, and how much may be held
-    reliable_tier  how many reliable machines a job holds: the cheapest number that can keep its state
+    elasticity     elasticity models: time lost at an eviction and at a change of the footprint
+    equations      equations (1)-(4): expected cost of a footprint, in total and per unit of work
+    hour_value     expected cost and work of one purchased machine hour
+    job_model      `JobModel`: the application's parameters (Table 2 of the paper) and limits of the footprint
+    reliable_tier  number of reliable machines of a job: the cheapest that can hold its state
 """

@@ -1,6 +1,6 @@
-"""How a job bears that machines come and go: what an eviction and a change of the footprint cost it, by elasticity.
+"""Elasticity models: the time that a job loses at an eviction and at a change of the footprint.
 
-The defaults are the papers'. What a real run measured replaces them: `load_elasticity` reads numbers by name,
+The defaults are the papers'. Measurements of a real run replace them: `load_elasticity` reads numbers by name,
 `AgileML.from_measured` takes them from the figures of a training job.
 """
 
@@ -13,9 +13,9 @@ from typing import Any, Self
 
 from bidding.market.model import HOUR_S
 
-#: No checkpoint later than this after the one before it, however calm a market is.
+#: Maximum seconds between two checkpoints, however calm a market is.
 _LONGEST_INTERVAL_S = 24 * HOUR_S
-#: Clocks after an event in which its cost is looked for, and those after them that show the new pace.
+#: Clocks after an event over which its cost is measured, and the clocks after them that show the new pace.
 _DISTURBED, _CALM = 3, 10
 _PPM = 1_000_000
 
@@ -59,12 +59,12 @@ class AgileML:
 
     @classmethod
     def from_measured(cls, figures: Mapping[str, Any], **others: float) -> Self:
-        """Return the elasticity that a training job showed; λ or σ that it did not show keep their default.
+        """Return the elasticity measured in a training job; λ or σ without a measurement keep their default.
 
         Parameters
         ----------
-        figures : what `proteus train --json` writes; `seconds_by_clock` and `events` (`action`, `clock`) count.
-        **others : further fields, as they are.
+        figures : the output of `proteus train --json`; `seconds_by_clock` and `events` (`action`, `clock`) are used.
+        **others : further fields, unchanged.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Checkpointing:
 
         Source: Daly, A higher order estimate of the optimum checkpoint interval for restart dumps (FGCS 2006),
         equation (37); the first factor alone is Young's (CACM 1974).
-        Differs: his interval is the time between two checkpoints, this one is from start to start, one checkpoint more.
+        Differs: Daly's interval is between two checkpoints, this one from start to start, one checkpoint more.
         """
         delta_s = self.write_s
         if not (delta_s > 0 and mean_s > 0):
@@ -207,14 +207,14 @@ def load_elasticity(record: Mapping[str, Any]) -> Elasticity:
     kind = _MODELS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ValueError(f"model is {name!r}: it must be one of {', '.join(_MODELS)}")
-    known = {field.name: field.default for field in fields(kind)}
+    defaults = {field.name: field.default for field in fields(kind)}
     values: dict[str, Any] = {}
     for entry, value in record.items():
         if entry == "model":
             continue
-        if entry not in known:
-            raise ValueError(f"{entry}: {name} has no such number; it has {', '.join(known)}")
-        want, fits = _wanted(known[entry], value)
+        if entry not in defaults:
+            raise ValueError(f"{entry}: {name} has no such number; it has {', '.join(defaults)}")
+        want, fits = _wanted(defaults[entry], value)
         if not fits:
             raise ValueError(f"{entry} is {value!r}: it must be {want}")
         values[entry] = value

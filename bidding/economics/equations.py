@@ -1,8 +1,9 @@
-"""What a footprint is expected to cost, and that per unit of work: equations (1)-(4).
+"""Equations (1)-(4): the expected cost of a footprint, in total and per unit of work.
 
-Each equation stands here once. The functions of one allocation take figures, or arrays that broadcast together, and compiled
-functions call them, too. `weigh` puts the allocations together for the loop of the backtest, and `per_work` calls it for the
-live policies: both get the same figures to the last bit, so that a tie in one is a tie in the other.
+This is the only implementation of each equation. The functions of one allocation take numbers or arrays that broadcast
+together, and compiled functions call them, too. `weigh` combines the allocations for the loop of the backtest, and
+`per_work` calls it for the live policies: both get the same numbers to the last bit, so a tie in one is a tie in the
+other.
 """
 
 from collections.abc import Callable
@@ -19,14 +20,14 @@ from bidding.market.money import MICROS_PER_DOLLAR
 Floats = NDArray[np.float64]
 Figures = TypeVar("Figures", float, Floats)
 
-#: Rows of a footprint's array, one column an allocation: β, C in dollars, ω in seconds, and k ν, the vCPUs that compute.
+#: Rows of a footprint's array, one column per allocation: β, C in dollars, ω in seconds, and k ν, the computing vCPUs.
 BETA, COST, USEFUL_S, RATE = range(4)
-#: Rows of what is made of it: E in dollars per vCPU-hour, C in dollars, W in vCPU-hours.
+#: Rows of the result: E in dollars per vCPU-hour, C in dollars, W in vCPU-hours.
 EACH, TOTAL, WORK = range(3)
 
 
 class Overheads(NamedTuple):
-    """What keeps a footprint from working.
+    """Overheads during which a footprint makes no progress.
 
     Attributes
     ----------
@@ -92,7 +93,7 @@ def expected_hour(
 ) -> tuple[Figures, Figures]:
     """Return (C in dollars, ω in seconds) of an allocation for the time left.
 
-    `refunded` says whether an eviction brings back what the hour has cost; if not, its seconds are paid.
+    `refunded`: whether an eviction refunds the hour; if not, its seconds are paid.
     """
     useful_s = useful_time_s(beta, median_s, left_s)
     return expected_cost_usd(paid_share(refunded, beta, useful_s, left_s), hour_micros, count, left_s), useful_s
@@ -154,7 +155,7 @@ def weigh(
     overheads: Overheads,
     out: Floats,
 ) -> None:
-    """Write E, C and W of what is held with each of some alternative offers.
+    """Write E, C and W of the held allocations with each of several alternative offers.
 
     Parameters
     ----------
@@ -214,6 +215,6 @@ def _per_work(version: int) -> Callable[..., int]:
     return per_work
 
 
-#: `weigh` for callers in Python: a footprint of shape (4, allocations) with the offers of many markets. β, C and ω are of shape
-#: (markets, deltas), k ν of shape (markets,), what is written of shape (markets, 3, deltas); all float64 in C order.
+#: `weigh` for callers in Python: a footprint of shape (4, allocations) with the offers of many markets. β, C and ω have
+#: shape (markets, deltas), k ν has shape (markets,), the output (markets, 3, deltas); all float64 in C order.
 per_work = entry(_per_work)

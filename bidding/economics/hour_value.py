@@ -1,4 +1,4 @@
-"""What an hour of machines is worth: the cost of the work that can be expected of it."""
+"""Expected cost and work of one purchased machine hour."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,14 +15,14 @@ Floats = NDArray[np.float64]
 
 
 class Surroundings(NamedTuple):
-    """What an hour of machines meets with.
+    """Conditions under which an hour of machines is weighed.
 
     Attributes
     ----------
     resize_s, eviction_s, efficiency : σ, λ and φ.
-    others : vCPUs that work beside it; they stand still for σ and λ, too, for which the purchase answers.
-    tier_micros : what the reliable tier costs an hour; the purchase bears its share.
-    refunded : whether an eviction brings back what the hour has cost; if not, its seconds are paid.
+    others : other vCPUs that compute; they stand still for σ and λ, too, and the purchase is charged for it.
+    tier_micros : cost of the reliable tier per hour; the purchase bears its share.
+    refunded : whether an eviction refunds the hour; if not, its seconds are paid.
     """
 
     resize_s: float
@@ -41,8 +41,8 @@ def cost_and_work(
 
     Parameters
     ----------
-    micros, vcpus : what the whole hour costs, and the vCPUs that it buys.
-    beta, useful_s : β, the chance of an eviction; ω, the seconds until that or the hour's end.
+    micros, vcpus : cost of the whole hour, and the vCPUs that it buys.
+    beta, useful_s : β, the probability of an eviction; ω, the seconds until that or the hour's end.
 
     Notes
     -----
@@ -56,13 +56,13 @@ def cost_and_work(
 
 @inline_jit
 def weigh_hour(micros: float, vcpus: float, beta: Floats, useful_s: Floats, around: Surroundings, out: Floats) -> None:
-    """Write E, C and W of an hour of machines under each of some bids.
+    """Write E, C and W of an hour of machines under each bid.
 
     Parameters
     ----------
-    micros, vcpus : what the whole hour costs, and the vCPUs that it buys.
+    micros, vcpus : cost of the whole hour, and the vCPUs that it buys.
     beta, useful_s : β and ω of the bids, shape (bids,)
-    out : shape (3, columns), of which as many are written as there are bids; see `equations.EACH`, `TOTAL`, `WORK`. In
+    out : shape (3, columns); the first `bids` columns are written. See `equations.EACH`, `TOTAL`, `WORK`. In
         micro-dollars per vCPU-second, micro-dollars, vCPU-seconds.
 
     Notes
@@ -86,5 +86,5 @@ def _hours_per_work(version: int) -> Callable[..., int]:
 
 
 #: `weigh_hour` for callers in Python, of many markets: C of the hour and vCPUs of shape (markets,), β and ω of shape
-#: (markets, bids), what is written of shape (markets, 3, bids); all float64 in C order.
+#: (markets, bids), the output of shape (markets, 3, bids); all float64 in C order.
 hours_per_work = entry(_hours_per_work)

@@ -1,4 +1,4 @@
-"""What BidBrain knows of the application: Table 2 of the paper, and how much may be held."""
+"""`JobModel`: the application's parameters (Table 2 of the paper) and the limits of its footprint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ class JobModel:
     renewal_lead_s : int
         A renewal is decided this long before the hour's end, or after.
     cooldown_s : int
-        A market that refused is left alone for so long.
+        Seconds without a request to a market after it refused one.
     ceiling_on_demand : bool
-        No bid in a market that stands above its own on-demand price.
+        Whether bids are excluded in a market whose price is above its own on-demand price.
     reliable_works : bool
         Whether the reliable tier computes too (AgileML's stages 1 and 2).
     billing : str
         How spot machines are charged, by the names of `bidding.billing.SPOT_BILLING`.
     flat_micros : int
-        Under flat billing what an instance-hour costs.
+        Cost of an instance-hour under flat billing.
     """
 
     scaling_efficiency: float = 1.0
@@ -71,11 +71,11 @@ class JobModel:
         return KINDS[self.billing] is BillingKind.HOURLY_REFUND
 
     def is_refunded(self, first_hour: bool) -> bool:
-        """Return whether an eviction brings back what its hour has cost; `first_hour`: the one of the launch."""
+        """Return whether an eviction refunds its hour; `first_hour`: the hour of the launch."""
         return is_refunded(KINDS[self.billing], first_hour)
 
     def hour_micros(self, price_micros: Micros) -> Micros:
-        """Return what a spot instance-hour costs that begins at this price of its market."""
+        """Return the cost of a spot instance-hour that begins at this price of its market."""
         return hour_micros(KINDS[self.billing], self.flat_micros, price_micros)
 
     @classmethod

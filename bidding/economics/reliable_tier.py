@@ -1,7 +1,8 @@
-"""How many reliable machines a job holds: the cheapest number that can keep its state. Pure.
+"""Number of reliable machines of a job: the cheapest number that can hold its state.
 
-More machines cost more, and one of them fails sooner. Fewer must take in the same stream of updates. What a number costs
-is the caller's to say, by a simulation or by prices; this module says which numbers will do, and what failures add.
+More machines cost more, and one of them fails sooner. Fewer must receive the same stream of updates. The caller
+supplies the cost of a number, from a simulation or from prices; this module decides which numbers suffice, and what
+failures add.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,15 +18,15 @@ _STAGE_2, _STAGE_3, _MEASURED = 1.0, 15.0, 63.0
 
 @dataclass(frozen=True, slots=True)
 class ReliableTierModel:
-    """What a number of reliable machines is judged by.
+    """Facts by which a number of reliable machines is judged.
 
     Attributes
     ----------
     transient_vcpus : most spot vCPUs that the job holds.
     vcpus : of one reliable machine.
     most_ratio : transient vCPUs for one reliable vCPU up to which no more need be known of the job.
-    model_bytes, clocks_per_s, link_bytes_per_s : size of the model, clocks that the whole job does in a second, and what one
-        reliable machine takes in; 0: not known.
+    model_bytes, clocks_per_s, link_bytes_per_s : size of the model, clocks that the whole job does in a second, and
+        what one reliable machine can receive in a second; 0: not known.
     notice_s : seconds from the notice of an eviction to the loss.
     failures_per_hour : of one reliable machine, which none announces.
     checkpoint_s, restart_s : seconds between two checkpoints of the tier, and those without progress after a failure.
@@ -33,8 +34,8 @@ class ReliableTierModel:
     Notes
     -----
     Source: Proteus (EuroSys 2017), 3.2 and 6.4 (stages, 63 to 1 in Fig. 13), 3.3 (checkpoints of reliable machines).
-    Differs: the paper counts machines, all alike; where types differ, vCPUs say what work pushes at the tier. It gives no
-    rate of failures, and no interval: one in 10,000 hours and ten minutes are this project's.
+    Differs: the paper counts machines, all alike; where types differ, vCPUs say what work pushes at the tier. It gives
+    no rate of failures, and no interval: one in 10,000 hours and ten minutes are this project's.
     """
 
     transient_vcpus: int
@@ -54,8 +55,8 @@ class ReliableTierModel:
                 raise ValueError(f"{name} is {value}: it must be a number of 0 or more")
         if not (self.transient_vcpus and self.vcpus and self.most_ratio and self.notice_s):
             raise ValueError("transient_vcpus, vcpus, most_ratio and notice_s must be above 0")
-        known = (self.model_bytes > 0, self.clocks_per_s > 0, self.link_bytes_per_s > 0)
-        if any(known) and not all(known):
+        is_given = (self.model_bytes > 0, self.clocks_per_s > 0, self.link_bytes_per_s > 0)
+        if any(is_given) and not all(is_given):
             raise ValueError("model_bytes, clocks_per_s and link_bytes_per_s: say all three, or none")
 
     def ratio(self, count: int) -> float:
@@ -81,12 +82,12 @@ class ReliableTierModel:
         return lost / (1.0 + lost)
 
     def why_not(self, count: int) -> str:
-        """Return why so many machines will not do; empty where they will.
+        """Return why `count` machines do not suffice; empty if they do.
 
         Notes
         -----
-        In stages 2 and 3 what ActivePSs push to the BackupPSs is coalesced, at most the model once a clock, spread over the
-        tier; and what is left of it must arrive between the notice of an eviction of all and the loss.
+        In stages 2 and 3 the updates that ActivePSs push to the BackupPSs are coalesced: at most the model once a
+        clock, spread over the tier. The rest must arrive between the notice of an eviction of all and the loss.
         """
         if self.link_bytes_per_s:
             each_bytes = self.model_bytes / count
@@ -100,8 +101,8 @@ class ReliableTierModel:
                 )
         elif self.ratio(count) > self.most_ratio:
             return (
-                f"{self.ratio(count):.3g} transient vCPUs to 1 are more than the {self.most_ratio:.3g} that were measured, "
-                "and the network is not known"
+                f"{self.ratio(count):.3g} transient vCPUs to 1 are more than the {self.most_ratio:.3g} "
+                "that were measured, and the network is not known"
             )
         return ""
 
@@ -112,10 +113,10 @@ class ReliableNumber:
 
     Attributes
     ----------
-    ratio, stage : of transient to reliable vCPUs, and what AgileML makes of it.
-    cost : what was said of it, failures included; in the unit in which it was said.
+    ratio, stage : of transient to reliable vCPUs, and AgileML's stage at that ratio.
+    cost : cost that the caller gave, failures added; in the caller's unit.
     lost_share : of the time, by failures of reliable machines.
-    why_not : why it will not do; empty where it will.
+    why_not : why it does not suffice; empty if it does.
     """
 
     count: int
@@ -131,7 +132,8 @@ def weigh(tier: ReliableTierModel, cost_by_count: Mapping[int, float]) -> tuple[
 
     Parameters
     ----------
-    cost_by_count : what a job, or an hour of one, costs with so many reliable machines, those included; failures left out.
+    cost_by_count : cost of a job, or of an hour of it, by number of reliable machines. It includes these machines and
+        leaves out failures.
 
     Raises
     ------
@@ -154,7 +156,7 @@ def weigh(tier: ReliableTierModel, cost_by_count: Mapping[int, float]) -> tuple[
 
 
 def cheapest_number(numbers: Iterable[ReliableNumber]) -> ReliableNumber | None:
-    """Return the cheapest number that will do, of two that cost the same the smaller; None where none will."""
+    """Return the cheapest number that suffices, the smaller of two at the same cost; None if none does."""
     return min((each for each in numbers if not each.why_not), key=lambda each: (each.cost, each.count), default=None)
 
 
@@ -167,10 +169,10 @@ def load_tier(record: Mapping[str, Any], *, transient_vcpus: int, vcpus: int) ->
         Naming the entry that is unknown or no such number.
     """
     given = {"transient_vcpus": transient_vcpus, "vcpus": vcpus}
-    known = [field.name for field in fields(ReliableTierModel) if field.name not in given]
+    names = [field.name for field in fields(ReliableTierModel) if field.name not in given]
     for entry, value in record.items():
-        if entry not in known:
-            raise ValueError(f"{entry}: is no number of a reliable tier; there are {', '.join(known)}")
+        if entry not in names:
+            raise ValueError(f"{entry}: is no number of a reliable tier; there are {', '.join(names)}")
         fits = isinstance(value, int | float) and not isinstance(value, bool)
         if not fits:
             raise ValueError(f"{entry} is {value!r}: it must be a number")

@@ -1,9 +1,10 @@
 """The bidding engine: events in, orders out, and the journal that both are written to.
 
-engine     BidBrain's engine: a state machine with one door, `handle(event) -> orders`
-events     what happens to BidBrain
-journal    the journal's form: events and orders as JSON objects and back, and the engine that they replay to
-orders     what BidBrain orders
-reconcile  what the market's facts mean for what we believed: plan, requested and observed are compared, nothing
-is remembered
+The modules:
+
+    engine     `BidEngine`: a state machine with one entry point, `handle(event) -> orders`
+    events     the engine's input: the job, decision points, grants, refusals, notices, ends
+    journal    events and orders as JSON records and back, and replay of the records
+    orders     the engine's output: acquire, renew, lapse, wait
+    reconcile  comparison of the engine's state with the market's facts, as events
 """

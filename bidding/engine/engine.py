@@ -1,13 +1,13 @@
-"""BidBrain's engine: a state machine with one door, `handle(event) -> orders`.
+"""BidBrain's engine: a state machine with one entry point, `handle(event) -> orders`.
 
-It knows no clock, no market and no database: time comes with the events, and what it orders is carried out, and
-answered with further events, by somebody else. Replaying the same events gives the same orders.
+It uses no clock, no market and no database: time comes with the events, and the caller carries out the orders and
+answers them with further events. Replaying the same events gives the same orders.
 
 Invariants (`validate`): at most one purchase is unanswered at a time; each (allocation, hour) is decided at most once
-(but closing the job takes back what was renewed and has not begun); nothing is bought or renewed after `JobClosed`.
+(but closing the job revokes renewals of hours that have not begun); nothing is bought or renewed after `JobClosed`.
 
-A purchase is ordered again, the same, at each tick until it is answered; a lapse until the allocation is gone or the
-market says that it will take it. Only so does an order survive whoever died between writing it down and doing it.
+A purchase is ordered again, the same, at each tick until it is answered; a lapse until the allocation has ended or the
+market gives notice of its eviction. So an order survives a crash between its entry in the journal and its execution.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from bidding.policies.base import Choice, Decision, MarketView, Policy
 
 
 class AllocationState(StrEnum):
-    """How an allocation stands."""
+    """State of an allocation."""
 
     HELD = "held"
     NOTICED = "noticed"  # the market will take it
@@ -42,35 +42,35 @@ class AllocationState(StrEnum):
 
 @dataclass(slots=True)
 class HeldAllocation:
-    """An allocation and how it stands."""
+    """An allocation and its state."""
 
     allocation: Allocation
     standing: AllocationState = AllocationState.HELD
-    #: hours whose renewal was decided; hour 0 was decided by buying it
+    #: Hours whose renewal was decided; hour 0 was decided by the purchase.
     decided: set[int] = field(default_factory=lambda: {0})
-    #: the order to let it go; repeated at every tick while it is lapsing, since the first may have died with its tick
+    #: The order to end it; repeated at every tick while it is lapsing, since the first may have been lost in a crash.
     lapse: Lapse | None = None
     ended_at_s: int | None = None
     cause: EndCause | None = None
 
 
 class EngineError(ValueError):
-    """An event that cannot follow what came before."""
+    """An event that is invalid in the present state."""
 
 
 class BidEngine:
-    """Decides for one job. State changes only in `handle`; everything else is a view."""
+    """Decisions of one job; the state changes only in `handle`, everything else is a view."""
 
     def __init__(self) -> None:
         self._opened: JobOpened | None = None
         self._policy: Policy | None = None
         self._closed_at_s: int | None = None
-        #: allocation id -> position, in the order of the grants; gone ones stay, for the record
+        #: Allocation id -> position, in the order of the grants; ended ones stay, for the record.
         self._positions: dict[str, HeldAllocation] = {}
         self._open: Acquire | None = None
         self._purchases = 0
         self._answered: set[str] = set()
-        #: market -> time until which it is left alone, because it refused or takes what it sold
+        #: Market -> end of its cooldown, because it refused or takes what it sold.
         self._cooling: dict[Market, int] = {}
         self._last_prices: dict[Market, Micros] = {}
         self._last_eviction_s: int | None = None
@@ -101,23 +101,23 @@ class BidEngine:
 
     @property
     def positions(self) -> dict[str, HeldAllocation]:
-        """Every allocation that was ever granted, by id."""
+        """Every allocation granted so far, by id."""
         return dict(self._positions)
 
     @property
     def footprint(self) -> tuple[Allocation, ...]:
-        """What is held and goes on working."""
+        """Held allocations that continue to work."""
         return tuple(p.allocation for p in self._positions.values() if p.standing is AllocationState.HELD)
 
     # -- the door ---------------------------------------------------------------------------------------------
 
     def handle(self, event: BidEvent) -> tuple[Order, ...]:
-        """Take one event; return what is to be done, in order.
+        """Apply one event; return the orders, in sequence.
 
         Raises
         ------
         EngineError
-            If the event cannot follow what came before.
+            If the event is invalid in the present state.
         """
         match event:
             case JobOpened():
@@ -192,7 +192,7 @@ class BidEngine:
         for position in self._positions.values():
             allocation = position.allocation
             if position.lapse is not None and position.standing is AllocationState.LAPSING:
-                yield position.lapse  # not once it is noticed: the market refunds the hour to who stays
+                yield position.lapse  # not after a notice: the market refunds the hour unless it is terminated first
             if position.standing is not AllocationState.HELD or allocation.tier is Tier.RELIABLE:
                 continue
             # The market's clock may be ahead of the caller's: an hour before the first there is not.
@@ -292,11 +292,11 @@ class BidEngine:
 
 
 def _with_left_out(decision: Decision, event: TickDue) -> Decision:
-    """Return `decision` with the markets that it could not weigh, those of one reason together."""
+    """Return `decision` with the markets that it could not weigh, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for market, why in sorted(event.left_out.items()):
         by_reason.setdefault(why, []).append(str(market))
     if not by_reason:
         return decision
-    told = "; ".join(f"{', '.join(names)}: {why}" for why, names in by_reason.items())
-    return replace(decision, reason=f"{decision.reason}; not weighed: {told}")
+    reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in by_reason.items())
+    return replace(decision, reason=f"{decision.reason}; not weighed: {reasons}")

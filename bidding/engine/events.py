@@ -1,4 +1,4 @@
-"""What happens to BidBrain. Each event says when it happened (`at_s`); `journal` writes and reads them."""
+"""Events, the engine's input. Each event has its time (`at_s`); `journal` writes and reads them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class BidEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobOpened(BidEvent):
-    """A job begins: what it is like, what may be bought for it, and what history says of bids.
+    """A job begins, with its model, the types and markets on sale, and the eviction table of its bids.
 
-    `foresight` is None for a policy that has no use for it.
+    `foresight` is None for a policy that does not use it.
     """
 
     job_id: str
@@ -37,9 +37,9 @@ class JobOpened(BidEvent):
 class TickDue(BidEvent):
     """A decision point, with the present price of every market where one is known.
 
-    `buy` False decides on what is held and buys nothing: the job cannot use more now. `left_out` holds the markets whose
-    prices are not fit to decide on, each with the reason; `prices` has none for them, and nothing is bought there.
-    `signals` says what the recent past of the markets was like; empty for a policy that has no use for it.
+    With `buy` False only renewals are decided and nothing is bought: the job cannot use more now. `left_out` holds the
+    markets whose prices are not fit to decide on, each with the reason; `prices` has none for them, and nothing is
+    bought there. `signals` is the recent past of the markets; empty for a policy that does not use it.
     """
 
     prices: Mapping[Market, Micros]
@@ -50,7 +50,7 @@ class TickDue(BidEvent):
 
 @dataclass(frozen=True, slots=True)
 class AllocationGranted(BidEvent):
-    """The market sold what order `order_id` asked for (or: what it had sold was found again)."""
+    """The market granted order `order_id` (or: an earlier grant was found again)."""
 
     order_id: str
     allocation: Allocation
@@ -58,7 +58,7 @@ class AllocationGranted(BidEvent):
 
 @dataclass(frozen=True, slots=True)
 class AllocationRefused(BidEvent):
-    """The market did not sell it; `code` is the market's."""
+    """The market refused the order; `code` is the market's."""
 
     order_id: str
     code: str
@@ -67,7 +67,7 @@ class AllocationRefused(BidEvent):
 
 @dataclass(frozen=True, slots=True)
 class NoticeSeen(BidEvent):
-    """The market has said that it will take the allocation at `takes_at_s`."""
+    """The market gave notice that it will take the allocation at `takes_at_s`."""
 
     allocation_id: str
     takes_at_s: int
@@ -75,7 +75,7 @@ class NoticeSeen(BidEvent):
 
 @dataclass(frozen=True, slots=True)
 class AllocationGone(BidEvent):
-    """The allocation ended at `at_s`: taken by the market, or let go."""
+    """The allocation ended at `at_s`: taken by the market, or terminated by the job."""
 
     allocation_id: str
     cause: EndCause

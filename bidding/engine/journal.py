@@ -1,4 +1,4 @@
-"""The journal's form: events and orders as JSON objects and back, and the engine that they replay to.
+"""The journal's format: events and orders as JSON objects and back, and their replay into an engine.
 
 A record is ``{"schema": 1, "kind": name, …fields}``. Infinite figures are written as null, so that any JSON reader can
 read them.
@@ -40,7 +40,7 @@ _ORDERS: Mapping[str, type] = MappingProxyType({kind.__name__: kind for kind in 
 
 
 class JournalError(ValueError):
-    """A record that this program cannot read; one line says why."""
+    """A record that this program cannot read; the message is one line."""
 
 
 def to_record(item: BidEvent | Order) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def from_record(record: Mapping[str, Any]) -> BidEvent | Order:
     Raises
     ------
     JournalError
-        If the schema or the kind is not known, or a field is missing or not what it should be.
+        If the schema or the kind is unknown, or a field is missing or invalid.
     """
     if not isinstance(record, Mapping):
         raise JournalError(f"journal: a record is an object, not {record!r}")
@@ -71,7 +71,7 @@ def from_record(record: Mapping[str, Any]) -> BidEvent | Order:
         values = {
             field.name: _READERS.get(field.name, _same)(record[field.name])
             for field in fields(kind)
-            # a field that came later has what held before it
+            # a field added in a later version defaults to the behaviour before it
             if field.name in record or (field.default is MISSING and field.default_factory is MISSING)
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -81,14 +81,14 @@ def from_record(record: Mapping[str, Any]) -> BidEvent | Order:
 
 
 def replay(records: Iterable[Mapping[str, Any]]) -> BidEngine:
-    """Return the engine that the events among `records` lead to; orders are what it said, and are passed over."""
+    """Return the engine that the events among `records` lead to; orders are its output, and are skipped."""
     engine = BidEngine()
     catch_up(engine, records)
     return engine
 
 
 def catch_up(engine: BidEngine, records: Iterable[Mapping[str, Any]]) -> None:
-    """Hand the events among `records`, which follow those that `engine` has seen, to it."""
+    """Apply the events among `records`, which follow those that `engine` has seen."""
     for record in records:
         if isinstance(record, Mapping) and str(record.get("kind")) in _ORDERS:
             continue
@@ -98,7 +98,7 @@ def catch_up(engine: BidEngine, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` as what JSON can say."""
+    """Return `value` as JSON-able values."""
     match value:
         case Market():
             return str(value)
@@ -149,7 +149,7 @@ def _decision(value: Mapping[str, Any]) -> Decision:
     )
 
 
-#: Field name -> how its JSON is read; a name means the same in every event and order.
+#: Field name -> reader of its JSON; a name means the same in every event and order.
 _READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {
         "allocation": _allocation,

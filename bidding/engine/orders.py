@@ -1,4 +1,4 @@
-"""What BidBrain orders. An order's id is a pure function of the job and of what came before, so repeating it is harmless."""
+"""Orders, the engine's output. An order's id depends only on the job and its past, so repeating it is harmless."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Lapse:
-    """Let the allocation go before billing hour `hour` begins at `before_s`."""
+    """End the allocation before billing hour `hour` begins at `before_s`."""
 
     allocation_id: str
     hour: int

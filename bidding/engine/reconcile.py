@@ -1,7 +1,7 @@
-"""What the market's facts mean for what we believed: plan, requested and observed are compared, nothing is remembered.
+"""Comparison of the engine's state with the market's facts, as events; stateless.
 
-The token of a purchase is its order's id, and an allocation is called after the order that bought it, so that a
-purchase whose answer was lost is found again by looking.
+The token of a purchase is its order's id, and an allocation is named after the order that bought it, so a purchase
+whose answer was lost is found by a look-up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +11,12 @@ from bidding.engine.engine import AllocationState, BidEngine, HeldAllocation
 from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, BidEvent, NoticeSeen
 from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, Tier
 
-#: The code of an order that was never carried out, as against one that the market refused.
+#: Code of an order that was never carried out, as opposed to one that the market refused.
 ABANDONED = "Abandoned"
 
 
 def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
-    """Return the allocation that the instances of one purchase are."""
+    """Return the allocation that the instances of one purchase form."""
     first = min(facts, key=lambda fact: (fact.launched_at_s, fact.instance_id))
     return Allocation(
         allocation_id=first.token,
@@ -37,23 +37,23 @@ def by_token(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:
 def reconcile(
     engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], tiers: Mapping[str, Tier], now_s: int
 ) -> list[BidEvent]:
-    """Return the events that bring the engine's picture up to the facts, in a fixed order.
+    """Return the events that bring the engine's state up to the facts, in a fixed order.
 
     Parameters
     ----------
     engine : the engine as the journal left it; not changed.
-    facts : every instance of the job that the market remembers, by token.
-    tiers : tier by token, where it is known; others are transient if they were bid for.
+    facts : every instance of the job that the market reports, by token.
+    tiers : tier by token, if known; others are transient if they have a bid.
     now_s : time of the observation.
 
     Notes
     -----
-    An allocation is one thing to the engine: while one of its instances lives it is held, with the count that it was
-    bought with, which the loss of single instances does not lower. What those cost is the ledger's to know.
+    The engine treats an allocation as a unit: while one of its instances lives it is held, with the count of its
+    purchase, which the loss of single instances does not lower. The ledger accounts for the cost of those.
 
-    An allocation is gone when none of its instances lives, or when the market, which remembers for a while what has
-    ended, no longer knows any of them an hour after the launch (before that the market may be slow to tell of them).
-    A purchase of a closed job that the market does not know is abandoned.
+    An allocation has ended when none of its instances lives, or when the market, which lists ended instances for a
+    while, no longer lists any of them an hour after the launch (before that the market may be slow to list them).
+    A purchase of a closed job that the market does not list is abandoned.
     """
     events: list[BidEvent] = []
     positions = engine.positions
@@ -87,16 +87,16 @@ def _forgotten(position: HeldAllocation, now_s: int) -> bool:
 
 
 def _lost(position: HeldAllocation, now_s: int) -> AllocationGone:
-    """Return the end of an allocation that nobody saw end.
+    """Return the end of an allocation whose end was not observed.
 
-    It may have ended any time since it was last seen, and nobody knows how; so it is taken to have lived until now and
-    to have been let go: the ledger may then say more than the bill, never less.
+    It may have ended at any time since it was last seen, for an unknown cause. It is assumed to have lived until now
+    and to have been terminated by the job: the ledger may then show more than the bill, never less.
     """
     return AllocationGone(now_s, position.allocation.allocation_id, EndCause.USER)
 
 
 def _gone(token: str, group: Sequence[InstanceFact], now_s: int) -> AllocationGone:
-    """Return the end of an allocation: that of its last instances, which the market took or did not take."""
+    """Return the end of an allocation: that of its last instances, with its cause."""
     ends = [(fact.ended_at_s if fact.ended_at_s is not None else now_s, fact.end_cause) for fact in group]
     last_s = max(at_s for at_s, _ in ends)
     taken = all(cause is EndCause.EVICTED for at_s, cause in ends if at_s == last_s)

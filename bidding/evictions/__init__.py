@@ -1,26 +1,18 @@
-"""How long a bid lives: survival curves by market, state and bid delta, and how well they foretell later months.
+"""Eviction models: survival of a bid by market, state and bid delta, fitted to prices and checked on later months.
 
-Every model is one array, `survival[market, state, delta, horizon]`, with the rule that says which state a market is in
-now. Pure: prices come as `TraceSet`, nothing here reads a file.
+Every model is one array, `survival[market, state, delta, horizon]`, with the rule that gives the present state of a
+market. Prices are passed in as a `TraceSet`.
 
-    base             what every eviction model answers, and what follows from it: β, the median time to an eviction,
-                     the paper's table
-    calibration      how well a model foretold what came: predicted against observed shares, and Brier scores, on
-                     later prices
-    curve_model      the one implementation of the Protocol: curves by market, state, delta and horizon, and bins
-                     that say the state
-    curves           survival curves as arrays: P(a bid still lives after so long), by market, state, bid delta and
-                     horizon
-    fit_capacity     the model `capacity`, for markets where bids decide nothing: EC2 since the end of 2017, GCE
-    fit_conditioned  the model `conditioned`: survival given what is known of the market now (`states`), careful
-                     where that was rare
-    fit_survival     the models `table` and `survival`: what a bid's delta alone says, learnt from the price history
-    fixed_bid        how likely a bid of so many dollars, whatever the price is, is taken within the hour: the
-                     standard strategy's bid
-    lifetimes        how long each bid lived in a price history, and how many of them lived how long
-    states           what is known of a market now, as a number: the state that a conditioned model looks its curve
-                     up by
-    summary          an eviction model in figures, for whoever looks at it
-    table            how likely a bid is to be taken within the hour, by market and bid delta, learnt from the price
-                     history
+    base             the `EvictionModel` Protocol, and figures derived from it: β, median time, the paper's table
+    calibration      check of a model on later prices: reliability curves and Brier scores
+    curve_model      `CurveModel`: the implementation of the Protocol by survival curves, and its record
+    curves           survival curves as arrays, and their interpolation
+    fit_capacity     fit of `capacity`, for markets where bids decide nothing: EC2 since the end of 2017, GCE
+    fit_conditioned  fit of `conditioned`: survival given the market's present state
+    fit_survival     fits of `table` and `survival`: survival given the bid delta alone
+    fixed_bid        β of a bid of a fixed amount, as the standard strategy's
+    lifetimes        lifetimes of all bids in a price history, and survival curves of their counts
+    states           present state of a market, as a number: level, age of the price, time above the bid
+    summary          an eviction model in figures, for display
+    table            `EvictionTable` of the paper: β and median time by market and bid delta, and its fit
 """

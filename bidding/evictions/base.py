@@ -1,4 +1,4 @@
-"""What every eviction model answers, and what follows from it: β, the median time to an eviction, the paper's table."""
+"""The `EvictionModel` Protocol, and figures derived from it: β, median time to an eviction, the paper's table."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -15,10 +15,10 @@ from bidding.market.traces import Int64s, Trace
 
 
 class EvictionModel(Protocol):
-    """How long a bid lives, seen from any moment of its life.
+    """Survival of a bid, from any moment of its life on.
 
-    A bid is asked about by its delta above the *present* price, whenever it was placed: what is still ahead of it is what
-    would be ahead of a bid placed now under the same delta.
+    A bid is described by its delta above the *present* price, whenever it was placed: its remaining life is that of a
+    bid placed now with the same delta.
     """
 
     @property
@@ -27,19 +27,19 @@ class EvictionModel(Protocol):
 
     @property
     def markets(self) -> tuple[Market, ...]:
-        """The markets that are known, sorted."""
+        """The markets of the model, sorted."""
 
     @property
     def fitted(self) -> TimeWindow | None:
-        """The time that it was fitted on; None where it comes from elsewhere than from a history."""
+        """The window of the fit; None if the model does not come from a price history."""
 
     @property
     def bids_decide(self) -> bool:
-        """Whether what was bid has a say in what is taken; not so by capacity."""
+        """Whether an eviction depends on the bid; False for capacity models."""
 
     @property
     def n_states(self) -> int:
-        """How many states a market is seen in; 1 for a model that does not look at the present."""
+        """Number of states of a market; 1 for a model that ignores the present."""
 
     def states(self, market: Market, trace: Trace, at_s: ArrayLike, delta_micros: ArrayLike) -> Int64s:
         """Return the state of the market at each moment for each delta, shape (moments, deltas)."""
@@ -57,14 +57,14 @@ def beta(
     state: ArrayLike | None = None,
     within_s: float = HOUR_S,
 ) -> Float64s:
-    """Return P(taken in less than `within_s`); β of the paper where that is an hour."""
+    """Return P(taken in less than `within_s`); for an hour, β of the paper."""
     return 1 - model.survival(market, delta_micros, within_s, state)
 
 
 def median_s(
     model: EvictionModel, market: Market, delta_micros: Micros, state: int | None = None, within_s: int = HOUR_S
 ) -> float:
-    """Return the median time to an eviction, given that it comes within `within_s`; `within_s` where none ever does."""
+    """Return the median time to an eviction, given that it comes within `within_s`; `within_s` if none ever does."""
     minutes = np.unique(np.append(np.arange(0, within_s, MINUTE_S), within_s))
     taken = 1 - model.survival(market, delta_micros, minutes, state)
     if taken[-1] <= 0:
@@ -83,13 +83,13 @@ def median_s(
 def as_table(
     model: EvictionModel, deltas_micros: Sequence[Micros] | None = None, markets: Collection[Market] | None = None
 ) -> EvictionTable:
-    """Return the paper's table as this model sees it, the mean over its states, for what takes no other.
+    """Return the model as the paper's table, the mean over its states, for callers that take no other form.
 
     Parameters
     ----------
     deltas_micros : rising; None: the paper's. Where bids decide nothing these are all alike, so that the highest stands
-        for all: a price that creeps upwards takes nothing that was bid by it.
-    markets : of the model's, these alone; None: all.
+        for all: a price that creeps upwards evicts no bid.
+    markets : the markets to include; None: all of the model's.
     """
     if deltas_micros is None:
         deltas_micros = DELTAS_MICROS if model.bids_decide else DELTAS_MICROS[-1:]

@@ -1,7 +1,7 @@
-"""How well a model foretold what came: predicted against observed shares, and Brier scores, on later prices.
+"""Check of an eviction model on later prices: predicted against observed shares, and Brier scores.
 
-A forecast is of one bid: will it be taken within the horizon? Neighbouring forecasts share their fate, so what is uncertain
-of a score is told by the days that it is made of.
+A forecast is for one bid: will it be taken within the horizon? Outcomes of neighbouring forecasts are dependent, so the
+standard error of a score is estimated from whole days.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from bidding.market.traces import Int64s, TraceSet
 
 #: "Within the hour", and within a quarter of it.
 CHECKED_S = (900, HOUR_S)
-#: Forecasts of a reliability curve lie in so many bins of equal width.
+#: Number of bins of equal width of a reliability curve.
 N_BINS = 20
 
 
@@ -37,11 +37,11 @@ class Calibration:
     horizon_s : int
     deltas_micros : tuple of int
     markets : tuple of Market
-        Those that the model knows and that had prices.
+        Markets of the model that had prices.
     counts, predicted, observed : ndarray of shape (deltas, N_BINS)
-        Forecasts in each bin, the sum of their probabilities, and how many came true.
+        Number of forecasts in each bin, the sum of their probabilities, and how many came true.
     errors : ndarray of shape (markets, days, deltas)
-        Sum of the squared errors; `asked`, of the same shape, says of how many forecasts.
+        Sum of the squared errors; `asked`, of the same shape, is their number.
     """
 
     horizon_s: int
@@ -55,17 +55,17 @@ class Calibration:
 
     @property
     def forecasts(self) -> int:
-        """How many there are."""
+        """Number of forecasts."""
         return int(self.counts.sum())
 
     @property
     def brier(self) -> float:
-        """The mean squared error of the forecasts; 0 is perfect, NaN where there are none."""
+        """The mean squared error of the forecasts; 0 is perfect, NaN if there are none."""
         return _ratio(self.errors.sum(), self.forecasts)
 
     @property
     def brier_se(self) -> float:
-        """The standard error of `brier`, with days as what is drawn."""
+        """The standard error of `brier`, with days as the sampling unit."""
         return block_se(self.errors.sum(axis=(0, 2)), self.asked.sum(axis=(0, 2)))
 
     @property
@@ -86,15 +86,15 @@ class Calibration:
 
     @property
     def calibration_error(self) -> float:
-        """The mean distance of a bin's mean forecast from what came true in it, by forecasts."""
+        """The mean distance of a bin's mean forecast from its observed share, weighted by forecasts."""
         return _ratio(np.abs(self.predicted.sum(axis=0) - self.observed.sum(axis=0)).sum(), self.forecasts)
 
     def curve(self) -> tuple[Float64s, Float64s, Int64s]:
-        """Return (mean forecast, share that came true, forecasts) of each bin that has any, over all deltas."""
+        """Return (mean forecast, observed share, number of forecasts) of each non-empty bin, over all deltas."""
         counts = self.counts.sum(axis=0)
-        there = counts > 0
-        predicted, observed = self.predicted.sum(axis=0)[there], self.observed.sum(axis=0)[there]
-        return predicted / counts[there], observed / counts[there], counts[there]
+        filled = counts > 0
+        predicted, observed = self.predicted.sum(axis=0)[filled], self.observed.sum(axis=0)[filled]
+        return predicted / counts[filled], observed / counts[filled], counts[filled]
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON-able values."""
@@ -127,18 +127,18 @@ def calibrate(
     highest_micros: Micros | None = None,
     report: Report = quiet,
 ) -> list[Calibration]:
-    """Return how well `model` foretells `window`, for each horizon.
+    """Return the calibration of `model` on `window`, for each horizon.
 
     Parameters
     ----------
-    traces : prices; those before the window are what a model may know at its beginning.
+    traces : prices; those before the window are available to the model at its beginning.
     horizons_s : at most an hour each.
     highest_micros : no bids are placed while the price is above it.
 
     Notes
     -----
-    Every minute of the window after which an hour is left is a bid under each delta, in each market that the model
-    knows. Whether the window is later than what the model was fitted on is for the caller to see to.
+    Every minute of the window after which an hour is left is a bid with each delta, in each market of the model. The
+    caller must ensure that the window is later than that of the fit.
 
     Raises
     ------
@@ -150,13 +150,13 @@ def calibrate(
     deltas = np.array(deltas_micros, dtype=np.int64)
     days = -(-(window.until_s - window.from_s) // DAY_S)
     parts: list[list[tuple[Any, ...]]] = [[] for _ in horizons_s]
-    known = []
+    markets = []
     for done, (market, trace) in enumerate(traces.items()):
         report(done, len(traces), str(market))
         at_s = grants_s(trace, window.from_s, window.until_s, highest_micros) if market in model.markets else ()
         if not len(at_s):
             continue
-        known.append(market)
+        markets.append(market)
         at_s = np.asarray(at_s, dtype=np.int64)
         states = model.states(market, trace, at_s, deltas)
         lives = lifetimes_s(trace, deltas, at_s, window.until_s, HOUR_S)
@@ -165,18 +165,18 @@ def calibrate(
             foretold = 1 - model.survival(market, deltas, horizon, np.arange(model.n_states)[:, None])
             found.append(_compare(foretold, states, lives, day, horizon, days))
     return [
-        _calibration(horizon, tuple(deltas_micros), known, found, days)
+        _calibration(horizon, tuple(deltas_micros), markets, found, days)
         for horizon, found in zip(horizons_s, parts, strict=True)
     ]
 
 
 def gain(first: Calibration, second: Calibration) -> tuple[float, float]:
-    """Return by how much the Brier score of `second` is below that of `first`, and the standard error (days drawn).
+    """Return the Brier score of `first` less that of `second`, and the standard error (days as the sampling unit).
 
     Raises
     ------
     ValueError
-        If the two are not about the same bids.
+        If the two do not cover the same bids.
     """
     if first.horizon_s != second.horizon_s or not np.array_equal(first.asked, second.asked):
         raise ValueError("the two are not about the same bids")
@@ -186,12 +186,12 @@ def gain(first: Calibration, second: Calibration) -> tuple[float, float]:
 
 def block_se(sums: Float64s, counts: Int64s) -> float:
     """Return the standard error of sum(sums) / sum(counts), a ratio estimated from independent blocks; NaN for one."""
-    there = counts > 0
-    blocks = int(there.sum())
+    filled = counts > 0
+    blocks = int(filled.sum())
     if blocks < 2:
         return float("nan")
     total = counts.sum()
-    residues = sums[there] - sums.sum() / total * counts[there]
+    residues = sums[filled] - sums.sum() / total * counts[filled]
     return float(np.sqrt(blocks / (blocks - 1) * (residues**2).sum()) / total)
 
 

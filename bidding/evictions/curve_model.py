@@ -1,7 +1,7 @@
-"""The one implementation of the Protocol: curves by market, state, delta and horizon, and bins that say the state.
+"""`CurveModel`: the implementation of `EvictionModel` by survival curves, with bins that give the state.
 
-What differs between the models is how their curves were found. A model is a value; `record` and `from_record` turn it
-into a header and named arrays, and back to the last bit.
+The models differ only in the fit of their curves. A model is an immutable value; `header` and `arrays` turn it into
+JSON-able values and named arrays, and `from_record` back, to the last bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from bidding.market.model import Market
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, Trace
 
-#: Of the record; another number is another meaning.
+#: Version of the record's format.
 SCHEMA = 1
 #: The name of the model for markets where bids decide nothing.
 BY_CAPACITY = "capacity"
@@ -26,7 +26,7 @@ BY_CAPACITY = "capacity"
 
 @dataclass(frozen=True, eq=False)
 class CurveModel:
-    """A model that is its curves.
+    """An eviction model that consists of survival curves.
 
     Attributes
     ----------
@@ -34,15 +34,15 @@ class CurveModel:
         One of `table`, `survival`, `conditioned`, `capacity`.
     markets : tuple of Market, sorted
     fitted : TimeWindow or None
-        The time it was fitted on; None where it comes from elsewhere than from a history.
+        The window of the fit; None if the model does not come from a price history.
     curves : Curves
         Rows in the order of `markets`.
     bins : Bins
-        Which state a market is in; for an unconditioned model there is one.
+        Bins that give the state of a market; an unconditioned model has one state.
     grants : ndarray of int64, shape (markets, states, deltas)
-        How many bids each curve rests on.
+        Number of bids from which each curve was estimated.
     notes : mapping
-        JSON-able facts for whoever inspects the model: what it was fitted with.
+        JSON-able facts of the fit, for display.
     """
 
     name: str
@@ -83,16 +83,16 @@ class CurveModel:
 
     @property
     def bids_decide(self) -> bool:
-        """Whether what was bid has a say in what is taken."""
+        """Whether an eviction depends on the bid."""
         return self.name != BY_CAPACITY
 
     @property
     def n_states(self) -> int:
-        """How many states a market is seen in."""
+        """Number of states of a market."""
         return self.bins.n_states
 
     def row(self, market: Market) -> int | None:
-        """Return the row of a market; None where it is not known."""
+        """Return the row of a market; None if it is unknown."""
         return self.markets.index(market) if market in self.markets else None
 
     def states(self, market: Market, trace: Trace, at_s: ArrayLike, delta_micros: ArrayLike) -> Int64s:
@@ -100,7 +100,7 @@ class CurveModel:
 
         Parameters
         ----------
-        trace : the market's prices up to the last moment, at least; a day before the first one is looked at.
+        trace : the market's prices, up to the last moment at least; they are used from a day before the first moment.
         at_s : shape (moments,).
         delta_micros : shape (deltas,), in any order; a negative one counts as 0.
         """
@@ -115,7 +115,7 @@ class CurveModel:
     ) -> Float64s:
         """Return P(not taken in less than `ahead_s`), the arguments broadcast.
 
-        `state` None is the mean over the states, each by how often it was met. A market without history counts as never
+        `state` None is the mean over the states, weighted by their frequency. A market without history counts as never
         taken, a bid below the price as taken.
         """
         row = self.row(market)
@@ -130,7 +130,7 @@ class CurveModel:
         return np.asarray(np.minimum((lived * weights).sum(axis=-1), 1.0))
 
     def weights(self, row: int) -> Float64s:
-        """Return how often each state was met, shape (states, deltas), of sum 1 for each delta."""
+        """Return the frequency of each state, shape (states, deltas), of sum 1 for each delta."""
         grants = self.grants[row].astype(np.float64)
         total = grants.sum(axis=0)
         return np.where(total > 0, grants / np.maximum(total, 1), 1 / self.n_states)
@@ -141,7 +141,7 @@ class CurveModel:
         return np.asarray(np.minimum(mean, 1.0))  # a sum of weights may be more by a bit
 
     def packed(self, markets: Sequence[Market]) -> tuple[Curves, Bins]:
-        """Return the arrays of `markets`, in their order, as a compiled loop reads them (`known` says which it has)."""
+        """Return the arrays of `markets`, in their order, for a compiled loop; `known` marks the model's markets."""
         rows = [-1 if (row := self.row(market)) is None else row for market in markets]
         known = np.array([row >= 0 and self.curves.known[row] for row in rows], dtype=np.int64)
         lived = np.ones((len(rows), *self.curves.survival.shape[1:]))
@@ -153,7 +153,7 @@ class CurveModel:
     # Saved and loaded
 
     def header(self) -> dict[str, Any]:
-        """Return what is not an array, as JSON-able values."""
+        """Return the fields that are not arrays, as JSON-able values."""
         fitted = None if self.fitted is None else [self.fitted.from_s, self.fitted.until_s]
         return {
             "schema": SCHEMA,
@@ -172,7 +172,7 @@ class CurveModel:
 
     @classmethod
     def from_record(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> "CurveModel":
-        """Return the model of `header()` and `arrays()`; `ValueError` for what these cannot have written."""
+        """Return the model of `header()` and `arrays()`; `ValueError` for any other input."""
         try:
             if header["schema"] != SCHEMA:
                 raise ValueError(f"has schema {header['schema']!r}; this program reads {SCHEMA}")

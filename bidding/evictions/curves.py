@@ -1,4 +1,4 @@
-"""Survival curves as arrays: P(a bid still lives after so long), by market, state, bid delta and horizon."""
+"""Survival curves as arrays, by market, state, bid delta and horizon, and their interpolation."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ Float64s = NDArray[np.float64]
 #: Deltas of a survival model: bidding the price itself, then the paper's.
 BID_DELTAS_MICROS: tuple[Micros, ...] = (0, *DELTAS_MICROS)
 
-#: Where a curve has points: each minute of an hour, quarters of two hours, then coarser, to a day.
+#: Points of a curve: each minute of an hour, quarters of two hours, then coarser, to a day.
 HORIZONS_S: tuple[int, ...] = tuple(
     60 * minutes
     for minutes in (
@@ -29,7 +29,7 @@ HOUR = HORIZONS_S.index(HOUR_S)
 
 
 class Curves(NamedTuple):
-    """Survival of bids; arrays that a compiled loop reads as they are.
+    """Survival of bids, as arrays that a compiled loop can read.
 
     Attributes
     ----------
@@ -47,21 +47,21 @@ class Curves(NamedTuple):
 
 
 def delta_index(deltas_micros: Int64s, delta_micros: ArrayLike) -> Int64s:
-    """Return which delta of a model answers for each `delta_micros` (which are not negative)."""
+    """Return the index of the model's delta that applies to each `delta_micros` (none is negative)."""
     index = np.searchsorted(deltas_micros, np.asarray(delta_micros, dtype=np.int64), side="right") - 1
     return np.maximum(index, 0)
 
 
 def survival(curves: Curves, market: int, state: ArrayLike, delta_micros: ArrayLike, ahead_s: ArrayLike) -> Float64s:
-    """Return P(not taken in less than `ahead_s`); the three arrays broadcast, and so the shape of the result.
+    """Return P(not taken in less than `ahead_s`), of the shape to which the three arrays broadcast.
 
-    Between two horizons the curve is a straight line; beyond the last one its mean hazard goes on. A bid below the price
-    is being taken (0); in a market without history none ever is (1).
+    Between two horizons the curve is a straight line; beyond the last one its mean hazard continues. A bid below the
+    price is being taken (0); in a market without history none ever is (1).
 
     Raises
     ------
     ValueError
-        If a time is negative or none.
+        If a time is negative or not finite.
     IndexError
         If there is no such state.
     """
@@ -88,9 +88,9 @@ def survival(curves: Curves, market: int, state: ArrayLike, delta_micros: ArrayL
 
 @njit(nogil=True)
 def survival_at(curves: Curves, market: int, state: int, delta_micros: int, ahead_s: float) -> float:
-    """Return what `survival` does, of one bid, in a compiled loop; nothing is checked.
+    """Return the same as `survival`, of one bid, in a compiled loop, without checks.
 
-    Not cached here: the loop that calls it is, and must know when this file changes (`bidding.jit`).
+    The function is not cached: the loop that calls it is, and depends on this file's version (`bidding.jit`).
     """
     if curves.known[market] == 0:
         return 1.0
@@ -107,12 +107,12 @@ def survival_at(curves: Curves, market: int, state: int, delta_micros: int, ahea
 
 
 def falling(shares: Float64s) -> Float64s:
-    """Return `shares` made to fall along the last axis, by their lowest so far."""
+    """Return `shares` made to fall along the last axis, by their running minimum."""
     lowest: Float64s = np.minimum.accumulate(shares, axis=-1)
     return lowest
 
 
 def never_falling_with_delta(shares: Float64s) -> Float64s:
-    """Return curves, shape (…, deltas, horizons), of which a higher delta never lives shorter: the highest so far."""
+    """Return curves, shape (…, deltas, horizons), that never fall with the delta, by their running maximum."""
     highest: Float64s = np.maximum.accumulate(shares, axis=-2)
     return highest

@@ -1,8 +1,8 @@
-"""The model `capacity`, for markets where bids decide nothing: EC2 since the end of 2017, GCE.
+"""Fit of the model `capacity`, for markets where bids decide nothing: EC2 since the end of 2017, GCE.
 
-There a machine is taken when its capacity is wanted, whatever was bid. So the curves have a single delta, 0: any bid that is
-not below the price. They come from an advisor's bands (a share of the machines taken in a month) or from availability
-traces (whether a machine could be had, step by step).
+In these a machine is taken when its capacity is needed, whatever was bid. So the curves have a single delta, 0, for any
+bid that is not below the price. They come from an advisor's bands (a share of the machines taken in a month) or from
+availability traces (whether a machine was available, step by step).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,19 +20,19 @@ from bidding.market.money import Micros
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, Trace, TraceSet
 
-#: What an advisor looks back on.
+#: Period of an advisor's shares, in seconds.
 MONTH_S = 30 * 86_400
-#: "Prices" of an availability trace: a bid of 0 lives while the machine can be had.
+#: "Prices" of an availability trace: a bid of 0 lives while the machine is available.
 UP, DOWN = 0, 1
 #: The hourly price of a market without capacity in `with_capacity`: $10,000, so that no bid reaches it.
 NO_CAPACITY_MICROS: Micros = 10**10
-#: What is taken of a band without an upper end, `>20%`.
+#: Share used for a band without an upper end, `>20%`.
 OPEN_BAND = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A share of the machines that is taken in a month, in [low, high); `high` None where the band has no end."""
+    """A share of the machines that is taken in a month, in [low, high); `high` None if the band has no end."""
 
     low: float
     high: float | None
@@ -56,12 +56,12 @@ def hazard_per_s(share: float, over_s: float = MONTH_S) -> float:
 
 
 def of_bands(bands: Mapping[Market, Band], *, open_band: float = OPEN_BAND) -> CurveModel:
-    """Return a constant hazard for each market: that of the middle of its band.
+    """Return a model with a constant hazard for each market: that of the middle of its band.
 
     Notes
     -----
-    An advisor says how often machines were taken in the month before, not when in their life; the hazard is taken as
-    constant, and a machine as held for the month. It is no forecast: it lags by up to a month.
+    An advisor gives the share of machines taken in the month before, not when in their life; the hazard is assumed to
+    be constant, and a machine to be held for the month. It is no forecast: it lags by up to a month.
     """
     markets = tuple(sorted(bands))
     horizons = np.array(HORIZONS_S, dtype=np.float64)
@@ -71,11 +71,11 @@ def of_bands(bands: Mapping[Market, Band], *, open_band: float = OPEN_BAND) -> C
 
 
 def availability_trace(up: Sequence[int], gap_s: int, begins_s: int = 0) -> Trace:
-    """Return an availability trace as prices: UP while a machine could be had, DOWN while not.
+    """Return an availability trace as prices: UP while a machine was available, DOWN while not.
 
     Parameters
     ----------
-    up : one entry a step; how many machines could be had (0: none).
+    up : one entry per step; number of machines available.
     gap_s : seconds from one step to the next.
 
     Raises
@@ -90,15 +90,15 @@ def availability_trace(up: Sequence[int], gap_s: int, begins_s: int = 0) -> Trac
 
 
 def with_capacity(prices: Trace, availability: Trace) -> Trace:
-    """Return the prices of a market whose machines cannot be had at all times, for what knows prices alone.
+    """Return the prices of a market whose machines are not always available, for code that knows prices only.
 
     Parameters
     ----------
-    availability : of `availability_trace`. The result is of the time that both tell of, to the last step of this one.
+    availability : of `availability_trace`. The result covers the time of both traces, to the last step of this one.
 
     Notes
     -----
-    Without capacity the price is one that no bid reaches. So nothing is bought then, what is held is taken as the
+    Without capacity the price is one that no bid reaches. So nothing is bought then, held machines are taken when the
     capacity ends, and no hour is ever charged at that price.
     """
     begins_s, ends_s = max(prices.times_s[0], availability.times_s[0]), availability.times_s[-1]
@@ -109,24 +109,24 @@ def with_capacity(prices: Trace, availability: Trace) -> Trace:
         return trace.prices_micros[np.searchsorted(trace.times_s, times, side="right") - 1]
 
     now = np.where(at(availability) == UP, at(prices), NO_CAPACITY_MICROS)
-    told = np.append(True, now[1:] != now[:-1])
-    told[-1:] = True  # so that it is seen how far it tells
-    return Trace(times[told[: len(times)]], now[told[: len(times)]])
+    changes = np.append(True, now[1:] != now[:-1])
+    changes[-1:] = True  # the last event marks the end of the covered time
+    return Trace(times[changes[: len(times)]], now[changes[: len(times)]])
 
 
 def fit_availability(traces: TraceSet, window: TimeWindow) -> CurveModel:
-    """Return the share of machines that lived for each horizon, of those that could be had at a minute of `window`.
+    """Return a model of the share of machines that lived for each horizon, of those available at a minute of `window`.
 
     Parameters
     ----------
-    traces : of `availability_trace`; what happens between two steps is seen at the second.
+    traces : of `availability_trace`; a change between two steps is seen at the second.
     """
     plain = fit_survival(traces, window, deltas_micros=(UP,), highest_micros=UP)
     return _model(plain.markets, window, plain.curves.survival, plain.grants, {})
 
 
 def joined(first: CurveModel, second: CurveModel) -> CurveModel:
-    """Return the markets of both capacity models; where both know one, what `first` says."""
+    """Return a model with the markets of both capacity models; `first` takes precedence."""
     rows = {market: (model, row) for model in (second, first) for row, market in enumerate(model.markets)}
     markets = tuple(sorted(rows))
     lived = [rows[market][0].curves.survival[rows[market][1]] for market in markets]

@@ -1,4 +1,4 @@
-"""The model `conditioned`: survival given what is known of the market now (`states`), careful where that was rare."""
+"""Fit of the model `conditioned`: survival given the market's present state, shrunk where a state was rare."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ from bidding.market.traces import Int64s, Trace, TraceSet
 
 @dataclass(frozen=True)
 class Conditions:
-    """What is looked at, and how much of it must have been seen.
+    """Conditions of a state, and the strength of the shrinkage.
 
     Attributes
     ----------
@@ -30,8 +30,8 @@ class Conditions:
     aboves_s : tuple of int
         Edges of the time of the last day that the price spent above the bid.
     pool_grants, own_grants : float
-        After so many grants what all markets together, or the market itself, saw in a state counts as much as what is
-        said without it. Neighbouring minutes tell the same, so these are days.
+        Number of grants at which the observations of a state, in all markets or in the market itself, weigh as much as
+        the estimate without them. Neighbouring minutes are dependent, so the numbers are those of days.
     """
 
     levels: tuple[float, ...] = (1 / 3, 2 / 3)
@@ -60,25 +60,25 @@ def fit_conditioned(
     deltas_micros: Sequence[Micros] = BID_DELTAS_MICROS,
     report: Report = quiet,
 ) -> CurveModel:
-    """Return survival by market, state and delta.
+    """Return the model of survival by market, state and delta.
 
     Parameters
     ----------
-    traces : prices; those of the day before the window are looked at, those after it are not.
-    on_demand_micros : a price above it is a level of its own, in markets that are in it.
+    traces : prices; those of the day before the window are used, those after it are not.
+    on_demand_micros : on-demand prices by market; a price above it is a separate level.
 
     Notes
     -----
-    For each horizon, three steps, each as strong as what it rests on:
+    For each horizon, three steps, each weighted by its number of observations:
 
     1. `fit_survival`, the market's own curve S;
-    2. what a state means in all markets together: with the share o that was taken in it, and the share e that S
-       foretold there, θ = ln(1 - o') / ln(1 - e), where o' is o drawn towards e by `pool_grants`. S^θ is the guess;
-    3. what the market itself saw in the state, drawn towards the guess by `own_grants`.
+    2. the effect of a state in all markets together: with the share o that was taken in it, and the share e that S
+       predicts for it, θ = ln(1 - o') / ln(1 - e), where o' is o shrunk towards e by `pool_grants`. S^θ is the prior;
+    3. the market's own observations in the state, shrunk towards the prior by `own_grants`.
 
     Last, a curve is made to fall with the time, and to rise neither with a lower delta nor with a longer time above the
-    bid (the mean of the lowest and the highest such surface), so that of two bids the higher never lives shorter. With a
-    single state this is `fit_survival`.
+    bid (the mean of the lowest and the highest such surface), so that of two bids the higher never lives shorter. With
+    a single state this is `fit_survival`.
     """
     plain = fit_survival(traces, window, deltas_micros=deltas_micros)
     horizons = plain.curves.horizons_s
@@ -105,7 +105,7 @@ def fit_conditioned(
     return CurveModel("conditioned", plain.markets, window, curves, bins, grants, notes)
 
 
-#: A share this near to 1 cannot be told from it.
+#: Maximum share in a logarithm; a share nearer to 1 cannot be distinguished from it.
 _NEARLY = 1 - 1e-9
 #: Above every price.
 _NO_PRICE = int(np.iinfo(np.int64).max) - 1
@@ -121,9 +121,9 @@ def _pooled(plain: CurveModel, cells: Sequence[tuple[Int64s, Int64s]], n_states:
         expected += seen * (1 - plain.curves.survival[row])
     foretold = np.minimum(expected / np.maximum(n, 1), _NEARLY)
     drawn = np.minimum((observed + pool_grants * foretold) / np.maximum(n + pool_grants, 1e-9), _NEARLY)
-    said = (foretold > 0) & (n > 0)
+    observed_cells = (foretold > 0) & (n > 0)
     theta = np.ones(shape)
-    theta[said] = np.log1p(-drawn[said]) / np.log1p(-foretold[said])
+    theta[observed_cells] = np.log1p(-drawn[observed_cells]) / np.log1p(-foretold[observed_cells])
     return theta
 
 
@@ -159,7 +159,7 @@ def _levels(
     market: Market,
     quantiles: Sequence[float],
 ) -> list[int]:
-    """Return the prices from which on a level is the next one: just above each quantile, and above on-demand."""
+    """Return the lower edges of the price levels: just above each quantile, and just above on-demand."""
     at_s = grants_s(trace, window.from_s, window.until_s)
     prices = trace.prices_micros[np.searchsorted(trace.times_s, at_s, side="right") - 1]
     edges = [int(np.quantile(prices, quantile, method="inverted_cdf")) + 1 for quantile in quantiles]

@@ -1,4 +1,4 @@
-"""The models `table` and `survival`: what a bid's delta alone says, learnt from the price history."""
+"""Fits of the models `table` and `survival` to a price history: survival given the bid delta alone."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,12 +22,12 @@ from bidding.market.money import Micros
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, TraceSet
 
-#: Says how far a fit is: markets done, of how many, and which comes next.
+#: Reports the progress of a fit: markets done, their total number, and the next market.
 Report = Callable[[int, int, str], None]
 
 
 def quiet(done: int, of: int, what: str) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 def fit_table(traces: TraceSet, window: TimeWindow, *, report: Report = quiet) -> CurveModel:
@@ -40,13 +40,13 @@ def fit_table(traces: TraceSet, window: TimeWindow, *, report: Report = quiet) -
 def of_table(
     table: EvictionTable, window: TimeWindow | None = None, grants: dict[Market, int] | None = None
 ) -> CurveModel:
-    """Return curves that say what the table does: β within the hour, of which half before the median time.
+    """Return the table as survival curves: β within the hour, of which half before the median time.
 
     Notes
     -----
-    In between, and up to the median, evictions come evenly; after the hour its mean hazard goes on. Where a higher delta
-    would live shorter for some minutes, because its median is less, it is given the lower one's survival: β stays, its
-    median may become more.
+    Evictions are uniform up to the median, and from there to the hour; after the hour its mean hazard continues. Where
+    a higher delta would live shorter for some minutes, because its median is less, it gets the lower one's survival: β
+    is unchanged, its median may rise.
 
     Source: Proteus (EuroSys 2017), section 4.1. Differs: the paper uses β and the median alone.
     """
@@ -62,8 +62,8 @@ def of_table(
         np.ones(len(table.markets), dtype=np.int64),
     )
     counts = np.array([(grants or {}).get(market, 0) for market in table.markets], dtype=np.int64)
-    told = np.broadcast_to(counts[:, None, None], lived.shape[:3]).copy()
-    return CurveModel("table", table.markets, window, curves, one_state(len(table.markets)), told)
+    counts_by_cell = np.broadcast_to(counts[:, None, None], lived.shape[:3]).copy()
+    return CurveModel("table", table.markets, window, curves, one_state(len(table.markets)), counts_by_cell)
 
 
 def _two_lines(horizons: Float64s, beta: float, median: float) -> Float64s:
@@ -84,7 +84,7 @@ def fit_survival(
     highest_micros: Micros | None = None,
     report: Report = quiet,
 ) -> CurveModel:
-    """Return the share of bids that lived for each horizon, by market and delta.
+    """Return the model of the share of bids that lived for each horizon, by market and delta.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def fit_survival(
 
     Notes
     -----
-    Up to an hour all grants count, so that 1 - S(an hour) is the paper's β to the last grant. A longer horizon is seen by
-    those that have as much left in the window. A market without any grant is not in the model.
+    Up to an hour all grants count, so that 1 - S(an hour) is the paper's β to the last grant. A longer horizon counts
+    the grants that have as much left in the window. A market without any grant is not in the model.
     """
     deltas, horizons = np.array(deltas_micros, dtype=np.int64), np.array(HORIZONS_S, dtype=np.int64)
     known, rows, counts = [], [], []

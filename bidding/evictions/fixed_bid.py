@@ -1,4 +1,4 @@
-"""How likely a bid of so many dollars, whatever the price is, is taken within the hour: the standard strategy's bid."""
+"""β of a bid of a fixed amount, independent of the price, as the standard strategy's."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,8 @@ from bidding.market.traces import TraceSet
 def eviction_prob(traces: TraceSet, bids_micros: Mapping[Market, Micros], from_s: int, until_s: int) -> float | None:
     """Return β of a bid of `bids_micros`, over all minutes of [from_s, until_s] at which any market would grant it.
 
-    None where no market ever would. A minute counts only if a whole hour is left after it. Markets weigh by their minutes.
+    None if no market ever would. A minute counts only if a whole hour is left after it. Markets are weighted by their
+    minutes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How long each bid lived in a price history, and how many of them lived how long.
+"""Lifetimes of all bids in a price history, and survival curves of their counts.
 
 A *grant* is a bid placed at a moment, some delta above the price of that moment. It is taken at the first later event
 whose price is above it.
@@ -16,14 +16,14 @@ from bidding.market.traces import Int64s, Trace
 
 Int32s = NDArray[np.int32]
 
-#: The life of a bid that was not taken for as long as it was looked at.
+#: Lifetime of a bid that was not taken while it was observed.
 NEVER_S = int(np.iinfo(np.int32).max)
 
 
 def grants_s(trace: Trace, from_s: int, until_s: int, highest_micros: int | None = None) -> Int64s:
     """Return the minutes of [from_s, until_s] at which a price is known and after which a whole hour is left.
 
-    Minutes are counted from `from_s`, so that all markets are asked at the same moments. With `highest_micros`, only
+    Minutes are counted from `from_s`, so that the moments are the same in all markets. With `highest_micros`, only
     those at which the price is not above it.
     """
     unknown = max(int(trace.times_s[0]) - from_s, 0)
@@ -36,9 +36,9 @@ def grants_s(trace: Trace, from_s: int, until_s: int, highest_micros: int | None
 
 
 def lifetimes_s(trace: Trace, deltas_micros: Int64s, at_s: Int64s, until_s: int, longest_s: int) -> Int32s:
-    """Return how long each bid lived that was placed at `at_s`, shape (moments, deltas).
+    """Return the lifetime in seconds of each bid placed at `at_s`, shape (moments, deltas).
 
-    Looked at for less than `longest_s`, and until `until_s` at most; `NEVER_S` where it was not taken until then.
+    A bid is observed for less than `longest_s`, and until `until_s` at most; `NEVER_S` if it was not taken until then.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def _lifetimes(
 def survivors(
     lives: Int32s, states: NDArray[Any], left_s: Int64s, horizons_s: Int64s, n_states: int
 ) -> tuple[Int64s, Int64s]:
-    """Return how many grants were looked at for each horizon, and how many of these were taken before it.
+    """Return the number of grants observed for each horizon, and how many of these were taken before it.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def survivors(
     Returns
     -------
     seen, taken : each of shape (n_states, deltas, horizons)
-        A grant is seen for a horizon that ends in the window.
+        A grant is observed for each horizon that ends in the window.
     """
     grants, deltas = lives.shape
     horizons = len(horizons_s)
@@ -120,8 +120,8 @@ def survivors(
 def shares(seen: Int64s, taken: Int64s, horizons_s: Int64s) -> Float64s:
     """Return the survival curves of counts, shape (…, horizons).
 
-    Each point is the share of the grants seen for its horizon; as these differ near the end of the window, a curve is
-    its lowest so far. Beyond the last horizon for which any was seen, the mean hazard up to there goes on.
+    Each point is a share of the grants observed for its horizon; as these differ near the end of the window, a curve is
+    its running minimum. Beyond the last horizon with any grant, the mean hazard up to there continues.
     """
     lived = 1 - taken / np.maximum(seen, 1)
     last = np.maximum((seen > 0).sum(axis=-1, keepdims=True) - 1, 0)

@@ -1,7 +1,8 @@
-"""What is known of a market now, as a number: the state that a conditioned model looks its curve up by.
+"""Present state of a market as a number, by which a conditioned model looks up its curve.
 
-Three things, each in bins: the level of the price against the market's own past, the time since it last changed, and how
-long of the last day it stood above the bid. The last depends on the bid, so a state belongs to a moment and a delta.
+A state combines three binned values: the level of the price relative to the market's own past, the time since it last
+changed, and the time of the last day that it spent above the bid. The last depends on the bid, so a state belongs to a
+moment and a delta.
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,12 @@ from bidding.market.traces import Int64s, Trace
 
 States = NDArray[np.int16]
 
-#: How far back "lately" reaches.
+#: Seconds over which the time above a bid is counted.
 LATELY_S = 86_400
 
 
 class Bins(NamedTuple):
-    """Where one bin ends and the next begins: a value that equals an edge is in the upper bin.
+    """Edges of the bins; a value that equals an edge is in the upper bin.
 
     Attributes
     ----------
@@ -35,23 +36,23 @@ class Bins(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Bins of each of the three; a state is (level * ages + age) * aboves + above."""
+        """Number of bins of each value; a state is (level * ages + age) * aboves + above."""
         return self.level_micros.shape[-1] + 1, len(self.age_s) + 1, len(self.above_s) + 1
 
     @property
     def n_states(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         levels, ages, aboves = self.shape
         return levels * ages * aboves
 
 
 def one_state(markets: int) -> Bins:
-    """Return the bins of a model that looks at nothing."""
+    """Return the bins of a model without conditions, which has one state."""
     return Bins(np.empty((markets, 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def of_markets(bins: Bins, rows: Sequence[int]) -> Bins:
-    """Return the bins of some markets, in their order; -1 stands for a market that is not known."""
+    """Return the bins of some markets, in their order; -1 stands for an unknown market."""
     levels = np.zeros((len(rows), bins.level_micros.shape[1]), dtype=np.int64)
     known = np.array(rows, dtype=np.int64) >= 0
     levels[known] = bins.level_micros[np.array(rows, dtype=np.int64)[known]]
@@ -60,8 +61,8 @@ def of_markets(bins: Bins, rows: Sequence[int]) -> Bins:
 
 def changes(trace: Trace) -> Trace:
     """Return the trace without the events that repeat the price before them."""
-    kept = np.append(True, np.diff(trace.prices_micros) != 0)
-    return trace if kept.all() else Trace(trace.times_s[kept], trace.prices_micros[kept])
+    changed = np.append(True, np.diff(trace.prices_micros) != 0)
+    return trace if changed.all() else Trace(trace.times_s[changed], trace.prices_micros[changed])
 
 
 def states_at(trace: Trace, bins: Bins, market: int, deltas_micros: Int64s, at_s: Int64s) -> States:
@@ -69,7 +70,7 @@ def states_at(trace: Trace, bins: Bins, market: int, deltas_micros: Int64s, at_s
 
     Parameters
     ----------
-    trace : the market's prices; what lies after a moment does not count for it.
+    trace : the market's prices; events after a moment are ignored for it.
     market : row of `bins.level_micros`.
     deltas_micros : shape (deltas,), rising, not negative.
     at_s : shape (moments,); quickest where they rise. Before the first price everything is in the lowest bin.
@@ -94,7 +95,7 @@ def _states(
 ) -> States:
     ages, aboves, deltas = len(age_s) + 1, len(above_s) + 1, len(deltas_micros)
     states = np.zeros((len(at_s), deltas), dtype=np.int16)
-    # Seconds of the last day in which the price was above just so many of the bids.
+    # Seconds of the last day by the number of bids that the price was above.
     spent = np.zeros(deltas + 1, dtype=np.int64)
     before, asked_s, tail = -1, 0, 0  # event and moment of the row before; the event that held when its day began
     for row in range(len(at_s)):

@@ -1,4 +1,4 @@
-"""An eviction model in figures, for whoever looks at it."""
+"""An eviction model in figures, for display."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,15 +16,15 @@ from bidding.market.money import Micros, to_dollars
 from bidding.market.time_window import TimeWindow
 
 _QUARTER = HORIZONS_S.index(900)
-#: What the middle bid of `shown_deltas` is; states are told by it.
+#: Middle bid delta of `shown_deltas`, for which states are shown.
 MIDDLE_MICROS = 10_000
-#: Deltas that are shown, as far as a model tells them apart.
+#: Deltas to show, as far as a model distinguishes them.
 SHOWN_MICROS = (0, 1_000, MIDDLE_MICROS, 50_000, 100_000, 400_000)
 
 
 @dataclass(frozen=True)
 class BidSummary:
-    """A bid so much above the price: how likely it is taken within a quarter of an hour, an hour, a day.
+    """A bid delta, with its probabilities of being taken within a quarter of an hour, an hour, a day.
 
     `median_s` is the median time to an eviction that comes within the hour.
     """
@@ -38,7 +38,7 @@ class BidSummary:
 
 @dataclass(frozen=True)
 class MarketEvictions:
-    """A market: how many bids its curves rest on (0 where they come from elsewhere), and some bids."""
+    """A market: the number of bids in its curves (0 if they do not come from prices), and some bids."""
 
     market: str
     grants: int
@@ -47,7 +47,7 @@ class MarketEvictions:
 
 @dataclass(frozen=True)
 class StateSummary:
-    """A bin of what is known now: the share of the bids of `MIDDLE_MICROS` that met it, and how likely these were taken.
+    """A bin of a condition: the share of the bids of `MIDDLE_MICROS` in it, and their probability of being taken.
 
     Over all markets.
     """
@@ -61,7 +61,7 @@ class StateSummary:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """A model: its kind and window, its markets, and for a conditioned one what each condition means."""
+    """A model: its kind and window, its markets, and for a conditioned one the effect of each condition."""
 
     model: str
     fitted: TimeWindow | None
@@ -76,7 +76,7 @@ class ModelSummary:
 
 
 def shown_deltas(model: CurveModel) -> list[Micros]:
-    """Return the deltas to show of a model: some that it tells apart."""
+    """Return the deltas to show of a model: some that it distinguishes."""
     lowest = int(model.curves.deltas_micros[0])
     if len(model.curves.deltas_micros) == 1:
         return [lowest]
@@ -112,7 +112,7 @@ def _market(model: CurveModel, row: int, market: Market, deltas: Sequence[Micros
 
 
 def _states(model: CurveModel) -> list[StateSummary]:
-    """Return each bin of each condition, the others taken as they came."""
+    """Return each bin of each condition, over the observed values of the others."""
     column = int(delta_index(model.curves.deltas_micros, MIDDLE_MICROS))
     grants = model.grants[:, :, column].reshape(-1, *model.bins.shape).astype(np.float64)
     taken = (1 - model.curves.survival[:, :, column]).reshape(*grants.shape, -1)

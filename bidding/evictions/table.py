@@ -1,6 +1,7 @@
-"""How likely a bid is to be taken within the hour, by market and bid delta, learnt from the price history.
+"""`EvictionTable`: β and median time to an eviction by market and bid delta, fitted to a price history.
 
-It knows nothing of the present but the market and the delta. A table is a value: it is stored with the job that uses it.
+It depends on the present only by the market and the delta. A table is an immutable value, stored with the job that uses
+it.
 """
 
 from bisect import bisect_right
@@ -18,7 +19,7 @@ from bidding.market.model import HOUR_S, MINUTE_S, Market
 from bidding.market.money import Micros, to_micros
 from bidding.market.traces import Int64s, TraceSet
 
-#: The bid deltas that are considered: geometric from 0.0001 to 0.4 dollars.
+#: Bid deltas of the paper's table: geometric from 0.0001 to 0.4 dollars.
 DELTAS_MICROS: tuple[Micros, ...] = tuple(
     int(delta) for delta in np.rint(np.geomspace(to_micros("0.0001"), to_micros("0.4"), 25))
 )
@@ -33,10 +34,11 @@ class EvictionTable:
     deltas_micros : tuple of int
         Bid deltas, rising.
     rows : mapping of Market to a pair for each delta
-        (β in [0, 1], median seconds from the grant to an eviction, given that one comes within the hour). Where none
-        ever came the median is the whole hour.
+        (β in [0, 1], median seconds from the grant to an eviction, given that one comes within the hour). If none ever
+        came the median is the whole hour.
     bids_decide : bool
-        False where machines are taken when their capacity is wanted, whatever was bid (`bidding.evictions.fit_capacity`).
+        False where machines are taken when their capacity is needed, whatever was bid
+        (`bidding.evictions.fit_capacity`).
     """
 
     deltas_micros: tuple[Micros, ...]
@@ -56,7 +58,7 @@ class EvictionTable:
 
     @property
     def markets(self) -> tuple[Market, ...]:
-        """The markets that are known, sorted."""
+        """The markets of the table, sorted."""
         return tuple(self.rows)
 
     def lookup(self, market: Market, delta_index: int) -> tuple[float, float]:
@@ -65,7 +67,7 @@ class EvictionTable:
         Raises
         ------
         KeyError
-            If `market` had no price in the window that was fitted.
+            If `market` had no price in the window of the fit.
         IndexError
             If there is no such delta.
         """
@@ -74,7 +76,7 @@ class EvictionTable:
     def of_bid(self, market: Market, delta_micros: Micros) -> tuple[float, float]:
         """Return (β, median seconds) of a bid that stands `delta_micros` above the price.
 
-        Between two deltas that of the lower one holds, below the lowest one that; a bid below the price is being taken:
+        Between two deltas the lower one applies, below the lowest one that; a bid below the price is being taken:
         (1, 0). A market without history counts as never taken: (0, an hour).
         """
         if market not in self.rows:
@@ -101,7 +103,7 @@ class EvictionTable:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "EvictionTable":
-        """Return the table that `to_json` wrote; `ValueError` for what it cannot have written."""
+        """Return the table that `to_json` wrote; `ValueError` for any other input."""
         try:
             rows = {
                 Market.parse(name): tuple(
@@ -118,7 +120,7 @@ class EvictionTable:
 
 
 def fit(traces: TraceSet, from_s: int, until_s: int) -> EvictionTable:
-    """Return the table of what happened in [from_s, until_s].
+    """Return the table fitted to the prices of [from_s, until_s].
 
     Every minute of the window at which a price is known, and after which a whole hour is left in the window, is a grant
     at the price of that moment; a market without such a minute is not in the table.
@@ -158,9 +160,9 @@ def _medians(taken: Int64s) -> NDArray[np.float64]:
 def _count_evictions(
     times_s: Int64s, prices_micros: Int64s, deltas_micros: Int64s, first_s: int, grants: int
 ) -> Int64s:
-    """Return how many grants were taken after so many seconds, shape (deltas, 3600).
+    """Return the number of grants taken after each number of seconds, shape (deltas, 3600).
 
-    Deltas rise, so a price that passes one bid has passed all lower ones: each event is looked at once a grant.
+    Deltas rise, so a price that passes one bid has passed all lower ones: each event is visited once per grant.
     """
     taken = np.zeros((len(deltas_micros), HOUR_S), dtype=np.int64)
     after = 0

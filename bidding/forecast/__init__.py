@@ -1,11 +1,10 @@
-"""What the recent past of a market says of a bid made in it now: how likely it is taken within the hour, and when.
+"""Forecast of a bid made now from the market's recent past: the probability and the time of an eviction in the hour.
 
-`signals` reads the recent past from a price history, `model` weighs it, `learning` fits the weights.
+The modules:
 
-    features  the recent past of a market in seven numbers, and what a model reads in them
-    fit       fitting a foresight: penalised logistic regression on step functions, by Newton's method
-    model     how a signal is weighed: an additive model of log-odds, one step function a feature, for each bid
-              delta and horizon
+    features  `MarketFeatures`: the recent past of a market as numbers, and a model's inputs made of them
+    fit       fit of a forecast: penalised logistic regression on step functions, by Newton's method
+    model     `Forecast`: additive model of log-odds for each bid delta and horizon
 """
 
 from bidding.forecast.features import MarketFeatures, features_of

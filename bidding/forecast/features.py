@@ -1,4 +1,4 @@
-"""The recent past of a market in seven numbers, and what a model reads in them."""
+"""`MarketFeatures`: the recent past of a market as numbers, and a model's inputs made of them."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, fields
@@ -11,23 +11,23 @@ from numpy.typing import NDArray
 from bidding.market.model import DAY_S, HOUR_S, Market
 from bidding.market.traces import Int64s, Trace, TraceSet
 
-#: A signal looks back so far and no further.
+#: Maximum seconds that a signal looks back.
 LOOKBACK_S = 7 * DAY_S
-#: How many features a signal has; `features` says which.
+#: Number of features of a signal; see `features`.
 FEATURES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class MarketFeatures:
-    """What is known of a market at one moment, beside its on-demand price.
+    """State of a market at one moment, beside its on-demand price.
 
     Attributes
     ----------
     price_micros : the price.
-    before_micros : the price before it; itself where none is known, or where the price has stood for all of the lookback.
-    age_s : how long the price has stood, the lookback at the most.
-    rises_6h, rises_24h : how often the price has risen in the last 6 and 24 hours.
-    mean_1h_micros, mean_24h_micros, mean_7d_micros : mean prices by time; over less than that where less is known.
+    before_micros : the price before it; the price itself if none is known, or if it has stood for all of the lookback.
+    age_s : seconds since the price changed, at most the lookback.
+    rises_6h, rises_24h : number of rises of the price in the last 6 and 24 hours.
+    mean_1h_micros, mean_24h_micros, mean_7d_micros : time-weighted mean prices; over a shorter time if less is known.
     """
 
     price_micros: int
@@ -49,7 +49,7 @@ class MarketFeatures:
         return asdict(self)
 
     def features(self, on_demand_micros: int) -> NDArray[np.float64]:
-        """Return what a model reads in it, shape (FEATURES,); see `features`."""
+        """Return a model's inputs, shape (FEATURES,); see `features`."""
         out = np.empty(FEATURES)
         _features(np.array(astuple(self), dtype=np.float64), on_demand_micros, out)
         return out
@@ -82,7 +82,7 @@ def price_history_of(trace: Trace) -> PriceHistory:
 
 
 def features_of(traces: TraceSet, at_s: int) -> dict[Market, MarketFeatures]:
-    """Return the signal of every market that has a price at `at_s`; what comes after it is not looked at."""
+    """Return the signal of every market that has a price at `at_s`; later events are ignored."""
     found = {market: features_at(price_history_of(trace), at_s) for market, trace in traces.items()}
     return {market: here for market, here in found.items() if here is not None}
 
@@ -113,7 +113,7 @@ def _before(times_s: Int64s, first: int, last: int, at_s: int) -> int:
 
 @njit(cache=True)  # type: ignore[misc,unused-ignore]
 def _mean(times_s: Int64s, micros: Int64s, areas: Int64s, first: int, index: int, at_s: int, back_s: int) -> float:
-    """Return the mean price by time over the last `back_s` seconds, or over what is known of them."""
+    """Return the time-weighted mean price over the last `back_s` seconds, or over the known part of them."""
     from_s = max(at_s - back_s, times_s[first])
     if from_s >= at_s:
         return float(micros[index])
@@ -137,7 +137,8 @@ def _signal(
 ) -> None:
     """Write the fields of the `MarketFeatures` at `at_s` to `out`; `index` is the last change at or before it.
 
-    Nothing before the lookback tells: a live job reads no more than that, and sees what the whole history shows.
+    Events before the lookback have no effect: a live job reads no further back, and gets the same signal as from the
+    whole history.
     """
     age_s = min(at_s - times_s[index], LOOKBACK_S)
     out[0] = micros[index]
@@ -152,7 +153,7 @@ def _signal(
 
 @njit(cache=True)  # type: ignore[misc,unused-ignore]
 def _features(fields: NDArray[np.float64], on_demand: float, out: NDArray[np.float64]) -> None:
-    """Write what a model reads in a signal: age, share of on-demand, last step, rises, the price against three means."""
+    """Write a model's inputs: age, share of on-demand, last step, rises, the price relative to three means."""
     price = max(fields[0], 1.0)
     out[0] = fields[2]
     out[1] = price / on_demand

@@ -1,4 +1,4 @@
-"""Fitting a foresight: penalised logistic regression on step functions, by Newton's method."""
+"""Fit of a forecast: penalised logistic regression on step functions, by Newton's method."""
 
 from collections.abc import Mapping
 
@@ -13,21 +13,21 @@ from bidding.market.traces import Int64s, TraceSet
 
 Floats = NDArray[np.float64]
 
-#: A bid is imagined every so many seconds: closer ones tell next to nothing more.
+#: Seconds between two sample bids: closer ones add almost no information.
 _STEP_S = 600
-#: Bins of a feature: as many bids in each.
+#: Number of bins of a feature, with equal numbers of bids.
 _BINS = 16
-#: The ridge. Bids of one afternoon are not independent: a weight must be borne out by some thousands of them.
+#: The ridge. Bids of one afternoon are not independent: a weight must be supported by some thousands of them.
 _PENALTY = 2000.0
 _ROUNDS = 25
 _TOLERANCE = 1e-6
 
 
 def fit_forecast(traces: TraceSet, types: Mapping[str, InstanceType], from_s: int, until_s: int) -> Forecast | None:
-    """Return what the prices of [from_s, until_s] teach; None where no bid can be imagined in it.
+    """Return the forecast fitted to the prices of [from_s, until_s]; None if no bid is possible in it.
 
-    Every ten minutes of the window that have an hour of it before them are a bid, in each market that has a known type and
-    stands no higher than on-demand. All markets are one sample: what a signal means is taken to be the same everywhere.
+    A bid is placed every ten minutes of the window that have an hour of it before them, in each market that has a known
+    type and stands no higher than on-demand. All markets are one sample: a signal is assumed to mean the same in each.
 
     Notes
     -----
@@ -129,7 +129,10 @@ def _solve(curve: Floats, slope: Floats) -> Floats:
 def _bids(
     times_s: Int64s, micros: Int64s, areas: Int64s, rises: Int64s, on_demand: int, from_s: int, until_s: int
 ) -> tuple[Floats, Int64s]:
-    """Return the features of the bids, shape (bids, FEATURES), and when each delta's is taken: an hour stands for later."""
+    """Return the features of the bids, shape (bids, FEATURES), and the seconds until each delta's bid is taken.
+
+    An hour stands for later.
+    """
     most = max((until_s - HOUR_S - from_s) // _STEP_S + 1, 0)
     values, after_s = np.empty((most, FEATURES)), np.empty((most, len(SHARES)), dtype=np.int64)
     fields = np.empty(FEATURES)

@@ -1,4 +1,4 @@
-"""How a signal is weighed: an additive model of log-odds, one step function a feature, for each bid delta and horizon."""
+"""`Forecast`: an additive model of log-odds, one step function per feature, for each bid delta and horizon."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ class Weights(NamedTuple):
     ----------
     shares : shape (deltas,); horizons_s : shape (horizons,).
     edges : shape (FEATURES, bins - 1)
-        Where a feature's bins begin, rising; infinite where it has fewer.
+        Lower edges of a feature's bins, rising; infinite where it has fewer.
     intercepts : shape (deltas, horizons); log-odds.
-    weights : shape (deltas, horizons, FEATURES, bins); what a feature's bin adds to them.
+    weights : shape (deltas, horizons, FEATURES, bins); addition of a feature's bin to the log-odds.
     """
 
     shares: Floats
@@ -39,13 +39,13 @@ class Weights(NamedTuple):
     weights: Floats
 
 
-#: No model at all: no bid delta has chances.
+#: An empty model, without bid deltas.
 BLIND = Weights(np.empty(0), np.empty(0), np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0, 0, 0)))
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """The chances of bids, given the signals of their markets. A value: it is stored with the job that uses it."""
+    """Chances of bids, given the signals of their markets; an immutable value, stored with the job that uses it."""
 
     arrays: Weights
 
@@ -69,10 +69,10 @@ class Forecast:
         return hash(self.arrays.weights.tobytes())
 
     def outlooks(self, features: Floats) -> tuple[Floats, Floats]:
-        """Return (β, ω in seconds) of a bid with each delta in markets with these `features`, shape (markets, FEATURES).
+        """Return (β, ω in seconds) of a bid with each delta in markets with these `features`.
 
-        β is the probability to be taken within the hour, ω the expected time until then, at most an hour; both of shape
-        (markets, deltas).
+        `features` has shape (markets, FEATURES). β is the probability of being taken within the hour, ω the expected
+        time until then, at most an hour; both have shape (markets, deltas).
         """
         out = np.empty((2, len(features), len(self.arrays.shares)))
         _outlooks(self.arrays, np.ascontiguousarray(features), out)
@@ -91,7 +91,7 @@ class Forecast:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Forecast":
-        """Return the model that `to_json` wrote; `ValueError` for what it cannot have written."""
+        """Return the model that `to_json` wrote; `ValueError` for any other input."""
         try:
             parts = {name: np.array(record[name], dtype=np.float64) for name in Weights._fields if name != "edges"}
             edges = np.full((FEATURES, parts["weights"].shape[-1] - 1), np.inf)
@@ -118,9 +118,9 @@ def _bins_of(model: Weights, features: Floats, out: NDArray[np.int64]) -> None:
 
 @inline_jit
 def _outlook(model: Weights, delta: int, bins: NDArray[np.int64]) -> tuple[float, float]:
-    """Return (β, ω): the chance to be taken within the hour, and the area under the curve of those that are not.
+    """Return (β, ω): the probability of being taken within the hour, and the area under the survival curve.
 
-    A later horizon never has the lower chance.
+    A later horizon never has the lower probability.
     """
     taken, useful_s, before_s = 0.0, 0.0, 0.0
     for horizon in range(len(model.horizons_s)):

@@ -1,4 +1,4 @@
-"""The instance types that can be bought, with their on-demand price of a day and a region."""
+"""Catalogue of the instance types on sale, with their on-demand price by region and day."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,24 +7,24 @@ from datetime import date
 
 from bidding.market.model import InstanceType, Market
 
-#: Zones whose names say their region: AWS (also local and wavelength zones, and zone IDs as in use1-az4) and GCE.
+#: Zone names that contain their region: AWS (also local and wavelength zones, and zone IDs as in use1-az4) and GCE.
 _ZONE_NAMES = (
     re.compile(r"([a-z]{2,}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z0-9-]+)?"),
     re.compile(r"([a-z]{3,}\d+)-az\d+"),
     re.compile(r"([a-z]+-[a-z]+\d+)(?:-[a-z])?"),
 )
 
-#: A message names so many regions of a catalogue at most.
+#: Maximum number of a catalogue's regions that a message names.
 _MOST_NAMED = 6
 
 
 def named_region(zone: str) -> str | None:
-    """Return the region that the name of a zone says, as in us-west-2 for us-west-2-lax-1a; None where it says none."""
+    """Return the region in the name of a zone, as in us-west-2 for us-west-2-lax-1a; None if it contains none."""
     return next((found[1] for form in _ZONE_NAMES if (found := form.fullmatch(zone))), None)
 
 
 def region_among(zone: str, regions: Iterable[str]) -> str | None:
-    """Return the region in which a zone lies by its name, the narrowest of `regions`; None where it lies in none."""
+    """Return the narrowest of `regions` in which a zone lies by its name; None if it lies in none."""
     inside = (
         region
         for region in regions
@@ -62,9 +62,9 @@ class Catalog:
         self._regions_of_zones: dict[str, str | None] = {}
 
     def region_of(self, zone: str) -> str | None:
-        """Return the region in which a zone lies, of those of the catalogue; None where it lies in none.
+        """Return the region of the catalogue in which a zone lies; None if it lies in none.
 
-        A zone whose name says no region lies in the only one of the catalogue.
+        A zone whose name contains no region lies in the catalogue's region if that has only one.
         """
         if zone not in self._regions_of_zones:
             found = region_among(zone, self.regions)
@@ -79,11 +79,11 @@ class Catalog:
         return () if region is None else tuple(self._rows.get((region, market.instance_type), ()))
 
     def find(self, market: Market, day: date) -> InstanceType | None:
-        """Return the type of `market` as its region sells it on `day`; None where it is not sold."""
+        """Return the type of `market` as its region sells it on `day`; None if it is not sold."""
         return _on(self.rows(market), day)
 
     def fault(self, market: Market, day: date | None = None, name: str = "the catalogue") -> str | None:
-        """Return why there is no price of `market` (on `day`, if given) in words; None where there is one."""
+        """Return why there is no price of `market` (on `day`, if given) in words; None if there is one."""
         region, kind = self.region_of(market.zone), market.instance_type
         if region is None:
             more = ", …" if len(self.regions) > _MOST_NAMED else ""

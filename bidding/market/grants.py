@@ -1,4 +1,4 @@
-"""Whether a market grants a bid, and when it takes the machines again: by price, as in the bid era.
+"""Grants and evictions of bids by price, as in the bid era.
 
 A one-shot request is granted if a price is known at that moment and is not above the bid. The machines are taken at the
 first later event whose price is above it; a price that equals the bid takes nothing.
@@ -15,7 +15,7 @@ from bidding.market.traces import Int64s, Trace
 #: Later than anything that happens.
 NEVER_S = int(np.iinfo(np.int64).max)
 
-#: log2 of the events whose highest price is kept, so that a search can step over them.
+#: log2 of the number of events whose highest price is stored, so that a search can skip them.
 _BLOCK_BITS = 6
 _BLOCK = 1 << _BLOCK_BITS
 

@@ -1,7 +1,7 @@
-"""The nouns of the market, as immutable values.
+"""The market's immutable values: markets, instance types, allocations, purchases, instances, price points.
 
-Times are whole seconds since the Unix epoch in market time (`_s`), money is micro-dollars (`_micros`), hourly where a
-price is meant. Nothing here decides anything.
+Times are whole seconds since the Unix epoch in market time (`_s`), money is micro-dollars (`_micros`); prices are
+hourly. No decisions are made here.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ DAY_S = 24 * HOUR_S
 
 @dataclass(frozen=True, order=True, slots=True)
 class Market:
-    """An instance type in a zone: the thing that has a price. Written ``type/zone``."""
+    """An instance type in a zone, which has a price. Written ``type/zone``."""
 
     instance_type: str
     zone: str
@@ -36,7 +36,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """What a machine of this type has, and its on-demand price at the time asked for."""
+    """Size of a machine of this type, and its on-demand price on the day requested."""
 
     name: str
     vcpu: int
@@ -45,7 +45,7 @@ class InstanceType:
 
 
 class Tier(StrEnum):
-    """How long a machine can be counted on."""
+    """Reliability of a machine."""
 
     RELIABLE = "reliable"
     TRANSIENT = "transient"
@@ -94,7 +94,7 @@ class LaunchRequest:
 
 
 class InstanceState(StrEnum):
-    """EC2's life of an instance, as far as we tell its stages apart."""
+    """State of an instance, as EC2's, as far as the states are distinguished here."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -104,7 +104,7 @@ class InstanceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceFact:
-    """What the market says of one instance now.
+    """The market's present report of one instance.
 
     `ended_at_s` and `end_cause` are None while it lives. `notice_at_s` is the time at which a marked instance will be
     taken, None where none was given.
@@ -130,7 +130,7 @@ class InstanceFact:
 
 @dataclass(frozen=True, slots=True)
 class PricePoint:
-    """The price of a market from `at_s` until its next point; `source` and `observed_at_s` say how we know."""
+    """The price of a market from `at_s` until its next point; `source` and `observed_at_s` give its origin."""
 
     market: Market
     at_s: int

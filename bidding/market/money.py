@@ -1,6 +1,6 @@
 """Money as integers: one micro-dollar is the unit of every price, charge and refund.
 
-Floats appear only where an expectation is computed; what is charged, refunded or summed is an `int`.
+Floats appear only where an expectation is computed; charges, refunds and sums are `int`.
 """
 
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
@@ -11,7 +11,7 @@ MICROS_PER_DOLLAR = 1_000_000
 Micros = int
 
 
-#: Beyond it an amount is none; `int` would count out every digit.
+#: Maximum exponent of an amount; beyond it `int` would write out every digit.
 _MOST_DIGITS = 17
 
 

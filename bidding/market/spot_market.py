@@ -1,6 +1,6 @@
-"""What the core needs of the world, as Protocols. infra/ implements them; one contract suite holds for all.
+"""Protocol of a market for machines, implemented in infra/ and checked by one contract suite.
 
-Errors are part of the contract, so they stand here too.
+Errors are part of the contract and defined here, too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from bidding.market.model import InstanceFact, LaunchRequest, Market, PricePoint
 
 
 class MarketError(Exception):
-    """Something the market said. `code` is EC2's error code."""
+    """Error of the market; `code` is EC2's error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -21,7 +21,7 @@ class MarketError(Exception):
 class LaunchRefused(MarketError):
     """The market will not sell this now (price above the bid, no capacity, quota); nothing was bought.
 
-    Being asked too often is no refusal: it is `MarketUnreachable`.
+    Throttling is no refusal: it is `MarketUnreachable`.
     """
 
 
@@ -34,7 +34,7 @@ class BadRequest(MarketError):
 
 
 class MarketUnreachable(MarketError):
-    """Nobody answered, after the retries; whether the request took effect is not known."""
+    """The market did not answer, after the retries; whether the request took effect is not known."""
 
 
 class SpotMarket(Protocol):
@@ -43,7 +43,7 @@ class SpotMarket(Protocol):
     def launch(self, request: LaunchRequest) -> list[InstanceFact]:
         """Buy `request.count` instances, all or none.
 
-        The same token with the same parameters returns the same instances, whatever has become of them.
+        The same token with the same parameters returns the same instances, whatever their state.
 
         Raises
         ------
@@ -52,26 +52,26 @@ class SpotMarket(Protocol):
         ...
 
     def describe(self, tags: "Iterable[tuple[str, str]]" = ()) -> list[InstanceFact]:
-        """Return every instance that carries all of `tags`, ended ones too as long as the market remembers them.
+        """Return every instance that has all of `tags`, ended ones too as long as the market lists them.
 
         Raises
         ------
         MarketUnreachable
-            Also where the market tells of an instance, but not yet of the bid that bought it (`IncompleteAnswer`).
+            Also if the market lists an instance, but not yet the bid that bought it (`IncompleteAnswer`).
         """
         ...
 
     def terminate(self, instance_ids: Sequence[str]) -> None:
-        """Let instances go; those that ended already, or are unknown, are no error."""
+        """Terminate instances; those that have ended already, or are unknown, are no error."""
         ...
 
     def price_history(self, markets: Sequence[Market], from_s: int, until_s: int) -> list[PricePoint]:
-        """Return the price changes in [from_s, until_s], oldest first, with the one that held at `from_s` before them."""
+        """Return the price changes in [from_s, until_s], oldest first, preceded by the price valid at `from_s`."""
         ...
 
     def newest_price_s(self, after_s: int, until_s: int) -> int | None:
-        """Return when any market's price was told last, in (after_s, until_s]; None where none was.
+        """Return the time of the newest price report of any market, in (after_s, until_s]; None if there is none.
 
-        A price told again unchanged counts: the question is whether prices come in at all.
+        An unchanged price that is reported again counts: the question is whether prices arrive at all.
         """
         ...

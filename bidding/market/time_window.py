@@ -1,4 +1,4 @@
-"""A part of time: what a model was fitted on, what it is checked on, what a backtest evaluates."""
+"""`TimeWindow`: the interval of a fit, a check or a backtest."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ class TimeWindow:
     Raises
     ------
     ValueError
-        If it ends no later than it begins.
+        If the end is not after the beginning.
     """
 
     from_s: int

@@ -1,8 +1,8 @@
-"""What a price history is like, in the figures that decide how schemes rank on it.
+"""Figures of a price history that decide how schemes rank on it.
 
-A bid above the price loses its machines to rises; just below, it wins refunds by them. So what counts beside the level is
-how often prices change, how far they rise, and whether the past tells when: whether busy hours follow busy ones, and whether a
-price that has just changed is about to rise.
+A bid above the price loses its machines to rises; just below, it wins refunds by them. So the relevant figures beside
+the level are how often prices change, how far they rise, and whether rises are predictable: whether busy hours follow
+busy ones, and whether a price that has just changed is about to rise.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from bidding.market.traces import Trace
 
 _GRID_S = 60
 _SOON_S = 600
-#: Younger than this a price has just changed; older than an hour, it has stood.
+#: Seconds within which a price has just changed; one older than an hour is old.
 _YOUNG_S = 600
-#: More changes in an hour count as so many: what matters is whether it was busy.
+#: Maximum number of changes counted per hour: what matters is whether it was busy.
 _BUSY = 5
 
 

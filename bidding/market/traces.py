@@ -1,7 +1,7 @@
 """Prices over time: step functions on sorted arrays.
 
-A price holds from its event until the market's next one. Before the first event none is known; after the last, the last
-one holds. Of several events in one second the last in file order counts.
+A price holds from its event until the market's next one. Before the first event no price is known; after the last event
+its price holds. Of several events in one second the last in file order counts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ class Trace:
             last = np.append(steps != 0, True)
             times, prices = times[last], prices[last]
         for name, values in (("times_s", times), ("prices_micros", prices)):
-            own = values.copy() if values.flags.writeable else values  # the caller's array stays his to change
+            own = values.copy() if values.flags.writeable else values  # the caller may still change its own array
             own.setflags(write=False)
             object.__setattr__(self, name, own)
 
@@ -58,7 +58,7 @@ class Trace:
         )
 
     def price_at(self, at_s: float) -> Micros | None:
-        """Return the price that holds at `at_s`; None before the first event."""
+        """Return the price at `at_s`; None before the first event."""
         index = int(np.searchsorted(self.times_s, at_s, side="right")) - 1
         return int(self.prices_micros[index]) if index >= 0 else None
 
@@ -101,18 +101,18 @@ class TraceSet(Mapping[Market, Trace]):
 
     @property
     def first_s(self) -> int:
-        """Time of the earliest event; `ValueError` where there is none."""
+        """Time of the earliest event; `ValueError` if there is none."""
         return min(int(trace.times_s[0]) for trace in self._traces.values())
 
     @property
     def last_s(self) -> int:
-        """Time of the latest event; `ValueError` where there is none."""
+        """Time of the latest event; `ValueError` if there is none."""
         return max(int(trace.times_s[-1]) for trace in self._traces.values())
 
     def prices_at(self, at_s: float) -> dict[Market, Micros]:
-        """Return the price of every market where one is known at `at_s`."""
-        known = ((market, trace.price_at(at_s)) for market, trace in self._traces.items())
-        return {market: price for market, price in known if price is not None}
+        """Return the price of every market that has one at `at_s`."""
+        prices = ((market, trace.price_at(at_s)) for market, trace in self._traces.items())
+        return {market: price for market, price in prices if price is not None}
 
     def between(self, from_s: float, until_s: float) -> "TraceSet":
         """Return `Trace.between` of every market."""

@@ -2,25 +2,17 @@
 
 The modules:
 
-    base             what a policy is shown, and what it answers: a decision that carries its reason and what it was
-                     weighed against
-    best             the cheapest hour of work that the recent past of the markets promises: the decisions of the
-                     backtest's rule `best`
-    cheapest_market  the cheapest market: what several policies buy, each under a bid of its own, and keep until it
-                     is taken
-    fixed_delta      the bid delta that a name carries: ``fixed-delta:0.01`` bids a cent above the price
-    footprint        what is held in the terms of equations (1)-(4), and its cost per work with and without one more
-                     allocation
-    just_above       always the cheapest market, and a bid a fixed distance above its price: many refunds, and many
-                     evictions
-    offers           what the markets can sell at the moment, and why what is not bought is not: alike for every
-                     policy that weighs markets
-    on_demand        never bids: the reliable tier does all the work
-    proteus          BidBrain as published: buy what lowers the expected cost per work of the whole footprint, by
-                     equations (1)-(4)
-    rules            the rules of the policies, each once: for the live ones, and for the compiled schemes of the
-                     backtest
-    standard         the standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken
+    base             the `Policy` Protocol, its input `MarketView`, and its output `Decision`
+    best             policy `best`: the hour of work that the forecast expects to be cheapest
+    cheapest_market  purchase in the cheapest market, shared by `standard` and `just_above`
+    fixed_delta      names with a bid delta: ``fixed-delta:0.01`` bids a cent above the price
+    footprint        the held allocations in the terms of equations (1)-(4), and their cost per work
+    just_above       policies `just-above` and `fixed-delta`: the cheapest market, a fixed bid delta
+    offers           instances that each market can sell now, and why a market or candidate is excluded
+    on_demand        policy `on-demand`: no bids, the reliable tier does all the work
+    proteus          policy `proteus`: BidBrain as published, equations (1)-(4)
+    rules            rules shared by the live policies and the compiled schemes of the backtest
+    standard         policy `standard`: the cheapest market, bid at the on-demand price
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +28,7 @@ from bidding.policies.on_demand import OnDemandPolicy
 from bidding.policies.proteus import ProteusPolicy
 from bidding.policies.standard import StandardPolicy
 
-#: Those whose name says all of them; the bid delta of ``fixed-delta:USD`` is in its name.
+#: Policies with a fixed name; ``fixed-delta:USD`` carries its bid delta in its name.
 POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
     {
         "best": BestPolicy,
@@ -46,11 +38,11 @@ POLICIES: Mapping[str, Callable[[], Policy]] = MappingProxyType(
         "standard": StandardPolicy,
     }
 )
-#: All of them, as users type them.
+#: Names of all policies, as users type them.
 NAMES: tuple[str, ...] = tuple(sorted((*POLICIES, PATTERN)))
-#: Those that weigh the markets' signals by a foresight.
+#: Policies that weigh the markets' signals by a forecast.
 FORECAST_POLICIES: frozenset[str] = frozenset({"best"})
-#: Those that buy all of the cap in one allocation where they are not told how large one is.
+#: Policies that buy the whole cap in one allocation unless its size is set.
 AT_ONCE: frozenset[str] = frozenset({"best", "standard"})
 
 
@@ -60,7 +52,7 @@ def policy(name: str) -> Policy:
     Raises
     ------
     ValueError
-        If there is none of that name (it names those that there are), or a fixed bid delta is none.
+        If no policy has that name (the message lists all names), or a fixed bid delta is invalid.
     """
     if name in POLICIES:
         return POLICIES[name]()

@@ -1,4 +1,4 @@
-"""What a policy is shown, and what it answers: a decision that carries its reason and what it was weighed against."""
+"""The `Policy` Protocol, its input `MarketView`, and its output: a `Decision` with its reason and candidates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,14 +20,14 @@ class MarketView:
     ----------
     prices : current price by market; markets without one are absent.
     types : the types on sale, with their on-demand price.
-    footprint : allocations that are held and will go on working (noticed and lapsing ones are left out).
-    paid_until_s : end of the last hour that was decided for, by allocation id; absent: the hour in progress.
-    last_prices : the last price that was ever seen, for what is held in a market that has none at the moment.
-    cooling : markets that are left alone: they refused lately, or will take what they sold.
-    signals : what the recent past of each market says, for policies that have a use for it.
-    foresight : how to weigh the signals; None where nothing was learnt.
-    lapsing : allocations that were ordered gone, and work to the end of their hour.
-    last_eviction_s : when the market last took an allocation; None where it never did.
+    footprint : held allocations that will continue to work (noticed and lapsing ones are excluded).
+    paid_until_s : end of the last hour that was decided, by allocation id; absent: the hour in progress.
+    last_prices : the last price seen, for allocations in a market without a present price.
+    cooling : markets that are not bought in for now: they refused recently, or will take what they sold.
+    signals : the recent past of each market, for policies that use it.
+    foresight : the forecast that weighs the signals; None if none was fitted.
+    lapsing : allocations whose end was ordered, and which work to the end of their hour.
+    last_eviction_s : time of the market's last eviction; None before the first.
     """
 
     now_s: int
@@ -55,7 +55,7 @@ class MarketView:
 
 
 class Choice(StrEnum):
-    """What was decided."""
+    """Kind of a decision."""
 
     ACQUIRE = "acquire"
     WAIT = "wait"
@@ -65,7 +65,7 @@ class Choice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that could be bought, what it would make of the footprint, and why it was not chosen.
+    """A possible purchase, the footprint's cost with it, and the reason why it was not chosen.
 
     `cost_per_work` is the footprint's E with the candidate in it, dollars per unit of work.
     """
@@ -92,8 +92,8 @@ class Decision:
 
     Attributes
     ----------
-    cost_per_work : E of the footprint if nothing is changed (for a renewal: if it is let go); may be infinite.
-    candidates : what was weighed, best first; the chosen one, if any, is the first.
+    cost_per_work : E of the footprint if nothing is changed (for a renewal: if it lapses); may be infinite.
+    candidates : the candidates weighed, best first; the chosen one, if any, is the first.
     """
 
     verdict: Choice
@@ -108,7 +108,7 @@ class Decision:
 
 
 class Policy(Protocol):
-    """How to decide. Pure: the same view gets the same decision."""
+    """Decisions of a job; the same view gets the same decision."""
 
     def acquisition(self, view: MarketView) -> Decision:
         """Return ACQUIRE with a chosen candidate, or WAIT."""

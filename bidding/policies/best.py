@@ -1,7 +1,8 @@
-"""The cheapest hour of work that the recent past of the markets promises: the decisions of the backtest's rule `best`.
+"""Policy `best`: buys the hour of work that the forecast expects to be cheapest, as the backtest's rule `best`.
 
-Chances, worth and rules come from the same functions as there (`bidding.forecast`, `bidding.economics.hour_value`, `rules`),
-so the same picture gets the same decision, to the last bit: a tie here must be a tie there, or it would be broken otherwise.
+Chances, costs and rules come from the same functions as in the backtest (`bidding.forecast`,
+`bidding.economics.hour_value`, `rules`), so the same view gets the same decision, to the last bit: a tie in one must be
+a tie in the other, or the two would break it differently.
 """
 
 from dataclasses import dataclass
@@ -21,26 +22,26 @@ from bidding.policies.rules import HourEndRule, fresh_delta_micros, held_delta, 
 
 Floats = NDArray[np.float64]
 
-#: What makes dollars per vCPU-hour of micro-dollars per vCPU-second.
+#: Factor from micro-dollars per vCPU-second to dollars per vCPU-hour.
 _TO_USD_PER_VCPU_H = HOUR_S / MICROS_PER_DOLLAR
 
 
 class BestPolicy:
-    """All of the cap in the one market whose next hour of work is expected to cost least; each hour's end asks anew.
+    """All of the cap in the one market whose next hour of work is expected to cost least, decided anew every hour.
 
-    A refunded hour is free, so what counts is the price times the chance that the hour must be paid, by the work that can
-    be expected of it. Without a foresight, or without the signal of a market, it buys nothing.
+    A refunded hour is free, so the criterion is the price times the probability that the hour must be paid, divided by
+    the expected work. Without a foresight, or without the signal of a market, the policy buys nothing.
 
-    Where bids decide nothing (`EvictionTable.bids_decide`) a foresight of price rises tells nothing either: there the
-    chances are the eviction table's, the same at all times, and what is bid is the on-demand price, which no price of such
-    a market passes.
+    Where bids decide nothing (`EvictionTable.bids_decide`) a forecast of price rises is of no use either: the chances
+    are the eviction table's, the same at all times, and the bid is the on-demand price, which no price of such a market
+    passes.
 
     Notes
     -----
     Source: Proteus (EuroSys 2017), equations (1)-(4), of one purchase.
     Differs: chances are those of the market's present signal, not of its history at large; the whole cap is one
-    allocation; what lapses counts in the cap to the end of its hour; a market's notice is not waited out, but after an
-    eviction nothing is bought that would only stand still.
+    allocation; a lapsing allocation counts in the cap to the end of its hour; purchases do not wait for the end of a
+    market's notice, but after an eviction nothing is bought that would only stand still.
     """
 
     def acquisition(self, view: MarketView) -> Decision:
@@ -67,12 +68,12 @@ class BestPolicy:
         return Decision(Choice.ACQUIRE, reason, float("inf"), explained(candidates, float("inf"), bought=True))
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
-        """Return whether the allocation is kept: where its work costs no more than the best fresh one's.
+        """Return whether the allocation is kept: if its work costs no more than the best fresh purchase's.
 
-        Under a price that has fallen since, a fresh bid is the better one: an old one will hardly be passed any more (where
-        bids decide nothing, or no later hour is refunded, a high one is as good or better). What stands under its price is kept: the market is taking it, and
-        refunds the hour to who stays. What nothing can be compared with, for lack of a price, a signal or a foresight, is
-        kept.
+        If the price has fallen since the bid, a fresh bid is better: the price will hardly pass the old one any more.
+        (Where bids decide nothing, or no later hour is refunded, a high bid is as good or better.) An allocation whose
+        bid the price has passed is kept: the market is taking it, and refunds the hour unless it is terminated first.
+        An allocation that cannot be compared, for lack of a price, a signal or a foresight, is kept.
         """
         market, bid = allocation.market, allocation.bid_micros
         price = view.prices.get(market)
@@ -81,20 +82,24 @@ class BestPolicy:
                 f"{market}: its price or its recent past is not known, so it is kept; nothing could take its place"
             )
             return Decision(Choice.RENEW, unknown, float("inf"))
-        here = f"{market} at {price_text(price)}"
+        offer_text = f"{market} at {price_text(price)}"
         kind, refunded = view.types[market.instance_type], view.job.is_refunded(first_hour=False)
         decides, ceiling = view.evictions.bids_decide, view.job.ceiling_on_demand
         end = hour_end(price, bid, kind.on_demand_micros, refunded, decides, ceiling)
         if end == HourEndRule.PASSED:
-            taken = f"{here} has passed the bid of {price_text(bid)}: the market takes it, and refunds the hour to who stays"
+            taken = (
+                f"{offer_text} has passed the bid of {price_text(bid)}: "
+                "the market takes it, and refunds the hour to who stays"
+            )
             return Decision(Choice.RENEW, taken, float("inf"))
         if end == HourEndRule.FALLEN:
             fallen = (
-                f"{here} has fallen below the bid of {price_text(bid)}, so a refund is unlikely: a fresh bid is better"
+                f"{offer_text} has fallen below the bid of {price_text(bid)}, "
+                "so a refund is unlikely: a fresh bid is better"
             )
             return Decision(Choice.LAPSE, fallen, float("inf"))
         if end == HourEndRule.CEILING:
-            return Decision(Choice.LAPSE, f"{here} stands above its on-demand price", float("inf"))
+            return Decision(Choice.LAPSE, f"{offer_text} stands above its on-demand price", float("inf"))
         others = _alive_vcpus(view) - view.vcpus_of(allocation)
         beta, useful_s = _chances_of(view, market, bid)
         micros, vcpus = float(view.job.hour_micros(price) * allocation.count), float(view.vcpus_of(allocation))
@@ -103,11 +108,11 @@ class BestPolicy:
         fresh = float(_fresh(view, others)[0].each.min(initial=np.inf))
         verdict = Choice.RENEW if is_worth_keeping(stays, fresh) else Choice.LAPSE
         let_go = fresh * _TO_USD_PER_VCPU_H
-        bid_here = "its very bid" if price == bid else f"bid {price_text(bid)}"
+        bid_text = "its very bid" if price == bid else f"bid {price_text(bid)}"
         if not view.evictions.bids_decide:
-            bid_here = "where bids decide nothing"
+            bid_text = "where bids decide nothing"
         reason = (
-            f"{here}, {bid_here}: its next hour of work costs {usd_per_vcpu_h(stays * _TO_USD_PER_VCPU_H)}, "
+            f"{offer_text}, {bid_text}: its next hour of work costs {usd_per_vcpu_h(stays * _TO_USD_PER_VCPU_H)}, "
             f"the best fresh purchase's {usd_per_vcpu_h(let_go)}"
         )
         return Decision(verdict, reason, let_go)
@@ -115,14 +120,14 @@ class BestPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Fresh:
-    """What the markets offer, in their order.
+    """Fresh purchases, in the order of the markets.
 
     Attributes
     ----------
     counts : instances that each market would add.
     beta : probability of eviction within the hour, shape (markets, bid deltas).
-    each, cost_micros, work_vcpu_s : E, C and W of the first hour, of the same shape; E in micro-dollars per vCPU-second,
-        infinite where no work is to be expected.
+    each, cost_micros, work_vcpu_s : E, C and W of the first hour, of the same shape; E in micro-dollars per
+        vCPU-second, infinite where no work is expected.
     """
 
     markets: list[Market]
@@ -157,7 +162,7 @@ class _Fresh:
 
 
 def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, str]]:
-    """Return what the markets offer beside `others` vCPUs that are alive, and who is refused why."""
+    """Return the fresh purchases beside `others` live vCPUs, and the reasons that exclude markets."""
     counts, refusals = counts_of(view, view.job.max_spot_vcpus - others)
     markets = []
     for market, count in counts.items():
@@ -176,7 +181,7 @@ def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, str]]:
 
 
 def _is_foreseen(view: MarketView, market: Market) -> bool:
-    """Return whether anything can be said of what is to come in a market."""
+    """Return whether the evictions of a bid in the market can be forecast."""
     return not view.evictions.bids_decide or (view.foresight is not None and market in view.signals)
 
 
@@ -192,7 +197,7 @@ def _chances(view: MarketView, markets: list[Market]) -> tuple[Floats, Floats]:
 
 
 def _chances_of(view: MarketView, market: Market, bid: Micros) -> tuple[float, float]:
-    """Return (β, ω in seconds) of a bid that is held: those of the largest bid delta that it has at the present price."""
+    """Return (β, ω in seconds) of a held bid: those of the largest bid delta that it has at the present price."""
     beta, useful_s = _chances(view, [market])
     delta = 0
     if view.evictions.bids_decide and view.foresight is not None:
@@ -210,7 +215,7 @@ def _surroundings(view: MarketView, resize_s: float, others: int, refunded: bool
 
 
 def _alive_vcpus(view: MarketView) -> int:
-    """Return the spot vCPUs that work: what lapses does so to the end of its hour, and fills its place until then."""
+    """Return the spot vCPUs that work: a lapsing allocation works, and counts in the cap, to the end of its hour."""
     return view.spot_vcpus + sum(map(view.vcpus_of, view.lapsing))
 
 

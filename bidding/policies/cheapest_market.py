@@ -1,4 +1,4 @@
-"""The cheapest market: what several policies buy, each under a bid of its own, and keep until it is taken."""
+"""Purchase in the cheapest market: shared by policies that differ in the bid and hold until an eviction."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,12 +23,12 @@ def cheapest(view: MarketView, left_vcpus: int, bid_of: BidOf) -> Decision:
 
     Parameters
     ----------
-    left_vcpus : what the cap leaves; an allocation may be smaller.
+    left_vcpus : vCPUs that the cap leaves; an allocation may be smaller.
 
     Notes
     -----
-    Nothing is expected of evictions: the cost of a candidate's work is its price, as if its hour were paid and worked in
-    full. The probability of an eviction is there for the reader.
+    Evictions are ignored: the cost of a candidate's work is its price, as if its hour were paid and worked in full. The
+    probability of an eviction is only reported.
     """
     counts, refusals = counts_of(view, left_vcpus)
     markets = _by_price(view, [market for market, count in counts.items() if count])
@@ -51,8 +51,8 @@ def cheapest(view: MarketView, left_vcpus: int, bid_of: BidOf) -> Decision:
 def kept(view: MarketView, allocation: Allocation) -> Decision:
     """Return RENEW: while the price allows it the allocation lives, and when it does not the market takes it."""
     price, bid = view.prices.get(allocation.market), allocation.bid_micros or 0
-    known = "an unknown price" if price is None else price_text(price)
-    reason = f"{allocation.market} at {known}: kept until the price passes the bid of {price_text(bid)}"
+    price_shown = "an unknown price" if price is None else price_text(price)
+    reason = f"{allocation.market} at {price_shown}: kept until the price passes the bid of {price_text(bid)}"
     return Decision(Choice.RENEW, reason, float("inf"))
 
 

@@ -1,26 +1,26 @@
-"""The bid delta that a name carries: ``fixed-delta:0.01`` bids a cent above the price."""
+"""Policy names with a bid delta: ``fixed-delta:0.01`` bids a cent above the price."""
 
 from decimal import Decimal
 
 from bidding.market.money import MICROS_PER_DOLLAR, Micros, to_micros
 
-#: The word that a number of dollars follows.
+#: Prefix of the name, before the number of dollars.
 FIXED_DELTA = "fixed-delta"
 
-#: How a list of names shows it.
+#: Form of the name in a list of policies.
 PATTERN = f"{FIXED_DELTA}:USD"
 
-#: The highest bid delta that is given by name: more than any market ever cost.
+#: Maximum bid delta of a name: more than any market ever cost.
 _MOST_MICROS = 1_000 * MICROS_PER_DOLLAR
 
 
 def delta_of(name: str) -> Micros | None:
-    """Return the bid delta of ``fixed-delta:USD``; None where the name is of another word.
+    """Return the bid delta of ``fixed-delta:USD``; None if the name has another prefix.
 
     Raises
     ------
     ValueError
-        If the dollars are none: missing, no number, negative, or finer than a micro-dollar.
+        If the dollars are missing, no number, negative, too many, or finer than a micro-dollar.
     """
     word, colon, dollars = name.partition(":")
     if word != FIXED_DELTA:

@@ -1,4 +1,4 @@
-"""What is held in the terms of equations (1)-(4), and its cost per work with and without one more allocation."""
+"""The held allocations in the terms of equations (1)-(4): cost per work with and without one more allocation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ def part(
 ) -> Part:
     """Return the part that `count` instances of `vcpu` at `price` (micro-dollars an hour) are for `left_s`.
 
-    `refunded` says whether an eviction brings back what the hour has cost; if not, its seconds are paid.
+    `refunded`: whether an eviction refunds the hour; if not, its seconds are paid.
     """
     cost_usd, useful_s = expected_hour(beta, median_s, price, count, left_s, refunded)
     return Part(beta, float(cost_usd), float(useful_s), float(count * vcpu))
@@ -65,7 +65,7 @@ def offers(beta: Floats, median_s: Floats, price: Floats, count: Floats, vcpu: F
     ----------
     beta, median_s : β and the median seconds to an eviction, shape (markets, deltas).
     price, count, vcpu : micro-dollars an hour, instances, and vCPUs of one; shape (markets,).
-    refunded : whether an eviction brings back what the hour has cost; if not, its seconds are paid.
+    refunded : whether an eviction refunds the hour; if not, its seconds are paid.
     """
     beta, median_s = np.ascontiguousarray(beta), np.ascontiguousarray(median_s)
     cost_usd, useful_s = expected_hour(beta, median_s, price[:, np.newaxis], count[:, np.newaxis], HOUR_S, refunded)
@@ -75,8 +75,9 @@ def offers(beta: Floats, median_s: Floats, price: Floats, count: Floats, vcpu: F
 def held_part(view: MarketView, allocation: Allocation, left_s: int | None = None) -> Part:
     """Return the part that a held allocation is until its last decided hour ends, or for `left_s` seconds.
 
-    A market without a price now has its last one, but none above the bid, for what lives has not been outbid; were
-    none ever seen, the bid is the most that it can be. The bid delta now is what the bid stands above the present price; a price above the bid means that it is being taken.
+    A market without a present price keeps its last one, but none above the bid, for a live allocation has not been
+    outbid. Without any price the bid is used, the highest that it can be. The bid delta is the bid less the present
+    price; a price above the bid means that the allocation is being taken.
     """
     if left_s is None:
         paid_until_s = view.paid_until_s.get(allocation.allocation_id)
@@ -106,7 +107,10 @@ def per_work(parts: Sequence[Part], view: MarketView, *, resized: bool) -> tuple
 
 
 def per_work_with(parts: Sequence[Part], bought: Offers, view: MarketView) -> tuple[Floats, Floats, Floats]:
-    """Return (E, C, W) of the parts with each offer, of shape (markets, deltas) each; the footprint changes, so σ is paid."""
+    """Return (E, C, W) of the parts with each offer, of shape (markets, deltas) each.
+
+    The footprint changes, so σ is paid.
+    """
     out = _weighed(parts, bought, view, resized=True)
     return out[:, equations.EACH], out[:, equations.TOTAL], out[:, equations.WORK]
 

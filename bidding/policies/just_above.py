@@ -1,4 +1,4 @@
-"""Always the cheapest market, and a bid a fixed distance above its price: many refunds, and many evictions."""
+"""Policies `just-above` and `fixed-delta`: the cheapest market, at a fixed bid delta."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,11 @@ from bidding.policies.cheapest_market import cheapest, kept
 class AbovePolicy:
     """Allocation by allocation, until the cap is reached, of the market that costs least per vCPU at the moment.
 
+    Bids just above the price get many refunds, and many evictions.
+
     Attributes
     ----------
-    delta_micros : how far the bid stands above the price.
+    delta_micros : bid delta: the bid less the price.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""What the markets can sell at the moment, and why what is not bought is not: alike for every policy that weighs markets."""
+"""Instances that each market can sell now, and the reasons that exclude a market; shared by all policies."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from bidding.policies.base import Candidate, MarketView
 from bidding.policies.footprint import usd_per_vcpu_h
 from bidding.policies.rules import Refusal, refusal
 
-#: Candidates that a decision keeps for the reader.
+#: Maximum number of candidates that a decision records.
 SHOWN = 8
 
 _WORDS: Mapping[int, str] = MappingProxyType(
@@ -25,11 +25,11 @@ _WORDS: Mapping[int, str] = MappingProxyType(
 
 
 def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dict[Market, str]]:
-    """Return how many instances each market could add (0: none), and why where it is none.
+    """Return the number of instances that each market could add, and the reason where it is 0.
 
     Parameters
     ----------
-    left_vcpus : what the cap leaves; an allocation may be smaller.
+    left_vcpus : vCPUs that the cap leaves; an allocation may be smaller.
     """
     left = min(view.job.allocation_vcpus, left_vcpus)
     counts: dict[Market, int] = {}
@@ -69,7 +69,7 @@ def explained(candidates: list[Candidate], now: float, *, bought: bool) -> tuple
 
     Parameters
     ----------
-    now : what work costs without any of them, dollars per vCPU-hour.
+    now : cost of work without any of them, dollars per vCPU-hour.
     """
     best = candidates[0].cost_per_work
     shown = [candidates[0]] if bought else []

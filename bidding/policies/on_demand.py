@@ -1,4 +1,4 @@
-"""Never bids: the reliable tier does all the work. The policy that others are measured against."""
+"""Policy `on-demand`: no bids, the reliable tier does all the work; the baseline of the others."""
 
 from bidding.market.model import Allocation
 from bidding.policies.base import Choice, Decision, MarketView

@@ -1,4 +1,4 @@
-"""BidBrain as published: buy what lowers the expected cost per work of the whole footprint, by equations (1)-(4)."""
+"""Policy `proteus`: BidBrain as published, buys what lowers the footprint's expected cost per work, (1)-(4)."""
 
 import numpy as np
 
@@ -67,12 +67,12 @@ class ProteusPolicy:
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return whether the footprint's work costs less with `allocation` in its next hour than without it.
 
-        A tie renews: what is held needs no σ. Where no useful work is expected either way, nothing is paid for it.
+        A tie renews: a held allocation needs no σ. If no useful work is expected either way, it is not renewed.
 
         Notes
         -----
-        Differs: what stands under its price is kept, whatever it is worth: the market is taking it, and who leaves
-        before that forgoes the refund.
+        Differs: an allocation whose bid the price has passed is kept, whatever it is worth: the market is taking it,
+        and a termination before that forgoes the refund.
         """
         price = view.prices.get(allocation.market)
         others = [held_part(view, a) for a in view.footprint if a.allocation_id != allocation.allocation_id]
@@ -80,8 +80,8 @@ class ProteusPolicy:
         let_go = per_work(others, view, resized=True)[0]
         if price is not None and allocation.bid_micros is not None and price > allocation.bid_micros:
             taken = (
-                f"{allocation.market} at {price_text(price)} has passed the bid of {price_text(allocation.bid_micros)}: "
-                "the market takes it, and refunds the hour to who stays"
+                f"{allocation.market} at {price_text(price)} has passed the bid of "
+                f"{price_text(allocation.bid_micros)}: the market takes it, and refunds the hour to who stays"
             )
             return Decision(Choice.RENEW, taken, let_go)
         verdict = Choice.RENEW if is_worth_keeping(renewed, let_go) else Choice.LAPSE

@@ -1,6 +1,6 @@
-"""The rules of the policies, each once: for the live ones, and for the compiled schemes of the backtest.
+"""Rules shared by the live policies and the compiled schemes of the backtest.
 
-What a bid or a footprint is worth is in `bidding.economics`; here is what follows from that.
+The value of a bid or a footprint is computed in `bidding.economics`; this module decides what follows from it.
 """
 
 from enum import IntEnum
@@ -13,12 +13,12 @@ from bidding.market.money import Micros
 
 
 class Refusal(IntEnum):
-    """Why no bid may be made in a market, as a number for compiled callers; the first that holds."""
+    """Reason why no bid may be made in a market, as a number for compiled callers; the first that holds."""
 
     NONE = 0
     UNKNOWN = 1  # it has no history
-    FULL = 2  # the cap leaves nothing
-    COOLING = 3  # it is left alone for a while
+    FULL = 2  # the cap is reached
+    COOLING = 3  # it refused recently, or takes what it sold
     CEILING = 4  # its price stands above its on-demand price
     LARGE = 5  # its machines are larger than what may be bought
 
@@ -40,8 +40,8 @@ def refusal(
 
     Parameters
     ----------
-    left_vcpus : how large an allocation may be, by its own size and by what the cap leaves.
-    is_cooling : whether the market refused lately, or takes what it sold.
+    left_vcpus : maximum size of an allocation, by its own limit and by what the cap leaves.
+    is_cooling : whether the market refused recently, or takes what it sold.
     has_ceiling : whether no bid is made above the on-demand price.
     vcpus : of one machine.
     """
@@ -66,13 +66,13 @@ def is_cheaper(price_micros: Micros, vcpus: int, than_micros: Micros, than_vcpus
 def is_worth_keeping(with_it: float, without_it: float) -> bool:
     """Return whether work costs no more with an allocation's next hour than without it.
 
-    A tie keeps it. Where no useful work is expected either way, nothing is paid for it.
+    A tie keeps it. If no useful work is expected either way, the hour is not worth paying.
     """
     return with_it <= without_it and with_it < np.inf
 
 
 class HourEndRule(IntEnum):
-    """How `best` judges what is held at an hour's end, as a number for compiled callers."""
+    """Rule by which `best` judges an allocation at its hour's end, as a number for compiled callers."""
 
     WEIGHED = 0  # against the best fresh purchase
     PASSED = 1  # the price has passed the bid: the market takes it, and refunds the hour
@@ -92,11 +92,11 @@ def hour_end(
     bids_decide: bool,
     has_ceiling: bool,
 ) -> int:
-    """Return how `best` judges what is held at an hour's end, a `HourEndRule`.
+    """Return the rule by which `best` judges an allocation at its hour's end, a `HourEndRule`.
 
     Parameters
     ----------
-    is_refunded : whether an eviction would bring back what a later hour has cost.
+    is_refunded : whether an eviction would refund a later hour.
     bids_decide : False where machines are taken whatever was bid.
     has_ceiling : whether no bid is made above the on-demand price.
     """
@@ -121,5 +121,5 @@ def held_delta(shares: NDArray[np.float64], price_micros: Micros, bid_micros: Mi
 
 @jitable
 def fresh_delta_micros(share: float, price_micros: Micros, on_demand_micros: Micros, bids_decide: bool) -> Micros:
-    """Return how far `best` bids above the price: a share of it, or up to on-demand where bids decide nothing."""
+    """Return the bid delta of `best`: a share of the price, or up to on-demand where bids decide nothing."""
     return int(share * price_micros) if bids_decide else max(on_demand_micros - price_micros, 0)

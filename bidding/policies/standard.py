@@ -1,4 +1,4 @@
-"""The standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken."""
+"""Policy `standard`: the cheapest market, bid at the on-demand price, held until the market takes it."""
 
 from bidding.market.model import Allocation, Market
 from bidding.market.money import Micros
@@ -9,7 +9,7 @@ from bidding.policies.cheapest_market import cheapest, kept
 class StandardPolicy:
     """One allocation in the market that costs least per vCPU, as large as an allocation and the cap may be.
 
-    Nothing is bought beside it. What the market has said that it will take is replaced at once.
+    Nothing is bought beside it. An allocation with a notice of eviction is replaced at once.
 
     Source: Proteus (EuroSys 2017), section 6.3, the standard strategy.
     """

@@ -1,6 +1,7 @@
-"""Seeded markets for when there is no price file.
+"""Generated price histories, from a seed, for use without a price file.
 
-auction_market  a seeded market as a sequence of auctions, for price files that schemes rank on as on the real
-ones
-renewal_market  a seeded market with the looks of the real ones, for when there is no price file
+The modules:
+
+    auction_market  prices from a sequence of auctions, on which schemes rank as on the real markets
+    renewal_market  `generate`, the named climates, and prices from a level with noise and spikes
 """

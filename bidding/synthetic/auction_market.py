@@ -1,12 +1,13 @@
-"""A seeded market as a sequence of auctions, for price files that schemes rank on as on the real ones.
+"""Generated prices of a market as a sequence of auctions, on which schemes rank as on the real markets.
 
-At each auction a pressure meets a book of bids, a staircase that turns pressure into a price. The pressure moves slowly,
-and jitters from auction to auction: between two edges of the book the price stands still, at an edge it flickers, so that a
-market is busy for hours and then calm for hours, and a price that has just changed is likely to change again. Below the
-lowest edge the price is the market's floor; high up the steps grow, which makes the hills and, at their tops, the prices
-above on-demand. Now and then the book is another one. Markets do not know each other, but types have one floor for a vCPU.
+At each auction a pressure meets a book of bids, a staircase that turns pressure into a price. The pressure moves
+slowly, and jitters from auction to auction: between two edges of the book the price stands still, at an edge it
+flickers, so that a market is busy for hours and then calm for hours, and a price that has just changed is likely to
+change again. Below the lowest edge the price is the market's floor; high up the steps grow, which makes the hills and,
+at their tops, the prices above on-demand. Now and then the book is replaced. Markets are independent, but types have
+one floor for a vCPU.
 
-Knows no absolute time and no name of a market.
+The process depends neither on absolute time nor on the name of a market.
 """
 
 from dataclasses import dataclass, fields
@@ -23,7 +24,7 @@ from bidding.market.traces import Int64s
 
 Floats = NDArray[np.float64]
 
-#: No pressure ever comes so far above its mean: where a book ends.
+#: End of a book: a pressure above its mean that is never reached.
 _TOP = 8.0
 #: Prices are found in the logarithm; more than this above the floor is beyond any cap.
 _HIGHEST = 12.0
@@ -31,18 +32,19 @@ _HIGHEST = 12.0
 
 @dataclass(frozen=True, slots=True)
 class AuctionClimate:
-    """How a market's auctions go. The defaults are near the medians of us-east-1 in 2015 and 2016.
+    """Parameters of a market's auctions. The defaults are near the medians of us-east-1 in 2015 and 2016.
 
-    Pressure has no unit: about its mean it has a standard deviation of 1, and everything else is told in that.
+    Pressure has no unit: its standard deviation about its mean is 1, and everything else is given in that.
 
     Attributes
     ----------
     vcpu_floor_micros : float
-        Least price of a vCPU for an hour: in 2015 and 2016 it was the same for most types, whatever they cost on demand.
+        Minimum price of a vCPU for an hour: in 2015 and 2016 it was the same for most types, whatever they cost on
+        demand.
     floor_share : float
-        Least price as a share of on-demand, where that is more.
+        Minimum price as a share of on-demand, where that is more.
     vcpu_on_demand_micros : float
-        What a vCPU costs on demand, for types of which the number of vCPUs is not told.
+        On-demand price of a vCPU, for types whose number of vCPUs is not given.
     auction_s : (low, high)
         Seconds from one auction to the next; each market draws its own mean, log-uniform.
     mean, mean_spread : float
@@ -50,7 +52,7 @@ class AuctionClimate:
     reversion_s : float
         Time in which a departure of the pressure from its mean shrinks to 1/e, in seconds.
     jitter, jitter_spread, jitter_tail : float
-        Standard deviation of what each auction adds to the pressure; how much its logarithm differs between markets;
+        Standard deviation of each auction's addition to the pressure; how much its logarithm differs between markets;
         and from one auction to the next.
     lowest, step_width : float
         The book's lowest edge, and the mean distance of two edges.
@@ -132,7 +134,7 @@ def auction_prices(
 def _heights(
     times_s: Int64s, pressures: Floats, span_s: int, rng: np.random.Generator, climate: AuctionClimate
 ) -> Floats:
-    """Return the logarithm of price over floor at each auction, by the book that is open then."""
+    """Return the logarithm of price over floor at each auction, by the book in force."""
     turns_s = np.sort(rng.uniform(0.0, span_s, rng.poisson(span_s / climate.book_s)))
     bounds = np.concatenate([[0], np.searchsorted(times_s, turns_s), [len(times_s)]])
     heights = np.empty(len(times_s))
@@ -152,6 +154,6 @@ def mean_reverting(times_s: Int64s, normals: Floats, deviation: float, reversion
     values = np.empty(len(times_s))
     values[0] = deviation * normals[0]
     for i in range(1, len(times_s)):
-        kept = np.exp(-(times_s[i] - times_s[i - 1]) / reversion_s)
-        values[i] = kept * values[i - 1] + deviation * np.sqrt(1.0 - kept * kept) * normals[i]
+        decay = np.exp(-(times_s[i] - times_s[i - 1]) / reversion_s)
+        values[i] = decay * values[i - 1] + deviation * np.sqrt(1.0 - decay * decay) * normals[i]
     return values

@@ -1,9 +1,9 @@
-"""A seeded market with the looks of the real ones, for when there is no price file.
+"""Generated price histories, from a seed and a climate, for use without a price file.
 
-Two kinds of climate. In an `AuctionClimate` (`bidding.synthetic.auction_market`) schemes rank and cost about as on the real markets. In a
-`MarketClimate` each market has a level, a fraction of its on-demand price, about which it moves in small steps that come
-in bursts with calm stretches between; now and then it leaps to several times on-demand and falls back: for
-demonstrations, in which the spikes are to come when they are wanted. Markets do not know each other.
+There are two kinds of climate. In an `AuctionClimate` (`bidding.synthetic.auction_market`) schemes rank and cost about
+as on the real markets. A `MarketClimate` is for demonstrations with spikes at chosen times: each market has a level, a
+fraction of its on-demand price, about which it moves in small steps that come in bursts with calm stretches between;
+now and then it leaps to several times on-demand and falls back. Markets are independent.
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ Floats = NDArray[np.float64]
 #: Prices are multiples of this (0.0001 dollars), as on EC2.
 PRICE_STEP_MICROS: Micros = 100
 
-#: No bid could be higher than so many times on-demand, hence no price.
+#: Maximum price as a multiple of on-demand, since no bid could be higher.
 _CAP = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class MarketClimate:
-    """How a market with a level, noise about it and spikes behaves.
+    """Parameters of a market with a level, noise about it and spikes.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class MarketClimate:
     spike_s, spike_height : (low, high)
         Length of a spike in seconds, and its height in multiples of on-demand; log-uniform.
     rush_s : float or None
-        Where given, the markets spike together: all in the same rushes, each up to so many seconds after its beginning.
+        If given, the markets spike together: all in the same rushes, each up to `rush_s` seconds after its beginning.
     """
 
     base_share: tuple[float, float] = (0.10, 0.26)
@@ -79,12 +79,12 @@ class MarketClimate:
                 raise ValueError(f"{name} is {getattr(self, name)}: it cannot be negative")
 
 
-#: A market like those of 2015 and 2016; docs/economics.md, "Generated markets", has what schemes make of it.
+#: A market like those of 2015 and 2016; docs/economics.md, "Generated markets", has the results of schemes on it.
 TYPICAL = AuctionClimate()
 
 #: For a demonstration of two hours: in nearly any two hours a market takes every bid that was made in it, however far
-#: above the price (the bid deltas end at 0.4 dollars, and a policy that can outbid the spikes does), while about half of
-#: all single hours are survived. Hence the regular spikes and their height. Between them the price hardly moves, and
+#: above the price (the bid deltas end at 0.4 dollars, and a policy that can outbid the spikes does), while about half
+#: of all single hours are survived. Hence the regular spikes and their height. Between them the price hardly moves, and
 #: they are short, so that something can always be bought.
 LIVELY = MarketClimate(
     noise=0.004,
@@ -96,12 +96,12 @@ LIVELY = MarketClimate(
     spike_height=(5.0, 9.0),
 )
 
-#: What `proteus run` shows: all stands still but for a rush every 95 minutes, so that whoever buys after one is asked at
-#: an hour's end what to keep, and loses it soon after; while it lasts, some markets are wanted later than others.
+#: For `proteus run`: prices are constant except for a rush every 95 minutes, so that a purchase after a rush comes up
+#: for renewal at an hour's end, and is lost soon after; in a rush some markets spike later than others.
 RUSH_HOURS = replace(LIVELY, noise=0.0, spike_every_s=95.0 * 60, spike_regularity=1600.0, rush_s=480.0)
 
-#: Prices of today, which follow supply and demand of months: they hardly move, and never leap. What takes machines there
-#: is for an availability trace to say.
+#: Prices of today, which follow supply and demand of months: they hardly move, and never leap. Evictions come from an
+#: availability trace.
 QUIET = replace(LIVELY, base_share=(0.25, 0.45), noise=0.001, step_every_s=2.0 * HOUR_S, spike_every_s=1e12)
 
 
@@ -114,21 +114,21 @@ def generate(
     climate: AuctionClimate | MarketClimate = TYPICAL,
     vcpus: Mapping[str, int] | None = None,
 ) -> TraceSet:
-    """Return the traces of a made-up market over [from_s, until_s].
+    """Return the traces of generated markets over [from_s, until_s].
 
     Parameters
     ----------
     on_demand_micros : mapping of Market to Micros
-        Which markets there are, with the hourly on-demand price of their type.
+        The markets, with the hourly on-demand price of their type.
     from_s, until_s : int
         Every market has an event at `from_s`, and none after `until_s`.
     rng : numpy.random.Generator
-        Each market, in sorted order, gets a generator of its own from it: the same seed, markets and times give the
-        same traces.
+        Each market, in sorted order, gets its own generator from it: the same seed, markets and times give the same
+        traces.
     climate : AuctionClimate or MarketClimate
     vcpus : mapping of str to int
-        vCPUs of the instance types, which have a floor price in an `AuctionClimate`; without it, or for a type that is not in
-        it, they are taken from the on-demand price. A `MarketClimate` does not look at it.
+        vCPUs of the instance types, which have a floor price in an `AuctionClimate`; without it, or for a type that is
+        not in it, they are estimated from the on-demand price. A `MarketClimate` ignores it.
 
     Raises
     ------
@@ -145,12 +145,12 @@ def generate(
     rushes = None
     if isinstance(climate, MarketClimate) and climate.rush_s is not None:
         rushes = _spike_starts(until_s - from_s, rng, climate)
-    known = vcpus or {}
+    vcpus_by_type = vcpus or {}
     made = {}
     for market, stream in streams:
         on_demand = on_demand_micros[market]
         if isinstance(climate, AuctionClimate):
-            floor_micros = climate.floor_micros(on_demand, known.get(market.instance_type))
+            floor_micros = climate.floor_micros(on_demand, vcpus_by_type.get(market.instance_type))
             times_s, prices = auction_prices(floor_micros, until_s - from_s, stream, climate)
         else:
             times_s, prices = _levels_and_spikes(on_demand, until_s - from_s, stream, climate, rushes)
@@ -161,15 +161,15 @@ def generate(
 def _trace(on_demand: Micros, from_s: int, times_s: Int64s, prices: Floats, *, again: bool) -> Trace:
     """Return the changes of prices, capped and in steps as on EC2; `times_s` count from `from_s`.
 
-    With `again`, what has not changed is told again once a day, as on EC2: else two markets that stand still would look like
-    a hole in the file.
+    With `again`, an unchanged price is reported again once a day, as on EC2: otherwise two markets with constant prices
+    would look like a hole in the file.
     """
     capped = np.minimum(prices, _CAP * on_demand)
     micros = np.maximum(np.rint(capped / PRICE_STEP_MICROS), 1).astype(np.int64) * PRICE_STEP_MICROS
-    told = np.append(True, np.diff(micros) != 0)
+    reported = np.append(True, np.diff(micros) != 0)
     if again:
-        told |= np.diff(times_s // DAY_S, prepend=0) != 0
-    return Trace(from_s + times_s[told], micros[told])
+        reported |= np.diff(times_s // DAY_S, prepend=0) != 0
+    return Trace(from_s + times_s[reported], micros[reported])
 
 
 def _levels_and_spikes(

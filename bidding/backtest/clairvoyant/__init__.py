@@ -1,9 +1,8 @@
 """The least cost of a job for a scheme that knows all prices.
 
-bound           the clairvoyant bound: no scheme does a job for less, for this is the least cost of who knows
-all prices
-hourly_offers   what the markets offer to who knows all prices, by bins of time: the cheapest hour, and how long
-a machine is free
-shortest_paths  the clairvoyant's paths: what one vCPU of the cap does best until each moment, if its work is
-worth so much
+The modules:
+
+    bound           the clairvoyant bound of a job's cost, by a search over the value of work
+    hourly_offers   the markets by bins of time: the cheapest hour, and the longest free life of a machine
+    shortest_paths  the best path of one vCPU of the cap to each bin, at a given value of work
 """

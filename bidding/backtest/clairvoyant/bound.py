@@ -1,21 +1,22 @@
-"""The clairvoyant bound: no scheme does a job for less, for this is the least cost of who knows all prices.
+"""The clairvoyant bound: the least cost of a job with knowledge of all prices, a lower bound for every scheme.
 
-It has what schemes have: the same cap, reliable machines, billing and markets, and their moves: to buy, under any bid, to renew,
-to let lapse. The one who knows bids so that the market takes a machine just when that is best, and refunds its hour. It
-is a bound and no schedule, since it may do what no scheme can:
+The clairvoyant has the same cap, reliable machines, billing and markets as a scheme, and the same moves: buy under any
+bid, renew, let lapse. It bids so that the market takes a machine just when that is best, and refunds its hour. The
+result is a bound and no schedule, since the clairvoyant may do what no scheme can:
 
 - buy in any second of a bin of 120 s what is best in any other of its seconds; instances are divisible, purchases
   unlimited in number and size;
-- lose nothing by an eviction or a change: λ, σ, restarts and what checkpoints did not save are left out (the share of
+- lose nothing by an eviction or a change: λ, σ, restarts and work lost since a checkpoint are left out (the share of
   time that checkpointing takes is not);
-- count what lapses out of the cap for the longest time before its hour's end that any scheme can (`renewal_lead_s`);
+- count lapsing machines out of the cap for the longest time before their hour's end that any scheme can
+  (`renewal_lead_s`);
 - end in the last second of a bin, and pay the reliable machines to its first; save the rounding of the last charges.
 
 Notes
 -----
 With divisible instances the cap is many slots of one vCPU, each with a path through time: idle, free until an eviction,
-or in a paid hour. For an end at the boundary of bin B the job needs Σ w >= W of its slots' paths at the least Σ c. That is
-a linear programme over the mixtures of paths, and equals its Lagrangian dual
+or in a paid hour. For an end at the boundary of bin B the job needs Σ w >= W of its slots' paths at the least Σ c. That
+is a linear programme over the mixtures of paths, and equals its Lagrangian dual
 
     max over μ of  μ W + cap · min over paths (c - μ w) + reliable machines until B,
 
@@ -44,19 +45,19 @@ from bidding.jit import entry, inline_jit
 from bidding.market.model import HOUR_S
 from bidding.market.traces import Int64s
 
-#: The name under which it stands beside the schemes.
+#: Name of the bound in tables of schemes.
 CLAIRVOYANT = "clairvoyant"
 
 #: Length of a bin; a tick.
 GRID_S = 120
 
-#: Jobs that a thread takes at a time.
+#: Number of jobs that a thread takes at a time.
 _CHUNK = 25
 
-#: Values of μ that are tried at most, and the share of the bound that may be missed.
+#: Maximum number of values of μ, and the relative tolerance of the bound.
 _TRIES, _TOLERANCE = 48, 1e-6
 
-#: So many times its highest price is work worth at the first μ, so that hardly anything but work counts.
+#: Value of work at the first μ, as a multiple of its highest price: so high that hardly anything but work counts.
 _DEAR = 1e5
 
 _COST, _RUNTIME, _ON_DEMAND = int(Outcome.COST_MICROS), int(Outcome.RUNTIME_S), int(Outcome.ON_DEMAND_VCPU_S)
@@ -65,15 +66,15 @@ _EVICTIONS = int(Outcome.EVICTIONS)
 
 
 class _Terms(NamedTuple):
-    """What a job needs and has; see `JobParameters`.
+    """Needs and resources of a job; see `JobParameters`.
 
     Attributes
     ----------
-    window_s : it ends by then.
+    window_s : maximum run time.
     work_vcpu_s : work, at the efficiency that the elasticity leaves.
-    cap : vCPUs of spot.
-    reliable_vcpus, reliable_rate, reliable_micros : of all reliable machines; those that compute; price a second.
-    rounded_micros : what all last charges together may have been rounded down by: half a micro-dollar each.
+    cap : maximum number of spot vCPUs.
+    reliable_vcpus, reliable_rate, reliable_micros : vCPUs of all reliable machines; those that compute; price a second.
+    rounded_micros : maximum rounding of all last charges together: half a micro-dollar each.
     """
 
     window_s: int
@@ -98,13 +99,15 @@ def run(
 ) -> Outcomes:
     """Return the bound of a job of `hours` at each start, in the form of a scheme's outcomes.
 
-    Run time, machine time and evictions are those of the mixture of paths that costs so much; evictions count one for the
-    whole cap. A job that cannot be done within the window is not finished; its cost is that of the reliable machines.
+    Run time, machine time and evictions are those of the mixture of paths at this cost; an eviction of the whole cap
+    counts as one. A job that cannot be done within the window is not finished; its cost is that of the reliable
+    machines.
 
     Parameters
     ----------
-    scheme : whose reliable machines, cap and share of time for checkpoints count; `proteus` and its cluster by default.
-    grid_s : length of a bin; shorter ones bring the bound nearer, and take longer with their square.
+    scheme : gives the reliable machines, the cap and the share of time for checkpoints; `proteus` and its cluster by
+        default.
+    grid_s : length of a bin; shorter bins tighten the bound, and the run time grows with their squared number.
     **changes : fields of `JobParameters` that differ from the scheme's.
 
     Raises
@@ -156,7 +159,7 @@ def _bound(seen: HourlyOffers, terms: _Terms, start_s: int, room: PathBuffers, t
 
     Parameters
     ----------
-    tried : shape (_TRIES, boundaries, 4), room for what each μ makes of each end.
+    tried : shape (_TRIES, boundaries, 4), buffer for the path of each μ to each end.
     """
     first = (start_s - seen.first_s) // seen.grid_s
     late_s = start_s - seen.first_s - first * seen.grid_s
@@ -236,7 +239,7 @@ def _bound(seen: HourlyOffers, terms: _Terms, start_s: int, room: PathBuffers, t
 
 @inline_jit
 def _reliable(seen: HourlyOffers, terms: _Terms, end: int, late_s: int) -> float:
-    """Return what the reliable machines cost until the bin before the boundary `end` begins."""
+    """Return the cost of the reliable machines until the bin before the boundary `end` begins."""
     return terms.reliable_micros * max((end - 1) * seen.grid_s - late_s, 0)
 
 

@@ -1,9 +1,9 @@
-"""What the markets offer to who knows all prices, by bins of time: the cheapest hour, and how long a machine is free.
+"""Offers of the markets to the clairvoyant, by bins of time: the cheapest hour, and the free lives of machines.
 
-A machine is free from its purchase to an eviction less than an hour later, and who knows the prices can bid so that it
-comes at any of the market's *records*: an event whose price is above all since the purchase. So nothing of a bid remains
-but its record, and of a bin nothing but the best of what can be bought in any of its seconds, in any market. Computed
-once for all jobs of a backtest.
+A machine is free from its purchase to an eviction less than an hour later. With all prices known, a bid can place the
+eviction at any of the market's *records*: an event whose price is above all since the purchase. So a bid is described
+by its record, and a bin by the best purchase in any of its seconds, in any market. Computed once for all jobs of a
+backtest.
 """
 
 from typing import NamedTuple
@@ -31,11 +31,12 @@ class HourlyOffers(NamedTuple):
     renewed_micros : shape (bins,)
         The same with the markets that stand above on-demand, where nothing new is bought but hours are renewed.
     free_s : shape (bins, ahead + 1)
-        At [k, j]: seconds from the beginning of bin k to the last eviction in bin k + j of what is bought in bin k; 0: there
-        is none. [k, ahead] stands for all later ones too: what lapses leaves the cap before its hour ends.
-    renewed_free_s : the same for what may only be renewed.
+        At [k, j]: seconds from the beginning of bin k to the last eviction in bin k + j of a purchase in bin k; 0 if
+        none. [k, ahead] stands for all later ones too: a lapsing machine leaves the cap before its hour ends.
+    renewed_free_s : the same for machines that may only be renewed.
     owed_s : shape (bins,)
-        Most seconds after its bin's beginning that an eviction comes, in this bin or in one from which hours lead here.
+        Maximum seconds from the beginning of a bin to an eviction in it, over this bin and the bins whose hours lead
+        to it.
     """
 
     first_s: int
@@ -53,7 +54,7 @@ def offers(markets: Markets, setting: JobParameters, from_s: int, until_s: int, 
     Raises
     ------
     ValueError
-        If an hour is no whole number of bins, or what lapses could leave the cap in the bin in which it was bought.
+        If an hour is no whole number of bins, or a machine could lapse from the cap in the bin of its purchase.
     """
     if grid_s < 1 or HOUR_S % grid_s:
         raise ValueError(f"grid_s is {grid_s}: an hour must be a whole number of bins")
@@ -118,6 +119,6 @@ def _look(markets: Markets, ceiling: bool, found: HourlyOffers) -> None:
 
 @njit(nogil=True, cache=True)  # type: ignore[misc,unused-ignore]
 def _note(free_s: Int64s, taken_s: int, grid_s: int) -> None:
-    """Note an eviction `taken_s` seconds after the beginning of the bin in which was bought."""
+    """Record an eviction `taken_s` seconds after the beginning of the bin of the purchase."""
     column = min(taken_s // grid_s, len(free_s) - 1)
     free_s[column] = max(free_s[column], taken_s)

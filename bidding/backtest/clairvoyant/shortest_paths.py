@@ -1,4 +1,4 @@
-"""The clairvoyant's paths: what one vCPU of the cap does best until each moment, if its work is worth so much."""
+"""Shortest paths of the clairvoyant: the best path of one vCPU of the cap to each bin, at a given value of work."""
 
 from typing import NamedTuple
 
@@ -17,13 +17,13 @@ VALUE, WORK, FREE, TAKEN = range(4)
 
 
 class PathBuffers(NamedTuple):
-    """Room for the best paths to each bin, shape (bins, 4) each; see `shortest`.
+    """Buffers for the best paths to each bin, shape (bins, 4) each; see `shortest`.
 
     Attributes
     ----------
-    bin : of who buys in the bin, whenever in it he came.
-    idle : of who came before the bin.
-    paid : of who has just paid for an hour that ended in the bin.
+    bin : paths that reach the bin at any time in it and buy there.
+    idle : paths that are idle before the bin begins.
+    paid : paths whose paid hour has just ended in the bin.
     """
 
     bin: Floats
@@ -43,10 +43,10 @@ def shortest(
 
     Notes
     -----
-    Who is evicted within bin l may buy again in it, or later. For the first, all that he buys is counted from the
-    beginning of the bin, so his work is counted up to there, and what he did since is owed (`room.bin`); for the second it
-    is counted to the eviction (`room.idle`). An hour has 3600 s wherever in the bin it begins, so what is owed before it is
-    owed after it, and at most `seen.owed_s`.
+    A path that is evicted within bin l may buy again in it, or later. In the first case all later purchases are counted
+    from the beginning of the bin, so work is counted up to the beginning, and the work since is owed (`room.bin`); in
+    the second case it is counted to the eviction (`room.idle`). An hour has 3600 s wherever in the bin it begins, so
+    what is owed before it is owed after it, and at most `seen.owed_s`.
     """
     grid_s, hour = seen.grid_s, HOUR_S // seen.grid_s
     ahead = seen.free_s.shape[1] - 1
@@ -84,7 +84,7 @@ def shortest(
 def _taken(
     path: Floats, k: int, since_s: int, free_s: Int64s, mu: float, ahead: int, grid_s: int, room: PathBuffers
 ) -> None:
-    """Go on from `path` with what is bought in bin k, `since_s` after its beginning, and taken within the hour."""
+    """Extend `path` by a purchase in bin k, `since_s` after its beginning, that is taken within the hour."""
     for j in range(len(free_s)):
         work_s = free_s[j] - since_s
         if work_s <= 0:
@@ -112,9 +112,9 @@ def _hours(
     room: PathBuffers,
     best: Floats,
 ) -> None:
-    """Go on from `path` with an hour that begins in bin k: it is renewed, it lapses, or the job ends in it.
+    """Extend `path` by an hour that begins in bin k: it is renewed, it lapses, or the job ends in it.
 
-    In the last case what is owed is time that is counted in the hour but was worked, for nothing, before it.
+    In the last case what is owed is time that is counted in the hour but was worked, for free, before it.
     """
     hour, each = HOUR_S // grid_s, micros / HOUR_S
     value = micros - mu * HOUR_S
@@ -129,7 +129,7 @@ def _hours(
 
 @inline_jit
 def _go(to: Floats, k: int, path: Floats, value: float, work_s: int, free_s: int, taken: int) -> None:
-    """Take `path` and what follows it as the path to boundary k if that is better."""
+    """Store `path` and its extension as the path to boundary k if it is better."""
     if path[VALUE] + value < to[k, VALUE]:
         to[k, VALUE] = path[VALUE] + value
         to[k, WORK] = path[WORK] + work_s

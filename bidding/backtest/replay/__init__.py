@@ -1,8 +1,8 @@
 """One simulated job through the live engine.
 
-engine_replay    one job through the live engine: the very events, orders and journal of a real job, on recorded
-prices
-job_progress     how far a simulated job is, and what a loss leaves of it: the live engine's half of the story
-that `simulate` tells
-recorded_market  the recorded market of one job, and the live engine that bids in it
+The modules:
+
+    engine_replay    the driver: one job through the live engine, with a real job's events, orders and journal
+    job_progress     progress of the job's work, its stalls and losses
+    recorded_market  the recorded market of one job, and the live engine that bids in it
 """

@@ -1,8 +1,8 @@
-"""One job through the live engine: the very events, orders and journal of a real job, on recorded prices.
+"""One job through the live engine, with the events, orders and journal of a real job, on recorded prices.
 
-The second driver beside `simulate`. It is a thousand times slower, and shares no line with it: decisions are those of
-`BidEngine` and its policies, the bill is that of `bidding.billing`. That both say the same, for every scheme, is what makes a
-backtest's figures those of the system that will be run.
+This is the second driver beside `simulate`. It is a thousand times slower and shares no code with it: decisions are
+those of `BidEngine` and its policies, the bill is that of `bidding.billing`. Both give the same results for every
+scheme; therefore a backtest's figures are those of the live system.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,20 +30,20 @@ from bidding.market.money import prorate
 from bidding.market.traces import Int64s, TraceSet
 from bidding.policies import FORECAST_POLICIES
 
-#: Stands for the reliable tier among the markets.
+#: Market name of the reliable tier.
 RELIABLE = Market("reliable", "reliable")
 _JOB = "backtest"
 
 
 @dataclass
 class ReplayResult:
-    """What became of the job.
+    """Result of the job.
 
     Attributes
     ----------
     row : shape (len(Outcome),); as the compiled driver's.
-    purchases : shape (purchases, len(LOG_COLUMNS)); the market is its place among the markets that were given.
-    journal : every event and, behind it, the orders that it led to.
+    purchases : shape (purchases, len(LOG_COLUMNS)); a market is its index among the markets passed in.
+    journal : every event, each followed by the orders that it led to.
     """
 
     row: Int64s
@@ -62,12 +62,12 @@ def run_by_engine(
     reference: Reference,
     setting: JobParameters,
 ) -> ReplayResult:
-    """Return what becomes of the scheme's job that starts at `start_s`, under the live policy that decides as its rule.
+    """Return the result of the scheme's job that starts at `start_s`, under the live policy that decides as its rule.
 
     Raises
     ------
     ValueError
-        If no live policy does: none knows the prices to come, none but `best` is patient, and `best` is for jobs that
+        If there is no such policy: none knows future prices, none but `best` is patient, and `best` is for jobs that
         lose nothing.
     """
     name = _policy_name(scheme, setting)
@@ -99,11 +99,11 @@ def _policy_name(scheme: Scheme, setting: JobParameters) -> str:
 
 
 def job_model(setting: JobParameters, at_once_vcpus: int | None = None) -> JobModel:
-    """Return what a live policy is told of a simulated job.
+    """Return the `JobModel` of a simulated job, for a live policy.
 
     Parameters
     ----------
-    at_once_vcpus : the size of the one allocation that is ever held, in place of the setting's sizes.
+    at_once_vcpus : size of the single allocation, in place of the setting's sizes.
     """
     job = JobModel(
         scaling_efficiency=setting.efficiency_ppm / PPM,
@@ -166,11 +166,16 @@ def _row(world: RecordedMarket, setting: JobParameters, start_s: int, ends_s: in
     row[Outcome.FINISHED] = finished
     row[Outcome.PURCHASES] = len(world.lives)
     for life in world.lives:
-        one = life.allocation
+        allocation = life.allocation
         assert life.ended_s is not None
-        until_s = life.ended_s + 1  # so that an eviction at the very end is one
+        until_s = life.ended_s + 1  # so that an eviction at this second counts
         charges = model_of(setting).charges(
-            world.traces[one.market], one.count, one.launched_at_s, life.ended_s, life.cause, until_s
+            world.traces[allocation.market],
+            allocation.count,
+            allocation.launched_at_s,
+            life.ended_s,
+            life.cause,
+            until_s,
         )
         row[Outcome.COST_MICROS] += total_prorata_micros(charges, life.ended_s)
         row[Outcome.EVICTIONS] += life.cause is EndCause.EVICTED
@@ -181,11 +186,11 @@ def _row(world: RecordedMarket, setting: JobParameters, start_s: int, ends_s: in
 
 
 def _purchases(world: RecordedMarket) -> Int64s:
-    place = {market: index for index, market in enumerate(world.markets)}
+    index_by_market = {market: index for index, market in enumerate(world.markets)}
     rows = [
         (
             life.allocation.launched_at_s,
-            place[life.allocation.market],
+            index_by_market[life.allocation.market],
             life.allocation.count,
             life.allocation.bid_micros,
             life.ended_s,

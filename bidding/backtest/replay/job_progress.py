@@ -1,4 +1,4 @@
-"""How far a simulated job is, and what a loss leaves of it: the live engine's half of the story that `simulate` tells."""
+"""Progress of a simulated job, its stalls and losses: the counterpart of `simulate` for the live engine."""
 
 from dataclasses import dataclass
 
@@ -25,13 +25,13 @@ class JobProgress:
     restarts: bool = False
 
     def done_s(self, vcpus: int, now_s: int) -> int | None:
-        """Return when `vcpus` that compute from `now_s` on will have done the work; None where none do."""
+        """Return when `vcpus` that compute from `now_s` on will have done the work; None if `vcpus` is 0."""
         left = self.setting.work_vcpu_s * PPM - self.work
         rate = vcpus * self.setting.efficiency_ppm
         return max(now_s, self.stalled_s) + -(-left // rate) if rate else None
 
     def advance(self, vcpus: int, now_s: int, until_s: int) -> None:
-        """Count what `vcpus` do from `now_s` until `until_s`, and the checkpoint that is due then."""
+        """Count the work of `vcpus` from `now_s` until `until_s`, and the checkpoint that is due then."""
         self.work += vcpus * self.setting.efficiency_ppm * max(until_s - max(now_s, self.stalled_s), 0)
         if until_s == self.checkpoint_s:
             self.saved = self.work

@@ -18,8 +18,8 @@ class RecordedLife:
     Attributes
     ----------
     vcpus : of all its instances.
-    takes_s : when the market will take it; None: not while the job lasts.
-    lapses_s : when it is let go; None while it is renewed.
+    takes_s : time at which the market will take it; None: not while the job lasts.
+    lapses_s : time of its ordered end; None while it is renewed.
     ended_s, cause : its end; None while it lives.
     """
 
@@ -33,14 +33,14 @@ class RecordedLife:
 
 @dataclass
 class RecordedMarket:
-    """The recorded prices, what was bought under them, and what the engine was told.
+    """The recorded prices, the purchases made under them, and the engine's journal.
 
     Attributes
     ----------
-    window_ends_s : what would be taken from then on is not.
-    max_life_s : every machine is taken at this age; None: at no age.
-    pasts : of the markets whose signals the engine is told.
-    journal : every event and, behind it, the orders that it led to.
+    window_ends_s : no machine is taken at or after this time.
+    max_life_s : age at which every machine is taken; None: no maximum.
+    pasts : price histories of the markets whose signals the engine receives.
+    journal : every event, each followed by the orders that it led to.
     """
 
     traces: TraceSet
@@ -55,30 +55,30 @@ class RecordedMarket:
 
     @property
     def alive(self) -> list[RecordedLife]:
-        """What lives, in the order of the grants."""
+        """Live allocations, in the order of the grants."""
         return [life for life in self.lives if life.ended_s is None]
 
     @property
     def vcpus(self) -> int:
-        """The vCPUs of what lives."""
+        """The vCPUs of the live allocations."""
         return sum(life.vcpus for life in self.alive)
 
     @property
     def moments(self) -> list[int]:
-        """When something that lives will be taken or let go."""
+        """Time of the next eviction or ordered end of a live allocation."""
         found = [moment for life in self.alive for moment in (life.takes_s, life.lapses_s)]
         return [moment for moment in found if moment is not None]
 
     def tell(self, event: BidEvent) -> tuple[Order, ...]:
-        """Tell the engine of an event; return what it orders."""
+        """Send an event to the engine; return its orders."""
         orders = self.engine.handle(event)
         self.journal += [event, *orders]
         return orders
 
     def tick(self, now_s: int) -> bool:
-        """Tell the engine the time and the prices, and do what it orders; return whether something was bought."""
-        known = {market: self.traces[market].price_at(now_s) for market in self.markets}
-        prices = {market: price for market, price in known.items() if price is not None}
+        """Send the time and the prices to the engine, and carry out its orders; return whether something was bought."""
+        latest = {market: self.traces[market].price_at(now_s) for market in self.markets}
+        prices = {market: price for market, price in latest.items() if price is not None}
         signals = {market: signal for market in self.pasts if (signal := features_at(self.pasts[market], now_s))}
         bought = False
         for order in self.tell(TickDue(now_s, prices, signals=signals)):
@@ -93,15 +93,15 @@ class RecordedMarket:
         return bought
 
     def take(self, now_s: int) -> bool:
-        """Take what the market takes in this second; return whether there was any."""
+        """Evict the allocations that the market takes in this second; return whether there were any."""
         return self._end_all([life for life in self.alive if life.takes_s == now_s], now_s, EndCause.EVICTED)
 
     def let_go(self, now_s: int) -> bool:
-        """End what lapses in this second; return whether there was any."""
+        """End the allocations that lapse in this second; return whether there were any."""
         return self._end_all([life for life in self.alive if life.lapses_s == now_s], now_s, EndCause.USER)
 
     def close(self, ends_s: int) -> None:
-        """Let go of all that lives, unless the market takes it in this very second."""
+        """Terminate all live allocations, unless the market takes them in this second."""
         for life in self.alive:
             self._end(life, ends_s, EndCause.EVICTED if life.takes_s == ends_s else EndCause.USER)
 
@@ -124,7 +124,7 @@ class RecordedMarket:
         return bool(lives)
 
     def _end(self, life: RecordedLife, now_s: int, cause: EndCause) -> None:
-        """End an allocation; one that the market takes was noticed in the same second."""
+        """End an allocation; an eviction has its notice in the same second."""
         life.ended_s, life.cause = now_s, cause
         name = life.allocation.allocation_id
         if cause is EndCause.EVICTED:

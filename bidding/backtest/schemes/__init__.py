@@ -1,19 +1,14 @@
-"""The rules by number, for the compiled loop. A further one is a file with `acquire` and `renews`, and a line in each switch.
+"""The rules by number, for the compiled loop.
 
-The modules:
+A new rule is a file with `acquire` and `renews`, and a line in each switch. The modules:
 
-    best             the cheapest hour of work that the recent past promises: all of the cap in one market, and
-                     afresh at each hour's end
-    cheapest_market  the cheapest market: what several rules buy
-    just_above       always the cheapest market, and a bid a fixed distance above its price: many refunds, and many
-                     evictions
-    oracle           who knows the prices of the coming hour: what foresight alone would win, by moves that any
-                     scheme could make
-    proteus          BidBrain as published, equations (1)-(4): the decisions of `bidding.policies.proteus`, by the
-                     same arithmetic
-    registry         the schemes that are compared, by the name that users type: what decides, and what bears the
-                     losses
-    standard         the standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken
+    best             rule `best`: the hour of work that the forecast expects to be cheapest, anew each hour
+    cheapest_market  the cheapest market on sale, shared by `standard` and `just_above`
+    just_above       rule `just-above`: the cheapest market, a fixed bid delta
+    oracle           rule with knowledge of the coming hour's prices, for comparison
+    proteus          rule `proteus`: BidBrain as published, equations (1)-(4)
+    registry         the schemes by the name that users type: a rule on an elasticity
+    standard         rule `standard`: the cheapest market, bid at the on-demand price
 """
 
 from enum import IntEnum
@@ -25,7 +20,7 @@ from bidding.jit import inline_jit
 
 
 class SchemeId(IntEnum):
-    """What decides."""
+    """Number of a rule."""
 
     NONE = 0  # buys nothing
     STANDARD = 1

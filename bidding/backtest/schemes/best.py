@@ -1,9 +1,8 @@
-"""The cheapest hour of work that the recent past promises: all of the cap in one market, and afresh at each hour's end.
+"""Rule `best`: all of the cap in the market whose next hour of work is expected to be cheapest.
 
-A paid hour is worth what it costs; a refunded one is free. So the rule buys where the price, times the chance that the
-hour will have to be paid, is lowest for the work that can be expected of it; it bids the very price wherever evictions
-cost little. An hour's end opens the question again: who stays keeps the bid of then, and a price that has fallen since
-will hardly pass it any more.
+A refunded hour is free. So the rule buys where the price, times the probability that the hour must be paid, is lowest
+for the expected work; it bids the price itself wherever evictions cost little. The decision is made again at each
+hour's end: a kept allocation keeps its old bid, and a price that has fallen since will hardly pass it any more.
 
 Source: BidBrain's cost per work (Proteus, EuroSys 2017, section 4.2), of one purchase instead of the whole footprint.
 Differs: chances are those of the market's present signal (`bidding.forecast`), not of its history at large; one large
@@ -41,8 +40,8 @@ def acquire(view: SchemeView) -> tuple[int, int, int]:
 def renews(view: SchemeView, slot: int) -> bool:
     """Return whether the allocation is kept: if its work costs no more than the best fresh purchase's.
 
-    Where its next hour may be refunded, a fresh bid is the better one under a price that has fallen since. What stands under its price is kept: the market
-    is taking it, and refunds the hour to who stays.
+    If its next hour may be refunded and the price has fallen since the bid, a fresh bid is better. An allocation whose
+    bid the price has passed is kept: the market is taking it, and refunds the hour unless it is terminated first.
     """
     setting, held = view.setting[0], view.held[slot]
     now, facts = price(view, held.market), view.markets.facts[held.market]
@@ -126,7 +125,7 @@ def _chances(view: SchemeView, market: int) -> None:
 
 @inline_jit
 def _working(view: SchemeView, without: int) -> int:
-    """Return the vCPUs of what is alive: what lapses works to the end of its hour, and counts in the cap until then."""
+    """Return the vCPUs of the live allocations: a lapsing one works, and counts in the cap, to the end of its hour."""
     total = 0
     for slot in range(view.moment[0].holds):
         if slot != without:

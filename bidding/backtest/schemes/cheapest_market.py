@@ -1,4 +1,4 @@
-"""The cheapest market: what several rules buy."""
+"""The cheapest market on sale, shared by `standard` and `just_above`."""
 
 from bidding.backtest.view import SchemeView, on_sale
 from bidding.jit import inline_jit

@@ -1,4 +1,4 @@
-"""Always the cheapest market, and a bid a fixed distance above its price: many refunds, and many evictions."""
+"""Rule `just-above`: the cheapest market at a fixed bid delta; many refunds, many evictions."""
 
 from bidding.backtest.schemes.cheapest_market import cheapest_market
 from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, price

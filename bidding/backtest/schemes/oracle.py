@@ -1,7 +1,8 @@
-"""Who knows the prices of the coming hour: what foresight alone would win, by moves that any scheme could make.
+"""Rule with knowledge of the coming hour's prices, which shows the gain from foresight alone.
 
-It reads the prices to come, which no scheme may. With the clairvoyant bound it brackets what is left to win: nobody does
-a job for less than the bound, and this is a schedule that a simulated job really went through.
+Its moves are those that any scheme could make. It reads future prices, which no scheme may. With the clairvoyant bound
+it brackets the gain that is left: no scheme does a job for less than the bound, and this rule's schedule is one that a
+simulated job really went through.
 """
 
 from bidding.backtest.view import NOTHING, SchemeView, footprint_vcpus, on_sale
@@ -11,7 +12,7 @@ from bidding.market.model import HOUR_S
 
 @inline_jit
 def acquire(view: SchemeView) -> tuple[int, int, int]:
-    """Return (market, instances, bid) of all that the cap leaves where it will be free for longest; else it waits.
+    """Return (market, instances, bid) of all that the cap leaves where it will be free for longest, or `NOTHING`.
 
     A machine is free until the last event of its first hour whose price is above all since now; the bid is the highest
     price before that event. For less than `parameters[0]` seconds nothing is bought.

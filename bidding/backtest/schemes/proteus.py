@@ -1,4 +1,4 @@
-"""BidBrain as published, equations (1)-(4): the decisions of `bidding.policies.proteus`, by the same arithmetic."""
+"""Rule `proteus`: BidBrain as published, equations (1)-(4), by the arithmetic of `bidding.policies.proteus`."""
 
 from bidding.backtest.eviction_arrays import BETA, USEFUL_S, of_bid
 from bidding.backtest.parameters import PPM, expected_overhead_s

@@ -1,4 +1,4 @@
-"""The schemes that are compared, by the name that users type: what decides, and what bears the losses."""
+"""The schemes by the name that users type: a rule that decides, on an elasticity that bears the losses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -12,7 +12,7 @@ from bidding.evictions.table import DELTAS_MICROS
 from bidding.market.model import HOUR_S
 from bidding.policies.fixed_delta import PATTERN, delta_of, name_of
 
-#: The live policies that decide as a rule does, but for those whose name has the bid delta in it.
+#: Live policies that decide as a rule does, except those with a bid delta in their name.
 _POLICIES: Mapping[SchemeId, str] = MappingProxyType(
     {SchemeId.NONE: "on-demand", SchemeId.STANDARD: "standard", SchemeId.PROTEUS: "proteus", SchemeId.BEST: "best"}
 )
@@ -24,7 +24,7 @@ class Scheme:
 
     Attributes
     ----------
-    rule : what decides.
+    rule : number of the rule.
     settings : fields of `JobParameters` that differ from the defaults.
     parameters : the rule's own; None: the reference cluster's vCPUs.
     """
@@ -45,7 +45,7 @@ class Scheme:
 
     @property
     def policy(self) -> str | None:
-        """The name of the live policy that decides as the rule does; None where there is none."""
+        """The name of the live policy that decides as the rule does; None if there is none."""
         if self.rule is SchemeId.ABOVE and self.parameters:
             return name_of(int(self.parameters[0]))
         return _POLICIES.get(self.rule)
@@ -95,14 +95,14 @@ def _asked(settings: Mapping[str, int]) -> dict[str, int]:
 SCHEMES: Mapping[str, Scheme] = schemes(AgileML(), Checkpointing())
 
 
-#: No scheme, but how far one gets who knows the coming hour, beside the clairvoyant bound: by `scheme` alone, for it cannot
-#: be compared with those that do not know. Below ten free minutes it waits.
+#: Rule with knowledge of the coming hour, to compare with the clairvoyant bound. Only `scheme` returns it, since it is
+#: not comparable with schemes that know the past only. Below ten free minutes it waits.
 ORACLE = "oracle"
 _FREE_AT_LEAST_S = 600.0
 
 
 def scheme(name: str, among: Mapping[str, Scheme] = SCHEMES) -> Scheme:
-    """Return the scheme of that name; ``fixed-delta:USD`` bids so many dollars above the cheapest market's price.
+    """Return the scheme of that name; ``fixed-delta:USD`` bids USD dollars above the cheapest market's price.
 
     Parameters
     ----------
@@ -111,11 +111,11 @@ def scheme(name: str, among: Mapping[str, Scheme] = SCHEMES) -> Scheme:
     Raises
     ------
     ValueError
-        If there is none of that name, or the dollars are none: no number, negative, or finer than a micro-dollar.
+        If no scheme has that name, or the dollars are no number, negative, or finer than a micro-dollar.
     """
-    known = among.get(name)
-    if known is not None:
-        return known
+    registered = among.get(name)
+    if registered is not None:
+        return registered
     if name == ORACLE:
         return replace(among["proteus"], rule=SchemeId.ORACLE, parameters=(_FREE_AT_LEAST_S,))
     delta_micros = delta_of(name)

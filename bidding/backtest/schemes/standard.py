@@ -1,4 +1,4 @@
-"""The standard strategy: the cheapest market now, bid the on-demand price, stay until it is taken."""
+"""Rule `standard`: the cheapest market, bid at the on-demand price, held until the market takes it."""
 
 from bidding.backtest.schemes.cheapest_market import cheapest_market
 from bidding.backtest.view import NOTHING, SchemeView

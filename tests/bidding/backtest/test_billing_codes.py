@@ -173,7 +173,7 @@ def test_a_longest_life_that_ends_with_the_window_has_not_ended() -> None:
 
 
 def lives_of_best(model: BillingModel, *prices: tuple[int, int]) -> list[tuple[int, int, bool]]:
-    """Return (bid, end, taken) of what `best` buys; every second hour of a low bid is broken off, of a high one hardly any."""
+    """Return (bid, end, taken) of the purchases of `best`; half of a low bid's hours break off, few of a high one's."""
     chances = ((0.4, 0.5), (0.1, 0.2), (0.001, 0.002))
     setting = replace(PLAIN, max_spot_vcpus=16, allocation_vcpus=16, work_vcpu_s=16 * 2 * HOUR, patient=1)
     setting = replace(setting, eviction_overhead_s=300)

@@ -146,7 +146,7 @@ def test_a_change_in_any_source_makes_another_version(tmp_path: Path) -> None:
     assert all(0 <= each < 2**63 for each in seen)
 
 
-# -- on real prices -----------------------------------------------------------------------------------------------------
+# -- on real prices ----------------------------------------------------------------------------------------------------
 
 on_real_prices = pytest.mark.skipif(
     "PROTEUS_TRACES" not in os.environ, reason="PROTEUS_TRACES names no folder of real price files"

@@ -263,7 +263,7 @@ def test_who_stops_for_a_change_saves_its_state_where_there_are_checkpoints() ->
 
 
 def test_just_above_buys_the_cheapest_to_the_cap_and_renews() -> None:
-    """Two allocations of eight vCPUs, the second a tick later; C is cheaper from 100 s on. C is taken in its first hour."""
+    """Two allocations of eight vCPUs, the second a tick later; C is cheaper from 100 s on, taken in its first hour."""
     prices = {A: ((0, 20_000),), C: ((0, 99_000), (100, 15_000), (3000, 15_101), (3100, 15_000))}
     told = Case(prices, SchemeId.ABOVE, setting=TWO_OF_EIGHT).compiled()
     assert told.lives == [
@@ -285,7 +285,7 @@ def test_the_oracle_bids_what_the_last_rise_of_the_hour_passes() -> None:
 
 
 def test_bidbrain_counts_restart_and_lost_work_of_checkpoints() -> None:
-    """C is cheaper but is taken in a tenth of the hours: with 420 s lost a time A is the better one, without it C is."""
+    """C is cheaper but is taken in a tenth of the hours: with 420 s lost each time A is better, without it C is."""
     rows = {A: ((0.0, 3600.0),) * 3, C: ((0.1, 3500.0),) * 3}
     case = Case(
         {A: ((0, 20_000),), C: ((0, 22_000),)},

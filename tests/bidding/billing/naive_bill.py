@@ -51,7 +51,7 @@ def whole_hours(lived: list[Decimal], after: list[Decimal], hour: int, broken: b
 
 
 def seconds(at_once: bool, least: int = 60) -> Rule:
-    """Pay second by second, at the price of the hour's first second or at each one's own; the first hour may be free."""
+    """Pay second by second, at the price of the hour's first second or of each second; the first hour may be free."""
 
     def rule(lived: list[Decimal], after: list[Decimal], hour: int, broken: bool) -> tuple[Decimal, int, bool]:
         paid = list(lived)

@@ -27,7 +27,7 @@ from tests.bidding.billing.test_requests import (
 
 WINDOW = {"window_ends_s": AT + 2 * H}
 
-#: Prices, changes of a request (three machines, a bid of 0.010001 $), and what must have come of it whatever the model is.
+#: Prices, changes of a request (three machines, a bid of 0.010001 $), and its expected outcome under every model.
 CORNERS: Mapping[str, tuple[Events, dict[str, Any], dict[str, Any]]] = {
     "the bid is the price": ([(0, LOW)], WINDOW, {"granted": True, "ended_at": AT + 2 * H}),
     "the price is a micro-dollar above the bid": ([(0, LOW + 1)], WINDOW, {"granted": False, "usable_s": 0}),
@@ -38,7 +38,11 @@ CORNERS: Mapping[str, tuple[Events, dict[str, Any], dict[str, Any]]] = {
     "evicted on the hour": ([(0, LOW), (AT + H, HIGH)], WINDOW, {"evicted_at": AT + H, "refunded": Decimal(0)}),
     "evicted a second after the hour": ([(0, LOW), (AT + H + 1, HIGH)], WINDOW, {"evicted_at": AT + H + 1}),
     "evicted on the second hour, which ends the window": ([(0, LOW), (AT + 2 * H, HIGH)], WINDOW, {"evicted_at": None}),
-    "own end on the hour": ([(0, LOW)], {"leaves_at_s": AT + H, **WINDOW}, {"ended_at": AT + H, "refunded": Decimal(0)}),
+    "own end on the hour": (
+        [(0, LOW)],
+        {"leaves_at_s": AT + H, **WINDOW},
+        {"ended_at": AT + H, "refunded": Decimal(0)},
+    ),
     "own end a second after the hour": ([(0, LOW)], {"leaves_at_s": AT + H + 1}, {"usable_s": H + 1}),
     "window ends on the hour": ([(0, LOW)], {"window_ends_s": AT + H}, {"ended_at": AT + H}),
     "eviction and own end in one second": (
@@ -98,9 +102,8 @@ def test_charges_are_rounded_one_by_one() -> None:
 )
 def test_a_higher_bid_is_never_evicted_sooner(events: Events, cents: list[int], model: str) -> None:
     lower, higher = (bill([(0, LOW), *events], model, bid_micros=10_000 * each + 1, **WINDOW)[1] for each in cents)
-    event(
-        f"lower granted {lower.granted}, evicted {lower.evicted_at_s is not None}; higher {higher.evicted_at_s is not None}"
-    )
+    lower_evicted, higher_evicted = lower.evicted_at_s is not None, higher.evicted_at_s is not None
+    event(f"lower granted {lower.granted}, evicted {lower_evicted}; higher {higher_evicted}")
     if lower.granted:
         assert higher.granted
         assert higher.usable_s >= lower.usable_s

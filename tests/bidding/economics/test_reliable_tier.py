@@ -51,7 +51,7 @@ def test_what_a_notice_leaves_must_do_for_the_state() -> None:
 
 
 def test_failures_cost_the_work_since_the_checkpoint_and_the_restart() -> None:
-    """One failure an hour, half of 600 s and 300 s each: 600 s lost for 3600 that are useful; with two machines 1200."""
+    """One failure an hour, half of 600 s and 300 s each: 600 s lost for 3600 useful ones; with two machines 1200 s."""
     tier = ReliableTierModel(transient_vcpus=60, failures_per_hour=1.0)
     assert [tier.lost_share(count) for count in (1, 2)] == pytest.approx([1 / 7, 1 / 4])
     assert [each.cost for each in weigh(tier, {1: 6.0, 2: 6.0})] == pytest.approx([7.0, 8.0])

@@ -1,6 +1,6 @@
-"""Equations (1)-(4) by hand, from the market's numbers to the decision, and what becomes of Fig. 6's footprint in Fig. 5's phases.
+"""Equations (1)-(4) by hand, from the market's numbers to the decision: Fig. 6's footprint in the phases of Fig. 5.
 
-All times are in hours here, for that is how one reckons on paper; the code's are seconds.
+All times are in hours here, as in a calculation on paper; the code's are seconds.
 """
 
 from fractions import Fraction
@@ -17,8 +17,9 @@ from tests.support.markets import LARGE, XLARGE, XLARGE_B, reliable, spot, table
 
 PROTEUS = ProteusPolicy()
 
-#: Required, without work: 2 c4.xlarge on demand at 0.20 $. Bid for: 4 c4.xlarge of 4 vCPUs at 0.05 $, taken within the hour
-#: with 1/2, half an hour after the purchase. To be had: 8 of them in another zone at 0.04 $, taken with 1/5, after ten minutes.
+#: Required, without work: 2 c4.xlarge on demand at 0.20 $. Bid for: 4 c4.xlarge of 4 vCPUs at 0.05 $, taken within the
+#: hour with 1/2, half an hour after the purchase. On sale: 8 of them in another zone at 0.04 $, taken with 1/5, after
+#: ten minutes.
 JOB = JobModel(
     resize_overhead_s=36, eviction_overhead_s=72, allocation_vcpus=32, max_spot_vcpus=48, reliable_works=False
 )

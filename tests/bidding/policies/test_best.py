@@ -18,7 +18,7 @@ from tests.support.forecasts import foresight_of, foresights, signals
 from tests.support.markets import BIG, LARGE, MARKETS, PROPERTY, START_S, XLARGE, XLARGE_B, reliable, spot, view, views
 
 BEST = BestPolicy()
-#: A bid of the very price is taken in half of the hours, one of a tenth more in three of ten, one of twice as much seldom.
+#: A bid at the price is taken in half of the hours, one of a tenth more in three of ten, one of twice as much seldom.
 CALM = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
 JOB = JobModel(resize_overhead_s=20, eviction_overhead_s=60, allocation_vcpus=64, max_spot_vcpus=64)
 #: ω of the very price: a fifth are gone after 15 minutes, half after the hour.

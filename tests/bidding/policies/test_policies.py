@@ -44,8 +44,8 @@ RED, YELLOW = reliable(count=2), spot("yellow", XLARGE, 4, "0.06")
 #: Red: C = 2 x 0.20 = 0.40. Yellow: C = 0.5 x 0.05 x 4 = 0.10, omega = 0.5 x 3600 + 0.5 x 1800 = 2700,
 #: dt = 2700 - 0.5 x 60 = 2670, W = 16 x 2670 / 3600 vCPU-h.
 PHASE_1 = 0.50 / (16 * 2670 / 3600)
-#: Green: C = 0.8 x 0.04 x 8 = 0.256, omega = 0.8 x 3600 + 0.2 x 600 = 3000. One of the two is taken with 1 - 0.5 x 0.8 = 0.6,
-#: so dt = 2700 - 36 - 20 = 2644 and 3000 - 36 - 20 = 2944.
+#: Green: C = 0.8 x 0.04 x 8 = 0.256, omega = 0.8 x 3600 + 0.2 x 600 = 3000. One of the two is taken with
+#: 1 - 0.5 x 0.8 = 0.6, so dt = 2700 - 36 - 20 = 2644 and 3000 - 36 - 20 = 2944.
 PHASE_2 = 0.756 / ((16 * 2644 + 32 * 2944) / 3600)
 
 
