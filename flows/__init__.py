@@ -1,17 +1,14 @@
-"""Stories that read top to bottom: the life of a job, its ticks, its evictions.
+"""Prefect flows that read top to bottom, and the command line.
 
 cli/             the command `proteus`
-local/           runs on one machine, whole
-terminal/        what is shown on a terminal
-allocation_tick  the tick: look at prices and machines, decide what to buy, hold and let go, and do it
-automations      what the Prefect server does by itself: mark a run as crashed when its process has died without
-a word
-backtest         a backtest from the Prefect UI: what schemes would have cost on recorded prices, as a table and
-as pictures
-handle_eviction  an eviction notice was seen on a machine: take note of it, and decide anew at once
-ingest_prices    keep the price history: AWS gives back 90 days, a fit wants more and the same ones tomorrow
-reap             the reaper: ends whatever is tagged ours and has no live order
-renew_hour       the end of an allocation's billing hour, booked by the tick: decide on its next hour just in
-time
-train            the life of a training job, from being asked for to its result
+local/           jobs that run entirely on one machine
+terminal/        terminal output of the verbs
+allocation_tick  flow of the tick: observe prices and machines, decide, buy and release
+automations      automation of the Prefect server: silent runs are marked as crashed
+backtest         flow of a backtest: table and pictures as Prefect artifacts
+handle_eviction  flow of an eviction notice: record it and decide at once
+ingest_prices    flow that extends the stored price history
+reap             flow that terminates orphaned machines
+renew_hour       flow at the end of a billing hour: renew or release an allocation
+train            flow of a training job, from submission to result
 """

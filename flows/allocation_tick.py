@@ -1,7 +1,7 @@
-"""The tick: look at prices and machines, decide what to buy, hold and let go, and do it.
+"""The flow of the tick: observe prices and machines, decide what to buy, hold and release, and act.
 
-A tick may die at any line: orders are written down before they are carried out, every purchase has a token, and the
-next tick compares what was planned, requested and observed.
+A tick may die at any line: orders are recorded before they are carried out, every purchase has a token, and the next
+tick compares planned, requested and observed allocations.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from tasks.training.controller import drain, keep_training
 
 @flow(name="allocation-tick", validate_parameters=True)
 async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
-    """Make one decision for every job that is open, or for one; return what was done, by job."""
+    """Make one decision for every open job, or for one job; return the actions by job."""
     if is_overtaken():
         get_run_logger().info("skipped: a later tick is due already")
         return {"skipped": "a later tick is due already"}
@@ -36,7 +36,7 @@ async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
     for name in ticking_jobs(job_id):
         try:
             done[name] = tick_job(name)
-        except Exception as error:  # noqa: BLE001 - the other jobs have their tick all the same; raised below
+        except Exception as error:  # noqa: BLE001 - the other jobs still get their tick; raised below
             failed.append(error)
     if failed:
         raise failed[0] if len(failed) == 1 else ExceptionGroup("the ticks of several jobs failed", failed)
@@ -44,23 +44,23 @@ async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
 
 
 def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: float = 0.0) -> str:
-    """Reconcile, decide and act for one job; return that in a few words, which are in the run's log, too.
+    """Reconcile, decide and act for one job; log and return a summary of the actions.
 
     Parameters
     ----------
-    notices : allocations that the market has said it will take, and when.
+    notices : eviction time of each allocation with an eviction notice, market seconds.
     patience_s : market seconds to wait for another tick of the job to end.
     """
-    said = _tick_claimed(job_id, notices or {}, patience_s)
+    outcome = _tick_claimed(job_id, notices or {}, patience_s)
     show_job_now_and_then(job_id)
-    get_run_logger().info("%s: %s", job_id, said)
-    return said
+    get_run_logger().info("%s: %s", job_id, outcome)
+    return outcome
 
 
 def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) -> str:
     with claim_tick(job_id, patience_s) as mine:
         if not mine:
-            return "somebody else is at it"
+            return "skipped: another tick of this job is running"
         job_engine = JobEngine(job_id)  # its journal is replayed once a tick
         result = saved_result(job_id)
         if result is not None:
@@ -85,16 +85,16 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
 
 
 def carry_out(job_engine: JobEngine, order: Order) -> None:
-    """Do what the engine ordered."""
+    """Carry out an order of the engine."""
     job_id = job_engine.job_id
     match order:
         case Acquire():
             buy(job_spec(job_id), job_engine, order)
         case Lapse():
             if not time_to_let_go(order.before_s):
-                return  # its hour is paid: it works on, and the next tick brings the order again
+                return  # its hour is paid: it keeps working, and the next tick repeats the order
             if is_open(job_id):
                 drain(job_id, machine_names(job_id, order.allocation_id), drain_s())
             let_go(job_id, [order.allocation_id])
         case Renew() | Wait():
-            pass  # what is held stays held; the ledger books its hour when it begins
+            pass  # the allocation stays held; the ledger books its hour when it begins

@@ -1,11 +1,11 @@
-"""What the Prefect server does by itself: mark a run as crashed when its process has died without a word.
+"""Automation of the Prefect server that marks a run as crashed when its heartbeats stop.
 
-``python -m flows.automations`` registers it on the server that PREFECT_API_URL names, once after `prefect deploy --all`;
-again, it brings what is there up to date.
+``python -m flows.automations`` registers it on the server at PREFECT_API_URL, once after `prefect deploy --all`; run
+again, it updates the registered one.
 
-A killed flow process is told by its worker. When the machine dies, the worker dies with it, and the run would stay
-"Running" for ever; a run that lives sends a heartbeat (prefect.yaml sets how often), so silence tells the dead.
-Nothing of ours waits for a dead run: this is for who looks at the UI, and for Retry, which takes ended runs alone.
+A worker reports a killed flow process. When the machine dies, the worker dies with it, and the run would stay "Running"
+for ever; a live run sends heartbeats (prefect.yaml sets how often), so silence identifies a dead one. Nothing in
+Proteus waits for a dead run: the automation is for the UI, and for Retry, which accepts only ended runs.
 """
 
 import sys
@@ -21,13 +21,13 @@ from prefect.settings import get_current_settings
 from infra.errors import InputError, ProteusError
 
 NAME = "proteus: crash silent runs"
-#: Seconds between two heartbeats of a run, as prefect.yaml sets it for every deployment; Prefect's least.
+#: Seconds between heartbeats of a run, as set in prefect.yaml for every deployment; Prefect's minimum.
 HEARTBEAT_S = 30
-#: Three heartbeats missed.
+#: Seconds of silence after which a run counts as dead: three missed heartbeats.
 SILENCE_S = 3 * HEARTBEAT_S
 _HEARTBEAT = "prefect.flow-run.heartbeat"
-#: What ends the waiting for the next heartbeat. Not every event of a run: "Running" can arrive after the first
-#: heartbeat, and would pass for a sign of life of a run that died in between.
+#: Events that end the wait for the next heartbeat. Not every event of a run: "Running" can arrive after the first
+#: heartbeat, and would count as a sign of life of a run that died in between.
 _ENDS = ("Completed", "Failed", "TimedOut", "Crashed", "Cancelled", "Suspended")
 
 
@@ -35,7 +35,7 @@ def silent_runs(silence_s: int = SILENCE_S) -> AutomationCore:
     """Return the automation that marks a run as crashed after `silence_s` seconds without a heartbeat."""
     return AutomationCore(
         name=NAME,
-        description="A run whose process and worker died together cannot say so; its heartbeats stop.",
+        description="A run whose process and worker died together reports nothing; its heartbeats stop.",
         trigger=EventTrigger(
             posture=Posture.Proactive,
             after={_HEARTBEAT},
@@ -48,38 +48,38 @@ def silent_runs(silence_s: int = SILENCE_S) -> AutomationCore:
         actions=[
             ChangeFlowRunState(
                 state=StateType.CRASHED,
-                message=f"no heartbeat for {silence_s} s: its process is gone; run it again, and it attaches",
+                message=f"no heartbeat for {silence_s} s: its process was lost; run it again, and it attaches",
             )
         ],
     )
 
 
 def register(automation: AutomationCore) -> str:
-    """Create the automation, or bring the one of its name up to date; return which was done.
+    """Create the automation, or update the one of its name; return "created" or "updated".
 
-    More than one of the name (two registered at the same moment) become one.
+    Duplicates of the name (registered at the same moment) are deleted.
 
     Raises
     ------
     InputError
-        If no server is named.
+        If PREFECT_API_URL is not set.
     """
     if get_current_settings().api.url is None:
         raise InputError("PREFECT_API_URL: is not set; name the server, as in http://127.0.0.1:4200/api")
     with get_client(sync_client=True) as client:
-        there = client.read_automations_by_name(automation.name)
-        if not there:
+        registered = client.read_automations_by_name(automation.name)
+        if not registered:
             client.create_automation(automation)
             return "created"
-        kept, *twins = sorted(there, key=lambda one: str(one.id))
-        for twin in twins:
-            client.delete_automation(twin.id)
-        client.update_automation(kept.id, automation)
+        first, *duplicates = sorted(registered, key=lambda found: str(found.id))
+        for duplicate in duplicates:
+            client.delete_automation(duplicate.id)
+        client.update_automation(first.id, automation)
         return "updated"
 
 
 def main() -> int:
-    """Register everything; return the exit code."""
+    """Register the automation; return the exit code."""
     try:
         print(f"{NAME}: {register(silent_runs())}")
     except ProteusError as error:

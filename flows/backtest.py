@@ -1,7 +1,7 @@
-"""A backtest from the Prefect UI: what schemes would have cost on recorded prices, as a table and as pictures.
+"""The flow of a backtest from the Prefect UI: costs of schemes on recorded prices, as a table and pictures.
 
-The verb `proteus backtest` does the same on a terminal. Run it again, and what a run that died had finished is not
-computed again.
+The verb `proteus backtest` does the same on a terminal. A second run does not repeat the finished cells of a run that
+died.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""An eviction notice was seen on a machine: take note of it, and decide anew at once.
+"""The flow of an eviction notice seen on a machine: record it, and decide at once.
 
-The data plane needs no flow: the controller drains the machine within the notice. This is the control plane's half.
+The data plane needs no flow: the controller drains the machine within the notice. This is the control plane's part.
 """
 
 from prefect import flow
@@ -11,5 +11,5 @@ from tasks.market.eviction_notices import EvictionNotice
 
 @flow(name="handle-eviction", validate_parameters=True)
 async def handle_eviction(notice: EvictionNotice) -> str:
-    """Reconcile the job that `notice` is about; return what was done."""
+    """Reconcile the job of `notice`; return a summary of the actions."""
     return tick_job(notice.job_id, {notice.allocation_id: notice.takes_at_s}, patience_s=notice.patience_s)

@@ -1,4 +1,4 @@
-"""Keep the price history: AWS gives back 90 days, a fit wants more and the same ones tomorrow."""
+"""The flow that extends the stored price history: AWS returns only 90 days, and a fit needs more, reproducibly."""
 
 from prefect import flow
 
@@ -7,6 +7,6 @@ from tasks.market.ingest import IngestRequest, fetch_prices, markets_of_interest
 
 @flow(name="ingest-prices", validate_parameters=True)
 async def ingest_prices(request: IngestRequest | None = None) -> int:
-    """Fetch what is new in the markets of the open jobs (or of `request`) and keep it; return how many rows were new."""
+    """Fetch and store new prices of the markets of open jobs (or of `request`); return the number of new rows."""
     wanted = request or IngestRequest()
     return fetch_prices(markets_of_interest(wanted), wanted.days)

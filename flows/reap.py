@@ -1,4 +1,4 @@
-"""The reaper: ends whatever is tagged ours and has no live order."""
+"""The flow of the reaper: terminate machines that carry our tags and belong to no live order."""
 
 from prefect import flow
 
@@ -9,9 +9,9 @@ from tasks.market.instances import orphans, terminate
 
 @flow(name="reap")
 async def reap() -> list[str]:
-    """End the orphans; return their instance ids.
+    """Terminate the orphans; return their instance ids.
 
-    Those of a job that we know are entered in its book as they end, so that its ledger holds what they cost.
+    Orphans of a recorded job are entered in its journal as they end, so that its ledger includes their cost.
     """
     ended = []
     for job_id, instance_ids in sorted(orphans().items()):

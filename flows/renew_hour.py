@@ -1,7 +1,7 @@
-"""The end of an allocation's billing hour, booked by the tick: decide on its next hour just in time.
+"""The flow at the end of an allocation's billing hour, scheduled by the tick: decide on its next hour.
 
-One run per (allocation, hour). Late, doubled or missing, it does no harm: it makes a decision point of the job, and the
-tick makes others; the engine decides each hour once.
+One run per (allocation, hour). A late, duplicate or missing run does no harm: it is one decision point of the job among
+those of the ticks, and the engine decides each hour once.
 """
 
 from prefect import flow
@@ -12,5 +12,5 @@ from tasks.market.renewals import HourEnd
 
 @flow(name="renew-hour", validate_parameters=True)
 async def renew_hour(hour_end: HourEnd) -> str:
-    """Decide whether the allocation is kept for its next hour; return what was done."""
+    """Decide whether to keep the allocation for its next hour; return a summary of the actions."""
     return tick_job(hour_end.job_id, patience_s=hour_end.patience_s)

@@ -1,6 +1,6 @@
-"""The life of a training job, from being asked for to its result. Run it again, and it attaches.
+"""The flow of a training job, from submission to result. A second run attaches to the job.
 
-Every step finds what an earlier run did: the job is recorded once, the reliable tier is bought under tokens, the
+Every step finds the work of an earlier run: the job is recorded once, the reliable tier is bought under tokens, the
 controller outlives the flow, and a saved result is not trained again.
 """
 
@@ -23,7 +23,7 @@ from tasks.training.controller import await_controller, prepare_data, start_trai
 from tasks.training.follow import follow
 from tasks.training.preflight import check
 
-#: Real seconds that the first reliable machine has to boot and answer.
+#: Maximum real seconds until the first reliable machine has booted and answers.
 _BOOT_S = 600.0
 
 
@@ -32,12 +32,12 @@ async def train(spec: JobSpec) -> dict[str, Any]:
     """Train a model on a spot market; return the result (clocks, losses, held-out metrics)."""
     check(spec)
     if not is_known(spec.job_id):
-        prepare_data(spec)  # what is wrong with the data is told before the id is taken
+        prepare_data(spec)  # bad data is reported before the id is taken
     record_job(spec)
     job_engine = JobEngine(spec.job_id)
     result = ended_result(spec.job_id)
     if result is None:
-        prepare_code(spec)  # not below: a job that runs is not ended because somebody has edited his file since
+        prepare_code(spec)  # not in the `try`: a file edited since must not end a running job
         try:
             data = prepare_data(spec)
             for note in data.notes:

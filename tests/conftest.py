@@ -16,8 +16,8 @@ settings.register_profile("default", derandomize=True, deadline=None, print_blob
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-#: Begun with, one by each of two processes: the first compiles the backtest's loop, which others of that folder then find
-#: compiled, and the second takes longest of all but waits most of the time.
+#: Run first, one by each of two processes: the first compiles the backtest's loop for the other tests of its folder,
+#: and the second takes longest of all but waits most of the time.
 _FIRST = ("tests/bidding/backtest/test_runner.py", "tests/e2e/test_deployments.py")
 
 #: Real seconds that a child which was told to end has to be gone.

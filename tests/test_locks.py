@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK, NODE_LOCK = "requirements.lock", "requirements-node.lock"
-#: What a machine that only trains has no use for: servers, flows, the state database, pictures, readers of users' files.
+#: What a machine that only trains does not need: servers, flows, the state database, pictures, readers of users' files.
 NOT_ON_NODES = {
     *("prefect", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "flask", "werkzeug", "moto", "boto3"),
     *("matplotlib", "bokeh", "pillow", "pyarrow", "scikit-learn", "scipy", "rich", "pytest", "setuptools", "uv"),

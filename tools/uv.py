@@ -1,8 +1,8 @@
 """Run uv with the package indexes and the certificate of pip: `python tools/uv.py pip sync requirements.lock`.
 
-uv does not read pip's configuration. This program asks `pip config list` (files and `PIP_*` variables) and passes the
-answer on as variables of uv. A variable that is set already is kept, an empty one too. Without a configuration of pip, uv
-uses its own defaults.
+uv does not read pip's configuration. This program runs `pip config list` (files and `PIP_*` variables) and passes the
+settings to uv as variables. A variable that is already set is kept, even an empty one. Without a configuration of pip,
+uv uses its own defaults.
 """
 
 import ast
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Setting of pip -> variable that uv reads, and what separates several values there; None: it has one value.
+#: Setting of pip -> variable of uv, and the separator of several values; None: it has one value.
 VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX", None),
     "extra-index-url": ("UV_INDEX", " "),
@@ -24,12 +24,12 @@ VARIABLES = {
     "default-timeout": ("UV_HTTP_TIMEOUT", None),
     "timeout": ("UV_HTTP_TIMEOUT", None),
 }
-#: Sections of pip's configuration that hold for `pip install`; a later one overrides an earlier one.
+#: Sections of pip's configuration that apply to `pip install`; a later one overrides an earlier one.
 SECTIONS = ("global", "install", ":env:")
 
 
 def settings(listed: str) -> dict[str, str]:
-    """Return the settings that `pip config list` printed, one `section.name='value'` a line."""
+    """Return the settings in the output of `pip config list`, one `section.name='value'` per line."""
     found = {}
     pairs = [line.partition("=") for line in listed.splitlines()]
     for section in SECTIONS:
@@ -52,12 +52,12 @@ def variables(pip: Mapping[str, str]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Become uv."""
+    """Replace this process by uv."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, text=True, check=False
     )
     if listed.returncode:
-        sys.exit(listed.returncode)  # pip has said why
+        sys.exit(listed.returncode)  # pip has printed the error
     uv = Path(sys.executable).with_name("uv")
     os.execve(uv, [str(uv), *sys.argv[1:]], variables(settings(listed.stdout)) | os.environ)
 

@@ -1,6 +1,6 @@
 """The command `proteus`.
 
-commands/  the verbs of the command, in the groups of its help
-main       the command `proteus`
-options    options that several verbs share: the application, how spot machines are charged, where the state is, `--json`
+commands/  the verbs, grouped as in the help
+main       entry point: the verbs by group, errors as one line and an exit code
+options    options shared by several verbs: application, billing, prices, state, `--json`
 """

@@ -1,7 +1,7 @@
-"""The command `proteus`. Every verb parses its options, calls one function, and says in one line what went wrong.
+"""The command `proteus`. Every verb parses its options, calls one function, and reports an error in one line.
 
-Exit code 0: done; 1: failed; 2: bad input, nothing bought or written; 130 or 143: told to end by a signal. Verbs import
-what they run, so that `--help` is quick and Prefect reads its settings only after the verb has set them.
+Exit code 0: done; 1: failed; 2: bad input, nothing bought or written; 130 or 143: ended by a signal. Verbs import what
+they run lazily, so that `--help` is quick and Prefect reads its settings only after the verb has set them.
 """
 
 import errno
@@ -37,7 +37,7 @@ from flows.terminal.interrupts import Interrupted, interruptible
 from flows.terminal.standard_streams import guard_standard_streams
 from infra.errors import ProteusError
 
-#: The verbs in the groups and the order of the help.
+#: The verbs by group, in the order of the help.
 GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
     {
         "Training": (run, train, predict),
@@ -50,9 +50,9 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
 )
 
 
-#: What a file system says of a name that no file can have.
+#: Error numbers for a name that no file can have.
 _BAD_NAMES = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
-#: What was given may be of any length; a line is not.
+#: An input of any length must not make the error line long: words of 400 characters and more are cut at 300.
 _LONG_WORD = re.compile(r"(\S{300})\S{100,}")
 
 
@@ -60,7 +60,7 @@ class _GroupedVerbs(click.Group):
     """A command whose help lists its verbs by group."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group."""
+        """Write one section per group."""
         width = max(len(verb.name or "") for verbs in GROUPS.values() for verb in verbs)
         for title, verbs in GROUPS.items():
             with formatter.section(title):
@@ -96,7 +96,7 @@ def main() -> None:
     except Interrupted as error:
         _leave(error.exit_code, f"interrupted: {error.outcome or 'nothing was bought'}")
     except BrokenPipeError:
-        os._exit(1)  # whoever reads has seen enough
+        os._exit(1)  # the reader has closed the pipe
     except (KeyboardInterrupt, click.exceptions.Abort):
         _leave(130, "interrupted: nothing was bought")
     except OSError as error:
@@ -105,7 +105,7 @@ def main() -> None:
         if error.errno != errno.ENOSPC:
             _show_fault()
         _leave(1, f"{error.strerror}: {error.filename or Path.cwd()}; free some, and run it again")
-    except Exception:  # noqa: BLE001 - a fault of ours: its place is told, and the process ends like any other
+    except Exception:  # noqa: BLE001 - a bug of Proteus: print the traceback and end with an exit code, as for any error
         _show_fault()
 
 
@@ -115,10 +115,10 @@ def _show_fault() -> NoReturn:
 
 
 def _leave(code: int, line: str) -> NoReturn:
-    """Say one line and end at once: the threads of flows that are under way are not waited for."""
+    """Print one line and end at once, without waiting for the threads of running flows."""
     shown = _LONG_WORD.sub(lambda word: f"{word[1]}…", " ".join(line.split()))
     print(f"proteus: {shown}", file=sys.stderr, flush=True)
-    with suppress(ProteusError, OSError):  # the line above says what is wrong already
+    with suppress(ProteusError, OSError):  # the line above already reports the error
         sys.stdout.flush()
     os._exit(code)
 

@@ -1,4 +1,4 @@
-"""Options that several verbs share: the application, how spot machines are charged, prices, where the state is, `--json`."""
+"""Options shared by several verbs: application, billing model, prices, state, `--json`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +11,12 @@ _PARAM = click.option(
     "params",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Parameter of the application (repeat); VALUE is JSON where it can be read so, else text.",
+    help="Parameter of the application (repeat); VALUE is parsed as JSON if possible, else taken as text.",
 )
 _CODE = click.option(
     "--code",
     metavar="FILE",
-    help="Path or URL of the .py file or wheel that holds module:Class. Default: module.py in this directory.",
+    help="Path or URL of the .py file or wheel with module:Class. Default: module.py in this directory.",
 )
 _APP = click.option(
     "--app", default="mlr", show_default=True, metavar="NAME|module:Class", help="Application: built-in, or your own."
@@ -24,7 +24,7 @@ _APP = click.option(
 _DATABASE = click.option(
     "--database", metavar="URL", help="State database. Default: the run's, else PROTEUS_DATABASE_URL."
 )
-_DIR = click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where the run kept its state.")
+_DIR = click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory with the run's state.")
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,42 +35,42 @@ _OPTIONS = (
         metavar="MODEL",
         default="hourly-refund",
         show_default=True,
-        help="Or per-second-first-hour-free (EC2 today), or flat (a fixed price).",
+        help="Billing model: hourly-refund, per-second-first-hour-free (EC2 today) or flat (a fixed price).",
     ),
     click.option(
         "--reprice", type=click.Choice(["hour", "change"]), help="per-second-…: when a new price counts. [hour]"
     ),
     click.option("--flat-price", metavar="USD", help="flat: the price per instance-hour."),
 )
-#: Options of a price file and of what it does not say.
+#: Options of a price file, and of the instance types, which it does not describe.
 catalog_option = click.option("--catalog", metavar="FILE", help="CSV of instance types. Default: the shipped one.")
 product_option = click.option(
-    "--product", metavar="NAME", help="Of a file with several products, this one: 'Linux/UNIX'."
+    "--product", metavar="NAME", help="Product to read from a file with several, as in 'Linux/UNIX'."
 )
 _REGION = click.option("--region", metavar="NAME", help="Only the markets of this region.")
-#: Options of what jobs are tried on.
+#: Options of simulated jobs.
 allow_gaps_option = click.option(
-    "--allow-gaps", is_flag=True, help="Hold the last prices over more than two days without any."
+    "--allow-gaps", is_flag=True, help="Hold the last prices over gaps of more than two days."
 )
 seed_option = click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of the starts, and of a generated market.",
+    help="Seed of the start times and of a generated market.",
 )
-_MAX_LIFE = click.option("--max-life", metavar="H", help="flat: after so many hours every machine is taken.")
+_MAX_LIFE = click.option("--max-life", metavar="H", help="flat: hours after which every machine is evicted.")
 
 
 def charge_options(command: Command) -> Command:
-    """Give a verb the options --billing, --reprice and --flat-price: what is charged for a life."""
+    """Add `--billing`, `--reprice` and `--flat-price`, which define the charges of an allocation."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def billing_options(command: Command) -> Command:
-    """Give a verb these and --max-life, where it also says when machines are taken."""
+    """Add the options of `charge_options` and `--max-life`, for a verb that also simulates evictions."""
     return charge_options(_MAX_LIFE(command))
 
 
@@ -81,11 +81,11 @@ def price_options(
 
     Parameters
     ----------
-    prices : what the help of `--prices` says beside the form of the file.
-    markets : the help of `--market`.
+    prices : text that the help of `--prices` appends to the form of the file.
+    markets : help of `--market`.
     """
     options = (
-        click.option("--prices", metavar="FILE", help=f"Price file, as `proteus traces describe` reads.{prices}"),
+        click.option("--prices", metavar="FILE", help=f"Price file, as read by `proteus traces describe`.{prices}"),
         catalog_option,
         _REGION,
         product_option,
@@ -111,19 +111,17 @@ def code_options(command: Command) -> Command:
 
 
 def state_options(command: Command) -> Command:
-    """Add `--database` and `--dir`; the command gets `database` and `directory`, each None where it is not given."""
+    """Add `--database` and `--dir`; the command gets `database` and `directory`, each None if not given."""
     return _DATABASE(_DIR(command))
 
 
 def json_option(what: str = "the result") -> Callable[[Command], Command]:
-    """Return the option ``--json FILE``; `what` is what it writes."""
-    return click.option(
-        "--json", "json_target", metavar="FILE", help=f"Write {what} for machines; - is standard output."
-    )
+    """Return the option ``--json FILE``; `what` names the content of the file."""
+    return click.option("--json", "json_target", metavar="FILE", help=f"Write {what} as JSON; - is standard output.")
 
 
 def given_options(context: click.Context, *without: str) -> tuple[str, ...]:
-    """Return the options that were typed, as words of a command line, in the order of the help; not those in `without`."""
+    """Return the options given on the command line, as its words, in the order of the help and except `without`."""
     words: list[str] = []
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -134,9 +132,9 @@ def given_options(context: click.Context, *without: str) -> tuple[str, ...]:
         if parameter.is_flag:
             words.append((parameter.opts if value else parameter.secondary_opts)[0])
         else:
-            for each in value if parameter.multiple else (value,):
+            for item in value if parameter.multiple else (value,):
                 words += [
                     parameter.opts[0],
-                    f"{each:.0f}" if isinstance(each, float) and each.is_integer() else str(each),
+                    f"{item:.0f}" if isinstance(item, float) and item.is_integer() else str(item),
                 ]
     return tuple(words)

@@ -1,4 +1,4 @@
-"""One job on this machine, under way: its training, its ticks and its terminal, each in a thread of its own."""
+"""The threads of a local run: training, ticks and terminal."""
 
 import asyncio
 import threading
@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 _LOOK_S = 0.25
 _NOTICE_LOOK_S = 0.2
-#: So many ticks in a row may fail; a later one mends what they left undone.
+#: Maximum number of consecutive failed ticks; the next successful one makes up for them.
 _TICKS_MAY_FAIL = 2
-#: Real seconds that a tick under way has to end when the job has.
+#: Maximum real seconds for a running tick to end after the job has ended.
 _TICK_ENDS_S = 4.0
 
 
 class JobThreads:
-    """One job, its ticks, and what the terminal shows, each in a thread of its own.
+    """Runs the training, the ticks and the terminal of one job, each in its own thread.
 
-    The threads do not keep the process from ending: a flow that waits for a machine cannot be told to stop.
+    The threads are daemons, so that the process can end: a flow that waits for a machine cannot be stopped.
     """
 
     def __init__(self, spec: JobSpec, clock: ScaledClock, progress: RunProgress) -> None:
@@ -36,7 +36,7 @@ class JobThreads:
         self._done = threading.Event()
 
     def to_the_end(self) -> dict[str, Any]:
-        """Train, tick and show until the training has ended; then let the market's clock run out."""
+        """Train, tick and show until the training has ended; then let the paid hours run out."""
         from flows.train import train
         from tasks.reports.job_summary import snapshot, summary
 
@@ -61,7 +61,7 @@ class JobThreads:
         return summary(self._spec.job_id)
 
     def _tick_until_done(self) -> None:
-        """Call the tick at every decision point, and the handler of every notice, until the training has ended."""
+        """Run the tick at every decision point, and the handler of every notice, until the training has ended."""
         from flows.allocation_tick import allocation_tick
         from flows.handle_eviction import handle_eviction
         from tasks.market.eviction_notices import seen_notices
@@ -94,7 +94,7 @@ class JobThreads:
                 tick_s = next_tick_s()
 
     def _run_out(self) -> None:
-        """Jump from hour's end to hour's end until nothing is held any more; evictions in between refund."""
+        """Jump from hour's end to hour's end until nothing is held; evictions in between are refunded."""
         from flows.allocation_tick import allocation_tick
         from tasks.market.tick import next_hour_end_s
 
@@ -114,13 +114,13 @@ def call_flow(flow: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 
 def in_thread(name: str, call: Callable[[], T]) -> "Future[T]":
-    """Call in a thread that does not outlive the process's main one."""
+    """Call in a daemon thread, which does not outlive the main thread."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever asks the future
+        except BaseException as error:  # noqa: BLE001 - raised again by `Future.result`
             future.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -1,7 +1,7 @@
-"""The main job on this machine: the same flows, called in this process at the market's scaled moments.
+"""`proteus run`: the flows of a job, called in this process at scaled market times.
 
-Prefect schedules on wall time and starts a triggered flow seconds later, which is longer than a scaled tick; so what
-prefect.yaml schedules at scale 1 is called here by the clock, against a real Prefect API.
+Prefect schedules on wall time and starts a triggered flow seconds later, which is longer than a scaled tick; so the
+flows that prefect.yaml schedules at scale 1 are called by the scaled clock, against a real Prefect API.
 """
 
 import errno
@@ -59,23 +59,23 @@ from tasks.training.application_checks import application, check_application, de
 from tasks.training.hints import loss_hint
 from tasks.training.inputs import absolute_data, check_data, default_data
 
-#: Real seconds that a tick takes at the least on any machine: what is faster is refused before anything is started.
+#: Minimum real seconds of a tick on any machine: a faster scale is refused before anything is started.
 FLOW_LATENCY_S = 1.0
-#: A tick takes about this many times what a flow with one touch of the market does, which is measured at the start.
+#: Duration of a tick, in multiples of a flow with one runtime task, whose duration is measured at the start.
 _TOUCHES = 3
-#: Market seconds a second, unless told otherwise; less where the machine is too slow to keep ticks at that.
+#: Default of market seconds per real second; less if the machine is too slow for its ticks.
 _SCALE = 60.0
 _HISTORY_DAYS = 14.0
 _ALLOCATION_VCPUS = 4
-#: What the smallest run writes (its Prefect server, its database and the market), three times.
+#: Three times the bytes that the smallest run writes (Prefect server, database and market).
 _NEEDED_BYTES = 32 * 2**20
-#: Real seconds that a run which is broken off has to keep its model, let machines go and close its books.
+#: Maximum real seconds for an interrupted run to save its model, release machines and book its costs.
 _PAUSE_S = 8.0
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What `proteus run` was asked for; see its `--help`."""
+    """The options of `proteus run`; see its `--help`."""
 
     job: str | None
     seed: int
@@ -101,19 +101,19 @@ class RunOptions:
     billing: str = "hourly-refund"
     reprice: str | None = None
     flat_price: str | None = None
-    #: What was typed besides the job's id and its directory, as words of a command line.
+    #: The options given, except the job's id and its directory, as words of a command line.
     given: tuple[str, ...] = ()
 
 
 def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
-    """Run one job on this machine to its end; return its figures. Run again, it tells them again.
+    """Run one job on this machine to its end; return its figures, those of an ended job again.
 
     Raises
     ------
     InputError
-        Before anything is bought or written, one line that names what is wrong.
+        If an option is invalid, before anything is bought or written.
     Interrupted
-        Where a signal asked to end, when the machines are let go and the servers ended.
+        If a signal asked to end, after the machines are released and the servers ended.
     """
     began_s = SystemClock().now_s()
     job_id = options.job or f"run-{datetime.fromtimestamp(began_s, UTC):%Y%m%d-%H%M%S}"
@@ -197,7 +197,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
 
 
 def _results_of(spec: JobSpec, job_id: str, directory: Path, url: str) -> dict[str, Any]:
-    """Write the job's report; return what was trained, and where everything is."""
+    """Write the job's report; return what was trained, and the paths of the results."""
     from tasks.reports.job_page import write_report
 
     return {
@@ -211,7 +211,7 @@ def _results_of(spec: JobSpec, job_id: str, directory: Path, url: str) -> dict[s
 
 
 def _closing_lines(spec: JobSpec, result: Mapping[str, Any], database: str | None) -> list[str]:
-    """Return where the results are, and the next commands, ready to be pasted into a shell."""
+    """Return lines with the paths of the results and the next commands, quoted for a shell."""
     where = ["--dir", result["directory"], *([] if database is None else ["--database", database])]
     commands = [
         predict_command(result["model"], spec.training.data, spec.training.app, spec.training.code),
@@ -231,11 +231,11 @@ def _check_numbers(options: RunOptions) -> None:
         policy(options.policy)
     except ValueError as error:
         raise InputError(f"--policy: {error}") from None
-    billing_model(options.billing, flat_price=options.flat_price, reprice=options.reprice)  # says what is wrong
+    billing_model(options.billing, flat_price=options.flat_price, reprice=options.reprice)  # raises on bad options
 
 
 def _variables(options: RunOptions, directory: Path) -> dict[str, str]:
-    """Return the settings that this run makes, for itself and for what it starts."""
+    """Return the environment variables of this run and of the processes it starts."""
     variables = {
         **state_urls(directory, options.database),
         "PROTEUS_POLL_S": str(max(5.0, 0.2 * (options.scale or _SCALE))),
@@ -263,7 +263,7 @@ def _market(options: RunOptions, directory: Path) -> MarketFile:
 
 def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> dict[str, Any]:
     """Return the figures of a job that has ended."""
-    inside = {"PREFECT_HOME": str(directory / "prefect")}  # nothing is asked of it; its client wants a place
+    inside = {"PREFECT_HOME": str(directory / "prefect")}  # the client needs a directory, even without a request
     with environment_variables({**variables, **inside}):
         from tasks.reports.job_summary import summary
 
@@ -271,7 +271,7 @@ def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> dict[st
 
 
 def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
-    """Return the job that the options describe: unless told otherwise `mlr` on the digits, with features to compute on."""
+    """Return the job that the options describe; by default `mlr` on the digits, with additional features."""
     from pydantic import ValidationError
 
     reliable = min(market.markets)
@@ -316,7 +316,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
 
 
 def _measured_latency_s() -> float:
-    """Return the real seconds that a flow with one touch of the market takes here, now that it has run once."""
+    """Return the real seconds of a flow with one runtime task, measured after a first run."""
     from flows.reap import reap
 
     clock = SystemClock()
@@ -328,7 +328,7 @@ def _measured_latency_s() -> float:
 
 @contextmanager
 def _recorded(url: str, job_id: str, again: str) -> Iterator[None]:
-    """However the context ends, record the command that goes on with the job, or repeats it."""
+    """Record the command that continues or repeats the job, however the context ends."""
     try:
         yield
     finally:
@@ -338,7 +338,7 @@ def _recorded(url: str, job_id: str, again: str) -> Iterator[None]:
 
 @contextmanager
 def _begun(again: str, begun: JobStatus) -> Iterator[None]:
-    """Have an interruption tell how to begin anew or to go on, where this run has bought nothing before it."""
+    """Add the command that starts or continues the job to an interruption before anything is bought."""
     try:
         yield
     except Interrupted as error:
@@ -349,11 +349,11 @@ def _begun(again: str, begun: JobStatus) -> Iterator[None]:
 
 @contextmanager
 def _pausing(job_id: str, directory: Path, again: str, interrupts: Interrupts, market_stays: bool) -> Iterator[None]:
-    """Whatever ends the context before its time, keep what the job has come to before the world ends."""
+    """Save the state of the job before the runtime ends, if an error or a signal ends the context."""
     try:
         yield
         interrupts.hold()
-    except (Exception, Interrupted) as error:  # the ways to end: told to, or failed
+    except (Exception, Interrupted) as error:  # failed, or ended by a signal
         interrupts.hold()
         outcome = _pause(job_id, again, market_stays)
         if isinstance(error, Interrupted):
@@ -376,5 +376,5 @@ def _pause(job_id: str, again: str, market_stays: bool) -> str:
 
 
 def _again(job_id: str, directory: Path, options: RunOptions) -> str:
-    """Return the command that goes on with the job, ready to be pasted into a shell."""
+    """Return the command that continues the job, quoted for a shell."""
     return shlex.join(["proteus", "run", "--job", job_id, "--dir", str(directory), *options.given])

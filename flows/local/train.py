@@ -1,4 +1,4 @@
-"""The engine alone on this machine: one job on local nodes, from its options to its figures."""
+"""`proteus train`: the engine alone on local nodes, from the options of a job to its figures."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -31,9 +31,9 @@ from tasks.training.application_checks import application, check_application, de
 from tasks.training.hints import loss_hint
 from tasks.training.inputs import absolute_data, default_data
 
-#: A job that is given no other end.
+#: Default number of clocks of a job.
 CLOCKS = 50
-#: Room for logs and the smallest data, model and checkpoint.
+#: Bytes for logs and the smallest data, model and checkpoint.
 _NEEDED_BYTES = 2**20
 _TIERS = {"r": "reliable", "t": "transient"}
 _MOST_NODES = 64
@@ -42,7 +42,7 @@ _STAGES: Mapping[str, Literal[1, 2, 3] | None] = MappingProxyType({"auto": None,
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What `proteus train` was asked for; see its `--help`."""
+    """The options of `proteus train`; see its `--help`."""
 
     app: str
     code: str | None
@@ -67,26 +67,26 @@ class TrainOptions:
     report: Path | None
     explain: tuple[str, ...]
     dashboard: bool
-    #: What was typed besides APP, the job's id and its directory, as words of a command line.
+    #: The options given, except APP, the job's id and its directory, as words of a command line.
     given: tuple[str, ...] = ()
 
 
 def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
-    """Train one job on this machine to its end; return its figures. One that has ended tells them again.
+    """Train one job on this machine to its end; return its figures, those of an ended job again.
 
     Raises
     ------
     InputError
-        One line that names what is wrong, before anything is started.
+        If an option is invalid, before anything is started.
     Interrupted
-        Where a signal asked to end, when the state is kept and every process ended.
+        If a signal asked to end, after the state is saved and every process ended.
     """
     job_id = options.job or f"train-{datetime.fromtimestamp(SystemClock().now_s(), UTC):%Y%m%d-%H%M%S}"
     job = LocalJob(job_id, _training(options), _tiers(options.nodes), options.threads)
     directory = (options.directory or Path("runs") / job_id).absolute()
     again = _again(job, directory, options)
     events = read_script_file(options.events, job.tiers, job.training.clocks)
-    check_application(job.training, code=False)  # its file is looked at when it is shipped
+    check_application(job.training, code=False)  # its file is checked when it is shipped
     check_directory("--dir", directory, _NEEDED_BYTES)
     show = display(quiet)
     with run_directory(directory):
@@ -138,12 +138,12 @@ def train_locally(options: TrainOptions, interrupts: Interrupts, quiet: bool = F
 def _follow(
     training: LocalTraining, job_id: str, show: Display[TrainingMoment], interrupts: Interrupts
 ) -> dict[str, Any]:
-    """Show the training and carry its script out until it is over; return its figures."""
+    """Show the training and run its event script until it ends; return its figures."""
     last = reason = ""
     try:
         while not training.ended(status := training.look()):
             if status["reason"] != reason and status["reason"].startswith(NOT_SAVED):
-                show.say(status["reason"])  # it is tried for more than a minute, in which nothing else is to be seen
+                show.say(status["reason"])  # it is retried for over a minute, without other output
             reason = status["reason"]
             for last in training.carry_out(status):
                 show.say(last)
@@ -156,17 +156,17 @@ def _follow(
 
 
 @contextmanager
-def _also_if_broken_off(tell: Callable[[], None], show: Display[TrainingMoment]) -> Iterator[None]:
-    """Tell the stories also of a training that fails or is broken off: that is when somebody wants to know."""
+def _also_if_broken_off(explain: Callable[[], None], show: Display[TrainingMoment]) -> Iterator[None]:
+    """Print the event logs also of a failed or interrupted training, for which they matter most."""
     try:
         yield
     except InputError:
-        raise  # nothing was begun
+        raise  # nothing was started
     except (ProteusError, Interrupted):
         try:
-            tell()
+            explain()
         except ProteusError as error:
-            show.say(f"the story could not be read: {error}")
+            show.say(f"the event log could not be read: {error}")
         raise
 
 
@@ -174,7 +174,7 @@ def _also_if_broken_off(tell: Callable[[], None], show: Display[TrainingMoment])
 def _pausing(
     training: LocalTraining, books: RunFiles, job: LocalJob, again: str, interrupts: Interrupts
 ) -> Iterator[None]:
-    """Whatever ends the context before its time, keep the state, end all processes, and say how to go on."""
+    """Save the state, end all processes and add the command to continue, if an error or a signal ends the context."""
     try:
         yield
     except InputError:
@@ -190,25 +190,25 @@ def _pausing(
 
 
 def _outcome(training: LocalTraining, books: RunFiles, job: LocalJob) -> str:
-    """Keep the state; return where the job stands, and what can be done next."""
+    """Save the state; return the progress of the job, and the next step."""
     try:
         clock = training.keep()
         if books.trained() is not None:
             return f"job {job.job_id} is trained; to see its figures"
     except ProteusError as error:
         return f"job {job.job_id}: how far it came could not be read ({error}); to go on"
-    of = "" if job.training.clocks is None else f" of {job.training.clocks}"
-    return f"job {job.job_id} is at clock {clock}{of}; to go on"
+    total = "" if job.training.clocks is None else f" of {job.training.clocks}"
+    return f"job {job.job_id} is at clock {clock}{total}; to go on"
 
 
 def _again(job: LocalJob, directory: Path, options: TrainOptions) -> str:
-    """Return the command that goes on with the job, ready to be pasted into a shell."""
+    """Return the command that continues the job, quoted for a shell."""
     where = ["--job", job.job_id, "--dir", str(directory)]
     return shlex.join(["proteus", "train", options.app, *where, *options.given])
 
 
 def _training(options: TrainOptions) -> Training:
-    """Return what is to be trained; `InputError` names the option that cannot be."""
+    """Return the training that the options describe; `InputError` names an invalid option."""
     chosen = application("APP", options.app, options.code, options.params)
     data = options.data or default_data(chosen.app)
     clocks = CLOCKS if options.clocks is None and options.seconds is None else options.clocks
@@ -234,14 +234,14 @@ def _training(options: TrainOptions) -> Training:
         raise InputError(f"{first_fault(error, _option)}; mend the option") from None
 
 
-def _option(place: str) -> str:
-    return "--" + place.replace("app_params", "param")
+def _option(location: str) -> str:
+    return "--" + location.replace("app_params", "param")
 
 
 def _evaluate_every(asked: int | None, clocks: int | None) -> int | None:
-    """Return how many clocks are between two evaluations; about ten in all, unless told otherwise.
+    """Return the number of clocks between evaluations; by default about ten evaluations in all.
 
-    A job that ends by time alone has no number of clocks that ten could be a part of: it is evaluated when asked for.
+    A job that ends by time alone has no number of clocks to divide: it is evaluated only with `--evaluate-every`.
     """
     if asked is None:
         return None if clocks is None else max(1, clocks // 10)
@@ -277,7 +277,7 @@ def _ratios(text: str) -> tuple[float, float]:
 
 
 def _defining(job: LocalJob, options: TrainOptions) -> dict[str, Any]:
-    """Return what must be the same for a job to go on, by option; nodes, threads and checkpoints may differ."""
+    """Return the values that must not change when a job continues, by option; others, such as threads, may."""
     training = job.training
     return {
         "APP": training.app,

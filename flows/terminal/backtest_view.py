@@ -1,4 +1,4 @@
-"""What a backtest shows on a terminal: how far it is, the table, the story of one job."""
+"""Terminal output of a backtest: the table of schemes and the event log of one job."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ _RELIABLE_RANKS = (0, 0, 0, 0, 5, 6, 3, 7, 0, 4, 2)
 
 
 def show_outcomes(result: dict[str, Any]) -> None:
-    """Show the table of a backtest, from what ``--json`` writes."""
+    """Show the table of a backtest, from the result that ``--json`` writes."""
     from tasks.backtest.tables import COLUMNS, NAMES, cells
 
     runs, fit, evaluation = result["runs"], result["fit"], result["evaluation"]
@@ -44,7 +44,7 @@ def show_outcomes(result: dict[str, Any]) -> None:
 
 
 def show_reliable(records: list[dict[str, Any]]) -> None:
-    """Show the table of the numbers of reliable machines, from what ``--json`` writes."""
+    """Show the table of the numbers of reliable machines, from the records that ``--json`` writes."""
     from tasks.backtest.reliable_counts import COLUMNS, NAMES, rows
 
     columns = [
@@ -64,14 +64,14 @@ def _span(window: dict[str, str]) -> str:
 
 
 def story_lines(story: "Story") -> None:
-    """Tell one job, a line for each thing that happened."""
+    """Show the events of one job, one per line."""
     from tasks.backtest.job_story import story_json, text_of
     from tasks.times import clock
 
-    told = story_json(story)
+    record = story_json(story)
     show_lines(
-        f"{story.cell}, from {told['start']}: {told['relative_cost']:.1%} of the cost and {told['relative_runtime']:.1%} "
-        "of the run time on demand"
+        f"{story.cell}, from {record['start']}: {record['relative_cost']:.1%} of the cost and "
+        f"{record['relative_runtime']:.1%} of the run time on demand"
     )
     for happening in story.happenings:
         show_lines(
@@ -81,8 +81,9 @@ def story_lines(story: "Story") -> None:
             before_s = happening.at_s - (happening.decided_s or happening.at_s)
             _show_decision(happening.decision, before_s)
     show_lines(
-        f"cost ${told['cost_usd']:.4f}: spot ${told['spot_usd']:.4f}, machines on demand ${told['reliable_usd']:.4f}; "
-        f"{told['outcome']['purchases']} purchases, {told['outcome']['evictions']} evictions"
+        f"cost ${record['cost_usd']:.4f}: spot ${record['spot_usd']:.4f}, machines on demand "
+        f"${record['reliable_usd']:.4f}; {record['outcome']['purchases']} purchases, "
+        f"{record['outcome']['evictions']} evictions"
     )
 
 

@@ -1,4 +1,4 @@
-"""How bills look to a reader."""
+"""Terminal output of bills: one bill by hours, or a table of several."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from flows.terminal.run_view import clock_time
 from flows.terminal.tables import Column, show_lines, show_table
 from tasks.market_data.bills import iso
 
-#: Hours of a bill that are shown; of more, the first ones.
+#: Maximum number of hours of a bill that are shown, from the first.
 _HOURS = 48
 _BILLS = (
     *(Column("request"), Column("market"), Column("count", 3, right=True), Column("bid", 4, right=True)),
@@ -26,7 +26,7 @@ _CHARGES = (
 
 @dataclass
 class Sums:
-    """What many bills come to."""
+    """Sums over many bills."""
 
     requests: int = 0
     granted: int = 0
@@ -37,7 +37,7 @@ class Sums:
     total_prorata_micros: Micros = 0
 
     def add(self, bill: Bill) -> None:
-        """Count one more."""
+        """Add a bill to the sums."""
         self.requests += 1
         self.granted += bill.granted
         self.evicted += bill.evicted_at_s is not None
@@ -68,7 +68,7 @@ def show_one(traces: Mapping[Market, Trace], request: SpotRequest, bill: Bill, b
 
 
 def show_many(requests: Sequence[SpotRequest], first: Sequence[Bill], sums: Sums, billing: str) -> None:
-    """Print the first bills, a line each, and what all come to."""
+    """Print the first bills, one per line, and the sums of all."""
     rows = [
         (
             *(str(number), str(request.market), str(request.count), _price(request.bid_micros), iso(request.at_s)),

@@ -1,4 +1,4 @@
-"""How eviction models and their checks look on a terminal."""
+"""Terminal output of eviction models and their checks."""
 
 from typing import TYPE_CHECKING
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from bidding.evictions.summary import ModelSummary
     from tasks.market_data.eviction_models import Check
 
-#: Ranks of the columns that are less than any bid's.
+#: Ranks of two columns: they are left out before the column of any bid.
 _MEDIAN_RANK, _BIDS_RANK = 100, 101
 #: Title and rank of the scores of a model.
 _SCORES = (
-    *(("within", 0), ("forecasts", 4), ("taken", 3), ("foretold", 5), ("Brier", 0)),
+    *(("within", 0), ("forecasts", 4), ("taken", 3), ("predicted", 5), ("Brier", 0)),
     *(("below the first", 2), ("off", 6)),
 )
 
 
 def show_model(file: str, found: "ModelSummary") -> None:
-    """Print a model: its markets by bid, and what its conditions mean."""
+    """Print a model: its markets by bid, and the effect of its conditions."""
     window = "" if found.fitted is None else f", fitted on {found.fitted} UTC"
     states = "" if found.n_states == 1 else f", {found.n_states} states each"
     show_lines(f"{file}: {found.model}, {len(found.markets)} markets{states}{window}")
@@ -39,7 +39,7 @@ def show_model(file: str, found: "ModelSummary") -> None:
         ],
         rows,
         caption=(
-            "percent of bids, so many dollars above the price, that are taken within 15 min/1 h/24 h; median: of the "
+            "percent of bids, by dollars above the price, that are taken within 15 min/1 h/24 h; median: of the "
             "lowest bid's evictions within the hour"
         ),
     )
@@ -63,7 +63,7 @@ def _show_states(found: "ModelSummary") -> None:
 
 
 def show_check(found: "Check") -> None:
-    """Print the scores of each model, and by how much it is better than the first."""
+    """Print the scores of each model, and its gain over the first."""
     show_lines(f"checked on {found.window} UTC")
     rows = []
     first = next(iter(found.found))
@@ -85,9 +85,7 @@ def show_check(found: "Check") -> None:
     show_table(
         [Column("model"), *(Column(title, rank, right=True) for title, rank in _SCORES)],
         rows,
-        caption=(
-            "± is the standard error, with days as what is drawn; off: mean distance of the forecasts from what came true"
-        ),
+        caption=("± is the standard error, sampled by days; off: mean distance of the forecasts from the outcomes"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end: the first one is raised in the main thread, the next one ends the process at once."""
+"""Signals that ask a run to end: the first raises in the main thread, the second ends the process at once."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """Somebody asked the run to end; `outcome` is what has become of it, in one line."""
+    """A signal asked the run to end; `outcome` describes the state of the run in one line."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -26,10 +26,10 @@ class Interrupted(BaseException):
 
 
 def interruption_in(error: BaseException | None) -> "Interrupted | KeyboardInterrupt | None":
-    """Return the interruption that became `error` on its way, None where there was none.
+    """Return the interruption that caused `error`, None if there is none.
 
-    Code that is not Python's may raise an error of its own in place of what a signal raised in it, with that as its cause
-    or context: numba's raises SystemError.
+    Native code may replace the exception that a signal raised in it by another error, with the exception as cause or
+    context: numba's raises SystemError.
     """
     waiting, seen = [error], set()
     while waiting:
@@ -44,7 +44,7 @@ def interruption_in(error: BaseException | None) -> "Interrupted | KeyboardInter
 
 @contextmanager
 def interruptions_as_such() -> Iterator[None]:
-    """Raise an interruption that became another error on its way as what it was."""
+    """Restore an interruption that native code has replaced by another error."""
     try:
         yield
     except Exception as error:
@@ -57,34 +57,34 @@ def interruptions_as_such() -> Iterator[None]:
 
 
 class Interrupts:
-    """What is done with a signal; see `interruptible`."""
+    """Handlers of the signals; see `interruptible`."""
 
     def __init__(self) -> None:
-        #: the context has ended
+        #: Set when the context has ended.
         self.over = threading.Event()
         self._asked = False
         self._held = False
-        #: whether a signal of our own may still come behind one that was taken
+        #: Whether a signal sent by `watch` may still arrive after the original was handled.
         self._sent_again = False
         self._lost = False
 
     def hold(self) -> None:
-        """From now on the first signal changes nothing, because everything is being ended already."""
+        """Ignore the first signal from now on, because the run is already ending."""
         self._held = True
 
     def take(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal."""
         if self._asked and self._sent_again:
-            return  # our own, on its way when the other one was taken
+            return  # sent by `watch` before the original was handled
         if self._asked:
-            os._exit(128 + number)  # what we started ends with us: it is on a leash
+            os._exit(128 + number)  # child processes end with this one: they have a parent death signal
         self._asked = True
         if not self._held:
             self._held = True
             raise Interrupted(number)
 
     def lost(self, number: int) -> None:
-        """Ask again soon: what was raised met a callback of Python's own (a destructor, say), which passes nothing on."""
+        """Raise again soon: the exception was raised in a Python callback (e.g. a destructor) and was discarded."""
         self._lost, self._asked, self._held = True, False, False
         again = threading.Timer(_AGAIN_S, self._ask_again, (number,))
         again.daemon = True
@@ -96,12 +96,12 @@ class Interrupts:
             _send(number)
 
     def watch(self, pipe: int) -> None:
-        """Send a signal that is written into `pipe` again, until it is taken; returns when the pipe is closed.
+        """Resend every signal written into `pipe` until it is handled; return when the pipe is closed.
 
-        One that comes just before the main thread begins to wait for something, or on another thread, does not wake it.
+        A signal that arrives just before the main thread starts to wait, or on another thread, does not wake it.
         """
-        with os.fdopen(pipe, "rb", buffering=0) as told:
-            while number := told.read(1):
+        with os.fdopen(pipe, "rb", buffering=0) as signals:
+            while number := signals.read(1):
                 if number[0] not in _ASKING:
                     continue
                 self.over.wait(_AGAIN_S)
@@ -120,7 +120,7 @@ def _send(number: int) -> None:
 
 @contextmanager
 def explain_interrupt(outcome: str) -> Iterator[None]:
-    """Have an interruption of the context tell `outcome`."""
+    """Give an interruption of the context the text `outcome`, unless it has one."""
     try:
         with interruptions_as_such():
             yield
@@ -131,7 +131,7 @@ def explain_interrupt(outcome: str) -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """Raise `Interrupted` in the main thread, which must be ours, when a signal asks to end."""
+    """Raise `Interrupted` in the main thread, which must be the caller's, when a signal asks to end."""
     interrupts = Interrupts()
     before = {number: signal.signal(number, interrupts.take) for number in _ASKING}
     hook = sys.unraisablehook
@@ -144,17 +144,17 @@ def interruptible() -> Iterator[Interrupts]:
             hook(fault)
 
     sys.unraisablehook = unraisable
-    pipe, told = os.pipe()
-    os.set_blocking(told, False)
-    woken = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    pipe, wakeup_fd = os.pipe()
+    os.set_blocking(wakeup_fd, False)
+    previous_fd = signal.set_wakeup_fd(wakeup_fd, warn_on_full_buffer=False)
     threading.Thread(target=interrupts.watch, args=(pipe,), daemon=True).start()
     try:
         with interruptions_as_such():
             yield interrupts
     finally:
         interrupts.over.set()
-        signal.set_wakeup_fd(woken)
-        os.close(told)
+        signal.set_wakeup_fd(previous_fd)
+        os.close(wakeup_fd)
         sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)

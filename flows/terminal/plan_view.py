@@ -1,4 +1,4 @@
-"""What a plan shows on a terminal: the schemes, the markets, and what to do."""
+"""Terminal output of a plan: the schemes, the markets and the recommendation."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from tasks.plan.reliable_counts import rows
 if TYPE_CHECKING:
     from tasks.plan.planner import JobPlan, PlannedScheme
 
-#: Of the candidates, the first so many are shown.
+#: Maximum number of candidates that are shown.
 SHOWN = 12
 #: Title and rank of the columns; the first is a name, the others figures.
 _SCHEMES = (
@@ -26,7 +26,7 @@ _CANDIDATES = (
 )
 _CANDIDATES_END = (("unfinished", 10),)
 _RELIABLE = (("machines", 0), ("ratio", 4), ("stage", 5), ("an hour", 3), ("with failures", 0), ("time", 2))
-#: Rank of the chance that a limit is not kept.
+#: Rank of the probability that a limit is exceeded.
 _LIMIT_RANK = 1
 
 
@@ -58,8 +58,9 @@ def _job(plan: "JobPlan") -> str:
         if job.reliable_count == 1:
             reliable = f"1 reliable machine of {job.reliable_name} ({usd(job.reliable_micros)}/h)"
     return (
-        f"{job.work_vcpu_s / HOUR_S:,.6g} vCPU-hours: on demand {job.machines:,} x {kind.name} ({job.reference.vcpus:,} vCPUs, "
-        f"{usd(job.machines * kind.on_demand_micros)}/h); else at most {job.max_spot_vcpus:,} spot vCPUs and {reliable}"
+        f"{job.work_vcpu_s / HOUR_S:,.6g} vCPU-hours: on demand {job.machines:,} x {kind.name} "
+        f"({job.reference.vcpus:,} vCPUs, {usd(job.machines * kind.on_demand_micros)}/h); "
+        f"else at most {job.max_spot_vcpus:,} spot vCPUs and {reliable}"
     )
 
 
@@ -69,19 +70,19 @@ def _columns(*titles: tuple[str, int]) -> list[Column]:
 
 def _show_schemes(plan: "JobPlan") -> None:
     cells, best = [], set()
-    for number, each in enumerate(plan.outlooks):
-        cost, hours = spread(each.cost_usd), spread(each.hours)
-        if each.scheme == plan.recommendation.scheme:
+    for number, outlook in enumerate(plan.outlooks):
+        cost, hours = spread(outlook.cost_usd), spread(outlook.hours)
+        if outlook.scheme == plan.recommendation.scheme:
             best.add(number)
         cells.append(
             [
-                each.scheme,
+                outlook.scheme,
                 *(f"${value:,.2f}" for value in (cost.mean, cost.p10, cost.p50, cost.p90)),
-                f"{each.relative_cost:.1%}",
+                f"{outlook.relative_cost:.1%}",
                 *(clock_time(value * HOUR_S) for value in (hours.mean, hours.p10, hours.p50, hours.p90)),
-                *_chances(each),
-                f"{each.evictions:.1f}",
-                f"{each.free_share:.0%}",
+                *_chances(outlook),
+                f"{outlook.evictions:.1f}",
+                f"{outlook.free_share:.0%}",
             ]
         )
     show_table(_columns(*_SCHEMES, *_limits(plan), *_SCHEMES_END), cells, bold=best)
@@ -96,7 +97,7 @@ def _show_candidates(plan: "JobPlan") -> None:
 
 
 def _show_reliable(plan: "JobPlan") -> None:
-    assert plan.reliable is not None, "looked at before"
+    assert plan.reliable is not None, "checked by the caller"
     show_table(
         [*_columns(*_RELIABLE), Column("will not do", 1, least=24)],
         list(rows(plan.reliable, plan.job)),
@@ -104,17 +105,17 @@ def _show_reliable(plan: "JobPlan") -> None:
     )
 
 
-def _candidate(each: "PlannedScheme") -> list[str]:
-    cost, hours = spread(each.alone.cost_usd), spread(each.alone.hours)
+def _candidate(planned: "PlannedScheme") -> list[str]:
+    cost, hours = spread(planned.alone.cost_usd), spread(planned.alone.hours)
     return [
-        str(each.market),
-        usd(each.price_micros),
-        f"{each.price_micros / each.on_demand_micros:.0%}",
-        "-" if each.free_share is None else percent(each.free_share),
-        "-" if each.free_s is None else f"{each.free_s / 60:.0f} min",
+        str(planned.market),
+        usd(planned.price_micros),
+        f"{planned.price_micros / planned.on_demand_micros:.0%}",
+        "-" if planned.free_share is None else percent(planned.free_share),
+        "-" if planned.free_s is None else f"{planned.free_s / 60:.0f} min",
         *(f"${value:,.2f}" for value in (cost.mean, cost.p10, cost.p90)),
         *(clock_time(value * HOUR_S) for value in (hours.mean, hours.p90)),
-        *_chances(each.alone),
+        *_chances(planned.alone),
     ]
 
 
@@ -123,7 +124,7 @@ def _limits(plan: "JobPlan") -> list[tuple[str, int]]:
     return [(name, _LIMIT_RANK) for name, limit in named if limit is not None]
 
 
-def _chances(each: Outlook) -> list[str]:
-    """Return how often the limits that there are were not kept, and how often the job was not done."""
-    shares = (each.in_time, each.in_budget, float(each.finished.mean()))
+def _chances(outlook: Outlook) -> list[str]:
+    """Return the shares of starts that exceeded each given limit, and of those that left the job unfinished."""
+    shares = (outlook.in_time, outlook.in_budget, float(outlook.finished.mean()))
     return [percent(1 - share) for share in shares if share is not None]

@@ -1,4 +1,4 @@
-"""How far something is, as a bar on a terminal."""
+"""Progress bar on standard error."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ from rich.progress import (
 
 @contextmanager
 def progress() -> Iterator[Callable[[int, int, str], None]]:
-    """Give a function (done, of how many, what comes next) that shows it on standard error.
+    """Yield a function (done, total, next step) that updates a progress bar on standard error.
 
-    It shows nothing elsewhere than on a terminal, and leaves nothing there.
+    The bar is shown only on a terminal, and is removed at the end.
     """
     console = Console(stderr=True)
     columns = (
@@ -31,7 +31,7 @@ def progress() -> Iterator[Callable[[int, int, str], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         bar = shown.add_task("", total=None)
 
-        def report(done: int, of: int, what: str) -> None:
-            shown.update(bar, completed=done, total=of, description=what)
+        def report(done: int, total: int, what: str) -> None:
+            shown.update(bar, completed=done, total=total, description=what)
 
         yield report

@@ -1,4 +1,4 @@
-"""What a run shows on a terminal; plain lines where there is none."""
+"""Output of a run: a live screen on a terminal, else plain lines; the table of the result."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
@@ -13,7 +13,7 @@ from tasks.reports.job_snapshot import Snapshot
 
 S = TypeVar("S")
 
-#: Without a terminal, one line this often (real seconds).
+#: Real seconds between lines without a terminal.
 PLAIN_EVERY_S = 10.0
 
 
@@ -25,7 +25,7 @@ def clock_time(seconds: float) -> str:
 
 
 def spent_text(spent_micros: int, is_known: bool) -> str:
-    """Return what was spent; until the first charge is booked, nobody knows."""
+    """Return the amount spent as text; it is unknown until the first charge is booked."""
     return usd(spent_micros) if is_known else "not known yet"
 
 
@@ -67,13 +67,13 @@ def _spent(shot: Snapshot) -> str:
 
 
 class Display(Generic[S]):
-    """Shows snapshots as they come: a live screen on a terminal, else a line now and then.
+    """Shows snapshots as they arrive: a live screen on a terminal, else a line at intervals.
 
     Parameters
     ----------
-    quiet : show on standard error, because standard output is for machines.
-    screen, line : what is shown of a snapshot on a terminal, and without one.
-    every_s : real seconds between two lines.
+    quiet : show on standard error, because standard output is for JSON.
+    screen, line : functions that render a snapshot for a terminal, and for one line without a terminal.
+    every_s : real seconds between lines.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Display(Generic[S]):
         self.console.print(text, markup=False)  # a path may have brackets
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
         if self._live.is_started:
             self._live.stop()
 
@@ -112,7 +112,7 @@ class RunProgress(Display[Snapshot]):
 
 
 def _figure(value: float | None, form: str = "") -> str:
-    """Return a figure; a dash where a job has none, because it was stopped early or held nothing."""
+    """Return a figure as text; a dash if absent, because the job was stopped early or held nothing."""
     return "-" if value is None else format(value, form)
 
 
@@ -137,7 +137,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
         ("evictions", str(result["evictions"])),
         ("clocks", _figure(result["clocks"])),
         ("micro-tasks repeated / lost", f"{result['repeated_micro_tasks']} / {result['lost_micro_tasks']}"),
-        *((f"held-out {name}", _figure(of, ".4g")) for name, of in figures.items() if name != "accuracy"),
+        *((f"held-out {name}", _figure(value, ".4g")) for name, value in figures.items() if name != "accuracy"),
     ]
     if "accuracy" in figures or not figures:
         rows.append(("held-out accuracy", _figure(result["accuracy"], ".4f")))

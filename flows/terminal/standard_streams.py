@@ -1,6 +1,6 @@
-"""Standard output and error where they are closed, full, or cannot show a character.
+"""Standard output and error that may be closed, full, or unable to encode a character.
 
-Python leaves ``sys.stdout`` None where it is closed, and gives its number to the next file that is opened.
+If standard output is closed, Python sets ``sys.stdout`` to None and the next opened file gets its descriptor.
 """
 
 import errno
@@ -13,13 +13,13 @@ from infra.errors import ProteusError
 
 
 class OutputFailed(ProteusError):
-    """Standard output does not take what is written; the command ends with exit code 2."""
+    """A write to standard output failed; the command ends with exit code 2."""
 
     exit_code = 2
 
 
 class _Output(io.FileIO):
-    """Standard output: what it does not take is an error in one line; that its reader has gone is none of ours."""
+    """Standard output whose failed writes become a one-line error, except for a closed pipe."""
 
     def __init__(self, number: int, is_closed: bool) -> None:
         super().__init__(number, "w", closefd=False)
@@ -37,7 +37,7 @@ class _Output(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error: a message that nobody can read ends nothing."""
+    """Standard error whose failed writes are ignored."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number, "w", closefd=False)
@@ -50,12 +50,12 @@ class _Messages(io.FileIO):
 
 
 def guard_standard_streams() -> None:
-    """Open what is closed of the three standard streams, and say in one line what is wrong with standard output.
+    """Open closed standard streams, and make a failed write to standard output a one-line error.
 
-    A stream that is not the process's own, as in a test, stays as it is.
+    A stream that has been replaced, as in a test, is not changed.
     """
     closed = [number for number in range(3) if not _is_open(number)]
-    for _ in closed:  # each takes the lowest number that is free
+    for _ in closed:  # each open gets the lowest free descriptor
         os.open(os.devnull, os.O_RDWR)
     if 1 in closed or _is_own(sys.stdout, sys.__stdout__):
         sys.stdout = _text(_Output(1, 1 in closed), sys.stdout)
@@ -77,7 +77,7 @@ def _is_own(stream: TextIO | None, first: TextIO | None) -> bool:
 
 def _text(raw: io.FileIO, before: TextIO | None, *, line_buffering: bool = False) -> io.TextIOWrapper:
     encoding = getattr(before, "encoding", None) or "utf-8"
-    # A name of a file that is no UTF-8 is printed as the bytes that it is.
+    # A file name that is not valid UTF-8 is printed as its bytes.
     errors = "surrogateescape" if encoding.lower().replace("-", "") == "utf8" else "backslashreplace"
     line_buffering = line_buffering or raw.isatty()
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=line_buffering)

@@ -1,4 +1,4 @@
-"""Tables that never cut an id or a figure: columns that do not fit are left out, or a row becomes a block of lines."""
+"""Tables that never cut an id or a figure: columns that do not fit are left out, or rows become blocks of lines."""
 
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-#: Blanks between two columns.
+#: Number of blanks between columns.
 _GAP = 2
-#: Width of a console that is no terminal: no line reaches it, so none is broken.
+#: Width of a console that is not a terminal: larger than any line, so that none is broken.
 _NO_LIMIT = 100_000
 
 
@@ -22,9 +22,9 @@ class Column:
     Attributes
     ----------
     rank : 0 for a column that is always shown; of the others, the one with the highest rank is left out first.
-    right : whether its cells are set to the right, as figures are.
-    least : for text, the width in cells down to which its lines may be broken; None for what is never broken.
-    cut : whether such text is cut, instead of being broken: only for what is not an id, a figure or a market.
+    right : whether cells are right-aligned, as figures are.
+    least : minimum width in cells to which text may be wrapped; None if it is never wrapped.
+    cut : whether text is cut instead of wrapped; never for an id, a figure or a market.
     """
 
     title: str
@@ -35,18 +35,18 @@ class Column:
 
 
 def terminal_width() -> int | None:
-    """Return the width of standard output in cells; None where it is no terminal, which has no limit."""
+    """Return the width of standard output in cells; None, without a limit, if it is not a terminal."""
     return Console().width if sys.stdout.isatty() else None
 
 
 def output_console() -> Console:
-    """Return standard output: as wide as the terminal, or without a limit for a file or another program."""
+    """Return a console on standard output, as wide as the terminal; unlimited for a file or a pipe."""
     width = terminal_width()
     return Console(highlight=False, width=_NO_LIMIT if width is None else width)
 
 
 def show_lines(*lines: str, style: str = "") -> None:
-    """Print lines of text, as they are: only the terminal itself breaks them, so that they can be copied."""
+    """Print lines of text unchanged: only the terminal wraps them, so that they can be copied."""
     console = output_console()
     for line in lines:
         console.print(line, markup=False, soft_wrap=True, style=style or None)
@@ -64,9 +64,9 @@ def show_table(
 
     Parameters
     ----------
-    rows : the cells of each row, one a column; an empty row is a blank line.
+    rows : the cells of each row, one per column; an empty row is a blank line.
     title, caption : lines above and below.
-    bold : indices of the rows that stand out.
+    bold : indices of the rows in bold.
     """
     console, width, rows = output_console(), terminal_width(), list(rows)
     shown = fitting(columns, rows, width)
@@ -109,7 +109,7 @@ def _needed(column: Column, cells: Sequence[str]) -> int:
 def _widths(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], shown: Sequence[int], width: int | None
 ) -> dict[int, int]:
-    """Return the width of each column that is shown; text shares what figures and ids leave, that of most worth first."""
+    """Return the width of each shown column; text columns share the free width, lowest rank first."""
     cells = {index: [row[index] for row in rows if row] for index in shown}
     natural = {index: _natural(columns[index], cells[index]) for index in shown}
     if width is None:

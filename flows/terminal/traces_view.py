@@ -1,4 +1,4 @@
-"""What price files show on a terminal: the markets, and what their prices do."""
+"""Terminal output of price files: the markets, and statistics of their prices."""
 
 from datetime import UTC, datetime
 from math import isnan
@@ -16,7 +16,7 @@ _FIGURES = (
     *(("events", 6), ("span", 7), ("mean", 0), ("min", 3), ("max", 2), ("on demand", 1)),
     *(("above it", 4), ("spikes", 5), ("largest gap", 8)),
 )
-#: Columns of what the prices do: title, field of `TraceStatistics`, form.
+#: Columns of the statistics of prices: title, field of `TraceStatistics`, format.
 _STATISTICS = (
     ("level", "level", ".3f"),
     ("p5", "low", ".2f"),
@@ -42,7 +42,7 @@ def _minute(at_s: int) -> str:
 
 
 def span(from_s: int, until_s: int) -> str:
-    """Return the days of a window, and how many."""
+    """Return the first and last day of a window, and its length in days."""
     return f"{_day(from_s)} to {_day(until_s)} ({(until_s - from_s) / DAY_S:.1f} days)"
 
 
@@ -53,22 +53,22 @@ def _length(seconds: int) -> str:
 
 
 def title(summary: "FileSummary") -> str:
-    """Return what a picture of a file is called."""
+    """Return the title of the picture of a file."""
     return f"{summary.file.rsplit('/', 1)[-1]}: {span(summary.from_s, summary.until_s)}, UTC"
 
 
-def _row(of: "MarketSummary") -> list[str]:
+def _row(summary: "MarketSummary") -> list[str]:
     return [
-        of.market,
-        f"{of.events:,}",
-        f"{(of.until_s - of.from_s) / DAY_S:.1f} d",
-        f"{of.mean_usd:.4f}",
-        f"{of.min_usd:.4f}",
-        f"{of.max_usd:.4f}",
-        "-" if of.on_demand_usd is None else f"{of.on_demand_usd:.4f}",
-        "-" if of.share_above is None else f"{of.share_above:.2%}",
-        "-" if of.spikes is None else str(of.spikes),
-        _length(of.largest_gap_s),
+        summary.market,
+        f"{summary.events:,}",
+        f"{(summary.until_s - summary.from_s) / DAY_S:.1f} d",
+        f"{summary.mean_usd:.4f}",
+        f"{summary.min_usd:.4f}",
+        f"{summary.max_usd:.4f}",
+        "-" if summary.on_demand_usd is None else f"{summary.on_demand_usd:.4f}",
+        "-" if summary.share_above is None else f"{summary.share_above:.2%}",
+        "-" if summary.spikes is None else str(summary.spikes),
+        _length(summary.largest_gap_s),
     ]
 
 
@@ -97,12 +97,12 @@ def _show_statistics(summary: "FileSummary") -> None:
         ],
         title="what the prices do",
         caption=(
-            "level: median, of on demand; p5 and p95: of the median; before a rise: share of minutes with one within the "
-            "hour"
+            "level: median, of on demand; p5 and p95: of the median; before a rise: share of minutes with one within "
+            "the hour"
         ),
     )
 
 
-def _figure(of: "TraceStatistics | None", name: str, form: str) -> str:
-    value = float("nan") if of is None else getattr(of, name)
+def _figure(statistics: "TraceStatistics | None", name: str, form: str) -> str:
+    value = float("nan") if statistics is None else getattr(statistics, name)
     return "-" if isnan(value) else f"{value:{form}}"

@@ -1,4 +1,4 @@
-"""What `proteus train` shows: a moment of the training as a line or a screen, and the closing table."""
+"""Output of `proteus train`: a snapshot as a line or a screen, and the table of the result."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from flows.terminal.run_view import Display, clock_time
 from psengine.telemetry.formatting import format_bytes, format_ranges
 from tasks.local.event_log import Line
 
-#: Without a terminal, one line this often (real seconds).
+#: Real seconds between lines without a terminal.
 LINE_EVERY_S = 2.0
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
 class TrainingMoment:
-    """A training at one moment. `status` is what the controller says, `last` what happened to a node last."""
+    """A training at one moment: the controller's `status`, and `last`, the last event of a node."""
 
     job_id: str
     status: Mapping[str, Any]
@@ -28,7 +28,7 @@ class TrainingMoment:
 
     @property
     def clock(self) -> str:
-        """The clock, and the last one where it is known."""
+        """The clock, and the final clock if the training has one."""
         clocks = self.status["clocks"]
         return f"{self.status['clock']}" if clocks is None else f"{self.status['clock']}/{clocks}"
 
@@ -54,8 +54,8 @@ class TrainingMoment:
     def held_out(self) -> str:
         """The newest evaluation on the held-out part, as in ``accuracy 0.9722 (clock 40)``; empty before the first."""
         for clock, figures in self.status["metrics"]:
-            told = ", ".join(f"{name} {_figure(value)}" for name, value in figures.items())
-            return f"{told} (clock {clock})"
+            metrics = ", ".join(f"{name} {_figure(value)}" for name, value in figures.items())
+            return f"{metrics} (clock {clock})"
         return ""
 
 
@@ -93,14 +93,14 @@ def screen(moment: TrainingMoment) -> Group:
 
 
 def bars(values: Sequence[float]) -> str:
-    """Return values as a row of bars, the largest the highest; empty where there are none."""
+    """Return values as a row of bars, scaled to the largest; empty if there are none."""
     highest = max(values, default=0.0)
     top = len(_BARS) - 1
     return "".join(_BARS[round(value / highest * top) if highest > 0 else 0] for value in values)
 
 
 def story_table(title: str, lines: Sequence[Line]) -> Table:
-    """Return the story of a node or a shard: a line for each thing that touched it."""
+    """Return the event log of a node or a shard, one row per event."""
     table = Table(title=f"{title}: {len(lines)} lines", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("clock", justify="right", style="dim")
     table.add_column("second", justify="right", style="dim")
@@ -112,14 +112,14 @@ def story_table(title: str, lines: Sequence[Line]) -> Table:
 
 def _shards_by(shards: Sequence[Mapping[str, Any]], role: str) -> dict[str, str]:
     """Return {node: the shards it serves or keeps, as runs}."""
-    of: dict[str, list[int]] = {}
+    by_node: dict[str, list[int]] = {}
     for shard in shards:
-        of.setdefault(shard[role], []).append(shard["shard"])
-    return {name: format_ranges(numbers) for name, numbers in of.items() if name is not None}
+        by_node.setdefault(shard[role], []).append(shard["shard"])
+    return {name: format_ranges(numbers) for name, numbers in by_node.items() if name is not None}
 
 
 def display(quiet: bool) -> Display[TrainingMoment]:
-    """Return what shows moments; `quiet`: on standard error."""
+    """Return the display of a training; `quiet`: on standard error."""
     return Display(quiet, screen, line, LINE_EVERY_S)
 
 
@@ -145,10 +145,10 @@ def closing_table(figures: Mapping[str, Any]) -> Table:
 
 
 def _moved(by_kind: Mapping[str, int]) -> str:
-    """Return all that moved, and the kinds that make the most of it."""
+    """Return the bytes moved, and the three largest kinds."""
     most = sorted(((count, kind) for kind, count in by_kind.items() if count), reverse=True)[:3]
-    told = ", ".join(f"{kind.replace('_', ' ')} {format_bytes(count)}" for count, kind in most)
-    return format_bytes(sum(by_kind.values())) + (f": {told}" if told else "")
+    kinds = ", ".join(f"{kind.replace('_', ' ')} {format_bytes(count)}" for count, kind in most)
+    return format_bytes(sum(by_kind.values())) + (f": {kinds}" if kinds else "")
 
 
 def _worst(stalls: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -162,5 +162,5 @@ def _worst(stalls: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _figure(value: float | None) -> str:
-    """Return a figure; a dash where there is none, or it was not finite."""
+    """Return a figure as text; a dash if it is absent or was not finite."""
     return "-" if value is None else f"{value:.4f}"

@@ -1,6 +1,6 @@
-"""The HTML report of a backtest, or of a training on this machine: what it shows, as values, and the one file that they become.
+"""The HTML report of a backtest or of a local training: its values, and their rendering as one file.
 
-The file needs no network and no script: pictures are SVG in it, style stands in it, and its content policy allows
+The file needs no network and no script: it contains its style and its pictures as SVG, and its content policy allows
 nothing else. All text is escaped. The same values give the same bytes.
 """
 
@@ -21,7 +21,7 @@ from reports.pages.job_page import PageFigure, Table
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure: its title, what it shows in words (also to those who cannot see it), and the SVG."""
+    """A figure: its title, its description (also the alternative text), and the SVG."""
 
     key: str
     title: str
@@ -36,14 +36,14 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class BacktestPage:
-    """All that the report of a backtest says.
+    """The content of the report of a backtest or a training.
 
     Attributes
     ----------
-    warnings : what makes the figures worth less; shown first.
-    notes : what else their reader must know.
-    figures : of the cards at the top.
-    kind : what it is a report of.
+    warnings : reasons to distrust the figures; shown first.
+    notes : further remarks on the figures.
+    figures : figures of the cards at the top.
+    kind : subject of the report.
     """
 
     title: str
@@ -65,7 +65,7 @@ def render(page: BacktestPage) -> str:
 
 
 def write(page: BacktestPage, path: Path) -> None:
-    """Write `page` to the file `path`, whole or not at all; `InputError` where it cannot be written."""
+    """Write `page` to the file `path` atomically; raise `InputError` if it cannot be written."""
     write_whole(path, render(page).encode())
 
 

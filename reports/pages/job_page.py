@@ -1,7 +1,7 @@
-"""The HTML report of a job: what it shows, as values, and the one file that they become.
+"""The HTML report of a job: its values, and their rendering as one file.
 
-The file needs no network and asks for none: style, script and data stand in it, and its content policy allows nothing
-else. All text is escaped, whoever it came from. The same values give the same bytes.
+The file needs no network: it contains its style, script and data, and its content policy allows nothing else. All text
+is escaped, whatever its source. The same values give the same bytes.
 """
 
 import base64
@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from infra.errors import InputError
 
-#: What ends a script element early, or a line of JavaScript, when it stands in data.
+#: Escapes for characters that, in data, would end a script element or a line of JavaScript early.
 _UNSAFE = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
@@ -40,10 +40,10 @@ class Table:
 
     Attributes
     ----------
-    key : names it in the page, for links and for scripts.
-    numeric : the columns, by index, that are set to the right.
-    foot : rows that stand under a rule, as sums do.
-    folded : whether it is closed until asked for; in print it is open.
+    key : id of the table in the page, for links and scripts.
+    numeric : indices of the right-aligned columns.
+    foot : rows below a rule, such as sums.
+    folded : whether the table is collapsed at first; in print it is open.
     """
 
     key: str
@@ -57,11 +57,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where something is, or the command that makes it.
+    """The location of a result, or the command that makes it.
 
     Attributes
     ----------
-    url : what a press on the text opens; empty where a browser opens nothing.
+    url : target of the link; empty if a browser cannot open it.
     """
 
     label: str
@@ -71,11 +71,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
-    """A decision, or several in a row that said the same with nothing to choose from.
+    """A decision, or consecutive equal decisions without candidates.
 
     Attributes
     ----------
-    index : of the first among the decisions of `chart`, where its candidates are.
+    index : index of the first one in the decisions of `chart`, which has the candidates.
     at_s : seconds after the job was recorded.
     """
 
@@ -91,14 +91,14 @@ class DecisionRow:
 
 @dataclass(frozen=True, slots=True)
 class ReportPage:
-    """All that the report of a job says.
+    """The content of the report of a job.
 
     Attributes
     ----------
-    chart : the series and marks on the time axis, JSON-able; `reports.pages.job_series` says what is in it.
-    money, before : the tables of the section on money, and those that stand under the chart instead of it.
+    chart : the series and marks on the time axis, JSON-able; `reports.pages.job_series` documents its keys.
+    progress, money : the text tables below the chart, and those of the section on money.
     about : the job's parameters and its result.
-    links : the model, the data, and the commands that go on with the job.
+    links : the model, the data, and the next commands.
     """
 
     job_id: str
@@ -131,7 +131,7 @@ def render(page: ReportPage) -> str:
 
 
 def write(page: ReportPage, path: Path) -> None:
-    """Write `page` to the file `path`: a reader finds the old report or the new one, never a part.
+    """Write `page` to the file `path` atomically: a reader finds the old report or the new one.
 
     Raises
     ------
@@ -161,15 +161,15 @@ def _data(name: str) -> str:
 
 
 def _script() -> str:
-    """Return the page's script: its parts share one scope, which nothing outside sees."""
-    # What could not be drawn hides nothing else.
+    """Return the page's script, whose parts share one private scope."""
+    # After an error the rest of the page stays visible.
     shown = 'addEventListener("error", () => { document.documentElement.dataset.drawn ||= "no"; });'
     parts = "\n".join(_data(name) for name in ("scale.js", "marks.js", "interaction.js"))
     return f'"use strict";\n{shown}\n(() => {{\n{parts}}})();\n'
 
 
 def _digest(text: str) -> Markup:
-    """Return what a content policy allows `text` by."""
+    """Return the source expression that allows `text` in a content policy."""
     return Markup("sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())
 
 

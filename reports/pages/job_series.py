@@ -1,21 +1,21 @@
-"""What the report draws on its time axis, as JSON: series thinned to what a screen shows, and marks that are all kept.
+"""The data of the chart in a job's report, as JSON: series thinned to screen resolution, and all events and decisions.
 
 Times are whole seconds after `t0` (when the job was recorded), money is micro-dollars. Every list of pairs is a step
-function: a value holds until the next one. Pure.
+function: a value holds until the next one.
 
-    markets        names; those that were bought in first. A market below is an index into them
+    markets        names, those with purchases first. A market below is an index into them
     vcpu, onDemand by market: vCPUs and on-demand price of an instance
     ticks          when prices were observed
-    prices         by market: [time, price or null where none was known]
+    prices         by market: [time, price or null if unknown]
     allocations    [id, market, reliable, count, bid or null, from, to or null, cause or null]
     events         [time, kind, allocation or -1, text]
     progress       [time, clock, loss or null];  stage, ready: [time, number]
-    pace           [time, real milliseconds a clock]
-    nodes          names of those that served or kept shards; below, an index into them, or null where nobody did
-    shards         [time, server of each shard, keeper of its copy]
+    pace           [time, real milliseconds per clock]
+    nodes          names of the nodes that served shards or kept replicas; below, an index into them, or null for none
+    shards         [time, server of each shard, owner of its replica]
     ledger         [time, allocation, hour, refund, price, amount], in order of time
-    reference      [time, micro-dollars] what on-demand would have cost: corners of a line, not steps
-    texts          why candidates were not chosen; below, an index into them
+    reference      [time, micro-dollars] cost on demand: corners of a line, not steps
+    texts          reasons against candidates; below, an index into them
     decisions      [time, verdict, cost per work or null, candidates, left out, times ordered]; reasons are in the table
                    a candidate: [market, count, price, delta, eviction probability, cost per work or null, why not]
 """
@@ -42,28 +42,28 @@ from bidding.market.money import usd
 from bidding.policies.base import Choice
 from infra.state.records import AllocationRecord, Job, LedgerKind, LedgerLine, Observation
 
-#: Most points of a series that a page holds; candidates of all decisions together.
+#: Maximum number of points of a series in a page, and of candidates of all decisions together.
 MOST_PROGRESS = 1000
 MOST_PRICES = 6000
 MOST_CANDIDATES = 1200
-#: Changes of who serves and keeps the shards; of more, the first ones.
+#: Maximum number of changes of the shard map, from the first.
 MOST_MAPS = 400
 
-#: An event or order with the time it was written for.
+#: An event or order with its time.
 Timed = tuple[int, BidEvent | Acquire | Renew | Lapse | Wait]
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """All that the state database holds of a job, read at one moment."""
+    """All records of a job in the state database, read at one moment."""
 
     job: Job
     journal: tuple[Timed, ...]
     allocations: tuple[AllocationRecord, ...]
-    #: in order of time
+    #: In order of time.
     ledger: tuple[LedgerLine, ...]
     progress: tuple[Observation, ...]
-    #: who served and kept the shards, where it changed
+    #: Changes of the shard map: servers and replica owners.
     shards: tuple[Observation, ...] = ()
 
     @property
@@ -73,7 +73,7 @@ class JobFacts:
 
     @property
     def last_s(self) -> int:
-        """The last time that anything is known of; the report of a running job ends there."""
+        """The time of the last record; the report of a running job ends there."""
         times = [float(self.t0 + 1), self.job.ended_at_s or 0.0]
         times += [float(at_s) for at_s, _ in self.journal] + [o.at_s for o in self.progress]
         times += [float(line.at_s) for line in self.ledger]
@@ -82,7 +82,7 @@ class JobFacts:
 
     @property
     def trained_s(self) -> float:
-        """When the training ended, or the last that is known of one that goes on."""
+        """When the training ended; the time of the last record if it is running."""
         return self.job.ended_at_s if self.job.ended_at_s is not None else float(self.last_s)
 
     @property
@@ -91,12 +91,12 @@ class JobFacts:
         return next((item.types for _, item in self.journal if isinstance(item, JobOpened)), {})
 
     def vcpus(self, record: AllocationRecord) -> int:
-        """Return the vCPUs of an allocation; 0 where its type is not known."""
+        """Return the vCPUs of an allocation; 0 if its type is unknown."""
         kind = self.types.get(record.allocation.market.instance_type)
         return 0 if kind is None else kind.vcpu * record.allocation.count
 
     def markets(self) -> list[Market]:
-        """Return every market that the job knows: those it bought spot machines in, then where it held, then others."""
+        """Return every market of the job: those with spot purchases, then others with allocations, then the rest."""
         bought = [r.allocation.market for r in self.allocations if r.allocation.tier is Tier.TRANSIENT]
         held = [r.allocation.market for r in self.allocations]
         seen = sorted({m for _, item in self.journal if isinstance(item, TickDue) for m in item.prices})
@@ -114,17 +114,17 @@ class DecisionRecord:
 
 
 def decisions(facts: JobFacts) -> list[DecisionRecord]:
-    """Return every decision once, in order; an order that was given again is counted where it came first."""
+    """Return every decision once, in order; a repeated order is counted at its first occurrence."""
     times: dict[object, int] = {}
     first: dict[object, tuple[int, Any]] = {}
-    for place, (at_s, item) in enumerate(facts.journal):
+    for index, (at_s, item) in enumerate(facts.journal):
         match item:
             case Acquire():
                 name: object = item.order_id
             case Renew() | Lapse():
                 name = (type(item).__name__, item.allocation_id, item.hour)
             case Wait():
-                name = place
+                name = index
             case _:
                 continue
         times[name] = times.get(name, 0) + 1
@@ -133,7 +133,7 @@ def decisions(facts: JobFacts) -> list[DecisionRecord]:
 
 
 def chart(facts: JobFacts) -> dict[str, Any]:
-    """Return what the page draws; the module says what is in it."""
+    """Return the data of the chart; the module's docstring lists its keys."""
     t0, markets = facts.t0, facts.markets()
     place = {market: index for index, market in enumerate(markets)}
     kinds = [facts.types.get(market.instance_type) for market in markets]
@@ -185,7 +185,7 @@ def chart(facts: JobFacts) -> dict[str, Any]:
 
 
 def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
-    """Return what happened, in order: (time, kind, allocation id or '', text)."""
+    """Return the events in order: (time, kind, allocation id or '', text)."""
     found: list[tuple[int, str, str, str]] = []
     market = {r.allocation_id: r.allocation.market for r in facts.allocations}
     asked: dict[str, Market] = {}
@@ -223,15 +223,15 @@ def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
 
 
 def on_demand_reference(facts: JobFacts) -> list[tuple[float, float]]:
-    """Return (time, micro-dollars): what the vCPUs held while the job trained would have cost on demand until then.
+    """Return (time, micro-dollars): the cumulated on-demand cost of the vCPUs held while the job trained.
 
-    The price is the cheapest on-demand price per vCPU among the types that were held. Empty where it is not known.
+    The price is the cheapest on-demand price per vCPU among the types that were held. Empty if it is unknown.
     """
     kinds = [facts.types.get(r.allocation.market.instance_type) for r in facts.allocations]
-    known = [kind for kind in kinds if kind is not None]
-    if not known or len(known) < len(kinds):
+    priced = [kind for kind in kinds if kind is not None]
+    if not priced or len(priced) < len(kinds):
         return []
-    per_vcpu_s = min(kind.on_demand_micros / kind.vcpu for kind in known) / HOUR_S
+    per_vcpu_s = min(kind.on_demand_micros / kind.vcpu for kind in priced) / HOUR_S
     from_s, until_s = facts.job.created_at_s, facts.trained_s
     changes: dict[float, int] = {from_s: 0, until_s: 0}
     for record in facts.allocations:
@@ -253,11 +253,11 @@ def on_demand_reference(facts: JobFacts) -> list[tuple[float, float]]:
 
 def changes_only(pairs: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
     """Return the pairs (time, value) whose value differs from the one before."""
-    kept: list[Sequence[Any]] = []
+    changes: list[Sequence[Any]] = []
     for pair in pairs:
-        if not kept or kept[-1][1:] != pair[1:]:
-            kept.append(pair)
-    return kept
+        if not changes or changes[-1][1:] != pair[1:]:
+            changes.append(pair)
+    return changes
 
 
 def thin(times: Sequence[float], values: Sequence[float], most: int) -> list[int]:
@@ -306,14 +306,14 @@ def _progress(points: Sequence[Observation], t0: int) -> dict[str, Any]:
 
 
 def _pace(rows: Sequence[tuple[int, Mapping[str, Any]]]) -> list[list[float]]:
-    """Return the real milliseconds that the last clocks took on average, look by look."""
-    told = [(at, float(p["seconds_per_clock"]) * 1e3) for at, p in rows if p.get("seconds_per_clock") is not None]
-    kept = thin([at for at, _ in told], [ms for _, ms in told], MOST_PROGRESS)
-    return [[told[index][0], float(f"{told[index][1]:.4g}")] for index in kept]
+    """Return, for each observation, the mean real milliseconds of the last clocks."""
+    points = [(at, float(p["seconds_per_clock"]) * 1e3) for at, p in rows if p.get("seconds_per_clock") is not None]
+    indices = thin([at for at, _ in points], [ms for _, ms in points], MOST_PROGRESS)
+    return [[points[index][0], float(f"{points[index][1]:.4g}")] for index in indices]
 
 
 def _shards(points: Sequence[Observation], t0: int) -> dict[str, Any]:
-    """Return the shard maps, the nodes in them by their place in a list."""
+    """Return the shard maps, with nodes as indices into a list of names."""
     nodes = _Texts()
 
     def places(names: Sequence[str | None]) -> list[int | None]:
@@ -327,7 +327,7 @@ def _shards(points: Sequence[Observation], t0: int) -> dict[str, Any]:
 
 
 class _Texts:
-    """Each text once."""
+    """A list of distinct texts."""
 
     def __init__(self) -> None:
         self.known: list[str] = []
@@ -341,20 +341,22 @@ class _Texts:
         return self._place[text]
 
 
-def _decisions(said: Sequence[DecisionRecord], place: Mapping[Market, int], texts: _Texts, t0: int) -> list[list[Any]]:
-    counts = [len(one.order.decision.candidates) for one in said]
-    waits = [one.order.decision.verdict is Choice.WAIT for one in said]
-    shown = max(counts, default=0)  # of those that bought nothing; a purchase shows them all
+def _decisions(
+    records: Sequence[DecisionRecord], market_index: Mapping[Market, int], texts: _Texts, t0: int
+) -> list[list[Any]]:
+    counts = [len(record.order.decision.candidates) for record in records]
+    waits = [record.order.decision.verdict is Choice.WAIT for record in records]
+    shown = max(counts, default=0)  # for decisions without a purchase; a purchase shows all its candidates
     while (
         shown > 1 and sum(min(n, shown) if wait else n for n, wait in zip(counts, waits, strict=True)) > MOST_CANDIDATES
     ):
         shown -= 1
     rows = []
-    for one, count, wait in zip(said, counts, waits, strict=True):
-        decision = one.order.decision
+    for record, count, wait in zip(records, counts, waits, strict=True):
+        decision = record.order.decision
         candidates = [
             [
-                place.get(c.market, -1),
+                market_index.get(c.market, -1),
                 c.count,
                 c.price_micros,
                 c.delta_micros,
@@ -366,12 +368,12 @@ def _decisions(said: Sequence[DecisionRecord], place: Mapping[Market, int], text
         ]
         rows.append(
             [
-                one.at_s - t0,
+                record.at_s - t0,
                 str(decision.verdict),
                 _figure(decision.cost_per_work),
                 candidates,
                 count - len(candidates),
-                one.times,
+                record.times,
             ]
         )
     return rows

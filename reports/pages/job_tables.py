@@ -1,4 +1,4 @@
-"""The tables of a job's report: what the chart shows, as text, and what it cost, to the last micro-dollar. Pure."""
+"""The tables of a job's report: the chart as text, decisions, costs to the micro-dollar, parameters and links."""
 
 import shlex
 from bisect import bisect_right
@@ -17,37 +17,37 @@ from infra.state.records import LedgerKind, LedgerLine
 from reports.pages.job_page import DecisionRow, Link, PageFigure, Table
 from reports.pages.job_series import DecisionRecord, JobFacts, decisions, marks, on_demand_reference
 
-#: Parts of a result that hold a value for each clock, or for each change of nodes or shards.
+#: Keys of a result with a value per clock, or per change of nodes or shards.
 _SERIES = frozenset(
     {"losses", "seconds_by_clock", "stage_by_clock", "metrics_by_clock", "timeline", "held", "changes", "stalls"}
 )
-#: Values of a list that are written out.
+#: Maximum number of values of a list that are written out.
 _MOST_VALUES = 64
-#: What a browser opens.
+#: URL schemes that a browser opens.
 _OPENED = ("file://", "https://", "http://")
-#: Rows of the table of progress.
+#: Maximum number of rows of the table of progress.
 _PROGRESS_ROWS = 24
 
 
 def elapsed(seconds: float) -> str:
     """Return a time after the job was recorded, as ``h:mm:ss``."""
-    whole = int(abs(seconds))
-    sign = "−" if seconds < 0 and whole else ""
-    return f"{sign}{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+    total = int(abs(seconds))
+    sign = "−" if seconds < 0 and total else ""
+    return f"{sign}{total // 3600}:{total // 60 % 60:02}:{total % 60:02}"
 
 
 def utc(at_s: float) -> str:
-    """Return a moment of market time, to the second."""
+    """Return a market time as text, to the second."""
     return f"{datetime.fromtimestamp(int(at_s), UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def short(facts: JobFacts, allocation_id: str) -> str:
-    """Return the id of an allocation without the job's id in front."""
+    """Return the id of an allocation without the prefix of the job's id."""
     return allocation_id.removeprefix(f"{facts.job.job_id}-")
 
 
 def figures(facts: JobFacts) -> tuple[PageFigure, ...]:
-    """Return what a reader wants to know first."""
+    """Return the figures at the top of the report."""
     spent = sum(line.amount_micros for line in facts.ledger)
     refunded = -sum(line.amount_micros for line in facts.ledger if line.kind is LedgerKind.REFUND)
     reference = on_demand_reference(facts)
@@ -76,16 +76,16 @@ def figures(facts: JobFacts) -> tuple[PageFigure, ...]:
 
 
 def decision_rows(facts: JobFacts) -> tuple[DecisionRow, ...]:
-    """Return the decisions, in order; those that said the same in a row, with nothing to choose from, as one."""
-    said = decisions(facts)
+    """Return the decisions in order; consecutive equal decisions without candidates become one row."""
+    records = decisions(facts)
     market = {r.allocation_id: r.allocation.market for r in facts.allocations}
     rows: list[DecisionRow] = []
     first = 0
-    while first < len(said):
+    while first < len(records):
         until = first + 1
-        while until < len(said) and _same_wait(said[first], said[until]):
+        while until < len(records) and _same_wait(records[first], records[until]):
             until += 1
-        rows.append(_decision_row(facts, said, first, until, market))
+        rows.append(_decision_row(facts, records, first, until, market))
         first = until
     return tuple(rows)
 
@@ -133,7 +133,7 @@ def _subject(order: Order, market: Mapping[str, Market]) -> str:
 
 
 def progress_tables(facts: JobFacts) -> tuple[Table, ...]:
-    """Return what stands under the chart for who cannot see it."""
+    """Return the tables that give the content of the chart as text."""
     return (_allocations(facts), _prices(facts), _progress(facts), _marks(facts))
 
 
@@ -187,25 +187,25 @@ def _sums(lines: Iterable[LedgerLine]) -> tuple[str, str, str, str, str]:
 
 
 def about_tables(facts: JobFacts) -> tuple[Table, ...]:
-    """Return what was asked for, and what came of it; series over clocks are drawn and not written out."""
+    """Return the parameters and the result of the job, without series over clocks, which the chart shows."""
     job = facts.job
     result = {key: value for key, value in (job.result or {}).items() if key not in _SERIES}
-    came = [("state", str(job.state)), ("recorded", utc(job.created_at_s))]
-    came += [] if job.ended_at_s is None else [("ended", utc(job.ended_at_s))]
-    came += [] if job.failure is None else [("failure", job.failure)]
+    outcome = [("state", str(job.state)), ("recorded", utc(job.created_at_s))]
+    outcome += [] if job.ended_at_s is None else [("ended", utc(job.ended_at_s))]
+    outcome += [] if job.failure is None else [("failure", job.failure)]
     return (
         Table("parameters", "Parameters of the job", ("parameter", "value"), tuple(_flat(job.spec))),
-        Table("result", "Result", ("what", "value"), (*came, *_flat(result))),
+        Table("result", "Result", ("what", "value"), (*outcome, *_flat(result))),
     )
 
 
 def links(facts: JobFacts, model_url: str, command: str) -> tuple[Link, ...]:
-    """Return where the model and the data are, and the commands that use them.
+    """Return the locations of the model and the data, and the commands that use them.
 
     Parameters
     ----------
-    model_url : where the model is; empty where there is none.
-    command : what runs the job again, or goes on with it; empty if that is not recorded.
+    model_url : location of the model; empty if there is none.
+    command : the command that repeats or continues the job; empty if it is not recorded.
     """
     training = facts.job.spec.get("training")
     training = training if isinstance(training, Mapping) else {}
@@ -223,9 +223,9 @@ def links(facts: JobFacts, model_url: str, command: str) -> tuple[Link, ...]:
 
 
 def predict_command(model: str, data: str, app: str, code: str) -> str:
-    """Return the command that has a model predict, ready to be pasted into a shell."""
+    """Return the command that predicts with the model, quoted for a shell."""
     words = ["proteus", "predict", model, "--data", data, "--out", "-"]
-    if ":" in app:  # the user's own, whose code is run only where it is named
+    if ":" in app:  # the user's own code is run only if named
         words += ["--app", app, *(["--code", code] if code else [])]
     return shlex.join(words)
 

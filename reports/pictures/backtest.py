@@ -1,4 +1,4 @@
-"""The Proteus paper's figures on cost, redrawn from a backtest: pictures as SVG, or one as PNG."""
+"""The Proteus paper's figures on cost, redrawn from a backtest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from bidding.market.money import MICROS_PER_DOLLAR
 from bidding.market.traces import Trace
 from reports.pictures.figures import new_figure
 
-#: Of a blind-safe set (Okabe and Ito), one a scheme; hatched where there are more.
+#: Colours of a blind-safe set (Okabe and Ito), one per scheme; hatched for further schemes.
 _COLOURS = ("#56B4E9", "#0072B2", "#009E73", "#D55E00", "#E69F00", "#CC79A7", "#7A6A4F", "#555555")
 _ON_DEMAND, _PAID, _FREE = "#8a8f98", "#0072B2", "#009E73"
 _RELIABLE = "#c0182b"
@@ -24,7 +24,7 @@ class Bars:
     Attributes
     ----------
     cost, cost_error, runtime : shape (names, groups), shares of on-demand.
-    hours : shape (names, groups, 3), machine-hours a job: on demand, paid, free.
+    hours : shape (names, groups, 3), machine-hours per job: on demand, paid, free.
     """
 
     groups: tuple[str, ...]
@@ -37,7 +37,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class PriceLine:
-    """The price of one market; `scale` makes prices of as many vCPUs as the others', as does `on_demand_usd` already."""
+    """The price of one market; `scale` converts prices to a common number of vCPUs, that of `on_demand_usd`."""
 
     name: str
     trace: Trace
@@ -48,7 +48,7 @@ class PriceLine:
 
 @dataclass(frozen=True)
 class PriceBlock:
-    """One allocation in a phase: its share of the expected cost of work, dollars a vCPU-hour."""
+    """One allocation in a phase: its share of the expected cost of work, dollars per vCPU-hour."""
 
     name: str
     cost_per_work: float
@@ -57,7 +57,7 @@ class PriceBlock:
 
 @dataclass(frozen=True)
 class Phase:
-    """The footprint between two changes; `when` and `what` are what a reader is told of its begin."""
+    """The footprint between two changes; `when` and `what` label its begin."""
 
     when: str
     what: str
@@ -116,7 +116,7 @@ def by_zone(bars: Bars) -> Any:
 
 
 def who_paid(bars: Bars) -> Any:
-    """Return Figure 10: machine-hours a job on demand, paid on the spot market, and free (refunded)."""
+    """Return Figure 10: machine-hours per job on demand, paid on the spot market, and free (refunded)."""
     figure, (axis,) = new_figure(1, 3.8)
     ticks: list[float] = []
     names: list[str] = []
@@ -193,7 +193,7 @@ def transitions(phases: Sequence[Phase]) -> Any:
 
 
 def _places(bars: Bars) -> list[tuple[int, Any, float]]:
-    """Return (name's index, where its bar stands in each group, width)."""
+    """Return (index of the name, positions of its bar in each group, width)."""
     width = 0.84 / max(len(bars.names), 1)
     middle = (len(bars.names) - 1) / 2
     return [(index, np.arange(len(bars.groups)) + (index - middle) * width, width) for index in range(len(bars.names))]

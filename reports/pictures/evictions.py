@@ -14,18 +14,18 @@ from bidding.market.money import to_dollars
 from infra.errors import InputError
 from infra.files import Source, write_whole
 
-#: More panels cannot be read on one page.
+#: Maximum number of panels on one page.
 MOST_PANELS = 12
 PICTURE_ENDINGS = (".png", ".svg", ".pdf")
-#: Of a blind-safe set (Okabe and Ito).
+#: Colours of a blind-safe set (Okabe and Ito).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _TICKS = {1: "1 min", 5: "5", 15: "15", 60: "1 h", 240: "4 h", 1440: "24 h"}
-#: A state that was met less often is left out of the range of states.
+#: Minimum share of a state that counts in the range of states.
 _RARE = 0.01
 
 
 def check_picture_name(target: Source) -> str:
-    """Return the kind of picture that the name's ending says; `InputError` where it says none."""
+    """Return the kind of picture by the ending of the name; raise `InputError` if the ending is unknown."""
     ending = next((ending for ending in PICTURE_ENDINGS if str(target).endswith(ending)), None)
     if ending is None:
         raise InputError(
@@ -35,11 +35,11 @@ def check_picture_name(target: Source) -> str:
 
 
 def plot_survival(target: Source, title: str, model: CurveModel) -> None:
-    """Draw survival over the time ahead: a panel a market, a line a delta.
+    """Draw survival curves: a panel per market, a line per delta.
 
-    Of a conditioned model the line is the mean over the states, and a band reaches from the state that lives shortest to
-    the one that lives longest. Of more than `MOST_PANELS` markets those are shown whose lowest bids are taken most often
-    within the hour.
+    For a conditioned model the line is the mean over the states, and a band reaches from the state with the shortest
+    lifetimes to the one with the longest. Of more than `MOST_PANELS` markets, those are shown whose lowest bids are
+    evicted most often within the hour.
 
     Raises
     ------
@@ -84,9 +84,9 @@ def _survival_panel(axis: Any, model: CurveModel, row: int, mean: Any, deltas: S
 
 
 def plot_reliability(target: Source, title: str, checks: Mapping[str, Sequence[Calibration]]) -> None:
-    """Draw what was observed over what was foretold: a panel a horizon, a line a model; a perfect one lies on the diagonal.
+    """Draw observed over predicted shares: a panel per horizon, a line per model; a perfect model lies on the diagonal.
 
-    The area of a point says how many forecasts it stands for.
+    The area of a point shows its number of forecasts.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def plot_reliability(target: Source, title: str, checks: Mapping[str, Sequence[C
         axis.set_aspect("equal")
         axis.legend(fontsize=7, frameon=False, loc="upper left")
     figure.suptitle(title, fontsize=10)
-    figure.supxlabel("foretold", fontsize=9)
+    figure.supxlabel("predicted", fontsize=9)
     figure.supylabel("observed", fontsize=9)
     _write(target, kind, figure)
 

@@ -1,4 +1,4 @@
-"""What all pictures share: a figure without a screen, as SVG or PNG."""
+"""Shared helpers: figures without a screen, and their bytes as SVG or PNG."""
 
 import io
 from typing import Any
@@ -24,7 +24,7 @@ def png(figure: Any, dots: int = 80) -> bytes:
 
 
 def new_figure(down: int, high: float) -> tuple[Any, Any]:
-    """Return a figure `high` inches high, and its `down` axes, one below the other."""
+    """Return a figure `high` inches high, and its `down` axes from top to bottom."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

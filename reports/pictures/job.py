@@ -1,4 +1,4 @@
-"""The picture of a job: prices with our bids, what was held, the loss and the dollars, over one axis of market time."""
+"""The picture of a job: prices and bids, footprint, loss and dollars over market time."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -8,22 +8,22 @@ import numpy as np
 
 from bidding.market.money import MICROS_PER_DOLLAR
 
-#: A picture is drawn more coarsely until it has no more bytes than this.
+#: Maximum size of the picture, bytes; the resolution is reduced until it fits.
 MOST_BYTES = 120_000
 _DOTS_PER_INCH = (90, 70, 50, 35)
 _INCHES = (9.0, 8.2)
-#: Of a blind-safe set (Okabe and Ito), one a market that was bought in; others are pale.
+#: Colours of a blind-safe set (Okabe and Ito), one per market with purchases; others are pale.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _PALE, _ON_DEMAND, _EVICTED = "#d0d0d0", "#555555", "#c0182b"
 _STEPS_S = (60, 300, 600, 1800, 3600, 7200, 14400, 28800, 86400)
 
 
 def job_png(drawn: Mapping[str, Any]) -> bytes:
-    """Return the picture of a job as PNG, of at most `MOST_BYTES` where that is possible at all.
+    """Return the picture of a job as PNG, of at most `MOST_BYTES` if possible.
 
     Parameters
     ----------
-    drawn : what the report draws; `reports.pages.job_series` says what is in it.
+    drawn : data of the report's chart; `reports.pages.job_series` documents its keys.
     """
     figure = job_figure(drawn)
     for dots in _DOTS_PER_INCH:
@@ -127,7 +127,7 @@ def _dollars(axis: Any, drawn: Mapping[str, Any]) -> None:
 
 
 def _held(times: Sequence[float], micros: Sequence[float | None], end: float) -> tuple[list[float], list[float]]:
-    """Return times and dollars of steps, the last one held to the end; where nothing is known there is a gap."""
+    """Return times and dollars of steps, the last one held to the end; unknown values are gaps."""
     dollars = [np.nan if value is None else value / MICROS_PER_DOLLAR for value in micros]
     return [*times, max(end, times[-1])], [*dollars, dollars[-1]]
 

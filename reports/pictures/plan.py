@@ -1,4 +1,4 @@
-"""The picture of a plan: how cost and finishing time are distributed under each scheme."""
+"""The picture of a plan: distributions of cost and finishing time under each scheme."""
 
 import io
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from infra.errors import InputError
 from infra.files import Source, write_whole
 
-#: Of a blind-safe set (Okabe and Ito), one a scheme.
+#: Colours of a blind-safe set (Okabe and Ito), one per scheme.
 _COLOURS = ("#555555", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A6A4F")
 _DASHES = ("-", "--", "-.", ":")
-#: Figures that are further apart than this, as costs on demand and spot are, stand on a logarithmic axis.
+#: Ratio of figures above which the axis is logarithmic, as for costs on demand and spot.
 _APART = 4.0
 _ENDINGS = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The jobs of one scheme; shape (jobs,) each. A job that is not `finished` ends neither in time nor at a cost."""
+    """The jobs of one scheme; shape (jobs,) each. A job that is not `finished` has neither a time nor a cost."""
 
     name: str
     cost_usd: NDArray[np.float64]
@@ -30,7 +30,7 @@ class Curve:
 
 
 def check_picture(target: Source) -> None:
-    """Refuse a picture that cannot be drawn, before the work.
+    """Check, before the work, that a picture can be drawn.
 
     Raises
     ------
@@ -49,15 +49,15 @@ def draw_plan(
     budget_usd: float | None,
     enough: float,
 ) -> None:
-    """Draw, for cost and for time, the share of the starts that needed no more; limits are upright lines.
+    """Draw the cumulative distributions of cost and time over the starts; limits are vertical lines.
 
-    Where a curve crosses a limit's line stands the chance to keep that limit; the level line is the chance that is
-    enough. A curve that never reaches 100 % is of a scheme that left jobs unfinished.
+    A curve crosses the line of a limit at the probability of keeping that limit; the horizontal line is the sufficient
+    probability. A curve that never reaches 100 % belongs to a scheme that left jobs unfinished.
 
     Parameters
     ----------
     target : path or URL, ending in ``.png``, ``.svg`` or ``.pdf``.
-    enough : share of the starts.
+    enough : sufficient share of the starts.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Pictures of prices, drawn without a screen."""
+"""The picture of prices: a panel for each instance type, a line for each zone."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.files import Source, write_whole
 
-#: More panels cannot be read on one page.
+#: Maximum number of panels on one page.
 MOST_PANELS = 12
 _ENDINGS = (".png", ".svg", ".pdf")
-#: Of a blind-safe set (Okabe and Ito), one a zone.
+#: Colours of a blind-safe set (Okabe and Ito), one per zone.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _COLUMNS_PX = 1500
 
@@ -27,7 +27,7 @@ def plot_prices(target: Source, title: str, traces: TraceSet, on_demand: Mapping
     Parameters
     ----------
     target : path or URL, ending in ``.png``, ``.svg`` or ``.pdf``.
-    on_demand : the on-demand price of a market over time, where one is known; a dashed line for each price of a type.
+    on_demand : the on-demand price of a market over time, if known; a dashed line for each price of a type.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def plot_prices(target: Source, title: str, traces: TraceSet, on_demand: Mapping
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
     for axis in axes[max(0, len(shown) - across) : len(shown)]:
-        axis.tick_params(labelbottom=True)  # also above a panel that is not there
+        axis.tick_params(labelbottom=True)  # also above an empty panel
     omitted = f"; {len(shown)} of {len(panels)} types, the least calm" if len(shown) < len(panels) else ""
     figure.suptitle(f"{title}{omitted}", fontsize=10)
     figure.supylabel("dollars an hour", fontsize=9)
@@ -77,7 +77,7 @@ def plot_prices(target: Source, title: str, traces: TraceSet, on_demand: Mapping
 
 
 def _liveliness(traces: TraceSet, markets: list[Market]) -> float:
-    """Return the highest price against the median of the events."""
+    """Return the largest ratio of the highest price to the median price of the events."""
     return max(float(traces[m].prices_micros.max() / np.median(traces[m].prices_micros)) for m in markets)
 
 
@@ -117,14 +117,14 @@ def _panel(
 
 
 def _thinned(trace: Trace, from_s: int, until_s: int) -> tuple[Any, Any]:
-    """Return times and dollars to draw; of more events than the picture has columns, each column's lowest and highest."""
+    """Return times and dollars to draw; if events exceed the pixel columns, the lowest and highest of each column."""
     times_s, prices = trace.times_s, trace.prices_micros
     if len(times_s) > 4 * _COLUMNS_PX:
         columns = (times_s - from_s) * _COLUMNS_PX // max(1, until_s - from_s)
         starts = np.flatnonzero(np.diff(columns, prepend=-1))
         ends = np.append(starts[1:], len(times_s)) - 1
         low, high = np.minimum.reduceat(prices, starts), np.maximum.reduceat(prices, starts)
-        # In this order, and with the last one held until the next column, the steps cover what was there.
+        # In this order, and with the last value held until the next column, the steps cover all values.
         times_s = np.repeat(times_s[starts], 3)
         prices = np.stack([low, high, prices[ends]], axis=1).ravel()
     times_s, prices = np.append(times_s, until_s), np.append(prices, prices[-1])

@@ -1,4 +1,4 @@
-"""The picture of a training: time per clock, loss, nodes and stage, and who served each shard, over one axis of time."""
+"""The picture of a training over time: time per clock, loss, nodes, stage, and the server of each shard."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -10,10 +10,10 @@ from psengine.telemetry.timeline import View, replay
 from reports.pictures.figures import svg
 
 _INCHES = (10.0, 9.5)
-#: Of a blind-safe set (Okabe and Ito).
+#: Colours of a blind-safe set (Okabe and Ito).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A6A4F", "#8a8f98")
 _RELIABLE, _TRANSIENT, _CHANGED = "#555555", "#56B4E9", "#c0182b"
-#: More points of a line than this cannot be told apart.
+#: Maximum number of distinguishable points of a line.
 _MOST_POINTS = 1500
 
 
@@ -23,12 +23,14 @@ def training_svg(figures: Mapping[str, Any]) -> bytes:
 
 
 def training_figure(figures: Mapping[str, Any]) -> Any:
-    """Return matplotlib's figure, its axes labelled ``clock time``, ``loss``, ``held out``, ``nodes``, ``stage``, ``shards``.
+    """Return the Matplotlib figure of a training.
+
+    Its axes are labelled ``clock time``, ``loss``, ``held out``, ``nodes``, ``stage`` and ``shards``.
 
     Parameters
     ----------
-    figures : what `proteus train --json` writes, or of another job: `seconds_by_clock`, `losses`, `metrics_by_clock`,
-        `stalls` and `timeline`; one that is not there is an empty one.
+    figures : the result of `proteus train --json`, or of another job: `seconds_by_clock`, `losses`,
+        `metrics_by_clock`, `stalls` and `timeline`; a missing one counts as empty.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -81,10 +83,10 @@ def _loss(axis: Any, figures: Mapping[str, Any], ends: Sequence[float]) -> None:
         return
     other = axis.twinx()
     other.set_label("held out")
-    told = [(ends[clock - 1], of.get(name)) for clock, of in series if 0 < clock <= len(ends)]
-    there = [(at, value) for at, value in told if value is not None]
-    if there:
-        other.plot(*zip(*there, strict=True), color=_COLOURS[1], ls=":", marker="o", ms=3, lw=1.0, gid="held out")
+    points = [(ends[clock - 1], metrics.get(name)) for clock, metrics in series if 0 < clock <= len(ends)]
+    present = [(at, value) for at, value in points if value is not None]
+    if present:
+        other.plot(*zip(*present, strict=True), color=_COLOURS[1], ls=":", marker="o", ms=3, lw=1.0, gid="held out")
     other.set_ylabel(f"held-out {name}", fontsize=8, color=_COLOURS[1])
     other.tick_params(labelsize=7)
 
@@ -115,7 +117,7 @@ def _nodes(axis: Any, steps: Sequence[tuple[float, View]], end: float) -> None:
 
 
 def _shards(axis: Any, steps: Sequence[tuple[float, View]], end: float) -> None:
-    """Draw a row a shard: wide the server, narrow below it the keeper of its copy."""
+    """Draw a row per shard: the server as a wide bar, the owner of its replica as a narrow one below."""
     axis.set_label("shards")
     bars: dict[str, list[tuple[float, float, float, float]]] = {}
     n_shards = max((len(view.shards) for _, view in steps), default=0)
@@ -139,19 +141,19 @@ def _role(view: View, shard: int, role: int) -> str | None:
 
 
 def _runs(steps: Sequence[tuple[float, str | None]], end: float) -> list[tuple[float, float, str]]:
-    """Return (begin, end, name) of the stretches in which a name was there."""
+    """Return (begin, end, name) of the intervals with the same name."""
     found: list[tuple[float, float, str]] = []
     begin, name = 0.0, None
-    for at, of in [*steps, (end, None)]:
-        if of != name:
+    for at, current in [*steps, (end, None)]:
+        if current != name:
             if name is not None and at > begin:
                 found.append((begin, at, name))
-            begin, name = at, of
+            begin, name = at, current
     return found
 
 
 def _slowest(times: Sequence[float]) -> list[int]:
-    """Return the places to draw: of many clocks the slowest of each stretch, which is what stands out."""
+    """Return the indices to draw: all, or of many clocks the slowest of each interval, to keep the peaks."""
     if len(times) <= _MOST_POINTS:
         return list(range(len(times)))
     stretches = np.array_split(np.arange(len(times)), _MOST_POINTS)

@@ -17,7 +17,10 @@ settings, variables = _TOOL["settings"], _TOOL["variables"]
 
 
 def test_the_environment_overrides_the_section_of_install_and_that_the_global_one() -> None:
-    listed = ":env:.cert='c'\nglobal.cert='a'\nglobal.index-url='a=b'\ninstall.cert='b'\ninstall.index-url='c'\nlist.cert='d'"
+    listed = (
+        ":env:.cert='c'\nglobal.cert='a'\nglobal.index-url='a=b'\n"
+        "install.cert='b'\ninstall.index-url='c'\nlist.cert='d'"
+    )
     assert settings(listed) == {"cert": "c", "index-url": "c"}
     assert settings("") == {}
 

@@ -1,9 +1,9 @@
-"""The verbs of the command, in the groups of its help.
+"""The verbs of the command, grouped as in its help.
 
-inspection/   look at a job and its machines
-jobs/         jobs on a Prefect server
-market_data/  price files and eviction models
-planning/     weigh what a job would cost
-training/     train a model and use it
-bench         the verb `proteus bench`
+inspection/   verbs that show a job: `report`, `cost`, `logs`
+jobs/         verbs for jobs on a Prefect server: `submit`, `jobs`, `stop`
+market_data/  verbs for price files and eviction models: `traces`, `evictions`
+planning/     verbs that estimate costs: `plan`, `backtest`, `bill`
+training/     verbs that train and predict: `run`, `train`, `predict`
+bench         the verb `bench`: benchmarks against a peer or a limit
 """

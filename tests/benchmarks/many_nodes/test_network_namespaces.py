@@ -27,7 +27,7 @@ SMALL = 64 * 1024
 
 @pytest.fixture
 def _namespaces_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process connect into its own namespaces, which are on this machine, and nowhere else but the loopback."""
+    """Let this process connect only into its own namespaces, which are on this machine, and to the loopback."""
     network, check = NetworkPlan(os.getpid(), 1, 1).network, conftest._check_address
 
     def check_others(address: object) -> None:
@@ -74,7 +74,10 @@ def test_a_link_carries_no_more_than_its_rate_and_is_gone_in_the_end() -> None:
 
 @needs_namespaces
 def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
-    script = "import os, signal; from benchmarks.many_nodes.network_namespaces import network\nwith network(1, 10**6): os.kill(os.getpid(), signal.SIGKILL)"
+    script = (
+        "import os, signal; from benchmarks.many_nodes.network_namespaces import network\n"
+        "with network(1, 10**6): os.kill(os.getpid(), signal.SIGKILL)"
+    )
     killed = subprocess.Popen([sys.executable, "-c", script])
     assert killed.wait() == -signal.SIGKILL
     assert [name for name in netns._existing() if netns._pid(name) == killed.pid]

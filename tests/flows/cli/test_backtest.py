@@ -129,7 +129,7 @@ BAD: Mapping[str, tuple[str, str]] = {
     "unknown zone": ("--zones us-east-1z", r"--zones us-east-1z: is no zone .*some of us-east-1a, us-east-1b"),
     "no zone": ("--zones ,", r"--zones: "),
     "no hours": ("--hours 0", r"'--hours': 0 is below 1"),
-    "hours are no number": ("--hours two", r"'--hours': 'two' is no list of whole numbers, as in 2,20"),
+    "hours are no number": ("--hours two", r"'--hours': 'two' is not a list of integers, as in 2,20"),
     "too many hours": ("--hours 400", r"--hours 400: a job of 400 h is given 1402 h; there are .* in the evaluation"),
     "no starts": ("--starts 0", r"'--starts': 0 is not in the range"),
     "no threads": ("--threads 0", r"'--threads': 0 is not in the range"),
@@ -149,14 +149,14 @@ BAD: Mapping[str, tuple[str, str]] = {
     "CSV is a directory": ("--csv .", r"--csv \.: is a directory; name a file in it"),
     "report in no directory": ("--report none/out.html", r"--report none/out\.html: there is no directory none"),
     "dir is a file": ("--dir small.csv", r"--dir small\.csv: .*is a file; name a directory"),
-    "explain two schemes": ("--explain 2016-06-08", r"--explain 2016-06-08: tells one job; give one --scheme of on-d"),
-    "explain the bound": ("--explain 2016-06-08 --scheme clairvoyant", r"--explain 2016-06-08: tells one job"),
+    "explain two schemes": ("--explain 2016-06-08", r"--explain 2016-06-08: shows one job; give one --scheme of on-d"),
+    "explain the bound": ("--explain 2016-06-08 --scheme clairvoyant", r"--explain 2016-06-08: shows one job"),
     "explain in the fit": (
         "--scheme proteus --explain 2016-06-02",
         r"--explain 2016-06-02 00:00: is not in the evalua",
     ),
     "explain no time": ("--scheme proteus --explain noon", r"--explain noon: is no UTC day or time"),
-    "explain as CSV": ("--scheme proteus --explain 2016-06-08 --csv a.csv", r"--explain: tells one job; --csv and"),
+    "explain as CSV": ("--scheme proteus --explain 2016-06-08 --csv a.csv", r"--explain: shows one job; --csv and"),
 }
 
 
@@ -222,7 +222,9 @@ def test_broken_off_it_keeps_what_is_done_and_goes_on(here: Path) -> None:
         finally:
             process.kill()
     assert (process.returncode, out) == (130, "")
-    said = r"proteus: interrupted: [01] of 2 cells are done and kept in cells; the same command with --resume goes on"
+    said = (
+        r"proteus: interrupted: [01] of 2 cells are done and saved in cells; the same command with --resume continues"
+    )
     assert re.fullmatch(said, err.splitlines()[-1]), err
     assert not (here / "out.json").exists()
     (cell,) = here.glob("cells/*")

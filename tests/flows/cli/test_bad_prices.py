@@ -24,7 +24,10 @@ VERBS: Mapping[str, tuple[click.Command, str]] = {
     "plan": (plan, "--prices {prices} --hours 1 --starts 2 --json out.json --picture out.png"),
     "bill": (
         bill,
-        "--prices {prices} --market m4.xlarge/us-east-1a --count 1 --bid 1 --at 2016-06-02T00:00:00Z --hours 1 --json o",
+        (
+            "--prices {prices} --market m4.xlarge/us-east-1a --count 1 --bid 1 --at 2016-06-02T00:00:00Z --hours 1 "
+            "--json o"
+        ),
     ),
     "traces describe": (traces, "describe {prices} --json out.json --plot out.png"),
     "traces convert": (traces, "convert {prices} out.parquet"),

@@ -112,7 +112,7 @@ def test_what_is_not_there_is_one_line_that_names_what_is(directory: Path) -> No
     assert "holds no blobs; --dir names where" in line(run("job-1", "--dir", directory / "none"))
     assert "none.db: is not there" in line(run("job-1", "--dir", directory, "--database", "sqlite:////none.db"))
     assert "want 1 to 63" in line(run("Not An Id", "--dir", directory))
-    assert "name it behind the job" in run("job-1", "--incarnation", "x").output
+    assert "name it after the job" in run("job-1", "--incarnation", "x").output
     for options in (("i-1",), ("--follow",)):
         assert "leave NODE and --follow out" in run("job-1", *options, "--json", "-").output
 
@@ -224,7 +224,7 @@ def test_follow_ends_on_ctrl_c_and_a_reader_may_leave(directory: Path) -> None:
     while process.stdout.readline() != "joined again\n":
         pass
     process.send_signal(signal.SIGTERM)
-    says = "proteus: interrupted: job job-1 is no longer followed here; it goes on as it was\n"
+    says = "proteus: interrupted: job job-1 is no longer followed here; it continues\n"
     assert process.communicate(timeout=20 * PATIENCE) == ("", says)
     assert process.returncode == 143
     assert proteus("logs", "--help", cwd=directory, home=directory / "home").code == 0

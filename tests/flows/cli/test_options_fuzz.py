@@ -1,7 +1,7 @@
 """Every option of every verb takes any text: it is taken, or refused in one line with exit code 2, and never a fault.
 
-The work itself is cut off where all options have been looked at (`SEAMS`): what is tried is the command, its checks, and the
-files that it reads.
+The work itself is cut off where all options have been looked at (`SEAMS`): what is tried is the command, its checks,
+and the files that it reads.
 """
 
 import importlib

@@ -144,7 +144,10 @@ def test_a_sparse_file_may_lack_the_last_columns(tmp_path: Path) -> None:
     wide = predict(model, str(tmp_path / "wide.svm"))
     assert wide.values.tolist() == [1, 0]
     assert wide.notes == (
-        "2 features that the model was not trained on, of index 401 or more, passed over: index 401 in line 2 is the first",
+        (
+            "2 features that the model was not trained on, of index 401 or more, passed over: "
+            "index 401 in line 2 is the first"
+        ),
     )
     result = run(model, "--data", str(tmp_path / "wide.svm"), "--out", str(tmp_path / "out.csv"))
     assert result.stderr == f"data: {wide.notes[0]}\n"
@@ -180,12 +183,12 @@ def test_bad_input_is_refused(tmp_path: Path, model: str, monkeypatch: pytest.Mo
             "kmeans:KMeans", "--code", str(EXAMPLE))  # fmt: skip
     refused("--out none/a.csv: there is no directory none", model, "--data", data, "--out", "none/a.csv")
     refused("--json -: the predictions go to standard output", model, "--data", data, "--out", "-", "--json", "-")
-    refused("say by --app which module:Class it holds", model, "--data", data, "--out", "-", "--code", "a.py")
+    refused("name its module:Class by --app", model, "--data", data, "--out", "-", "--code", "a.py")
     refused("--data: name what to predict from, or give --topics N of a model of lda", model, "--out", "-")
     refused("--data: name what to predict", model, "--out", "-", "--data", data, "--topics", "3")
-    refused("--vocabulary a.txt: says the words of topics", model, "--out", "-", "--data", data, "--vocabulary",
+    refused("--vocabulary a.txt: names the words of topics", model, "--out", "-", "--data", data, "--vocabulary",
             "a.txt")  # fmt: skip
-    refused("--topics: has no use for --no-labels and --code", model, "--out", "-", "--topics", "3", "--no-labels")
+    refused("--topics: does not use --no-labels and --code", model, "--out", "-", "--topics", "3", "--no-labels")
     refused("is a model of app mlr, which has none; name a model of lda", model, "--out", "-", "--topics", "3")
     assert run(model, "--data", data).exit_code == 2
 

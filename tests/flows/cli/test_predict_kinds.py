@@ -1,4 +1,4 @@
-"""`proteus predict` of ratings and of topics: names of the user's own file, known numbers, and what is refused by its line."""
+"""`proteus predict` of ratings and of topics: names of the user's own file, known numbers, and refusals by line."""
 
 import csv
 import json

@@ -65,7 +65,8 @@ def test_every_form_is_converted_and_described_the_same(market: Path) -> None:
 
 
 def test_a_price_list_becomes_a_catalogue_that_describe_takes(market: Path) -> None:
-    head = "a\nb\nc\nd\ne\nTermType,Unit,PricePerUnit,Currency,Instance Type,vCPU,Memory,Location,Operating System,Tenancy\n"
+    columns = "TermType,Unit,PricePerUnit,Currency,Instance Type,vCPU,Memory,Location,Operating System,Tenancy"
+    head = f"a\nb\nc\nd\ne\n{columns}\n"
     rows = [
         f"OnDemand,Hrs,0.5,USD,{name},2,4 GiB,US East (N. Virginia),Linux,Shared\n"
         for name in ("c4.large", "c4.xlarge", "m4.large", "r3.large")

@@ -1,4 +1,4 @@
-"""`proteus train` as a user runs it: it trains, goes through a script of events, is broken off and goes on; nothing is left.
+"""`proteus train` as a user runs it: it trains, runs a script of events, is broken off and goes on; nothing is left.
 
 All of it with real processes. What every job must come to is one model, bit for bit, and one list of losses.
 """

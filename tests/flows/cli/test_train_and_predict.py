@@ -1,4 +1,4 @@
-"""From data to predictions by the commands that the pages name: the README's own class, and inputs on several scales."""
+"""From data to predictions by the commands of the documentation: the README's class, and inputs on several scales."""
 
 import csv
 import json

@@ -33,7 +33,12 @@ VERBS: dict[str, tuple[click.Command, tuple[str, ...], str, str]] = {
     "plan": (plan, (*PRICES, "--vcpu-hours", "500", "--starts", "4"), r"m4\.xlarge/us-east-1b", r"\$\d+\.\d\d"),
     "traces describe": (traces, ("describe", "small.csv"), r"m4\.xlarge/us-east-1b", r"\d\.\d{4}"),
     "evictions show": (evictions, ("show", "model.npz"), r"m4\.xlarge/us-east-1b", r"[\d.]+/[\d.]+/[\d.]+"),
-    "evictions check": (evictions, ("check", "model.npz", *PRICES, "--allow-overlap"), r"model\.npz \(survival\)", r"0\.\d{4} ± 0\.\d{4}"),
+    "evictions check": (
+        evictions,
+        ("check", "model.npz", *PRICES, "--allow-overlap"),
+        r"model\.npz \(survival\)",
+        r"0\.\d{4} ± 0\.\d{4}",
+    ),
     "bill": (bill, (*PRICES, "--requests", "requests.csv"), r"m4\.xlarge/us-east-1a", r"\$\d+\.\d{4}"),
     "bill of one": (
         bill,

@@ -1,4 +1,4 @@
-"""`proteus run` as a user runs it: its bill is the market's, its JSON is whole, it can be broken off, it leaves nothing.
+"""`proteus run` as a user runs it: its bill is the market's, its JSON is whole, it can be broken off, nothing is left.
 
 The bill is recomputed from the market's own record and the price file by `tests.support.cli_process.bill_micros`.
 """
@@ -301,7 +301,7 @@ def begun(tmp_path: Path, flat: Path) -> Iterator[Running]:
 
 
 def _begun(run: Running) -> tuple[int, int]:
-    """How often a node has joined and the training has begun or gone on, in this life of the run and in those before."""
+    """How often a node has joined and the training has begun or gone on, in all lives of the run so far."""
     logs = {log.parent.name: log.read_text(errors="replace") for log in run.directory.glob("machines/*/console.log")}
     joined = sum(text.count(f"node {name} joined ") for name, text in logs.items())
     return joined, sum(text.count("job is running\n") for text in logs.values())

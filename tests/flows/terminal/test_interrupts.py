@@ -115,7 +115,8 @@ def test_an_error_without_an_interruption_stays_what_it_is() -> None:
     assert interruption_in(circle) is None
 
 
-#: numba's dispatcher raises SystemError where a signal comes while its compiled code runs: always, if the result is arrays.
+#: numba's dispatcher raises SystemError if a signal arrives while its compiled code runs: always, if the result is
+#: arrays.
 PLAN_IN_NUMBA = """
 import sys
 import numba, numpy as np

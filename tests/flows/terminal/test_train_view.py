@@ -1,4 +1,4 @@
-"""What `proteus train` shows: one line a moment without a terminal, a screen on one, and a table of figures at the end."""
+"""Output of `proteus train`: lines without a terminal, a screen on one, and a table of figures at the end."""
 
 import io
 from typing import Any

@@ -237,7 +237,8 @@ def test_decisions_open_and_are_filtered(page: Chromium, path: Path) -> None:
 
 def test_nothing_moves_while_it_is_drawn(page: Chromium) -> None:
     shifts = page.evaluate(
-        """new Promise((done) => new PerformanceObserver((list) => done(list.getEntries().reduce((a, e) => a + e.value, 0)))
+        """new Promise((done) => new PerformanceObserver(
+             (list) => done(list.getEntries().reduce((a, e) => a + e.value, 0)))
              .observe({type: 'layout-shift', buffered: true}) || setTimeout(() => done(0), 200))"""
     )
     assert shifts < 0.01

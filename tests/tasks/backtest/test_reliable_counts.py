@@ -160,13 +160,13 @@ def test_the_verb_tells_the_numbers_apart_from_the_table(here: Path) -> None:
     ("arguments", "said"),
     [
         ("--reliable-counts 1,2 --scheme on-demand", "--reliable-counts: each scheme"),
-        ("--reliable-tier tier.json", "weighs nothing by itself; say --reliable-counts"),
+        ("--reliable-tier tier.json", "has no effect alone; add --reliable-counts"),
         ("--reliable-counts 1 --reliable-tier wrong.json", r"wrong\.json: links: is no number of a reliable tier"),
         (
             "--reliable-counts 1 --reliable-tier list.json",
             r"list\.json: is no JSON object; write numbers of a reliable",
         ),
-        ("--reliable-counts 1 --scheme best --explain 2016-06-08", "--explain: tells one job; --reliable-counts"),
+        ("--reliable-counts 1 --scheme best --explain 2016-06-08", "--explain: shows one job; --reliable-counts"),
     ],
 )
 def test_what_cannot_be_weighed_is_said_and_nothing_is_written(here: Path, arguments: str, said: str) -> None:

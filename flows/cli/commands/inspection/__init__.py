@@ -1,6 +1,6 @@
-"""Look at a job and its machines.
+"""Verbs that show a job and its machines.
 
-cost    the verb `proteus cost`
-logs    the verb `proteus logs`
-report  the verb `proteus report`
+cost    the verb `cost`: costs by market, tier and use
+logs    the verb `logs`: logs of the nodes
+report  the verb `report`: the HTML report of a job
 """

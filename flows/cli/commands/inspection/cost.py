@@ -11,17 +11,17 @@ from flows.terminal.output import notes, write_json
 from flows.terminal.tables import Column, show_lines, show_table
 
 
-@click.command()
+@click.command(short_help="Show the costs of jobs by market, tier and use.")
 @click.argument("job", nargs=-1)
 @state_options
 @json_option()
 def cost(job: tuple[str, ...], database: str | None, directory: Path | None, json_target: str | None) -> None:
-    """Show what jobs cost (all, or those named), by market, tier and use.
+    """Show the costs of all jobs, or of the named ones, by market, tier and use.
 
-    useful: the machine worked; idle: it booted, or waited out its paid hour; hand-over: it gave its work to others;
-    lost: its work was done again; refunded: the market gave the money back.
+    useful: the machine worked; idle: it booted, or waited for the end of its paid hour; hand-over: it transferred its
+    work to others; lost: its work was repeated; refunded: the market returned the money.
 
-    The jobs are those that `proteus jobs` lists, local runs in runs/ among them.
+    The jobs are those that `proteus jobs` lists, including the local runs in runs/.
     """
     from bidding.billing.spending import Use
     from tasks.reports.job_list import list_costs

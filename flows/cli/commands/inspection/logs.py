@@ -23,15 +23,16 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@click.command(short_help="List the logs of a job's nodes, or print and follow them.")
 @click.argument("job")
 @click.argument("node", required=False)
-@click.option("--incarnation", metavar="BEGAN", help="Of NODE only the process that began then, as the table has it.")
+@click.option("--incarnation", metavar="BEGAN", help="Only the process of NODE that began then, as in the table.")
 @click.option(
     "--follow",
     "-f",
     is_flag=True,
-    help="Print what comes, too, until the job has ended or Ctrl-C; without NODE, of all nodes, from their last lines on.",
+    help="Keep printing new lines until the job ends or Ctrl-C; without NODE, of all nodes, beginning with their last "
+    "lines.",
 )
 @json_option("the table")
 @state_options
@@ -44,19 +45,19 @@ def logs(
     database: str | None,
     directory: Path | None,
 ) -> None:
-    """List what the nodes of JOB have said, one line a process, or show the logs of one NODE in order.
+    """List the logs of JOB's nodes, one line per process, or print the logs of one NODE in order.
 
     The logs are in the blob store, at most two seconds behind, and outlive the machines.
 
     \b
-    proteus logs my-job                    which processes there were, and how each log ends
-    proteus logs my-job --follow           the last lines of all nodes, and what comes
-    proteus logs my-job i-0abc --follow    what this machine said, and says
+    proteus logs my-job                    all processes, and the last line of each log
+    proteus logs my-job --follow           the last lines of all nodes, then new lines
+    proteus logs my-job i-0abc --follow    the logs of this machine, then new lines
     """  # noqa: D301 - click reads the control character
     from tasks.reports.node_logs import JobLogs
 
     if node is None and incarnation is not None:
-        raise click.UsageError("--incarnation is about one node: name it behind the job")
+        raise click.UsageError("--incarnation is about one node: name it after the job")
     if json_target is not None and (node is not None or follow):
         raise click.UsageError("--json writes the table of all nodes: leave NODE and --follow out")
     found = JobLogs(job, database, directory)
@@ -67,20 +68,20 @@ def logs(
             _show(lines)
         return
     try:
-        with explain_interrupt(f"job {job} is no longer followed here; it goes on as it was"):
+        with explain_interrupt(f"job {job} is no longer followed here; it continues"):
             if node is None:
-                _tell(found.follow_all())
+                _print_pieces(found.follow_all())
             else:
-                _tell(found.follow(node, incarnation) if follow else found.text(node, incarnation))
+                _print_pieces(found.follow(node, incarnation) if follow else found.text(node, incarnation))
     except (KeyboardInterrupt, Interrupted) as error:
         if not follow or getattr(error, "exit_code", 130) != 130:  # Ctrl-C is how following ends
             raise
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _tell(pieces: Iterable[tuple[str, str]]) -> None:
-    """Print pieces of text, each under its process's name where that changes."""
+def _print_pieces(pieces: Iterable[tuple[str, str]]) -> None:
+    """Print pieces of text, with the name of the process above where it changes."""
     last = None
     for name, text in pieces:
         if name != last:
@@ -96,7 +97,7 @@ def _show(lines: "list[LogLine]") -> None:
     rows = [
         (
             *(line.node, line.role, line.incarnation.partition("-")[0], str(line.bytes)),
-            # What another program wrote is text and nothing else.
+            # A log line of another program may have control characters, which must not reach the terminal.
             "".join(character for character in line.last_line if character.isprintable()),
         )
         for line in lines

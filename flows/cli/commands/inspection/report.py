@@ -7,17 +7,17 @@ import click
 from flows.cli.options import state_options
 
 
-@click.command()
+@click.command(short_help="Write the HTML report of a job to one file.")
 @click.argument("job")
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="The file. Default: runs/JOB/report.html, if runs/JOB is."
+    "--output", type=click.Path(path_type=Path), help="The file. Default: runs/JOB/report.html, if runs/JOB exists."
 )
 @state_options
 def report(job: str, output: Path | None, database: str | None, directory: Path | None) -> None:
-    """Write the HTML report of JOB: one file, to look at in any browser, without a network.
+    """Write the HTML report of JOB to one file, which any browser shows without a network.
 
-    Prices and bids, footprint, loss, stage, evictions and dollars on one time axis; every decision with its reasons;
-    the ledger. The last line printed is the file's path.
+    It has prices and bids, footprint, loss, stage, evictions and dollars on one time axis, every decision with its
+    reasons, and the ledger. The last line printed is the file's path.
     """
     from tasks.reports.job_page import write_report
 

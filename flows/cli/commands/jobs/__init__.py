@@ -1,6 +1,6 @@
-"""Jobs on a Prefect server.
+"""Verbs for jobs on a Prefect server.
 
-jobs    the verb `proteus jobs`
-stop    the verb `proteus stop`
-submit  the verb `proteus submit`
+jobs    the verb `jobs`: the list of jobs
+stop    the verb `stop`: the request to end a job
+submit  the verb `submit`: a job file sent to Prefect
 """

@@ -27,13 +27,13 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@click.command(short_help="List the jobs of the state database and the local runs.")
 @state_options
 @json_option()
 def jobs(database: str | None, directory: Path | None, json_target: str | None) -> None:
-    """List the jobs, oldest first: those of the state database, and the local runs in runs/.
+    """List the jobs of the state database and the local runs in runs/, oldest first.
 
-    With --dir or --database, those of that run or database alone. Times are UTC of the market.
+    With --dir or --database, list only the jobs of that run or database. Times are UTC of the market.
     """
     from tasks.reports.job_list import list_jobs
 

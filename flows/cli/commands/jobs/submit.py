@@ -9,13 +9,13 @@ from flows.terminal.interrupts import explain_interrupt
 from flows.terminal.output import write_json
 
 
-@click.command()
+@click.command(short_help="Submit a job file (YAML) to the Prefect server.")
 @click.argument("job_file", type=click.Path(path_type=Path))
 @json_option()
 def submit(job_file: Path, json_target: str | None) -> None:
-    """Submit the job that JOB_FILE (YAML) describes to the Prefect server that PREFECT_API_URL names.
+    """Submit the job described by JOB_FILE (YAML) to the Prefect server at PREFECT_API_URL.
 
-    The same job id again attaches to the job.
+    Submitting the same job id again attaches to the job.
     """
     from tasks.training.submit import read_job
     from tasks.training.submit import submit as submit_job

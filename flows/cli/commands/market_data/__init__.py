@@ -1,5 +1,5 @@
-"""Price files and eviction models.
+"""Verbs for price files and eviction models.
 
-evictions  the verbs `proteus evictions …`: fit how long bids live, look at it, and check it on later months
-traces     the verbs `proteus traces …`: look at price files, make them, turn one form into another
+evictions  the verbs `evictions fit`, `show` and `check`: eviction models
+traces     the verbs `traces describe`, `generate` and `convert`: price files
 """

@@ -1,4 +1,4 @@
-"""The verbs `proteus evictions …`: fit how long bids live, look at it, and check it on later months."""
+"""The verbs `proteus evictions …`: fit, show and check eviction models."""
 
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,22 @@ from flows.terminal.progress_bar import progress
 from infra.errors import InputError
 
 
-@click.group()
+@click.group(short_help="Fit, show and check eviction models.")
 def evictions() -> None:
-    """Fit how long bids live, look at it, and check it on later months.
+    """Fit eviction models, show them, and check them on later months.
 
-    A model says how likely a bid is still alive after so many minutes, by market and by how far it stands above the price.
+    A model gives the probability that a bid survives a number of minutes, by market and by the distance of the bid to
+    the price.
     """
 
 
 _SOURCES = (
-    price_options(prices="", markets="This market only (repeat)."),
+    price_options(prices="", markets="Read only this market (repeat)."),
     click.option(
         "--availability",
         multiple=True,
         metavar="[TYPE/ZONE=]FILE",
-        help="Availability trace, for `capacity` (repeat). Without a name it is that of the file, ZONE_TYPE.json.",
+        help="Availability trace, for `capacity` (repeat). Default of the market: from the file name, ZONE_TYPE.json.",
     ),
     click.option(
         "--begins",
@@ -34,23 +35,23 @@ _SOURCES = (
         metavar="TIME",
         help="When the availability traces begin; they carry no date.",
     ),
-    click.option("--from", "from_time", metavar="TIME", help="From here (UTC day or time). Default: all."),
-    click.option("--to", "to_time", metavar="TIME", help="Until here; a day is included. Default: all."),
+    click.option("--from", "from_time", metavar="TIME", help="Begin of the data (UTC day or time). Default: all."),
+    click.option("--to", "to_time", metavar="TIME", help="End of the data; a day is included. Default: all."),
     json_option("the figures"),
 )
 
 
 def _sources(command: Any) -> Any:
-    """Add the options that say what is learnt from, or checked on."""
+    """Add the options of the data to fit or to check on."""
     for option in reversed(_SOURCES):
         command = option(command)
     return command
 
 
-@evictions.command("fit", short_help="Learn how long bids live.")
+@evictions.command("fit", short_help="Fit a model of the lifetimes of bids.")
 @click.option("--model", "name", default="survival", show_default=True, metavar="NAME",
               help="table, survival, conditioned or capacity.")  # fmt: skip
-@click.option("--out", required=True, metavar="FILE", help="Where the model goes, as in model.npz.")
+@click.option("--out", required=True, metavar="FILE", help="File of the model, as in model.npz.")
 @click.option("--advisor", metavar="FILE", help="Interruption bands of EC2's spot advisor (JSON), for `capacity`.")
 @click.option("--open-band", type=float, default=0.3, show_default=True, help="Share taken of the advisor's last band.")
 @_sources
@@ -63,13 +64,13 @@ def fit(
     json_target: str | None,
     **sources: Any,
 ) -> None:
-    """Learn how long bids live, and write it to a file.
+    """Fit a model of the lifetimes of bids, and write it to a file.
 
     \b
-    table        the paper's: the probability within the hour, and the median time
-    survival     the share of bids that live for each minute of an hour, and on to a day
-    conditioned  the same, by what is known now: price level, age of the price, time above the bid
-    capacity     where bids decide nothing: from an advisor's bands, or availability traces
+    table        the paper's: eviction probability within the hour, and median time to eviction
+    survival     share of bids that survive each minute of the first hour, and on to a day
+    conditioned  the same, given the price level, the age of the price and the time above the bid
+    capacity     for evictions that do not depend on bids: an advisor's bands, or availability traces
 
     \b
     Examples:
@@ -105,12 +106,12 @@ def fit(
     )
 
 
-@evictions.command("show", short_help="Look at a model: a table, and a picture.")
+@evictions.command("show", short_help="Show a model as a table and a picture.")
 @click.argument("file")
 @click.option("--picture", metavar="FILE", help="Draw the survival curves: .png, .svg or .pdf.")
 @json_option("the figures")
 def show(file: str, picture: str | None, json_target: str | None) -> None:
-    """Look at a model: how likely bids are taken, and for a conditioned one what each condition means.
+    """Show a model: the eviction probabilities of bids, and of a conditioned model the effect of each condition.
 
     \b
     Example:
@@ -133,11 +134,11 @@ def show(file: str, picture: str | None, json_target: str | None) -> None:
     write_json(json_target, {"file": file, **found.to_json()})
 
 
-@evictions.command("check", short_help="Hold models against later months.")
+@evictions.command("check", short_help="Check models on later months.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @_sources
-@click.option("--allow-overlap", is_flag=True, help="Check on what was fitted too; the result is not honest then.")
-@click.option("--picture", metavar="FILE", help="Draw observed over foretold shares: .png, .svg or .pdf.")
+@click.option("--allow-overlap", is_flag=True, help="Let the check overlap the fit; the result is then biased.")
+@click.option("--picture", metavar="FILE", help="Draw observed over predicted shares: .png, .svg or .pdf.")
 def check(
     files: tuple[str, ...],
     from_time: str | None,
@@ -147,9 +148,9 @@ def check(
     json_target: str | None,
     **sources: Any,
 ) -> None:
-    """Hold models against later months: Brier scores and reliability of "taken within 15 minutes", "within the hour".
+    """Check models on later months: Brier scores and reliability of "evicted within 15 minutes" and "within the hour".
 
-    Every minute is a bid under each of the paper's deltas, in each market that a model knows. Of several models each is
+    Every minute counts as one bid for each of the paper's deltas, in each market of a model. Every further model is
     compared with the first.
 
     \b
@@ -185,7 +186,7 @@ def check(
 
 
 def _check_target(option: str, target: str | None) -> None:
-    """Refuse a place for what is written before the work, not after."""
+    """Refuse an unusable target before the work, not after."""
     if target in (None, "-") or "://" in str(target):
         return
     from tasks.output_files import check_file_target

@@ -1,4 +1,4 @@
-"""The verbs `proteus traces …`: look at price files, make them, turn one form into another."""
+"""The verbs `proteus traces …`: describe, generate and convert price files."""
 
 from pathlib import Path
 from typing import Any
@@ -15,25 +15,28 @@ _DEFAULT_TYPES = "c4.large,c4.xlarge,m4.large,r3.large"
 _DEFAULT_ZONES = "us-east-1a,us-east-1b"
 
 
-@click.group()
+@click.group(short_help="Describe, generate and convert price files.")
 def traces() -> None:
-    """Look at price files, make them, and convert them.
+    """Describe, generate and convert price files.
 
     A price file is a CSV `timestamp,instance_type,az,product,price` (plain or gzipped), Parquet of the same columns, or
-    what `aws ec2 describe-spot-price-history` prints, as JSON or text; a path, or a URL such as s3://bucket/prices.parquet.
+    the output of `aws ec2 describe-spot-price-history`, as JSON or text; a path, or a URL such as
+    s3://bucket/prices.parquet.
     """
 
 
-_region = click.option("--region", metavar="NAME", help="Only the markets, or the price list's rows, of this region.")
+_region = click.option(
+    "--region", metavar="NAME", help="Read only the markets, or the price list's rows, of this region."
+)
 
 
-@traces.command("describe", short_help="Show what price files hold: a table, and a picture.")
+@traces.command("describe", short_help="Show the contents of price files as a table and a picture.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @catalog_option
 @_region
 @product_option
 @click.option(
-    "--market", "markets", multiple=True, metavar="TYPE/ZONE", help="This market only (repeat). Default: all."
+    "--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Read only this market (repeat). Default: all."
 )
 @json_option("the figures")
 @click.option("--plot", metavar="FILE", help="Draw the prices of one price file: .png, .svg or .pdf.")
@@ -46,11 +49,11 @@ def describe_files(
     json_target: str | None,
     plot: str | None,
 ) -> None:
-    """Show what price files hold: a table of the markets, and a picture.
+    """Show the contents of price files: a table of the markets, and a picture.
 
-    The mean is by time. A spike is a rise above the on-demand price, which the catalogue knows. A second table says what
-    the prices do: how high they stand, how often and how far they rise, and whether the past tells when. Several files
-    are shown one after the other, for the letters of zones differ between accounts.
+    The mean is weighted by time. A spike is a rise above the on-demand price of the catalogue. A second table describes
+    the behaviour of the prices: their level, how often and how far they rise, and whether the past predicts rises.
+    Several files are shown one after the other, because the letters of zones differ between accounts.
 
     \b
     Example:
@@ -66,12 +69,12 @@ def describe_files(
     with progress() as report:
         for done, name in enumerate(files):
             report(done, len(files), f"reading {name}")
-            found, known = open_traces(name, catalog=catalog, region=region, product=product, wanted=markets)
-            summaries.append(describe(name, found, known))
+            found, instance_types = open_traces(name, catalog=catalog, region=region, product=product, wanted=markets)
+            summaries.append(describe(name, found, instance_types))
             if plot is not None:
                 report(done, len(files), f"drawing {plot}")
-                draw(plot, title(summaries[-1]), found, known)
-    # The figures wait for every file: bad input leaves nothing half told.
+                draw(plot, title(summaries[-1]), found, instance_types)
+    # Nothing is shown before every file is read: bad input leaves no partial output.
     if json_target != "-":
         for summary in summaries:
             show(summary)
@@ -80,14 +83,14 @@ def describe_files(
     write_json(json_target, {"files": [summary.as_json() for summary in summaries]})
 
 
-@traces.command("generate", short_help="Make a seeded market.")
+@traces.command("generate", short_help="Generate the prices of a seeded market.")
 @click.argument("out")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed, the same market."
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The same seed gives the same market."
 )
-@click.option("--days", type=float, default=90.0, show_default=True, help="How long it lasts.")
-@click.option("--types", default=_DEFAULT_TYPES, show_default=True, help="Instance types, with commas between.")
-@click.option("--zones", default=_DEFAULT_ZONES, show_default=True, help="Zones, with commas between.")
+@click.option("--days", type=float, default=90.0, show_default=True, help="Length of the market.")
+@click.option("--types", default=_DEFAULT_TYPES, show_default=True, help="Instance types, comma-separated.")
+@click.option("--zones", default=_DEFAULT_ZONES, show_default=True, help="Zones, comma-separated.")
 @click.option(
     "--climate",
     type=click.Choice(["typical", "lively", "rush-hours"]),
@@ -107,9 +110,9 @@ def describe_files(
 @_region
 @json_option("what was made")
 def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
-    """Make a seeded market with the looks of the real ones, and write it to OUT.
+    """Generate the prices of a seeded market similar to the real ones, and write them to OUT.
 
-    The ending of OUT says the form: .csv, .csv.gz, .parquet, .json or .json.gz.
+    The ending of OUT sets the form: .csv, .csv.gz, .parquet, .json or .json.gz.
 
     \b
     Example:
@@ -125,7 +128,7 @@ def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
     _say_written(json_target, out, made)
 
 
-@traces.command("convert", short_help="Turn one form into another; a price list into a catalogue.")
+@traces.command("convert", short_help="Convert a price file, or a price list into a catalogue.")
 @click.argument("paths", nargs=-1, required=True, metavar="[IN] OUT")
 @product_option
 @click.option("--price-list", metavar="FILE", help="Make a catalogue from EC2's offer file (index.csv or index.json).")
@@ -134,9 +137,9 @@ def generate_prices(out: str, json_target: str | None, **options: Any) -> None:
 def convert(
     paths: tuple[str, ...], product: str | None, price_list: str | None, region: str | None, json_target: str | None
 ) -> None:
-    """Turn the price file IN into OUT, or AWS's price list into a catalogue.
+    """Convert the price file IN into OUT, or AWS's price list into a catalogue.
 
-    The ending of OUT says the form: .csv, .csv.gz, .parquet, .json or .json.gz; a catalogue is .csv or .csv.gz.
+    The ending of OUT sets the form: .csv, .csv.gz, .parquet, .json or .json.gz; a catalogue is .csv or .csv.gz.
 
     \b
     Examples:
@@ -174,7 +177,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _check_json(target: str | None) -> None:
-    """Refuse a place for the figures before the work, not after."""
+    """Refuse an unusable target before the work, not after."""
     if target not in (None, "-"):
         from tasks.output_files import check_file_target
 

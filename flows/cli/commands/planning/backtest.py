@@ -14,7 +14,7 @@ from infra.errors import InputError
 
 
 class _NamesItsSchemes(click.Command):
-    """A command whose help ends with the schemes that there are, which are looked up only then."""
+    """A command whose help ends with the names of the schemes, which are loaded only for the help."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the schemes below the options."""
@@ -26,7 +26,7 @@ class _NamesItsSchemes(click.Command):
 
 
 class _Numbers(click.ParamType[list[int]]):
-    """Whole numbers with commas between."""
+    """Comma-separated positive integers."""
 
     name = "N,..."
 
@@ -35,14 +35,14 @@ class _Numbers(click.ParamType[list[int]]):
         try:
             numbers = [int(part) for part in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r} is no list of whole numbers, as in 2,20", param, ctx)
+            self.fail(f"{value!r} is not a list of integers, as in 2,20", param, ctx)
         if min(numbers) < 1:
             self.fail(f"{min(numbers)} is below 1", param, ctx)
         return numbers
 
 
 class _Names(click.ParamType[list[str]]):
-    """Names with commas between."""
+    """Comma-separated names."""
 
     name = "NAME,..."
 
@@ -55,65 +55,68 @@ _COUNT = click.IntRange(min=1)
 _WHOLE = click.IntRange(min=0)
 
 
-@click.command(cls=_NamesItsSchemes, short_help="What schemes would have cost on recorded prices.")
+@click.command(cls=_NamesItsSchemes, short_help="Compare the costs of schemes on recorded prices.")
 @price_options()
 @click.option(
     "--leave-out", "left_out", type=_Names(), default="m1.small,t1.micro", show_default=True,
-    help="Types that are not bid in, because nobody would build a cluster of them.",
+    help="Types excluded from bidding, as too small for a cluster.",
 )  # fmt: skip
-@click.option("--fit-from", metavar="TIME", help="Learn from here (UTC day or time). Default: all before.")
-@click.option("--fit-to", metavar="TIME", help="Learn until here; a day is included. Default: two thirds.")
-@click.option("--from", "evaluate_from", metavar="TIME", help="Jobs begin from here. Default: the fit's end.")
-@click.option("--to", "evaluate_to", metavar="TIME", help="Jobs end here; a day is included. Default: all.")
+@click.option("--fit-from", metavar="TIME", help="Begin of the fit (UTC day or time). Default: the first price.")
+@click.option("--fit-to", metavar="TIME", help="End of the fit; a day is included. Default: two thirds.")
+@click.option("--from", "evaluate_from", metavar="TIME", help="Earliest start of jobs. Default: the fit's end.")
+@click.option("--to", "evaluate_to", metavar="TIME", help="Latest end of jobs; a day is included. Default: all.")
 @click.option("--evictions", metavar="FILE",
               help="Eviction model of `proteus evictions fit`. Default: the paper's table, of the fit.")  # fmt: skip
 @click.option("--availability", multiple=True, metavar="TYPE/ZONE=FILE",
-              help="When machines of a market can be had, whatever is bid (repeat). Default: always.")  # fmt: skip
+              help="When a market has capacity, at any bid (repeat). Default: always.")  # fmt: skip
 @click.option("--begins", default="1970-01-01", show_default=True, metavar="TIME",
               help="When the availability traces begin; they carry no date.")  # fmt: skip
-@click.option("--allow-overlap", is_flag=True, help="Learn from what is evaluated; the result is not honest then.")
+@click.option("--allow-overlap", is_flag=True, help="Let the fit overlap the evaluation; the result is then biased.")
 @allow_gaps_option
 @click.option(
     "--scheme",
     "schemes",
     multiple=True,
     metavar="NAME,...",
-    help="Compare these (repeat, or commas between). Default: all.",
+    help="Schemes to compare (repeat, or separate by commas). Default: all.",
 )
 @click.option("--zones", type=_Names(), default="each,all", show_default=True, help="each, all, or names of zones.")
-@click.option("--hours", type=_Numbers(), default="2,20", show_default=True, help="The job's on the reference cluster.")
-@click.option("--starts", type=_COUNT, default=1000, show_default=True, help="Jobs a scheme, zone and length.")
+@click.option(
+    "--hours", type=_Numbers(), default="2,20", show_default=True, help="Job lengths on the reference cluster."
+)
+@click.option("--starts", type=_COUNT, default=1000, show_default=True, help="Jobs per scheme, zone and length.")
 @seed_option
 @billing_options
 @click.option("--lambda", "eviction_overhead_s", type=_WHOLE, default=60, show_default=True, metavar="SECONDS",
-              help="Lost to an eviction, by schemes without an overhead of their own.")  # fmt: skip
+              help="Time lost per eviction, for schemes without their own overhead.")  # fmt: skip
 @click.option("--sigma", "resize_overhead_s", type=_WHOLE, default=20, show_default=True, metavar="SECONDS",
-              help="Lost to a change of the footprint; likewise.")  # fmt: skip
+              help="Time lost per change of the footprint, for the same schemes.")  # fmt: skip
 @click.option(
     "--elasticity",
     "elasticities",
     multiple=True,
     metavar="FILE",
-    help="JSON of an elasticity's own numbers: {model, ...} (repeat). Default: the paper's.",
+    help="JSON of the parameters of an elasticity: {model, ...} (repeat). Default: the paper's.",
 )
 @click.option("--checkpoint-interval", metavar="MINUTES|mean-time",
               help="Minutes between checkpoints, or by the mean time to eviction in the fit. Default: 30.")  # fmt: skip
-@click.option("--machines", type=_COUNT, default=64, show_default=True, help="Of the reference cluster, on demand.")
-@click.option("--machine-vcpus", type=_COUNT, default=8, show_default=True, help="vCPUs of one; also of machine-hours.")
-@click.option("--reference", "reference_type", metavar="TYPE", help="Its type. Default: the cheapest a vCPU.")
-@click.option("--cap", "max_spot_vcpus", type=_COUNT, default=756, show_default=True, help="Most spot vCPUs held.")
-@click.option("--allocation", "allocation_vcpus", type=_COUNT, default=128, show_default=True, help="vCPUs of one.")
+@click.option("--machines", type=_COUNT, default=64, show_default=True, help="On-demand machines of the reference.")
+@click.option("--machine-vcpus", type=_COUNT, default=8, show_default=True, help="vCPUs of one; unit of machine-hours.")
+@click.option("--reference", "reference_type", metavar="TYPE", help="Their type. Default: the cheapest per vCPU.")
+@click.option("--cap", "max_spot_vcpus", type=_COUNT, default=756, show_default=True, help="Maximum spot vCPUs held.")
+@click.option("--allocation", "allocation_vcpus", type=_COUNT, default=128, show_default=True,
+              help="vCPUs of one allocation.")  # fmt: skip
 @click.option("--reliable", "reliable_count", type=_WHOLE, default=3, show_default=True, help="Reliable machines.")
-@click.option("--reliable-vcpus", type=_COUNT, default=4, show_default=True, help="vCPUs of one.")
+@click.option("--reliable-vcpus", type=_COUNT, default=4, show_default=True, help="vCPUs of one reliable machine.")
 @click.option("--reliable-counts", type=_Numbers(), default=None,
-              help="Weigh these numbers of reliable machines too, apart from the table.")  # fmt: skip
-@click.option("--reliable-tier", metavar="FILE", help="JSON of what they are weighed by: {model_bytes, ...}.")
+              help="Also compare these numbers of reliable machines, in their own table.")  # fmt: skip
+@click.option("--reliable-tier", metavar="FILE", help="JSON of the parameters of that table: {model_bytes, ...}.")
 @click.option("--ceiling/--no-ceiling", default=True, show_default=True, help="Never bid above on-demand prices.")
-@click.option("--threads", type=_COUNT, help="Default: all cores.")
+@click.option("--threads", type=_COUNT, help="Threads to compute with. Default: all cores.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), metavar="DIR",
-              help="Keep finished cells here. Default: runs/backtest, until all are done.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Take the cells that an earlier run has kept there.")
-@click.option("--explain", metavar="START", help="Tell the one job that starts then, in order, instead.")
+              help="Directory of finished cells. Default: runs/backtest, removed when all are done.")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Reuse the finished cells of an earlier run in --dir.")
+@click.option("--explain", metavar="START", help="Instead, print the events of the one job that starts then.")
 @json_option()
 @click.option("--csv", "csv_target", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV.")
 @click.option(
@@ -135,10 +138,10 @@ def backtest(
     reliable_tier: str | None,
     **asked: Any,
 ) -> None:
-    """Say what schemes would have cost on recorded prices, and how long their jobs would have taken.
+    """Compare the costs and run times of schemes on recorded prices.
 
-    Each scheme learns from the fit months alone, and runs the same jobs, begun at random in later months: in each zone
-    alone, and in all together. Costs and run times are relative to the reference cluster, bought on demand.
+    Each scheme is fitted on the fit months only, and runs the same jobs, which start at random in later months: in each
+    zone alone, and in all together. Costs and run times are relative to the reference cluster, bought on demand.
 
     \b
     Examples:
@@ -160,12 +163,12 @@ def backtest(
     fields["reliable_counts"] = reliable_counts or []
     fields["reliable_tier"] = {} if reliable_tier is None else read_reliable_tier(reliable_tier)
     if reliable_tier is not None and reliable_counts is None:
-        raise InputError(f"--reliable-tier {reliable_tier}: weighs nothing by itself; say --reliable-counts 1,2,3 too")
+        raise InputError(f"--reliable-tier {reliable_tier}: has no effect alone; add --reliable-counts 1,2,3")
     if explain is not None and reliable_counts is not None:
-        raise InputError("--explain: tells one job; --reliable-counts is for the table, leave it out")
+        raise InputError("--explain: shows one job; --reliable-counts is for the table, leave it out")
     if explain is not None:
         if csv_target is not None or report_target is not None:
-            raise InputError("--explain: tells one job; --csv and --report are for the table, leave them out")
+            raise InputError("--explain: shows one job; --csv and --report are for the table, leave them out")
         _explain(context, fields, explain, json_target)
         return
     check_directory("--dir", directory or DEFAULT_DIRECTORY)
@@ -193,8 +196,8 @@ def _compare(
                 comparison.run()
         except Interrupted as error:
             error.outcome = (
-                f"{len(comparison.runs)} of {len(comparison.planned.cells)} cells are done and kept in "
-                f"{comparison.kept.directory}; the same command with --resume goes on"
+                f"{len(comparison.runs)} of {len(comparison.planned.cells)} cells are done and saved in "
+                f"{comparison.kept.directory}; the same command with --resume continues"
             )
             raise
         result = comparison.result
@@ -215,7 +218,7 @@ def _compare(
 
 
 def _explain(context: click.Context, fields: dict[str, Any], start: str, json_target: str | None) -> None:
-    """Tell one job; what would name several cells must be named by an option."""
+    """Show one job; options that select several cells by default select one, or must be given."""
     from bidding.backtest.clairvoyant.bound import CLAIRVOYANT
     from bidding.backtest.schemes.registry import SCHEMES
     from tasks.backtest.explain import explainer
@@ -235,7 +238,7 @@ def _explain(context: click.Context, fields: dict[str, Any], start: str, json_ta
     spec = backtest_spec(**fields)
     if len(spec.schemes) != 1 or spec.schemes == [CLAIRVOYANT] or len(spec.zones) != 1 or len(spec.hours) != 1:
         raise InputError(
-            f"--explain {start}: tells one job; give one --scheme of {', '.join(SCHEMES)}, one of --zones and one of "
+            f"--explain {start}: shows one job; give one --scheme of {', '.join(SCHEMES)}, one of --zones and one of "
             "--hours"
         )
     start_s = moment_s("--explain", start)

@@ -10,23 +10,23 @@ from flows.terminal.output import write_text
 from flows.terminal.progress_bar import progress
 from infra.errors import InputError
 
-#: What one request needs besides an end.
+#: Options that one request needs besides an end.
 _NEEDED = ("market", "count", "bid", "at")
-#: Of many bills, the first so many are shown.
+#: Maximum number of bills that are shown.
 SHOWN = 10
-#: Bills from one report of how far it is to the next.
+#: Number of bills between two progress reports.
 _STRIDE = 1000
 
 
-@click.command()
+@click.command(short_help="Compute the bill of an allocation on recorded prices.")
 @click.option("--prices", required=True, metavar="FILE", help="Price file: path or URL.")
 @product_option
-@click.option("--market", metavar="TYPE/ZONE", help="Where the machines are asked for, as in c4.large/us-east-1a.")
-@click.option("--count", metavar="N", help="How many, all or none.")
-@click.option("--bid", metavar="USD", help="Most that is paid per instance-hour, as in 0.0324.")
-@click.option("--at", metavar="TIME", help="When they are asked for, as in 2016-04-01T12:30:00Z.")
-@click.option("--until", metavar="TIME", help="When you end them yourself.")
-@click.option("--hours", metavar="H", help="Length of the window that is looked at, from --at.")
+@click.option("--market", metavar="TYPE/ZONE", help="Market of the request, as in c4.large/us-east-1a.")
+@click.option("--count", metavar="N", help="Number of machines, granted all or none.")
+@click.option("--bid", metavar="USD", help="Maximum price per instance-hour, as in 0.0324.")
+@click.option("--at", metavar="TIME", help="Time of the request, as in 2016-04-01T12:30:00Z.")
+@click.option("--until", metavar="TIME", help="Time at which you terminate the machines.")
+@click.option("--hours", metavar="H", help="Length of the window to bill, from --at.")
 @click.option(
     "--requests", metavar="FILE", help="Many requests: CSV or JSON lines: type,zone,count,bid,at,until,hours."
 )
@@ -43,10 +43,10 @@ def bill(
     json_target: str | None,
     **fields: str | None,
 ) -> None:
-    """Tell what an allocation costs: granted or not, evicted when, every hour's charge, what comes back.
+    """Compute the bill of an allocation: whether it is granted, its eviction, the charge of every hour, and refunds.
 
-    One request by options, with --until, --hours or both; or many by --requests. The price file says what is granted
-    and evicted, the billing model what is charged.
+    Give one request by options, with --until, --hours or both; or many by --requests. The price file determines grants
+    and evictions, the billing model the charges.
 
     \b
     Examples:
@@ -71,12 +71,12 @@ def bill(
             report(0, 1, f"reading {requests}")
             asked = open_requests(requests, traces, prices)
         sums, lines, first = Sums(), [], []
-        for done, each in enumerate(bills(traces, asked, model), start=1):
-            sums.add(each)
+        for done, billed in enumerate(bills(traces, asked, model), start=1):
+            sums.add(billed)
             if done <= SHOWN:
-                first.append(each)
+                first.append(billed)
             if requests is not None and json_target is not None:
-                lines.append(as_json_line(each))  # of a hundred thousand bills the text takes a fraction of the room
+                lines.append(as_json_line(billed))  # for 100,000 bills the text takes a fraction of the objects' memory
             if done % _STRIDE == 0:
                 report(done, len(asked), "bills")
     if json_target is not None:
@@ -103,7 +103,7 @@ def _given(requests: str | None, fields: Mapping[str, str | None]) -> dict[str, 
 
 
 def _check_target(target: str | None) -> None:
-    """Refuse a place for the result before the work, not after."""
+    """Refuse an unusable target before the work, not after."""
     if target not in (None, "-"):
         from tasks.output_files import check_file_target
 

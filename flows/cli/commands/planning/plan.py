@@ -14,41 +14,43 @@ _COUNT = click.IntRange(min=1)
 _SECONDS = click.IntRange(min=0)
 
 
-@click.command(short_help="What a job would cost and when it would end, before a cent is spent.")
+@click.command(short_help="Estimate the cost and time of a job before it is bought.")
 @click.argument("job_file", required=False, type=click.Path(path_type=Path), metavar="[JOB.yaml]")
 @click.option("--vcpu-hours", type=_HOURS, metavar="W", help="Work of the job, in hours of one vCPU.")
 @click.option(
-    "--hours", type=_HOURS, metavar="H", help="Or: what the cluster of --machines and --type does in H hours."
+    "--hours", type=_HOURS, metavar="H", help="Or: the work of the cluster of --machines and --type in H hours."
 )
 @click.option("--machines", type=_COUNT, metavar="N", help="Of the cluster on demand. Default: as --cap, or 512 vCPUs.")
-@click.option("--type", "instance_type", metavar="TYPE", help="Their type. Default: the cheapest a vCPU.")
-@click.option("--deadline", "deadline_h", type=_HOURS, metavar="HOURS", help="The job must be done by then.")
-@click.option("--budget", "budget_usd", type=_HOURS, metavar="USD", help="It must not cost more.")
+@click.option("--type", "instance_type", metavar="TYPE", help="Their type. Default: the cheapest per vCPU.")
+@click.option("--deadline", "deadline_h", type=_HOURS, metavar="HOURS", help="Maximum time of the job.")
+@click.option("--budget", "budget_usd", type=_HOURS, metavar="USD", help="Maximum cost of the job.")
 @click.option("--cap", "max_spot_vcpus", type=_COUNT, metavar="VCPUS",
-              help="Most spot vCPUs held. Default: 756 for 512 of the cluster.")  # fmt: skip
-@click.option("--reliable", metavar="COUNTxTYPE", help="Machines on demand beside them; 0: none. Default: 1 to 3.")
-@click.option("--reliable-tier", metavar="FILE", help="JSON of what their number is weighed by: {model_bytes, ...}.")
-@click.option("--lambda", "eviction_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost to an eviction. [60]")
-@click.option("--sigma", "resize_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost to a change. [20]")
+              help="Maximum spot vCPUs held. Default: 756 for 512 of the cluster.")  # fmt: skip
+@click.option("--reliable", metavar="COUNTxTYPE", help="Reliable machines, on demand; 0: none. Default: 1 to 3.")
+@click.option("--reliable-tier", metavar="FILE", help="JSON of the parameters to choose their number by: "
+              "{model_bytes, ...}.")  # fmt: skip
+@click.option("--lambda", "eviction_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost per eviction. [60]")
+@click.option("--sigma", "resize_overhead_s", type=_SECONDS, metavar="SECONDS", help="Lost per resize. [20]")
 @price_options()
-@click.option("--leave-out", metavar="TYPE,...", help="Types that are not bid in. [m1.small,t1.micro]")
+@click.option("--leave-out", metavar="TYPE,...", help="Types excluded from bidding. [m1.small,t1.micro]")
 @click.option("--from", "evaluate_from", metavar="TIME",
-              help="Jobs begin from here (UTC day or time), what is before is learnt from. Default: the last third.")  # fmt: skip
+              help="Earliest start of jobs (UTC day or time); earlier prices are for the fit. "
+              "Default: the last third.")  # fmt: skip
 @click.option("--evictions", metavar="FILE",
-              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of what is before.")  # fmt: skip
+              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of the fit.")  # fmt: skip
 @allow_gaps_option
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME,...",
-              help="Compare these. Default: on-demand,standard+checkpoint,proteus,best.")  # fmt: skip
-@click.option("--starts", type=_COUNT, default=500, show_default=True, help="Jobs a scheme, and a market.")
+              help="Schemes to compare. Default: on-demand,standard+checkpoint,proteus,best.")  # fmt: skip
+@click.option("--starts", type=_COUNT, default=500, show_default=True, help="Jobs per scheme, and per market.")
 @seed_option
 @json_option()
 @click.option("--picture", metavar="FILE", help="Draw the distributions into a .png, .svg or .pdf.")
 def plan(job_file: Path | None, json_target: str | None, picture: str | None, **asked: Any) -> None:
-    """Say what a job would cost and when it would end, under each scheme, before a cent is spent.
+    """Estimate the cost and the time of a job under each scheme, before anything is bought.
 
-    The job is tried from many starts in the last part of the price history, by schemes that have learnt from what is
-    before. JOB.yaml (as for `proteus submit`) gives markets, cap, reliable machines and overheads, and its work where
-    it ends after hours; options go before it.
+    The job is simulated from many starts in the last part of the price history, by schemes fitted on the part before.
+    JOB.yaml (as for `proteus submit`) gives markets, cap, reliable machines and overheads, and the work if the job ends
+    after hours; options override it.
 
     \b
     Examples:
@@ -85,14 +87,14 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
 
 
 def _fields(job_file: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what was asked by options, over what the job's own description says."""
+    """Return the values of the job file, overridden by the options given."""
     fields = {name: value for name, value in asked.items() if value is not None and value != ()}
     for name in ("leave_out", "schemes"):
         if name in fields:
             given = fields.pop(name)
             names = [given] if isinstance(given, str) else given
             fields["left_out" if name == "leave_out" else name] = [
-                part.strip() for each in names for part in each.split(",") if part.strip()
+                part.strip() for text in names for part in text.split(",") if part.strip()
             ]
     if "markets" in fields:
         fields["markets"] = list(fields["markets"])
@@ -107,5 +109,5 @@ def _fields(job_file: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
 
         fields["reliable_tier"] = read_reliable_tier(fields["reliable_tier"])
     if fields.get("markets"):
-        fields.setdefault("left_out", [])  # who names a market means it
+        fields.setdefault("left_out", [])  # a market named by the user is bid in, whatever its type
     return fields

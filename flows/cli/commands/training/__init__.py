@@ -1,6 +1,6 @@
-"""Train a model and use it.
+"""Verbs that train a model and predict with it.
 
-predict  the verb `proteus predict`
-run      the verb `proteus run`
-train    the verb `proteus train`
+predict  the verb `predict`: predictions of a trained model
+run      the verb `run`: a job on a simulated spot market
+train    the verb `train`: the engine alone, on local nodes
 """

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from tasks.prediction.topics import Topics
 
 
-@click.command(short_help="What a trained model says of new examples, pairs of user and item, or documents.")
+@click.command(short_help="Predict with a trained model.")
 @click.argument("model", metavar="MODEL")
 @click.option("--data", metavar="NAME|FILE", help="Built-in set, or path or URL of a data file.")
-@click.option("--out", required=True, metavar="FILE", help="CSV of what it says, a row each; - is standard output.")
-@click.option("--no-labels", is_flag=True, help="Pass the labels of the data over, where they have some.")
+@click.option("--out", required=True, metavar="FILE", help="CSV of the predictions, one per row; - is standard output.")
+@click.option("--no-labels", is_flag=True, help="Ignore the labels of the data, if any.")
 @click.option(
     "--topics",
     type=click.IntRange(min=1),
     metavar="N",
-    help="In place of --data, for lda: write the N words that have most of each topic.",
+    help="In place of --data, for lda: write the N most probable words of each topic.",
 )
 @click.option(
-    "--vocabulary", metavar="FILE", help="For --topics: the words, one a line. Default: their numbers, from 0."
+    "--vocabulary", metavar="FILE", help="For --topics: the words, one per line. Default: their indices, from 0."
 )
-@click.option("--app", metavar="NAME", help="Application that MODEL must be of; needed for your own module:Class.")
-@click.option("--code", metavar="FILE", help="The file that your own was trained by. Default: module.py here.")
+@click.option("--app", metavar="NAME", help="Application of MODEL; required for your own module:Class.")
+@click.option("--code", metavar="FILE", help="File of your own application. Default: module.py in this directory.")
 @json_option("the figures")
 def predict(
     model: str,
@@ -42,15 +42,15 @@ def predict(
     code: str | None,
     json_target: str | None,
 ) -> None:
-    """Tell what MODEL says of each row of a data file.
+    """Predict with MODEL for each row of a data file.
 
-    MODEL is the directory or URL of a model, as a training names it at its end. The data have the form of those that it
-    was trained on:
+    MODEL is the directory or URL of a model, as printed at the end of a training. The data have the form of the
+    training data:
 
     \b
-      mlr     examples, with or without a label: the class. Where labels are known, the share that is told rightly
+      mlr     examples, with or without a label: the class. With labels, also the accuracy
       kmeans  examples: the nearest cluster
-      mf      user,item a line, with or without the rating: the rating. Where ratings are known, the error
+      mf      user,item per line, with or without the rating: the rating. With ratings, also the error
       lda     documents: the likeliest topic, and the share of each
 
     \b
@@ -65,9 +65,9 @@ def predict(
     if (data is None) == (topics is None):
         raise InputError("--data: name what to predict from, or give --topics N of a model of lda; one of the two")
     if topics is None and vocabulary is not None:
-        raise InputError(f"--vocabulary {vocabulary}: says the words of topics; give --topics N with it")
+        raise InputError(f"--vocabulary {vocabulary}: names the words of topics; give --topics N with it")
     if topics is not None and (no_labels or code is not None):
-        raise InputError("--topics: has no use for --no-labels and --code; leave them out")
+        raise InputError("--topics: does not use --no-labels and --code; leave them out")
     from tasks.output_files import check_file_target
 
     for option, target in (("--out", out), ("--json", json_target)):
@@ -89,7 +89,7 @@ def _rows(model: str, data: str, app: str | None, code: str | None, labels: bool
 
     where = application("--app", app, code, ()).code if app else ""
     if code is not None and not app:
-        raise InputError(f"--code {code}: say by --app which module:Class it holds")
+        raise InputError(f"--code {code}: name its module:Class by --app")
     found = ask(model, data, app or "", where, labels)
     for note in found.notes:
         click.echo(f"data: {note}", err=True)

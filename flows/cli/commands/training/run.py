@@ -10,30 +10,33 @@ from flows.terminal.interrupts import interruptible
 from flows.terminal.output import write_json
 
 
-@click.command()
+@click.command(short_help="Run one job on a simulated spot market on this machine.")
 @click.option(
-    "--job", metavar="ID", help="Id of the job; that of an ended one shows its figures again. Default: a new one."
+    "--job", metavar="ID", help="Id of the job; the id of an ended job shows its figures again. Default: a new id."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of market and training.")
 @click.option("--hours", type=click.FloatRange(min=0.05), default=2.0, show_default=True, help="Market hours to train.")
-@click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many clocks, if that comes first.")
+@click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many clocks, if earlier.")
 @click.option(
     "--scale",
     type=click.FloatRange(min=1),
     show_default="60, or less where ticks are kept only so",
-    help="Market seconds a second.",
+    help="Market seconds per real second.",
 )
 @click.option("--prices", type=click.Path(path_type=Path), help="Price file to replay. Default: a generated market.")
 @click.option("--catalog", type=click.Path(path_type=Path), help="CSV of instance types. Default: the shipped one.")
-@click.option("--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid here only (repeat). Default: all.")
+@click.option(
+    "--market", "markets", multiple=True, metavar="TYPE/ZONE", help="Bid only in this market (repeat). Default: all."
+)
 @click.option("--availability", multiple=True, metavar="TYPE/ZONE=FILE",
-              help="When machines of a market can be had, whatever is bid (repeat); begins with the run.")  # fmt: skip
-@click.option("--reliable", type=int, default=1, show_default=True, help="On-demand machines that must last.")
-@click.option("--max-vcpus", type=click.IntRange(min=0), default=8, show_default=True, help="Most spot vCPUs held.")
+              help="When a market has capacity, at any bid (repeat); the trace begins with the run.")  # fmt: skip
+@click.option("--reliable", type=int, default=1, show_default=True, help="On-demand machines of the reliable tier.")
+@click.option("--max-vcpus", type=click.IntRange(min=0), default=8, show_default=True, help="Maximum spot vCPUs held.")
 @click.option("--policy", default="best", show_default=True,
               help="Bidding policy: best, fixed-delta:USD, just-above, on-demand, proteus or standard.")  # fmt: skip
 @click.option("--evictions", metavar="FILE",
-              help="Eviction model of `proteus evictions fit`. Default: the paper's table, of the price history.")  # fmt: skip
+              help="Eviction model of `proteus evictions fit`. Default: the paper's table, "
+              "fitted on the price history.")  # fmt: skip
 @charge_options
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
 @app_options
@@ -42,15 +45,15 @@ from flows.terminal.output import write_json
     metavar="NAME|FILE",
     help="Built-in set, or path or URL of a data file, packed or not. Default: digits; for mf: ratings.",
 )
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where state goes. Default: runs/JOB.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory of the state. Default: runs/JOB.")
 @click.option("--database", metavar="URL", help="State database. Default: a SQLite file in --dir.")
-@click.option("--endpoint", metavar="URL", help="An EC2-compatible endpoint that runs already. Default: our own.")
+@click.option("--endpoint", metavar="URL", help="A running EC2-compatible endpoint. Default: one started by the run.")
 @json_option()
 def run(json_target: str | None, **options: Any) -> None:
-    """Run one training job on this machine, on a simulated spot market, through the real parts.
+    """Run one training job on this machine, on a simulated spot market, with the real components.
 
-    Starts a local Prefect API, an EC2-compatible endpoint and a Dask cluster whose machines come, are renewed or let
-    go, and are evicted; ends with what it cost.
+    It starts a local Prefect API, an EC2-compatible endpoint and a Dask cluster whose machines are bought, renewed,
+    released and evicted, and ends with the costs.
     """
     with interruptible() as interrupts:
         from flows.local.run import RunOptions, local_run

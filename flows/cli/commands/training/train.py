@@ -10,7 +10,7 @@ from flows.terminal.interrupts import explain_interrupt, interruptible
 from flows.terminal.output import write_json
 
 
-@click.command(short_help="Train with the engine alone, on nodes of this machine.")
+@click.command(short_help="Train with the engine alone, on local nodes.")
 @click.argument("app", metavar="APP")
 @code_options
 @click.option(
@@ -22,65 +22,72 @@ from flows.terminal.output import write_json
     type=click.Choice(["auto", "1", "2", "3"]),
     default="auto",
     show_default=True,
-    help="Who serves: 1 the reliable nodes, 2 and 3 half of the transient ones; 3: only these work. By the numbers of nodes.",
+    help="Nodes that serve: 1: the reliable ones; 2 and 3: half of the transient ones; 3: only transient nodes work. "
+    "auto: by the numbers of nodes.",
 )
 @click.option(
     "--stage-above",
     default="1,15",
     show_default=True,
     metavar="R2,R3",
-    help="Transient nodes to a reliable one, above which stages 2 and 3 hold.",
+    help="Transient nodes per reliable node above which stages 2 and 3 apply.",
 )
 @click.option(
-    "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Micro-tasks at a time, a node."
+    "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Concurrent micro-tasks per node."
 )
 @click.option("--staleness", type=click.IntRange(min=0), default=0, show_default=True, help="0 is bulk synchronous.")
-@click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many. Default: 50, or none with --seconds.")
+@click.option(
+    "--clocks", type=click.IntRange(min=1), help="Stop after this many. Default: 50; unlimited with --seconds."
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(0, 1e9, min_open=True),
-    help="Stop after training this long, if that comes first.",
+    help="Stop after this many seconds of training, if earlier.",
 )
 @click.option("--partitions", type=click.IntRange(min=1), default=16, show_default=True, help="Slices of the data.")
 @click.option("--shards", type=click.IntRange(min=1), default=4, show_default=True, help="Slices of the model.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the data's order and the model."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the order of the data and of the model.",
 )
-@click.option("--job", metavar="ID", help="Id of the job; that of one that was begun goes on. Default: a new one.")
-@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Where state goes. Default: runs/JOB.")
-@click.option("--checkpoint", metavar="URL", help="Where data, checkpoints and model go. Default: blobs in --dir.")
+@click.option("--job", metavar="ID", help="Id of the job; the id of an unfinished job continues it. Default: a new id.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Directory of the state. Default: runs/JOB.")
+@click.option("--checkpoint", metavar="URL", help="Store of data, checkpoints and model. Default: blobs in --dir.")
 @click.option(
     "--checkpoint-every",
     type=click.FloatRange(0, 1e9, min_open=True),
     default=30.0,
     show_default=True,
-    help="Seconds between two checkpoints.",
+    help="Seconds between checkpoints.",
 )
 @click.option(
     "--evaluate-every",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Clocks between two evaluations on the held-out part, beside the training; 0: only at the end. "
+    help="Clocks between evaluations on the held-out part, in the background; 0: only at the end. "
     "Default: a tenth of --clocks.",
 )
-@click.option("--events", type=click.Path(path_type=Path), help="CSV of what happens to nodes: at,action,node,seconds.")
+@click.option("--events", type=click.Path(path_type=Path), help="CSV of node events to inject: at,action,node,seconds.")
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write an HTML page of the training.")
 @click.option(
     "--explain",
     multiple=True,
     metavar="NODE|shard:N",
-    help="At the end, print what touched this node or shard, in order of time (repeat).",
+    help="At the end, print the events of this node or shard, in order of time (repeat).",
 )
-@click.option("--dashboard", is_flag=True, help="Start Dask's dashboard too, and print its address.")
+@click.option("--dashboard", is_flag=True, help="Also start Dask's dashboard and print its address.")
 @json_option()
 def train(json_target: str | None, **options: Any) -> None:
-    """Train APP (`mlr`, `mf`, `kmeans`, `lda`, or your own module:Class) with the engine alone: its nodes are processes of this machine.
+    """Train APP (`mlr`, `mf`, `kmeans`, `lda`, or your own module:Class) with the engine alone.
 
-    Ctrl-C or SIGTERM keeps the state and ends all processes; the same command with the --job and --dir that it names
-    goes on from there. A job that has ended tells its figures again.
+    The nodes are processes of this machine. Ctrl-C or SIGTERM saves the state and ends all processes; the same command
+    with the printed --job and --dir continues from there. A job that has ended shows its figures again.
 
     A line of --events is `at,action,node[,seconds]`: `clock:10,kill,t1`, `clock:20,notice,t2,5` (5 seconds of warning,
-    then killed), `second:3.5,join,t9`, `clock:30,drain,t3`. Lines are carried out from top to bottom.
+    then killed), `second:3.5,join,t9`, `clock:30,drain,t3`. Lines are executed from top to bottom.
 
     \b
     Examples:
@@ -100,6 +107,6 @@ def train(json_target: str | None, **options: Any) -> None:
         if options["report"] is not None:
             check_file_target("--report", options["report"])
         given = given_options(click.get_current_context(), "job", "directory")
-        with explain_interrupt("nothing was begun"):
+        with explain_interrupt("nothing was started"):
             figures = train_locally(TrainOptions(**options, given=given), interrupts, quiet=json_target == "-")
         write_json(json_target, figures)
