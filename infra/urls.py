@@ -1,4 +1,4 @@
-"""URLs of files of this machine, of paths with any character but the few that a URL has no word for. Pure.
+"""URLs of files of this machine, of paths with any character but the few that a URL has no word for.
 
 `Path.as_uri` writes a space as ``%20``. fsspec and SQLAlchemy take a path as it is: to them that is another directory.
 """

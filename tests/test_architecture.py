@@ -203,6 +203,14 @@ def test_rule_sees_a_breach_and_lets_the_rest_be(rule: Rule) -> None:
     assert not _breaches(rule, f"{bad}  {MARK} a test") or "\n" in bad
 
 
+def test_no_module_says_of_itself_that_it_is_pure() -> None:
+    """The packages say it, and `impure_imports` checks it."""
+    said = re.compile(r"\bPure\.\s*$", re.MULTILINE)
+    texts = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in _sources(*PACKAGES)}
+    assert not [path for path, text in texts.items() if said.search(text)]
+    assert said.search("What is done. Pure.")
+
+
 def test_there_are_sources_to_look_at() -> None:
     for package in PACKAGES:
         assert len(_sources(package)) > 5, package

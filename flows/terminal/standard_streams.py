@@ -7,9 +7,13 @@ import errno
 import io
 import os
 import sys
-from typing import Any, TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO, TypeVar
 
 from infra.errors import ProteusError
+
+_Text = TypeVar("_Text", bound=io.TextIOWrapper)
 
 
 class OutputFailed(ProteusError):
@@ -18,35 +22,46 @@ class OutputFailed(ProteusError):
     exit_code = 2
 
 
-class _Output(io.FileIO):
-    """Standard output whose failed writes become a one-line error, except for a closed pipe."""
+class _Output(io.TextIOWrapper):
+    """Standard output whose failed writes become a one-line error, except for a closed pipe.
 
-    def __init__(self, number: int, is_closed: bool) -> None:
-        super().__init__(number, "w", closefd=False)
-        self._is_closed = is_closed
+    It stands above the buffer: were it below, a signal that arrives when a write has just been made would leave the
+    buffer full, and its content would be written again.
+    """
 
-    def write(self, data: Any) -> int:
-        if self._is_closed:
+    is_closed = False
+
+    def write(self, text: str) -> int:
+        with self._failures_in_words():
+            return super().write(text)
+
+    def flush(self) -> None:
+        with self._failures_in_words():
+            super().flush()
+
+    @contextmanager
+    def _failures_in_words(self) -> Iterator[None]:
+        if self.is_closed:
             raise OutputFailed("standard output: is closed; send it to a file, or to /dev/null")
         try:
-            return super().write(data)
+            yield
         except OSError as error:
             if error.errno in (errno.EPIPE, errno.EAGAIN):
                 raise
             raise OutputFailed(f"standard output: {os.strerror(error.errno or 0)}; send it elsewhere") from None
 
 
-class _Messages(io.FileIO):
+class _Messages(io.TextIOWrapper):
     """Standard error whose failed writes are ignored."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number, "w", closefd=False)
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return super().write(text)
+        return len(text)
 
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return len(memoryview(data).cast("B"))
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
 
 
 def guard_standard_streams() -> None:
@@ -58,9 +73,11 @@ def guard_standard_streams() -> None:
     for _ in closed:  # each open gets the lowest free descriptor
         os.open(os.devnull, os.O_RDWR)
     if 1 in closed or _is_own(sys.stdout, sys.__stdout__):
-        sys.stdout = _text(_Output(1, 1 in closed), sys.stdout)
+        output = _text(_Output, 1, sys.stdout)
+        output.is_closed = 1 in closed
+        sys.stdout = output
     if 2 in closed or _is_own(sys.stderr, sys.__stderr__):
-        sys.stderr = _text(_Messages(2), sys.stderr, line_buffering=True)
+        sys.stderr = _text(_Messages, 2, sys.stderr, line_buffering=True)
 
 
 def _is_open(number: int) -> bool:
@@ -75,9 +92,10 @@ def _is_own(stream: TextIO | None, first: TextIO | None) -> bool:
     return stream is not None and stream is first
 
 
-def _text(raw: io.FileIO, before: TextIO | None, *, line_buffering: bool = False) -> io.TextIOWrapper:
+def _text(kind: type[_Text], number: int, before: TextIO | None, *, line_buffering: bool = False) -> _Text:
+    raw = io.FileIO(number, "w", closefd=False)
     encoding = getattr(before, "encoding", None) or "utf-8"
     # A file name that is not valid UTF-8 is printed as its bytes.
     errors = "surrogateescape" if encoding.lower().replace("-", "") == "utf8" else "backslashreplace"
     line_buffering = line_buffering or raw.isatty()
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=line_buffering)
+    return kind(io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=line_buffering)

@@ -1,4 +1,4 @@
-"""What is told of a job and decides nothing: bytes moved, changes of its nodes, what it looked like, evaluations. Pure.
+"""What is told of a job and decides nothing: bytes moved, changes of its nodes, what it looked like, evaluations.
 
 It looks at the controller after each event. So whatever comes or goes, however it comes about, is seen in one place:
 the nodes as they are, beside what they were.

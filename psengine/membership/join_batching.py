@@ -1,4 +1,4 @@
-"""Nodes that join while a training goes on, planned for together. Pure.
+"""Nodes that join while a training goes on, planned for together.
 
 Whoever buys many machines has them come one after the other, some tenths of a second apart. Planned for one at a time,
 a partition would be given to a node and taken from it again with each of the next, what a node works on would come

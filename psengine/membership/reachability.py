@@ -1,4 +1,4 @@
-"""Which node is done without where two cannot reach each other, while the controller reaches both. Pure.
+"""Which node is done without where two cannot reach each other, while the controller reaches both.
 
 Whoever cannot reach a server fails at its batch, and is given it again. While that goes on no clock ends, so after the
 time of a silence one of the two has to go. It is the same with a server that cannot reach who keeps its shards: while

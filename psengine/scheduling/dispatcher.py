@@ -1,4 +1,4 @@
-"""Which micro-tasks go to which node now, as messages. Pure.
+"""Which micro-tasks go to which node now, as messages.
 
 It puts the driver, which says what may run, together with the placement, which says where. What failed is held back
 until the next tick, so that a node that cannot work does not spin.

@@ -1,4 +1,4 @@
-"""The book of micro-tasks: what is done, what runs where under which attempt. Pure.
+"""The book of micro-tasks: what is done, what runs where under which attempt.
 
 Invariants: a partition has at most one micro-task under way; clocks of a partition complete in order; only the latest
 attempt of a micro-task can complete it, so each effect counts once.

@@ -1,4 +1,4 @@
-"""What becomes of a shard's tables with the next clock: worked out as its effects come, before it is committed. Pure.
+"""What becomes of a shard's tables with the next clock: worked out as its effects come, before it is committed.
 
 An effect of the next clock is known here from when it is announced: the tables that others read come first, and the
 rows of a partition's own, which nobody waits for, when it is pushed. Before a long run of rows comes, it is told which

@@ -1,4 +1,4 @@
-"""A table as it becomes with the updates of a clock, written piece by piece as they come. Pure.
+"""A table as it becomes with the updates of a clock, written piece by piece as they come.
 
 Partitions that have other rows each, as those of blocks of items or of words, add nothing to one another: what each
 adds can be added to the table at once, and when the last one has come there is little left to do. The bits are those of

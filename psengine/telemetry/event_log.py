@@ -1,4 +1,4 @@
-"""The story of a job: each event and instruction that touched a node or a shard, as entries for people. Pure.
+"""The story of a job: each event and instruction that touched a node or a shard, as entries for people.
 
 Micro-tasks and copies of shards are too many to be told one by one: those of a node are told as counts, whenever
 something else is told of it, and at the end of a page. Entries are JSON-able dicts:

@@ -1,4 +1,4 @@
-"""How long those who stayed waited when nodes came or went: from the time of each clock and a log of changes. Pure.
+"""How long those who stayed waited when nodes came or went: from the time of each clock and a log of changes.
 
 A change is *carried out* from when the controller hears of it until nothing of it is left to do: a newcomer has loaded,
 who was told to go has drained, shards and copies are where they should be, and what was under way when a node was lost,

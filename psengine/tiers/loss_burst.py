@@ -1,4 +1,4 @@
-"""Whether the transient tier is being lost in a wave, of which more is to come. Pure.
+"""Whether the transient tier is being lost in a wave, of which more is to come.
 
 Who loses much of a tier at one time hears of it in dribs: what a machine sent last stands before the end of its
 connection, in every queue on the way. As long as a wave lasts nobody of that tier is given shards to serve, for whoever

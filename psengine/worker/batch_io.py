@@ -1,4 +1,4 @@
-"""What the micro-tasks of a batch read and add: some rows, whole tables, what the node keeps of its own. Pure.
+"""What the micro-tasks of a batch read and add: some rows, whole tables, what the node keeps of its own.
 
 `wants` comes first, then the client reads `union_of` all of them in one go, then each micro-task is given its share,
 and what it returns is put as an update of those rows.

@@ -1,4 +1,4 @@
-"""The rows that belong to one partition each, kept by the node that works on it from clock to clock. Pure.
+"""The rows that belong to one partition each, kept by the node that works on it from clock to clock.
 
 Rows of a table with `own` are written by one partition's micro-tasks alone, so whoever did its last one knows them:
 what it read, and what it added. The servers hold them too, and are told every addition; a node that has not done the

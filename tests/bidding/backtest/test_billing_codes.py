@@ -34,7 +34,7 @@ from bidding.market.model import EndCause, Market
 from bidding.market.traces import Int64s, Trace, TraceSet
 from tests.bidding.backtest.cases import DELTAS, TYPES, A, Case
 from tests.bidding.backtest.test_simulate import HOUR, PLAIN, cases
-from tests.bidding.billing.naive_bill import SchemeId as NaiveRule
+from tests.bidding.billing.naive_bill import Rule as NaiveRule
 from tests.bidding.billing.naive_bill import fixed, naive_bill, seconds, whole_hours
 from tests.support.forecasts import foresight_of, foresights
 from tests.support.markets import PROPERTY

@@ -17,7 +17,7 @@ from infra.clock import ScaledClock
 from infra.errors import InputError
 from infra.local.environment import clock_file, own_directory
 from infra.runtime import forget_runtime
-from infra.state.records import JobState
+from infra.state.records import JobState, ObservationKind
 from infra.state.store import Store
 from tests.support.job_states import JOB, START_S, record_job
 
@@ -39,7 +39,7 @@ def local_run(here: Path, job: str) -> Path:
     ScaledClock.create(clock_file(directory), START_S + 500.0, 1e-6)
     with Store.open(f"sqlite:///{directory}/state.db") as store:
         store.create_job(job, {}, START_S)
-        store.observe(job, START_S + 90, "progress", {"clock": 7, "loss": 0.5, "ready": 1, "stage": 1})
+        store.observe(job, START_S + 90, ObservationKind.PROGRESS, {"clock": 7, "loss": 0.5, "ready": 1, "stage": 1})
     return directory
 
 

@@ -109,7 +109,7 @@ def test_a_job_without_its_optional_fields_is_planned(here: Path, job: str, work
     short = ("--starts", "3", "--scheme", "on-demand,standard+checkpoint,proteus,best")
     found = result("job.yaml", *short, *(("--vcpu-hours", "50") if "clocks" in job else ()))
     assert (found["job"]["vcpu_hours"], found["job"]["cap_vcpus"]) == (work, cap)
-    assert found["settings"]["allocation_vcpus"] == 8  # all that it may hold, as its policy `best` likes it
+    assert found["settings"]["allocation_vcpus"] == cap  # all that it may hold, as its policy `best` likes it
     assert all(each["unfinished"] == 0 for each in found["schemes"])
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from bidding.market.model import Market
 from bidding.market.traces import Trace, TraceSet
@@ -251,7 +252,7 @@ def test_the_next_commands_can_be_pasted(
     assert [outcome.code for outcome in done] == [0, 0, 0], done
     assert f"${figures['ledger_usd']:.4f}" in done[1].out
     page = Path(figures["report"]).read_text()
-    assert f'<a href="file://{figures["model"]}">' in page
+    assert f'<a href="file://{escape(figures["model"])}">' in page
     assert "<dt>repeat</dt><dd><code>proteus run --job eventful --dir" in page
 
 
