@@ -96,5 +96,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 def _is_helper(process: psutil.Process) -> bool:
-    """Whether it lives as long as the process that it serves: Python's own resource tracker, or a nursery of nodes."""
-    return process.pid == nursery_pid() or "multiprocessing.resource_tracker" in " ".join(_command(process))
+    """Whether it lives as long as the process it serves: Python's resource tracker, a nursery of nodes, PostgreSQL."""
+    command = " ".join(_command(process))
+    helper = process.pid == nursery_pid() or "multiprocessing.resource_tracker" in command
+    return helper or command.partition(" ")[0].rpartition("/")[2].startswith("postgres")

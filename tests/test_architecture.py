@@ -253,6 +253,8 @@ def test_every_package_is_shipped() -> None:
 
 #: Modules in a folder, beside its `__init__`.
 MOST_MODULES = 13
+#: Holds a module for each change of the schema, for ever.
+UNLIMITED = "infra/state/migrations/versions"
 SHIPPED = (*PACKAGES, "benchmarks")
 
 
@@ -281,6 +283,7 @@ def same_names(classes: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def test_no_folder_is_overfull() -> None:
     counts = {folder.relative_to(ROOT).as_posix(): len(list(folder.glob("[!_]*.py"))) for folder in _folders()}
+    del counts[UNLIMITED]
     assert not overfull(counts)
     assert overfull({"a": MOST_MODULES + 1, "b": MOST_MODULES}) == {"a": MOST_MODULES + 1}
 

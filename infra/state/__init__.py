@@ -2,11 +2,13 @@
 
 base             base class of the tables: engine, shared transaction, row helpers
 charge_shares    the share of each machine in an hour's charge
-database         opens SQLite or PostgreSQL; transactions and schema creation
+database         opens SQLite or PostgreSQL; transactions
 job_tables       methods on jobs and their observations
 ledger           computes the due lines of a job's ledger and adds those that are missing
+migrations/      Alembic's migrations
 purchase_tables  methods on intents, allocations and the ledger
 records          immutable record types and the legal changes of state
 schema           the SQLAlchemy tables
 store            `Store`: all tables, the journal and claims behind one class
+upgrades         creates the schema or upgrades it
 """

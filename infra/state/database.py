@@ -1,8 +1,8 @@
 """Open the state database: SQLite in a file, or PostgreSQL if several machines share it.
 
-This module holds every difference of the two. A SQLite file is in write-ahead mode, so that readers never wait; a write
-takes the lock when it begins, so that what it read cannot change before it writes; and every commit is on disk when it
-returns, because a purchase must survive a power cut.
+This module and `upgrades` hold every difference of the two. A SQLite file is in write-ahead mode, so that readers never
+wait; a write takes the lock when it begins, so that what it read cannot change before it writes; and every commit is on
+disk when it returns, because a purchase must survive a power cut.
 """
 
 import errno
@@ -16,25 +16,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, insert, inspect, make_url, select, update
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from infra.errors import InputError
-from infra.state import schema
 from infra.state.records import StoreError
+from infra.state.upgrades import create_or_upgrade
 
 #: Maximum seconds that a write waits for another one to end.
 BUSY_S = 30.0
 _WRITES = "proteus_writes"
-#: Key of PostgreSQL's lock for creating the schema: arbitrary, the same in every version of the program.
+_CHANGES_TABLES = "proteus_changes_tables"
+#: Key of PostgreSQL's lock for creating or upgrading the schema: arbitrary, the same in every version of the program.
 _SCHEMA_LOCK = 0x50726F74
 
 
 def open_engine(text: str) -> Engine:
-    """Return an engine on a writable database of this program; the schema is created if absent.
+    """Return an engine on a writable database of this program; the schema is created if absent, or upgraded.
 
     Raises
     ------
@@ -141,7 +142,10 @@ def _configure_sqlite(raw: sqlite3.Connection, _record: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES, False)
+    options = connection.get_execution_options()
+    if options.get(_CHANGES_TABLES, False):
+        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")  # has no effect within a transaction
+    writes = options.get(_WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
@@ -162,25 +166,13 @@ def _use_write_ahead_log(engine: Engine) -> None:
 
 
 def _ensure_schema(engine: Engine, shown: str) -> None:
-    with engine.connect() as connection, connection.execution_options(**{_WRITES: True}).begin():
-        if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
-        present = set(inspect(connection).get_table_names())
-        if "schema_version" not in present:
-            if foreign := sorted(present & set(schema.metadata.tables)):
-                raise InputError(f"{shown}: holds another program's table {foreign[0]!r}; give a database of its own")
-            schema.metadata.create_all(connection, checkfirst=False)
-            connection.execute(insert(schema.schema_version).values(one=1, version=schema.SCHEMA_VERSION))
-            return
-        version = connection.scalar(select(schema.schema_version.c.version))
-        # Changes nothing; fails if the database is read-only.
-        connection.execute(update(schema.schema_version).values(version=version))
-    if version != schema.SCHEMA_VERSION:
-        relation = "newer" if version is None or version > schema.SCHEMA_VERSION else "older"
-        raise InputError(
-            f"{shown}: has schema version {version}, {relation} than the {schema.SCHEMA_VERSION} of this program; "
-            "use the program that made it, or another database"
-        )
+    with engine.connect() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.detach()  # nobody else shall use a connection without foreign keys
+        with connection.execution_options(**{_WRITES: True, _CHANGES_TABLES: True}).begin():
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+            create_or_upgrade(connection, shown)
 
 
 def _is_locked(error: BaseException) -> bool:

@@ -1,6 +1,6 @@
 """The tables of the state database, for SQLite and PostgreSQL alike.
 
-`SCHEMA_VERSION` increases with every change of a table; a program refuses a database of another version.
+A change of a table is made here and as a new revision in `infra.state.migrations.versions`.
 """
 
 from sqlalchemy import (
@@ -18,7 +18,8 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 1
+#: What makes version 0.1.0 refuse the database. It never changes again: `schema_revision` counts since.
+SCHEMA_VERSION = 2
 
 metadata = MetaData()
 
@@ -32,6 +33,14 @@ schema_version = Table(
     metadata,
     Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
     Column("version", Integer, nullable=False),
+)
+
+#: Alembic's own table.
+schema_revision = Table(
+    "schema_revision",
+    metadata,
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="schema_revision_pkc"),
 )
 
 jobs = Table(

@@ -2,26 +2,31 @@
 
 The files of tests/data/version_0_1_0 were written by that version: `train mlr` on points.csv (three clusters of 20
 points, six clocks), `PriceStore.add`, and the state database of a `proteus run` as SQL, with long lists of its result
-cut. DATA and BLOBS stand for the original locations.
+cut. DATA and BLOBS stand for the original locations. running.sql is the database of a job after its first three ticks;
+INSTANCE_0 to INSTANCE_2 stand for the ids of its machines.
 """
 
 import csv
 import json
 import shutil
 import sqlite3
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bidding.engine.journal import from_record, replay, to_record
-from bidding.market.model import Market
+from bidding.market.model import LaunchRequest, Market
 from infra.applications.trained_models import load_model
+from infra.simulated_ec2.market import SimSpotMarket
+from infra.state.records import JobState
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
 from infra.storage.checkpoints import read_shard
 from infra.storage.price_store import PriceStore
 from tests.support.cli_process import proteus
+from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 
 WRITTEN = Path(__file__).parents[1] / "data" / "version_0_1_0"
 OPTIONS = ("--nodes", "r=1,t=1", "--partitions", "2", "--shards", "2", "--param", "features=0", "--seed", "3")
@@ -59,6 +64,47 @@ def test_a_journal_replays_and_would_be_written_alike(database: str) -> None:
     assert (engine.job_id, engine.closed) == ("old", True)
     for record in records:
         assert to_record(from_record(record)).items() >= record.items(), record["kind"]
+
+
+def test_a_running_job_goes_on_with_its_next_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its three machines are those that it has; the hour of its spot machines is decided once, when it ends."""
+    runtime = TaskRuntime(tmp_path, monkeypatch, database=running_job)
+    store, market, running = runtime.store, runtime.market, spec("running")
+    assert store.job("running").state is JobState.RUNNING
+    before = [entry.record["kind"] for entry in store.journal("running")]
+    machines = [fact.instance_id for fact in market.log()]
+    lead_s = runtime.runtime.settings.renewal_lead_s
+    for after_s, orders in ((360, []), (3600 - lead_s, ["Renew"]), (3600, [])):
+        runtime.clock.at_s = float(BEGIN_S + after_s)
+        done = [type(order).__name__ for order in runtime.tick(running)]
+        assert [kind for kind in done if kind != "Wait"] == orders
+    assert [fact.instance_id for fact in market.log() if fact.alive] == machines, "none was bought, none was let go"
+    assert {record.allocation_id: record.allocation.count for record in store.allocations("running", alive=True)} == {
+        "running-reliable-0": 1,
+        "running-buy-0": 2,
+    }
+    after = [entry.record["kind"] for entry in store.journal("running")]
+    assert after[: len(before)] == before
+    assert after[len(before) :].count("TickDue") == 3
+    assert store.spent("running") > 0
+    runtime.close()
+
+
+def running_job(path: Path, market: SimSpotMarket) -> None:
+    """Write the database of the running job, and have the market hold its machines, with the tags of version 0.1.0."""
+    text = (WRITTEN / "running.sql").read_text()
+    owner = "db-" + sha256(f"sqlite://:{path}".encode()).hexdigest()[:16]
+    number = 0
+    purchases = (("reliable", "running-reliable-0", 1, None), ("transient", "running-buy-0", 2, 20_100))
+    for tier, order, count, bid in purchases:
+        tags = {"proteus:owner": owner, "proteus:job": "running", "proteus:tier": tier, "proteus:order": order}
+        tags |= {"proteus:expires": str(BEGIN_S + 7 * 86_400), "Name": f"proteus running {tier}"}
+        for fact in market.launch(LaunchRequest(order, MARKET, count, bid, tags=tags)):
+            text = text.replace(f"INSTANCE_{number}", fact.instance_id)
+            number += 1
+    with sqlite3.connect(path) as connection:
+        connection.executescript(text)
+    connection.close()
 
 
 def test_its_jobs_and_costs_are_shown(database: str, tmp_path: Path) -> None:

@@ -1,29 +1,34 @@
-"""Fixtures of a state database: SQLite, and PostgreSQL if PROTEUS_TEST_POSTGRES_URL names an empty one."""
+"""Fixtures of a state database: in SQLite, and on a PostgreSQL server of this machine."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
 
-from infra.state import schema
 from infra.state.store import Store
 from tests.support.journal_entries import SPEC
+from tests.support.postgres import ABSENT, PostgresServer, binaries, postgres_server
 
-POSTGRES = os.environ.get("PROTEUS_TEST_POSTGRES_URL")
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server."""
+    folder = binaries()
+    if folder is None:
+        pytest.skip(ABSENT)
+    with postgres_server(folder) as server:
+        yield server
 
 
-@pytest.fixture(params=["sqlite", "postgresql"] if POSTGRES else ["sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty state database, or of one to create."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/deep/er/state.db"
-    assert POSTGRES is not None
-    engine = create_engine(POSTGRES)
-    schema.metadata.drop_all(engine)
-    engine.dispose()
-    return POSTGRES
+        yield f"sqlite:///{tmp_path}/deep/er/state.db"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    with server.database() as url:
+        yield url
 
 
 @pytest.fixture

@@ -7,14 +7,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.schema import CreateTable
 
 from infra.errors import InputError
 from infra.state import schema
-from infra.state.database import transaction
 from infra.state.records import StoreError
 from infra.state.store import Store
 from tests.support.timeouts import PATIENCE
@@ -64,14 +62,6 @@ def test_a_bad_database_is_told_in_one_line(tmp_path: Path, number: int) -> None
     assert "\n" not in str(caught.value)
     assert "word" not in str(caught.value)
     assert caught.value.exit_code == 2
-
-
-@pytest.mark.parametrize(("version", "relation"), [(schema.SCHEMA_VERSION + 1, "newer"), (0, "older")])
-def test_another_version_is_refused(store: Store, url: str, version: int, relation: str) -> None:
-    with transaction(store._engine, writes=True) as connection:
-        connection.execute(update(schema.schema_version).values(version=version))
-    with pytest.raises(InputError, match=f"schema version {version}, {relation}"):
-        Store.open(url)
 
 
 def test_a_database_that_fails_later_is_told_in_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,5 @@
+"""The revisions of the schema, one a file, in the order of their numbers. A pushed revision is never edited.
+
+0001_baseline         the tables of version 0.1.0
+0002_revisions_count  programs that know no revision refuse the database
+"""
