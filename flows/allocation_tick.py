@@ -10,6 +10,7 @@ from prefect import flow
 from prefect.logging import get_run_logger
 
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from tasks.job_leases import extend_leases
 from tasks.job_records import is_open, job_spec, saved_result, settle_job, ticking_jobs
 from tasks.market.costs import publish_ledger
 from tasks.market.decisions import decide, opened_markets, publish
@@ -72,6 +73,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
         orders = decide(job_engine, facts, prices.by_market, notices, prices.left_out, signals)
+        extend_leases(job_id)  # the book was just compared with the market
         for order in orders:
             carry_out(job_engine, order)
         booked = book_or_postpone(job_id)

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from infra.errors import InputError
@@ -15,6 +15,8 @@ from infra.validation import first_fault
 
 #: A century: no duration of use is longer.
 _MOST_S = 36_525 * 86_400
+#: A lease must outlast this many ticks.
+_LEASE_TICKS = 5
 
 
 def _home(name: str) -> Path:
@@ -51,6 +53,15 @@ class Settings(BaseSettings):
     tick_s: int = Field(120, gt=0, le=_MOST_S, description="Seconds between decisions.")
     notice_s: int = Field(120, gt=0, le=_MOST_S, description="Warning that the market gives before it takes a machine.")
     poll_s: float = Field(5.0, gt=0, le=_MOST_S, description="Seconds between two looks for a notice, on a node.")
+    lease_minutes: float = Field(
+        60.0,
+        ge=10,
+        le=_MOST_S / 60,
+        description="Minutes that a tick extends the lease of a machine by; without ticks it ends itself then.",
+    )
+    alarm_webhook: SecretStr | None = Field(
+        None, description="URL that a machine posts to when it ends because no tick has extended its lease."
+    )
     renewal_lead_s: int = Field(
         240, gt=0, le=_MOST_S, description="A renewal is decided this long before an hour ends."
     )
@@ -66,6 +77,13 @@ class Settings(BaseSettings):
     events_url: str | None = Field(
         None, description="Prefect API to which the reliable tier reports notices; unset: the next tick finds them."
     )
+
+    @field_validator("alarm_webhook")
+    @classmethod
+    def _is_http(cls, webhook: SecretStr | None) -> SecretStr | None:
+        if webhook is not None and not webhook.get_secret_value().startswith(("https://", "http://")):
+            raise ValueError("is no URL that begins with https:// or http://")
+        return webhook
 
     @property
     def owner_tag(self) -> str:
@@ -99,6 +117,11 @@ class Settings(BaseSettings):
             raise InputError(
                 f"PROTEUS_POLL_S: looking every {self.poll_s:g} s is too rare for a notice of {self.notice_s} s; "
                 f"use at most {self.notice_s / 2:g}"
+            )
+        if self.lease_minutes * 60 < _LEASE_TICKS * self.tick_s:
+            raise InputError(
+                f"PROTEUS_LEASE_MINUTES: {self.lease_minutes:g} is less than {_LEASE_TICKS} ticks of {self.tick_s} s, "
+                f"and machines would end when ticks are late; use at least {_LEASE_TICKS * self.tick_s / 60:g}"
             )
         if self.renewal_lead_s < self.tick_s:
             raise InputError(

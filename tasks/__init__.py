@@ -9,6 +9,7 @@ prediction/      predictions of a trained model for new data
 reports/         reports on a job: status, summary, list of jobs, HTML pages, node logs
 training/        training of a job: checks, submission, its controller, progress
 billing_options  options of the billing models of spot machines
+job_leases       the leases of a job's machines, which ticks extend, and the alarms of machines
 job_records      jobs in the state database: record, look up, settle
 job_spec         the description of a training job; the Prefect form is drawn from it
 output_files     output files of a verb: checked before the work, written atomically after it

@@ -96,8 +96,10 @@ class JobThreads:
     def _run_out(self) -> None:
         """Jump from hour's end to hour's end until nothing is held; evictions in between are refunded."""
         from flows.allocation_tick import allocation_tick
+        from tasks.job_leases import extend_leases
         from tasks.market.tick import next_hour_end_s
 
+        extend_leases(self._spec.job_id)  # the clock must not jump over the end of a lease
         while (at_s := next_hour_end_s(self._spec.job_id)) is not None:
             self._clock.jump_to(at_s)
             call_flow(partial(allocation_tick, self._spec.job_id))

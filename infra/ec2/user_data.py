@@ -1,8 +1,9 @@
 """The start script of a machine (user-data), the same on EC2 and in a local run.
 
-It gets the machine's name from the metadata service, restarts the node's processes until they end regularly, and shuts
-the machine down when they have ended, or after a long time without a sign of life (a machine that lost its job must not
-be paid for ever). Everybody on the machine and many in the account can read user-data, so it may hold no secret.
+Before all else it installs the guard of the machine (`infra.nodes.lease_guard`) as a systemd unit, so that the machine
+ends whatever happens to this script. Then it gets the machine's name from the metadata service, restarts the node's
+processes until they end regularly, and shuts the machine down when they have ended. Everybody on the machine and many
+in the account can read user-data and the unit, so they may hold no secret.
 """
 
 import re
@@ -20,6 +21,8 @@ MAX_BYTES = 16 * 1024
 _SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|AUTH|^AWS_|^PREFECT_|DATABASE_URL|PREFECT_API")
 _SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]*@")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Words that need no quotes in a unit.
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,10 @@ class NodeBoot:
     python : path of the interpreter on the machine.
     poll_s : real seconds between two polls for a notice; None: the node's default.
     environment : settings for the node's processes (such as ``PROTEUS_CLOCK``); never secrets.
+    clock : clock by which the machine's lease runs: `system`, or a scaled clock's file.
+    region : region of the blob store.
     grace_s : real seconds from SIGTERM to SIGKILL of a process.
     patience_s : real seconds that a node looks for the controller before it gives up.
-    dead_man_s : real seconds after the last sign of life at which the machine shuts itself down. Running for longer
-        than `patience_s` is such a sign, for the node has then met the controller. On the controller's machine the
-        controller must touch the file ``PROTEUS_ALIVE_FILE`` at every request instead.
     """
 
     job_id: str
@@ -48,9 +50,10 @@ class NodeBoot:
     python: str = "python3"
     poll_s: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    clock: str = "system"
+    region: str = "us-east-1"
     grace_s: int = 20
     patience_s: int = 600
-    dead_man_s: int = 48 * 3600
 
 
 def user_data(node: NodeBoot) -> str:
@@ -64,7 +67,7 @@ def user_data(node: NodeBoot) -> str:
     JobPaths(node.job_id)
     if node.controller and node.tier is not Tier.RELIABLE:
         raise InputError(f"node of {node.job_id}: the controller runs on the reliable tier, not on {node.tier}")
-    if node.threads < 1 or node.grace_s < 0 or min(node.patience_s, node.dead_man_s) < 1:
+    if node.threads < 1 or node.grace_s < 0 or node.patience_s < 1:
         raise InputError(f"node of {node.job_id}: threads and times must be positive")
     for name, value in {**node.environment, "PROTEUS_BLOB_URL": node.blob_url}.items():
         if not _NAME.fullmatch(name):
@@ -85,10 +88,7 @@ def user_data(node: NodeBoot) -> str:
         "@PYTHON@": shlex.quote(node.python),
         "@ARGUMENTS@": shlex.join(arguments),
         "@GRACE_S@": str(node.grace_s),
-        "@CONTROLLER@": "yes" if node.controller else "''",
-        "@PATIENCE_S@": str(node.patience_s),
-        "@DEAD_MAN_S@": str(node.dead_man_s),
-        "@CHECK_S@": f"{min(60.0, node.dead_man_s / 8):g}",
+        "@UNIT@": lease_unit(node),
         "@PROCESSES@": "\n".join([*processes, "supervise node &\npids+=($!)"]),
     }
     script = re.sub(r"@[A-Z_]+@", lambda mark: values[mark[0]], _SCRIPT)
@@ -97,15 +97,80 @@ def user_data(node: NodeBoot) -> str:
     return script
 
 
+def lease_unit(node: NodeBoot) -> str:
+    """Return the systemd unit of the machine's guard.
+
+    A guard that cannot even start, because the image is broken, ends the machine by systemd's own means.
+
+    Raises
+    ------
+    InputError
+        If a value has a line break, which a unit cannot hold.
+    """
+    command = [node.python, "-m", "infra.nodes.lease_guard", "--job", node.job_id, "--blob", node.blob_url]
+    command += ["--region", node.region, "--clock", node.clock]
+    return _UNIT.replace("@COMMAND@", " ".join(_unit_word(word, node.job_id) for word in command))
+
+
+def _unit_word(word: str, job_id: str) -> str:
+    """Return a word of a command as systemd reads it: without variables and specifiers."""
+    if not word.isprintable():
+        raise InputError(f"node of {job_id}: {word!r} has a line break or another character that a unit cannot hold")
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if _PLAIN.fullmatch(escaped) else f'"{escaped}"'
+
+
+_UNIT = """[Unit]
+Description=End this machine when its Proteus lease has ended
+StartLimitIntervalSec=900
+StartLimitBurst=20
+StartLimitAction=poweroff
+
+[Service]
+ExecStart=@COMMAND@
+Restart=always
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target"""
+
+
 _SCRIPT = r"""#!/bin/bash
 set -u
 @EXPORTS@
 PYTHON=@PYTHON@
 ARGUMENTS=(@ARGUMENTS@)
-CONTROLLER=@CONTROLLER@
 IMDS=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
 
+# A simulated machine names its directory of units, and has its own `shutdown` and `systemctl`.
+UNITS=${PROTEUS_UNIT_DIR:-/etc/systemd/system}
+FILES=${PROTEUS_UNIT_DIR:-/var/lib/proteus}
+
 say() { echo "proteus: $*" >&2; }
+
+is_machine() { [[ -n ${PROTEUS_UNIT_DIR:-} || $IMDS == http://169.254.169.254 ]]; }
+
+# Installs the guard, which ends the machine whatever happens to this script. Its lock says that this script lives.
+guard() {
+  mkdir -p "$UNITS" "$FILES" && rm -f "$FILES/proteus-script.done" && exec 9>"$FILES/proteus-script.lock" &&
+    flock 9 && cat >"$UNITS/proteus-lease.service" <<'UNIT' && systemctl daemon-reload 9>&- &&
+@UNIT@
+UNIT
+    systemctl enable --now proteus-lease.service 9>&-
+}
+
+# A machine of the cloud is paid for until it is switched off.
+end_machine() {
+  is_machine || exit "$1"
+  touch "$FILES/proteus-script.done"
+  shutdown -h now
+  exit "$1"
+}
+
+if is_machine && ! guard; then
+  say "the guard of this machine cannot be installed"
+  end_machine 1
+fi
 
 # One request to the metadata service (METHOD PATH HEADER), by bash alone: starting an interpreter would take longer.
 metadata() {
@@ -138,7 +203,6 @@ supervise() {
   trap 'stopping=1; [[ -n $child ]] && kill -TERM "$child" 2>/dev/null' TERM
   while [[ -z $stopping ]]; do
     began=$SECONDS
-    touch "$STARTED"
     "$@" &
     child=$!
     [[ -n $stopping ]] && kill -TERM "$child" 2>/dev/null
@@ -154,7 +218,6 @@ supervise() {
       return 0
     fi
     child=''
-    rm -f "$STARTED"
     ((code == 0)) && return 0
     ((SECONDS - began > 60)) && delay=1
     say "$* ended with $code; again in $delay s"
@@ -163,26 +226,6 @@ supervise() {
     wait "$child"
     child=''
     delay=$((delay < 16 ? delay * 2 : 30))
-  done
-}
-
-# Ends the machine when there was no sign of life for long.
-dead_man() {
-  local nap='' started touched
-  trap '[[ -n $nap ]] && kill "$nap" 2>/dev/null; exit 0' TERM
-  while :; do
-    sleep @CHECK_S@ &
-    nap=$!
-    wait "$nap"
-    # A node that has not met the controller ends when its patience does; one that still runs has met it.
-    [[ -z $CONTROLLER ]] && started=$(date -r "$STARTED" +%s 2>/dev/null) && (($(date +%s) - started > @PATIENCE_S@)) &&
-      touch "$PROTEUS_ALIVE_FILE"
-    touched=$(date -r "$PROTEUS_ALIVE_FILE" +%s 2>/dev/null) || { touch "$PROTEUS_ALIVE_FILE"; continue; }
-    if (($(date +%s) - touched >= @DEAD_MAN_S@)); then
-      say "no sign of life for @DEAD_MAN_S@ s: this machine ends itself"
-      kill -TERM $$
-      return 0
-    fi
   done
 }
 
@@ -196,26 +239,17 @@ for ((tries = 30; tries > 0; tries--)); do
   sleep 1
 done
 [[ -n $NAME ]] || { say "no metadata service at $IMDS"; exit 1; }
-export PROTEUS_ALIVE_FILE=${TMPDIR:-/tmp}/proteus-$NAME.alive
-STARTED=${TMPDIR:-/tmp}/proteus-$NAME.started
-touch "$PROTEUS_ALIVE_FILE" "$STARTED"
+is_machine && echo "$NAME" >"$FILES/proteus-instance"
 
 pids=()
 stopping=''
 stop() { ((${#pids[@]})) && kill -TERM "${pids[@]}" 2>/dev/null; }
 trap 'stopping=1; stop' TERM INT
 @PROCESSES@
-dead_man &
-guard=$!
 [[ -n $stopping ]] && stop
 # The first process ends the rest: the controller where there is one.
 wait_for "${pids[0]}"
 stop
 for pid in "${pids[@]}"; do wait_for "$pid"; done
-kill -TERM "$guard" 2>/dev/null
-wait_for "$guard"
-rm -f "$PROTEUS_ALIVE_FILE" "$STARTED"
-# A machine of the cloud is paid for until it is switched off; a simulated one is this very process.
-[[ $IMDS == http://169.254.169.254 ]] && shutdown -h now
-exit 0
+end_machine 0
 """

@@ -1,6 +1,7 @@
 """The process that a machine runs, and the client of its controller.
 
 controller_client  synchronous client of a job's controller: start, status, stop, drain
+lease_guard        the guard of a machine: ends it when its lease has ended, or nothing trains on it any more
 main               the process of a node or of the controller: `python -m infra.nodes.main`
 malloc             glibc settings that make a process reuse freed memory
 """

@@ -46,7 +46,7 @@ _LOOK_S = 0.1
 _SOON_S = 10.0
 _SELDOM_S = 2.0
 _CALL_S = 5.0
-_ALIVE_S = 30.0
+_LEASE_LOOK_S = 0.5
 
 #: Set to 1: a node's threads run micro-tasks, and a library's own threads would compete with them.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -180,7 +180,7 @@ async def _controller(
             meeting["dashboard"] = _dashboard_url(scheduler)
         await asyncio.to_thread(blobs.write_json, rendezvous, meeting)
         logger.info("controller of job %s at %s", options.job, scheduler.address)
-        await _first(stop.wait(), shell.closing.wait(), _touch_alive_file(shell))
+        await _first(stop.wait(), shell.closing.wait(), _checkpoint_before_the_end(shell))
         await shell.close()
         await asyncio.to_thread(_withdraw, blobs, rendezvous, meeting)
     return 0
@@ -192,23 +192,30 @@ def _dashboard_url(scheduler: Any) -> str:
     return f"http://{host}:{scheduler.http_server.port}/status"
 
 
-async def _touch_alive_file(shell: ControllerShell) -> None:
-    """Keep the machine's dead-man timer from expiring while the job runs, or the controller receives requests."""
-    from psengine.controller.state import ENDED
+async def _checkpoint_before_the_end(shell: ControllerShell) -> None:
+    """Save a checkpoint when the lease of this machine ends soon, because no tick extends it."""
+    from infra.clock import open_clock
+    from infra.nodes.lease_guard import MachineFiles
+    from infra.settings import load_settings
+    from infra.storage.leases import ENDING_S, utc
 
-    path = os.environ.get("PROTEUS_ALIVE_FILE")
-    asked, has_warned = 0, False
+    files, clock, saved_for_s = MachineFiles.ours(), open_clock(load_settings().clock), 0.0
     while True:
-        await asyncio.sleep(_ALIVE_S)
-        if path and (shell.asked != asked or shell.controller.state not in ENDED):
-            try:
-                Path(path).touch()
-                has_warned = False
-            except OSError as error:  # a full disk is no reason to end a training that needs no disk
-                if not has_warned:
-                    logger.error("cannot touch the alive file %s: %s", path, error)
-                has_warned = True
-        asked = shell.asked
+        await asyncio.sleep(_LEASE_LOOK_S)
+        lease = files.known_lease()  # None: no guard watches this process (`proteus train`)
+        if lease is None or lease.is_last or lease.until_s == saved_for_s:
+            continue
+        if clock.now_s() < lease.until_s - ENDING_S:
+            continue
+        logger.warning(
+            "this machine ends at %s, for no tick extends its lease: saving a checkpoint", utc(lease.until_s)
+        )
+        answer = await shell.checkpoint()
+        if answer["error"]:
+            logger.error("the checkpoint failed and is tried again: %s", answer["error"])
+        else:
+            saved_for_s = lease.until_s
+            logger.info("the job can go on from its checkpoint of clock %d", answer["clock"])
 
 
 def _withdraw(blobs: Blobs, rendezvous: str, meeting: dict[str, Any]) -> None:

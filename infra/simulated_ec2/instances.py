@@ -1,5 +1,8 @@
 """The machines of the simulated EC2: processes that run user-data, each in its own session, and end as a whole.
 
+A machine has a directory of systemd units, which PROTEUS_UNIT_DIR names, and its own `systemctl` and `shutdown`. The
+units are started when the script has installed them, and again when they end; `shutdown` ends the machine.
+
 *Differs* from EC2: a machine lives as long as its script. When the script exits, the machine is shut down, and its
 background processes are killed. User-data that is no script (no ``#!``) runs nothing.
 """
@@ -7,6 +10,7 @@ background processes are killed. User-data that is no script (no ``#!``) runs no
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,21 +21,71 @@ from infra.simulated_ec2.process_reaper import INSTANCE_MARK, MARKET_MARK, kill_
 
 #: Real seconds between the SIGTERM of a termination and its SIGKILL.
 GRACE_S = 2.0
+UNIT_DIR_VARIABLE = "PROTEUS_UNIT_DIR"
+#: Real seconds after which a unit that has ended is started again.
+_RESTART_S = 1.0
+#: Commands of a machine: `systemctl` starts what is installed, `shutdown` ends the machine. Each leaves a file.
+_COMMANDS = {name: f'#!/bin/sh\n: >"$HOME/{name}-was-called"\n' for name in ("systemctl", "shutdown")}
 
 
 class _Machine:
     """A running script and the processes it started."""
 
-    def __init__(self, instance_id: str, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, instance_id: str, process: subprocess.Popen[bytes], home: Path, environment: Mapping[str, str]
+    ) -> None:
         self.instance_id = instance_id
         self.process = process
+        self.home = home
         self.ending = False
         self.killed = False
+        self._environment = environment
+        #: Process of each started unit, and when one that has ended was seen so.
+        self._units: dict[str, subprocess.Popen[bytes]] = {}
+        self._ended_at_s: dict[str, float] = {}
 
     @property
     def script_ended(self) -> bool:
         """Whether the script has exited. It is not reaped here, so that its process id stays taken until `_bury`."""
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    @property
+    def was_shut_down(self) -> bool:
+        """Whether `shutdown` was called on the machine."""
+        return (self.home / "shutdown-was-called").exists()
+
+    def run_units(self, now_s: float) -> None:
+        """Start the units that `systemctl` was called for, and those again that have ended."""
+        if not (self.home / "systemctl-was-called").exists():
+            return
+        for unit in sorted((self.home / "units").glob("*.service")):
+            process = self._units.get(unit.name)
+            if process is not None and process.poll() is None:
+                continue
+            ended_at_s = self._ended_at_s.setdefault(unit.name, now_s) if process is not None else now_s - _RESTART_S
+            if now_s - ended_at_s >= _RESTART_S:
+                self._ended_at_s.pop(unit.name, None)
+                self._start_unit(unit)
+
+    def _start_unit(self, unit: Path) -> None:
+        with (self.home / "console.log").open("ab") as console:
+            try:
+                self._units[unit.name] = subprocess.Popen(
+                    command_of(unit.read_text()),
+                    cwd=self.home,
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=console,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                console.write(f"{unit.name} could not be started: {error}\n".encode())
+
+    def wait(self) -> None:
+        """Reap the processes that were started here; all must have been killed."""
+        for process in (self.process, *self._units.values()):
+            process.wait()
 
     def signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):  # the whole group has ended
@@ -68,7 +122,12 @@ class Machines:
     def start(self, instance_id: str, user_data: str, metadata_url: str) -> None:
         """Boot a machine: run its user-data, if that is a script."""
         home = self._work_dir / instance_id
-        (home / "tmp").mkdir(parents=True, exist_ok=True)  # exists if the machine boots again after a restart
+        for name in ("tmp", "bin", "units"):
+            (home / name).mkdir(parents=True, exist_ok=True)  # exists if the machine boots again after a restart
+        for name, text in _COMMANDS.items():
+            (home / f"{name}-was-called").unlink(missing_ok=True)
+            (home / "bin" / name).write_text(text)
+            (home / "bin" / name).chmod(0o700)
         script = home / "user-data"
         script.write_text(user_data)
         script.chmod(0o700)
@@ -76,11 +135,12 @@ class Machines:
             if not user_data.startswith("#!"):
                 console.write(b"user-data is no script (it does not begin with #!): nothing was run\n")
                 return
+            environment = self._environment(instance_id, home, metadata_url)
             try:
                 process = subprocess.Popen(
                     [str(script)],
                     cwd=home,
-                    env=self._environment(instance_id, home, metadata_url),
+                    env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=console,
                     stderr=console,
@@ -89,7 +149,7 @@ class Machines:
             except OSError as error:
                 console.write(f"user-data could not be run: {error}\n".encode())
                 return
-        self._machines[instance_id] = _Machine(instance_id, process)
+        self._machines[instance_id] = _Machine(instance_id, process, home, environment)
         self._notify_reaper(f"+{process.pid}\n")
 
     def kill(self, instance_id: str) -> None:
@@ -110,13 +170,21 @@ class Machines:
             asyncio.get_running_loop().call_later(GRACE_S, self.kill, instance_id)
 
     def collect(self) -> list[str]:
-        """Return the machines whose script has exited since the last call, and kill their remaining processes."""
+        """Return the machines that were shut down or whose script has exited since the last call, and end them.
+
+        Units of the others are started.
+        """
         exited = []
         for machine in list(self._machines.values()):
             if not machine.killed and machine.script_ended:
                 if not machine.ending:
                     exited.append(machine.instance_id)
                 self.kill(machine.instance_id)
+            elif not machine.ending and machine.was_shut_down:
+                exited.append(machine.instance_id)
+                self.terminate(machine.instance_id)
+            elif not machine.ending:
+                machine.run_units(asyncio.get_running_loop().time())
         return exited
 
     def close(self) -> None:
@@ -125,7 +193,7 @@ class Machines:
             machine.signal(signal.SIGKILL)
         kill_until_gone(self._market_id, {machine.process.pid for machine in self._machines.values()})
         for machine in self._machines.values():
-            machine.process.wait()
+            machine.wait()
         self._machines.clear()
         if self._reaper is not None:
             assert self._reaper.stdin is not None
@@ -135,11 +203,12 @@ class Machines:
 
     def _environment(self, instance_id: str, home: Path, metadata_url: str) -> dict[str, str]:
         return {
-            "PATH": os.environ.get("PATH", os.defpath),
+            "PATH": f"{home / 'bin'}:{os.environ.get('PATH', os.defpath)}",
             "HOME": str(home),
             "TMPDIR": str(home / "tmp"),
             "LANG": os.environ.get("LANG", "C.UTF-8"),
             **self._passed,
+            UNIT_DIR_VARIABLE: str(home / "units"),
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"{metadata_url}/{instance_id}",
             MARKET_MARK: self._market_id,
             INSTANCE_MARK: instance_id,
@@ -151,7 +220,7 @@ class Machines:
             ids = {machine.instance_id for machine in dead}
             await asyncio.to_thread(kill_until_gone, self._market_id, {machine.process.pid for machine in dead}, ids)
             for machine in dead:
-                await asyncio.to_thread(machine.process.wait)
+                await asyncio.to_thread(machine.wait)
                 self._machines.pop(machine.instance_id, None)
                 self._notify_reaper(f"-{machine.process.pid}\n")
 
@@ -161,3 +230,10 @@ class Machines:
         assert self._reaper.stdin is not None
         self._reaper.stdin.write(line.encode())
         self._reaper.stdin.flush()
+
+
+def command_of(unit: str) -> list[str]:
+    """Return the words of a unit's ExecStart, unquoted as systemd does it; no specifier or variable is expanded."""
+    (line,) = (line for line in unit.splitlines() if line.startswith("ExecStart="))
+    words = shlex.split(line.removeprefix("ExecStart="))
+    return [word.replace("%%", "%").replace("$$", "$") for word in words]

@@ -48,6 +48,7 @@ class ObservationKind(StrEnum):
     TRAINING_BEGUN = "training begun"  # the controller took the job for the first time
     PICTURE = "picture"  # the job's picture was last made
     COMMAND = "command"  # the command line that runs the job again
+    ALARM = "alarm"  # a machine reported that it ends itself, and why
     SETTLED = "settled"  # an ended job has no machine and no unbooked hour left
 
 

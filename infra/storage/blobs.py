@@ -255,11 +255,16 @@ class Blobs:
 
 def open_blobs(settings: "Settings") -> Blobs:
     """Return the blobs that the settings name, with the region for a bucket."""
+    return blobs_at(settings.blob_url, settings.region)
+
+
+def blobs_at(url: str, region: str) -> Blobs:
+    """Return the blobs under `url`; a bucket is in `region`."""
     options: dict[str, Any] = {}
-    if settings.blob_url.startswith("s3://"):
+    if url.startswith("s3://"):
         # Listings are not cached, because other machines write too.
-        options = {"client_kwargs": {"region_name": settings.region}, "use_listings_cache": False}
-    return Blobs(settings.blob_url, options)
+        options = {"client_kwargs": {"region_name": region}, "use_listings_cache": False}
+    return Blobs(url, options)
 
 
 def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:

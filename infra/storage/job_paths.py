@@ -68,6 +68,19 @@ class JobPaths:
         """Prefix of the nodes' logs."""
         return f"{self.root}/logs"
 
+    def lease(self, instance_id: str) -> str:
+        """JSON with the time until which a machine may live."""
+        return f"{self.root}/leases/{instance_id}.json"
+
+    @property
+    def alarms(self) -> str:
+        """Prefix of the alarms that machines raise."""
+        return f"{self.root}/alarms"
+
+    def alarm(self, instance_id: str) -> str:
+        """JSON with the last alarm of a machine."""
+        return f"{self.alarms}/{instance_id}.json"
+
 
 def part_name(partition: int) -> str:
     """Return the file name of a partition of a prepared data set, as in ``part-00012.npz``."""

@@ -224,6 +224,8 @@ def _request(
         python=settings.node_python,
         poll_s=settings.poll_s / runtime.clock.scale,
         environment=environment,
+        clock=settings.clock,
+        region=settings.region,
     )
     tags: Mapping[str, str] = {
         OWNER_TAG: settings.owner_tag,

@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,11 +16,19 @@ import psutil
 import pytest
 
 from bidding.market.model import Tier
-from infra.ec2.user_data import MAX_BYTES, NodeBoot, user_data
+from infra.ec2.user_data import MAX_BYTES, NodeBoot, lease_unit, user_data
 from infra.errors import InputError
+from infra.nodes.lease_guard import MachineFiles
+from infra.nodes.lease_guard import parse as parse_guard
+from infra.simulated_ec2.instances import command_of
 from tests.support.timeouts import PATIENCE
 
 BOOT = NodeBoot(job_id="job-1", blob_url="file:///blobs", tier=Tier.TRANSIENT, threads=2)
+
+
+def boot(**changes: object) -> NodeBoot:
+    return replace(BOOT, **changes)  # type: ignore[arg-type]
+
 
 #: Writes its arguments and pid into a separate file, then acts as the file `behave` tells it.
 STUB = """#!/bin/bash
@@ -74,13 +84,16 @@ class Machine:
         self.stub = folder / "python stub"  # with a space, which must be quoted
         self.stub.write_text(STUB)
         self.stub.chmod(0o755)
-        # Never the real one, whatever the script does.
+        # Never the real ones, whatever the script does.
         (folder / "bin").mkdir()
-        shutdown = folder / "bin" / "shutdown"
-        shutdown.write_text(f"#!/bin/bash\necho \"$@\" >'{folder}/was-shut-down'\n")
-        shutdown.chmod(0o755)
+        for name in ("shutdown", "systemctl"):
+            command = folder / "bin" / name
+            command.write_text(f"#!/bin/bash\necho \"$@\" >>'{folder}/{name}-was-called'\n")
+            command.chmod(0o755)
+        self.units = folder / "units"
         self.environment = {
             "PATH": f"{folder}/bin:/usr/bin:/bin",
+            "PROTEUS_UNIT_DIR": str(self.units),
             "TMPDIR": str(folder),
             "STUB_DIR": str(folder),
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata_url,
@@ -99,8 +112,12 @@ class Machine:
         return self.process
 
     def boot(self, behave: str, **changes: object) -> subprocess.Popen[bytes]:
-        fields = {name: getattr(BOOT, name) for name in BOOT.__slots__} | {"python": str(self.stub)} | changes
-        return self.run(user_data(NodeBoot(**fields)), behave)
+        return self.run(user_data(boot(**{"python": str(self.stub)} | changes)), behave)
+
+    def calls(self, command: str) -> list[str]:
+        """Return the arguments of every call of `shutdown` or `systemctl`."""
+        path = self.folder / f"{command}-was-called"
+        return path.read_text().splitlines() if path.exists() else []
 
     def starts(self) -> dict[int, str]:
         """Return the arguments of every start of the stub, by pid."""
@@ -144,7 +161,6 @@ def test_the_node_is_started_with_its_options_and_the_name_from_the_metadata_ser
         "-m infra.nodes.main --job job-1 --blob file:///blobs --tier transient --threads 2 "
         "--patience-s 600 --poll-s 0.25 --name i-0abc"
     )
-    assert not list(machine.folder.glob("*.alive"))
 
 
 def test_a_killed_node_is_started_again(machine: Machine) -> None:
@@ -205,48 +221,70 @@ def test_the_end_of_the_controller_ends_the_worker_beside_it(machine: Machine) -
     assert machine.members() == []
 
 
-def ends_itself(machine: Machine, process: "subprocess.Popen[bytes]") -> None:
-    assert process.wait(30) == 0
-    assert "no sign of life" in (machine.folder / "console.log").read_text()
-    assert machine.members() == []
-    assert not (machine.folder / "was-shut-down").exists()
-    assert not list(machine.folder.glob("proteus-*"))
+def test_the_guard_is_installed_first_and_runs_while_the_script_does(machine: Machine) -> None:
+    files = MachineFiles(machine.units)
+    process = machine.boot("stay")
+    eventually(machine.starts)
+    assert machine.calls("systemctl") == ["daemon-reload", "enable --now proteus-lease.service"]
+    assert (machine.units / "proteus-lease.service").read_text() == lease_unit(boot(python=str(machine.stub))) + "\n"
+    assert files.instance_id() == "i-0abc"
+    assert files.script_runs()
+    process.terminate()
+    assert process.wait(10) == 0
+    assert not files.script_runs()
+    assert files.script_done.exists()
+    assert machine.calls("shutdown") == ["-h now"]
 
 
-def test_a_machine_whose_node_meets_no_controller_ends_itself(machine: Machine) -> None:
-    ends_itself(machine, machine.boot("fail", dead_man_s=2, patience_s=2))
+def test_a_killed_script_counts_as_running_while_its_node_does(machine: Machine) -> None:
+    files = MachineFiles(machine.units)
+    process = machine.boot("stay")
+    eventually(machine.starts)
+    process.kill()
+    process.wait()
+    assert files.script_runs()  # the node trains on
+    os.killpg(process.pid, signal.SIGKILL)  # as a reboot does
+    eventually(lambda: not files.script_runs())
+    assert not files.script_done.exists()
 
 
-@pytest.mark.slow
-def test_a_machine_whose_node_outlasts_its_patience_lives(machine: Machine) -> None:
-    process = machine.boot("stay", dead_man_s=8, patience_s=1)  # seconds in which a busy computer starts the node
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(11)
-    assert len(machine.starts()) == 1
+def test_a_script_that_fails_early_leaves_the_guard_behind(machine: Machine) -> None:
+    script = user_data(boot(python=str(machine.stub))).replace("NAME=''\n", "exit 1\n")
+    assert machine.run(script, "stay").wait(10) == 1
+    files = MachineFiles(machine.units)
+    assert machine.calls("systemctl") == ["daemon-reload", "enable --now proteus-lease.service"]
+    assert (files.script_runs(), files.script_done.exists(), machine.calls("shutdown")) == (False, False, [])
 
 
-@pytest.mark.slow
-def test_the_machine_of_a_controller_without_requests_ends_itself(machine: Machine) -> None:
-    process = machine.boot("stay", dead_man_s=6, patience_s=1, controller=True, tier=Tier.RELIABLE)
-    alive = machine.folder / "proteus-i-0abc.alive"
-    eventually(alive.exists)
-    end = time.monotonic() + 9.0  # longer than it lives without a touch
-    while time.monotonic() < end:
-        alive.touch()
-        assert process.poll() is None
-        time.sleep(0.05)
-    ends_itself(machine, process)
+def test_a_machine_whose_guard_cannot_be_installed_ends_at_once(machine: Machine) -> None:
+    (machine.folder / "bin" / "systemctl").write_text("#!/bin/bash\nexit 1\n")
+    assert machine.boot("stay").wait(10) == 1
+    assert machine.calls("shutdown") == ["-h now"]
+    assert machine.starts() == {}
 
 
-def test_only_a_machine_of_the_cloud_switches_itself_off(machine: Machine, metadata_url: str) -> None:
+def test_outside_of_a_machine_nothing_is_installed_or_shut_down(machine: Machine) -> None:
+    del machine.environment["PROTEUS_UNIT_DIR"]
     machine.boot("leave").wait(10)
-    assert not (machine.folder / "was-shut-down").exists()
-    # EC2's fixed address cannot be served here, so another one takes its place in the script.
-    in_cloud = user_data(NodeBoot("job-1", "file:///blobs", Tier.TRANSIENT, python=str(machine.stub)))
-    in_cloud = in_cloud.replace("http://169.254.169.254", metadata_url)
-    del machine.environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"]
-    machine.run(in_cloud, "leave").wait(10)
-    assert (machine.folder / "was-shut-down").read_text().split() == ["-h", "now"]
+    assert not machine.units.exists()
+    assert machine.calls("shutdown") + machine.calls("systemctl") == []
+
+
+def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    python = tmp_path / "py thon"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    node = boot(python=str(python), blob_url='s3://bucket/50%25 "$HOME"', clock="/a b/clock.json")
+    unit = tmp_path / "proteus-lease.service"
+    unit.write_text(lease_unit(node))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, [line for line in checked.stderr.splitlines() if unit.name in line]) == (0, [])
+    assert command_of(unit.read_text())[:3] == [str(python), "-m", "infra.nodes.lease_guard"]
+    assert parse_guard(command_of(unit.read_text())[3:]).blob == node.blob_url
 
 
 @pytest.mark.parametrize(
@@ -275,9 +313,15 @@ def test_values_are_quoted_and_the_limit_of_ec2_is_kept(machine: Machine) -> Non
 
 
 @pytest.mark.parametrize(
-    "changes", [{"job_id": "No"}, {"threads": 0}, {"controller": True}, {"environment": {"not a name": "x"}}]
+    "changes",
+    [
+        {"job_id": "No"},
+        {"blob_url": "file:///a\nRestart=no"},
+        {"threads": 0},
+        {"controller": True},
+        {"environment": {"not a name": "x"}},
+    ],
 )
 def test_impossible_nodes_are_refused(changes: dict[str, object]) -> None:
-    fields = {name: getattr(BOOT, name) for name in BOOT.__slots__} | changes
     with pytest.raises(InputError):
-        user_data(NodeBoot(**fields))
+        user_data(boot(**changes))

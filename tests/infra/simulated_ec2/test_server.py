@@ -124,7 +124,7 @@ def test_user_data_runs_in_a_clean_environment(endpoint, tmp_path, monkeypatch):
     shell = {"PWD", "SHLVL", "_", "OLDPWD"}
     assert set(told) - shell == {
         *("PATH", "HOME", "TMPDIR", "LANG", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
-        *("PROTEUS_MARKET", "PROTEUS_INSTANCE"),
+        *("PROTEUS_MARKET", "PROTEUS_INSTANCE", "PROTEUS_UNIT_DIR"),
     }
     assert (home / "user-data").read_text() == script
     assert sorted((home / "console.log").read_text().split()) == ["err", "out"]

@@ -22,7 +22,6 @@ from infra.storage import job_paths
 from infra.storage.blobs import BlobError, BlobMissing, Blobs
 from infra.storage.job_paths import JobPaths
 from psengine.config import JOB_ID_PATTERN
-from psengine.controller.controller import Controller
 from tasks.job_spec import JOB_ID_PATTERN as JOB_SPEC_PATTERN
 from tests.support.local_cluster import LocalCluster, digits_job
 from tests.support.timeouts import PATIENCE
@@ -105,31 +104,6 @@ def test_a_controller_that_does_not_come_is_looked_for_seldom(
     assert asyncio.run(meet()) is None
     assert 0.9 < time.monotonic() - began < 2.0
     assert 3 <= blank.looks <= 25  # not the hundred of one look every 0.01 s
-
-
-def test_a_sign_of_life_that_cannot_be_given_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Shell:
-        asked = 0
-        controller = Controller()
-
-    path = tmp_path / "nowhere" / "alive"
-    monkeypatch.setenv("PROTEUS_ALIVE_FILE", str(path))
-    monkeypatch.setattr(node, "_ALIVE_S", 0.01)
-
-    async def live() -> None:
-        task = asyncio.create_task(node._touch_alive_file(Shell()))  # type: ignore[arg-type]
-        await asyncio.sleep(0.1)
-        assert not task.done()
-        assert len(caplog.records) == 1
-        path.parent.mkdir()
-        async with asyncio.timeout(5 * PATIENCE):
-            while not path.exists():
-                await asyncio.sleep(0.01)
-        task.cancel()
-
-    asyncio.run(live())
 
 
 def test_a_bucket_is_reached_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,108 @@
+"""Leases: the market time until which a machine may live, one blob per machine.
+
+A machine's first lease is `FIRST_S` from its launch; the machine assumes it without a blob. Each tick that finds the
+machine in the book writes ``jobs/<id>/leases/<instance>.json`` anew (`tasks.job_leases`), and the machine obeys
+(`infra.nodes.lease_guard`).
+"""
+
+import math
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from infra.storage.blobs import BlobError, Blobs
+from infra.storage.job_paths import JobPaths
+
+_SCHEMA = 1
+#: Market seconds from the launch of a machine to the end of its first lease.
+FIRST_S = 900.0
+#: Market seconds before the end of a lease at which the machine raises the alarm and its job is checkpointed.
+ENDING_S = 300.0
+#: Maximum number of leases written at a time.
+_WRITERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """How long a machine may live.
+
+    Parameters
+    ----------
+    until_s : market time at which the machine ends itself, in seconds since the Unix epoch.
+    order : the order that bought the machine; empty in a first lease.
+    reason : why the lease ends then, for people.
+    is_last : whether no tick will extend it, because the job has ended: its end is no cause for an alarm.
+    webhook : URL that the machine posts its alarm to. One machine of a job has it.
+    """
+
+    until_s: float
+    order: str = ""
+    reason: str = ""
+    is_last: bool = False
+    webhook: str | None = None
+
+    @classmethod
+    def from_json(cls, record: Any) -> Self:
+        """Return the lease of a JSON record; ValueError if it is none, or of another schema."""
+        try:
+            if record["schema"] != _SCHEMA:
+                raise ValueError(f"schema {record['schema']!r} is not {_SCHEMA}")
+            webhook = record.get("webhook")
+            until_s = float(record["until_s"])
+            if not math.isfinite(until_s):
+                raise ValueError(f"until_s {until_s} is no time")
+            return cls(
+                until_s=until_s,
+                order=str(record["order"]),
+                reason=str(record["reason"]),
+                is_last=record.get("is_last") is True,
+                webhook=None if webhook is None else str(webhook),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"is no lease: {error!r}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON record of the lease."""
+        return {"schema": _SCHEMA, **asdict(self)}
+
+
+def read_lease(blobs: Blobs, job_id: str, instance_id: str) -> Lease:
+    """Return a machine's lease.
+
+    Raises
+    ------
+    BlobMissing
+        If no tick has extended the first lease.
+    BlobError
+        If the lease cannot be read.
+    """
+    name = JobPaths(job_id).lease(instance_id)
+    try:
+        return Lease.from_json(blobs.read_json(name))
+    except ValueError as error:
+        raise BlobError(f"{blobs.url_of(name)}: {error}") from None
+
+
+def write_leases(blobs: Blobs, job_id: str, leases: Mapping[str, Lease]) -> dict[str, BlobError]:
+    """Write the leases of machines of a job, by instance id, at the same time; return the errors by instance id."""
+    paths = JobPaths(job_id)
+
+    def write(instance_id: str) -> BlobError | None:
+        try:
+            blobs.write_json(paths.lease(instance_id), leases[instance_id].to_json())
+        except BlobError as error:
+            return error
+        return None
+
+    if not leases:
+        return {}
+    with ThreadPoolExecutor(min(len(leases), _WRITERS), thread_name_prefix="leases") as pool:
+        errors = dict(zip(leases, pool.map(write, leases), strict=True))
+    return {instance_id: error for instance_id, error in errors.items() if error is not None}
+
+
+def utc(at_s: float) -> str:
+    """Return a time as people read it."""
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,83 @@
+"""The leases of a job's machines: every tick extends them, and records the alarms of machines whose leases end."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from bidding.market.model import Tier
+from infra.state.records import AllocationRecord, ObservationKind
+from infra.storage.alarms import read_alarms, remove_alarm
+from infra.storage.blobs import BlobError
+from infra.storage.leases import Lease, utc, write_leases
+from tasks.job_records import is_paid_by_hour
+from tasks.runtime import current_runtime, runtime_task
+
+_log = logging.getLogger(__name__)
+
+
+def leases_of(
+    records: Sequence[AllocationRecord],
+    now_s: float,
+    lease_s: float,
+    paid_until_s: Mapping[str, float] | None,
+    webhook: str | None = None,
+) -> dict[str, Lease]:
+    """Return the lease of every living machine of `records`, by instance id.
+
+    Parameters
+    ----------
+    now_s, lease_s : market time, and the seconds to which a lease of an open job is extended from then on.
+    paid_until_s : of an ended job, the end of the paid time by allocation; None for an open job.
+    webhook : URL for alarms; the first living machine of the reliable tier gets it, so that one of them posts.
+    """
+    leases, reason = {}, f"a tick last extended it at {utc(now_s)}"
+    for record in records:
+        for name in record.instance_ids:
+            if not record.alive or name in record.instance_ends:
+                continue
+            if paid_until_s is not None:
+                until_s = paid_until_s[record.allocation_id]
+                leases[name] = Lease(until_s, record.order_id, "its job has ended", is_last=True)
+            elif record.allocation.tier is Tier.RELIABLE:
+                leases[name] = Lease(now_s + lease_s, record.order_id, reason, webhook=webhook)
+                webhook = None
+            else:
+                leases[name] = Lease(now_s + lease_s, record.order_id, reason)
+    return leases
+
+
+@runtime_task("extend leases")
+def extend_leases(job_id: str) -> None:
+    """Extend the leases of the machines that the book holds; call it after the book was compared with the market.
+
+    An open job's are extended to `lease_minutes` from now, an ended job's to the end of the hours that were paid when
+    it ended. The alarms of machines are recorded. A blob store that fails is logged: the leases that were written
+    before still hold, and the next tick records the alarms.
+    """
+    runtime = current_runtime()
+    settings, job = runtime.settings, runtime.store.job(job_id)
+    records = runtime.store.allocations(job_id, alive=True)
+    paid_until_s = None
+    if job.state.terminal:
+        ended_at_s = int(runtime.clock.now_s() if job.ended_at_s is None else job.ended_at_s)
+        by_hour = is_paid_by_hour(job_id)
+        paid_until_s = {
+            record.allocation_id: float(record.allocation.hour_ends_at_s(ended_at_s) if by_hour else ended_at_s)
+            for record in records
+        }
+    webhook = None if settings.alarm_webhook is None else settings.alarm_webhook.get_secret_value()
+    leases = leases_of(records, runtime.now_s(), settings.lease_minutes * 60, paid_until_s, webhook)
+    for instance_id, error in write_leases(runtime.blobs, job_id, leases).items():
+        _log.error("job %s: the lease of %s was not extended: %s", job_id, instance_id, error)
+    try:
+        _record_alarms(job_id)
+    except BlobError as error:
+        _log.error("job %s: the alarms of its machines cannot be read: %s", job_id, error)
+
+
+def _record_alarms(job_id: str) -> None:
+    """Record the alarms of the job's machines for its report, and remove them from the bucket."""
+    runtime = current_runtime()
+    for alarm in read_alarms(runtime.blobs, job_id):
+        _log.warning("job %s: machine %s: %s", job_id, alarm.instance_id, alarm.reason)
+        runtime.store.observe(job_id, alarm.at_s, ObservationKind.ALARM, alarm.to_json())
+        remove_alarm(runtime.blobs, job_id, alarm)
