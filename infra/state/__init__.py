@@ -10,5 +10,6 @@ purchase_tables  methods on intents, allocations and the ledger
 records          immutable record types and the legal changes of state
 schema           the SQLAlchemy tables
 store            `Store`: all tables, the journal and claims behind one class
+thinning         which observations of a job's progress are kept
 upgrades         creates the schema or upgrades it
 """

@@ -16,7 +16,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Double,
+    Engine,
+    Table,
+    cast,
+    create_engine,
+    event,
+    extract,
+    func,
+    make_url,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
@@ -86,6 +99,13 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
 def insert_or(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.Insert":
     """Return an insert into `table` with `on_conflict_do_…`, in the dialect of `connection`."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+def now_s(connection: Connection) -> ColumnElement[float]:
+    """Return the SQL expression of the database's clock: real seconds since the Unix epoch."""
+    if connection.dialect.name == "sqlite":
+        return (func.julianday("now", type_=Double) - 2440587.5) * 86400.0
+    return cast(extract("epoch", func.clock_timestamp()), Double)
 
 
 def _check_url(text: str) -> URL:

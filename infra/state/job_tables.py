@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
 
 from infra.json_values import finite
+from infra.state import thinning
 from infra.state.base import Tables, as_stored, columns, require_row
 from infra.state.database import insert_or
 from infra.state.records import (
@@ -102,10 +103,15 @@ class JobTables(Tables):
             return _job(require_row(connection, query, "job", job_id))
 
     def observe(self, job_id: str, at_s: float, kind: ObservationKind, payload: Json) -> None:
-        """Store an observation of a job; a number that JSON cannot represent becomes null."""
+        """Store an observation of a job; a number that JSON cannot represent becomes null.
+
+        Older observations of its progress are thinned now and then (`thinning`); the other kinds are facts, and stay.
+        """
         with self.write() as connection:
             require_row(connection, select(jobs.c.job_id).where(jobs.c.job_id == job_id), "job", job_id)
             row = {"job_id": job_id, "at_s": at_s, "kind": kind.value, "payload": finite(dict(payload))}
+            if kind is ObservationKind.PROGRESS and thinning.due(_newest_s(connection, job_id, kind), at_s):
+                _thin(connection, job_id, kind, at_s)
             connection.execute(insert(observations), [row])
 
     def observations(self, job_id: str, kind: ObservationKind | None = None) -> list[Observation]:
@@ -119,21 +125,38 @@ class JobTables(Tables):
 
     def last_seen_s(self, job_id: str) -> float | None:
         """Return the market time of the newest observation or journal entry of a job; None if it has none."""
-        times = (
-            select(func.max(observations.c.at_s)).where(observations.c.job_id == job_id),
-            select(func.max(journal.c.known_at_s)).where(journal.c.job_id == job_id),
-        )
+        newest_entry = select(journal.c.known_at_s).where(journal.c.job_id == job_id).order_by(journal.c.seq.desc())
         with self.read() as connection:
-            newest_s = [connection.execute(query).scalar_one() for query in times]
+            newest_s = [_newest_s(connection, job_id, kind) for kind in ObservationKind]
+            newest_s.append(connection.execute(newest_entry.limit(1)).scalar_one_or_none())
         return max((float(at_s) for at_s in newest_s if at_s is not None), default=None)
 
     def last_observation(self, job_id: str, kind: ObservationKind) -> Observation | None:
-        """Return the newest observation of one kind, or None."""
-        query = select(observations).where(observations.c.job_id == job_id, observations.c.kind == kind.value)
-        query = query.order_by(observations.c.at_s.desc(), observations.c.observation_id.desc()).limit(1)
+        """Return the observation of one kind that was stored last, or None."""
         with self.read() as connection:
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(_newest(job_id, kind)).one_or_none()
         return None if row is None else _observation(row)
+
+
+def _newest(job_id: str, kind: ObservationKind) -> Select[Any]:
+    query = select(observations).where(observations.c.job_id == job_id, observations.c.kind == kind.value)
+    return query.order_by(observations.c.observation_id.desc()).limit(1)
+
+
+def _newest_s(connection: Connection, job_id: str, kind: ObservationKind) -> float | None:
+    row = connection.execute(_newest(job_id, kind)).one_or_none()
+    return None if row is None else float(row.at_s)
+
+
+def _thin(connection: Connection, job_id: str, kind: ObservationKind, newest_s: float) -> None:
+    query = select(observations.c.observation_id, observations.c.at_s)
+    query = query.where(observations.c.job_id == job_id, observations.c.kind == kind.value)
+    query = query.where(observations.c.at_s < thinning.thin_before_s(newest_s)).order_by(observations.c.observation_id)
+    rows = [(row.observation_id, row.at_s) for row in connection.execute(query)]
+    removed = thinning.superfluous(rows, newest_s)
+    statement = delete(observations).where(observations.c.observation_id == bindparam("removed_id"))
+    if removed:
+        connection.execute(statement, [{"removed_id": row_id} for row_id in removed])
 
 
 def _job(row: Row[Any]) -> Job:

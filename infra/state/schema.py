@@ -10,6 +10,7 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
@@ -130,8 +131,9 @@ observations = Table(
     "observations",
     metadata,
     Column("observation_id", Integer, primary_key=True),
-    Column("job_id", ForeignKey("jobs.job_id"), nullable=False, index=True),
+    Column("job_id", ForeignKey("jobs.job_id"), nullable=False),
     Column("at_s", Double, nullable=False),
     Column("kind", String(64), nullable=False),
     Column("payload", _JSON, nullable=False),
+    Index("ix_observations_newest", "job_id", "kind", "observation_id"),
 )

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from infra.open_close import ClosedAtEnd
 from infra.state.base import columns, require_row
-from infra.state.database import insert_or, open_engine
+from infra.state.database import insert_or, now_s, open_engine
 from infra.state.job_tables import JobTables
 from infra.state.purchase_tables import PurchaseTables
 from infra.state.records import Entry, JournalConflict, JournalEntry
@@ -93,19 +93,19 @@ class Store(JobTables, PurchaseTables, ClosedAtEnd):
         with self.read() as connection:
             return [JournalEntry(**columns(row)) for row in connection.execute(query)]
 
-    def claim(self, name: str, holder: str, now_s: float, ttl_s: float) -> bool:
-        """Claim `name` for `holder` until `now_s + ttl_s`; return False if another holder has it.
+    def claim(self, name: str, holder: str, ttl_s: float) -> bool:
+        """Claim `name` for `holder` for `ttl_s` real seconds; return False if another holder has it.
 
         An expired claim is taken over; the holder's own is prolonged (or cut) to the new end. Of several concurrent
-        calls exactly one succeeds.
+        calls exactly one succeeds. The database's clock decides, so that machines whose clocks differ agree.
         """
-        row = {"name": name, "holder": holder, "expires_at_s": now_s + ttl_s}
         with self.write() as connection:
-            statement = insert_or(connection, claims).values(row)
+            expires_at_s = now_s(connection) + ttl_s
+            statement = insert_or(connection, claims).values(name=name, holder=holder, expires_at_s=expires_at_s)
             statement = statement.on_conflict_do_update(
                 index_elements=["name"],
-                set_={"holder": holder, "expires_at_s": now_s + ttl_s},
-                where=(claims.c.holder == holder) | (claims.c.expires_at_s <= now_s),
+                set_={"holder": holder, "expires_at_s": expires_at_s},
+                where=(claims.c.holder == holder) | (claims.c.expires_at_s <= now_s(connection)),
             )
             return connection.execute(statement.returning(claims.c.name)).one_or_none() is not None
 

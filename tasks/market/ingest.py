@@ -71,7 +71,7 @@ def fetch_prices(markets: Sequence[Market], days: float) -> int:
     if not markets:
         return 0
     deadline_s = runtime.clock.now_s() + _PATIENCE_S * runtime.clock.scale
-    while not runtime.store.claim(_CLAIM, holder, runtime.clock.now_s(), _CLAIM_S * runtime.clock.scale):
+    while not runtime.store.claim(_CLAIM, holder, _CLAIM_S):
         if runtime.clock.now_s() >= deadline_s:
             raise ProteusError("prices: another run is still fetching them; try again when its claim has expired")
         runtime.clock.wait_until(runtime.clock.now_s() + 0.2 * runtime.clock.scale)

@@ -23,9 +23,9 @@ def claim_tick(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
     """
     runtime = current_runtime()
     name, holder = f"tick/{job_id}", uuid4().hex
-    ttl_s = 1.5 * runtime.settings.tick_s
+    ttl_s = 1.5 * runtime.settings.tick_s / runtime.clock.scale
     deadline_s = runtime.clock.now_s() + patience_s
-    while not (mine := runtime.store.claim(name, holder, runtime.clock.now_s(), ttl_s)):
+    while not (mine := runtime.store.claim(name, holder, ttl_s)):
         if runtime.clock.now_s() >= deadline_s:
             break
         runtime.clock.wait_until(runtime.clock.now_s() + 0.1 * runtime.clock.scale)

@@ -1,6 +1,10 @@
 """The state database: jobs, the journal, intents, claims, observations."""
 
+import time
+from itertools import pairwise
+
 import pytest
+from sqlalchemy import event
 
 from bidding.market.model import EndCause
 from infra.state.records import (
@@ -16,6 +20,7 @@ from infra.state.records import (
 )
 from infra.state.store import Store
 from tests.support.journal_entries import HELD, SPEC, entries
+from tests.support.timeouts import PATIENCE
 
 # ---- jobs
 
@@ -158,24 +163,32 @@ def test_many_intents_may_be_without_token(store: Store) -> None:
 
 
 def test_a_claim_has_one_holder_until_it_expires(store: Store) -> None:
-    assert store.claim("tick/job-1", "run-a", 100.0, 200.0)
-    assert not store.claim("tick/job-1", "run-b", 299.9, 200.0)
-    assert store.claim("tick/other", "run-b", 100.0, 200.0)
-    assert store.claim("tick/job-1", "run-a", 290.0, 200.0)  # its own, prolonged
-    assert not store.claim("tick/job-1", "run-b", 489.0, 200.0)
-    assert store.claim("tick/job-1", "run-b", 490.0, 200.0)  # expired at that moment
+    assert store.claim("tick/job-1", "run-a", 3600.0)
+    assert not store.claim("tick/job-1", "run-b", 3600.0)
+    assert store.claim("tick/other", "run-b", 3600.0)
+    assert store.claim("tick/job-1", "run-a", 7200.0)  # its own, prolonged
+    assert store.claim("tick/job-1", "run-a", 0.0)  # its own, cut
+    assert store.claim("tick/job-1", "run-b", 3600.0)  # expired at that moment
     assert not store.release("tick/job-1", "run-a")
-    assert not store.claim("tick/job-1", "run-a", 491.0, 1.0)
+    assert not store.claim("tick/job-1", "run-a", 1.0)
     assert store.release("tick/job-1", "run-b")
-    assert store.claim("tick/job-1", "run-a", 491.0, 1.0)
+    assert store.claim("tick/job-1", "run-a", 1.0)
+
+
+def test_a_claim_expires_by_real_seconds(store: Store) -> None:
+    began = time.monotonic()
+    assert store.claim("tick/job-1", "run-a", 0.5)
+    while not store.claim("tick/job-1", "run-b", 0.5):
+        assert time.monotonic() - began < 30 * PATIENCE
+    assert time.monotonic() - began > 0.4, "one millisecond is the precision of SQLite's clock"
 
 
 def test_all_claims_are_given_up_at_once(store: Store) -> None:
-    assert store.claim("tick/a", "one", 10.0, 100.0)
-    assert store.claim("ingest", "two", 10.0, 100.0)
+    assert store.claim("tick/a", "one", 3600.0)
+    assert store.claim("ingest", "two", 3600.0)
     store.release_all()
-    assert store.claim("tick/a", "three", 11.0, 100.0)
-    assert store.claim("ingest", "three", 11.0, 100.0)
+    assert store.claim("tick/a", "three", 3600.0)
+    assert store.claim("ingest", "three", 3600.0)
 
 
 def test_observations_are_read_in_order_of_time(store: Store) -> None:
@@ -193,3 +206,50 @@ def test_observations_are_read_in_order_of_time(store: Store) -> None:
         ObservationKind.PROGRESS,
         ObservationKind.PROGRESS,
     ]
+
+
+def test_the_newest_observation_of_a_kind_is_found_by_the_index(store: Store) -> None:
+    for number in range(20):
+        store.observe("job-1", 100.0 + number, ObservationKind.PROGRESS, {"clock": number})
+    store.observe("job-1", 101.0, ObservationKind.NODES, {"i-1": "ready"})
+    store.append(
+        "job-1", 0, [Entry("event", 1.0, 105.0, {"kind": "tick"}), Entry("event", 2.0, 106.0, {"kind": "tick"})]
+    )
+    statements: list[tuple[str, object]] = []
+    event.listen(
+        store._engine, "before_cursor_execute", lambda _c, _x, text, values, *_: statements.append((text, values))
+    )
+    newest = store.last_observation("job-1", ObservationKind.PROGRESS)
+    assert newest is not None
+    assert newest.payload == {"clock": 19}
+    assert store.last_observation("job-1", ObservationKind.SHARDS) is None
+    assert store.last_seen_s("job-1") == 119.0
+    assert store.last_seen_s("job-2") is None
+    if store._engine.dialect.name == "sqlite":  # PostgreSQL reads so small a table whole
+        with store.read() as connection:
+            for text, values in [one for one in statements if one[0].startswith("SELECT")]:
+                plan = [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)]
+                assert all("USING" in step and step.startswith("SEARCH") for step in plan), plan
+
+
+def test_progress_is_thinned_with_age_and_facts_are_not(store: Store) -> None:
+    """A day and two hours, an observation every 20 s: all of the last hour, then one a minute, then one per ten."""
+    until_s, every_s = 26 * 3600, 20
+    with store.transaction() as both:
+        for at_s in range(0, until_s, every_s):
+            both.observe("job-1", float(at_s), ObservationKind.PROGRESS, {"clock": at_s})
+            if at_s % 3600 == 0:
+                both.observe("job-1", float(at_s), ObservationKind.NODES, {"i-1": str(at_s)})
+    kept_s = [int(point.at_s) for point in store.observations("job-1", ObservationKind.PROGRESS)]
+    assert kept_s[-1] == until_s - every_s
+    assert [at_s for at_s in kept_s if at_s >= until_s - 3600] == list(range(until_s - 3600, until_s, every_s))
+    gaps = {at_s: after_s - at_s for at_s, after_s in pairwise(kept_s)}
+    young = {gap for at_s, gap in gaps.items() if 3 * 3600 <= at_s < until_s - 3600 - 1200}
+    old = {gap for at_s, gap in gaps.items() if at_s < 3600}
+    assert (young, old) == ({60}, {600})
+    assert len(kept_s) < 180 + 24 * 60 + 6 * 26
+    assert len(store.observations("job-1", ObservationKind.NODES)) == 26
+    store.create_job("job-2", SPEC, 0.0)
+    store.observe("job-2", 1.0, ObservationKind.PROGRESS, {})
+    store.observe("job-2", 9e9, ObservationKind.PROGRESS, {})
+    assert len(store.observations("job-1", ObservationKind.PROGRESS)) == len(kept_s), "another job's are its own"

@@ -8,6 +8,7 @@ import tasks.market.engine_journal
 from bidding.engine.engine import BidEngine
 from bidding.engine.events import JobClosed, TickDue
 from infra.state.records import IntentState
+from infra.state.store import Store
 from tasks.market.decisions import decide
 from tasks.market.engine_journal import JobEngine, unless_seen
 from tasks.market.instances import buy
@@ -99,12 +100,31 @@ def test_a_claim_is_held_by_one_and_given_back(here: TaskRuntime) -> None:
         assert again
 
 
-def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(here: TaskRuntime) -> None:
-    tick_s = here.runtime.settings.tick_s
-    assert here.store.claim("tick/job", "dead", here.clock.at_s, 1.5 * tick_s)
+def test_two_workers_whose_clocks_differ_do_not_both_hold_a_claim(here: TaskRuntime) -> None:
     with claim_tick("job") as mine:
-        assert not mine
-    here.clock.at_s += 2 * tick_s - 1
+        assert mine
+        here.clock.at_s += 86_400  # as of a machine whose clock is a day ahead
+        with claim_tick("job") as theirs:
+            assert not theirs
+
+
+def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    claim = Store.claim
+
+    def noted(store: Store, name: str, holder: str, ttl_s: float) -> bool:
+        asked.append(ttl_s)
+        return claim(store, name, holder, ttl_s)
+
+    monkeypatch.setattr(Store, "claim", noted)
+    monkeypatch.setattr(here.clock, "scale", 60.0)
+    with claim_tick("job") as mine:
+        assert mine
+    (ttl_s,) = asked
+    assert here.runtime.settings.tick_s < ttl_s * here.clock.scale < 2 * here.runtime.settings.tick_s
+    assert here.store.claim("tick/job", "dead", 0.0)
     with claim_tick("job") as mine:
         assert mine
 
@@ -112,7 +132,7 @@ def test_a_claim_of_the_dead_ends_by_itself_in_under_two_ticks(here: TaskRuntime
 def test_who_is_patient_gets_the_claim_when_it_is_given_back(
     here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here.store.claim("tick/job", "other", here.clock.at_s, 180)
+    here.store.claim("tick/job", "other", 180.0)
     waited: list[float] = []
 
     def wait_until(at_s: float, wake: object = None) -> bool:

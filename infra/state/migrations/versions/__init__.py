@@ -1,5 +1,6 @@
 """The revisions of the schema, one a file, in the order of their numbers. A pushed revision is never edited.
 
-0001_baseline         the tables of version 0.1.0
-0002_revisions_count  programs that know no revision refuse the database
+0001_baseline                 the tables of version 0.1.0
+0002_revisions_count          programs that know no revision refuse the database
+0003_claims_and_observations  claims end by the database's clock; observations are found by their kind
 """
