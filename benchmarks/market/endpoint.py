@@ -113,7 +113,9 @@ def _endpoint(scratch: Path) -> Iterator[str]:
     ]
     with Child(command, scratch / "endpoint.log") as child:
         _wait_for(announce.exists, child)
-        yield str(json.loads(announce.read_text())["url"])
+        announced = json.loads(announce.read_text())
+        os.environ["AWS_ACCESS_KEY_ID"] = announced["access_key_id"]  # `run` restores it
+        yield str(announced["url"])
 
 
 def _wait_for(condition: Callable[[], bool], child: Child, timeout_s: float = 60.0) -> None:

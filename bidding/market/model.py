@@ -56,6 +56,7 @@ class EndCause(StrEnum):
 
     USER = "user"  # we let it go
     EVICTED = "evicted"  # the market took it
+    FAILED = "failed"  # the launch failed after the market had accepted it: it never ran, and costs nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,15 @@ class LaunchRequest:
 
 
 class InstanceState(StrEnum):
-    """State of an instance, as EC2's, as far as the states are distinguished here."""
+    """State of an instance, as EC2's, as far as the states are distinguished here.
+
+    A stopped instance does not run, and its hours are not charged. But it is not gone: its disk is paid, and somebody
+    may start it again.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
+    STOPPED = "stopped"
     SHUTTING_DOWN = "shutting-down"
     TERMINATED = "terminated"
 
@@ -107,7 +113,7 @@ class InstanceFact:
     """The market's present report of one instance.
 
     `ended_at_s` and `end_cause` are None while it lives. `notice_at_s` is the time at which a marked instance will be
-    taken, None where none was given.
+    taken, None where none was given. `end_reason` is EC2's code of the reason for its end.
     """
 
     instance_id: str
@@ -121,6 +127,7 @@ class InstanceFact:
     notice_at_s: int | None = None
     ended_at_s: int | None = None
     end_cause: EndCause | None = None
+    end_reason: str = ""
 
     @property
     def alive(self) -> bool:

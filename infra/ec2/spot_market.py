@@ -40,7 +40,11 @@ _REFUSED = (
     "MaxSpotInstanceCountExceeded",
     "SpotInstanceCountLimitExceeded",
 )
-_MISMATCH = "IdempotentParameterMismatch"
+#: EC2's codes for a client token that was used before: with other parameters, or for instances that have all been
+#: terminated (since January 2025).
+_TOKEN_USED = ("IdempotentParameterMismatch", "IdempotentInstanceTerminated")
+#: EC2's codes for the end of an instance that never ran.
+_FAILED_LAUNCH = ("Server.InsufficientInstanceCapacity", "Client.VolumeLimitExceeded", "Client.InternalError")
 #: EC2's codes for server errors and throttling. The outcome is unknown or nothing was done; a retry helps.
 #: A throttled purchase was not considered, so it was not refused: it is repeated with the same token.
 _TRY_AGAIN = (
@@ -286,9 +290,11 @@ class Ec2SpotMarket:
         state = InstanceState(_STATES.get(instance["State"]["Name"], instance["State"]["Name"]))
         status: Mapping[str, Any] = request["Status"] if request is not None else {}
         notice_at_s = ended_at_s = end_cause = None
+        end_reason = ""
         if state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
-            was_evicted = instance.get("StateReason", {}).get("Code", "").startswith("Server.Spot")
-            end_cause = EndCause.EVICTED if was_evicted else EndCause.USER
+            end_reason = instance.get("StateReason", {}).get("Code", "")
+            end_cause = EndCause.FAILED if end_reason.startswith(_FAILED_LAUNCH) else EndCause.USER
+            end_cause = EndCause.EVICTED if end_reason.startswith("Server.Spot") else end_cause
             ended_at_s = _end_s(instance, status)
         elif status.get("Code") == "marked-for-termination":
             notice_at_s = int(status["UpdateTime"].timestamp()) + self._settings.notice_s
@@ -304,6 +310,7 @@ class Ec2SpotMarket:
             notice_at_s=notice_at_s,
             ended_at_s=ended_at_s,
             end_cause=end_cause,
+            end_reason=end_reason,
         )
 
 
@@ -313,8 +320,8 @@ def _loader() -> Loader:
     return create_loader()
 
 
-#: We never stop instances; one that was stopped by hand counts as terminating.
-_STATES = {"stopping": "shutting-down", "stopped": "terminated"}
+#: States of EC2 that are not distinguished here.
+_STATES = {"stopping": "stopped"}
 
 
 def _end_s(instance: "InstanceTypeDef", status: Mapping[str, Any]) -> int | None:
@@ -344,7 +351,7 @@ def _raise(error: ClientError | BotoCoreError, launching: bool = False) -> NoRet
     if not isinstance(error, ClientError):
         raise MarketUnreachable(type(error).__name__, str(error)) from None
     code, message = _code_and_message(error)
-    if launching and code == _MISMATCH:
+    if launching and code in _TOKEN_USED:
         raise TokenMismatch(code, message) from None
     if launching and code in _REFUSED:
         raise LaunchRefused(code, message) from None

@@ -18,14 +18,13 @@ from infra.local.child_process import Child
 from infra.local.prefect_server import LocalPrefect
 from infra.open_close import OpenedAtStart
 
-#: Credentials that boto3 requires; the local endpoint does not check them.
+#: What boto3 may read on this machine: nothing of the user's configuration, and no metadata service.
 LOCAL_AWS = {
-    "AWS_ACCESS_KEY_ID": "local",
-    "AWS_SECRET_ACCESS_KEY": "local",
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 #: Scale of a clock that practically stands still.
 STILL = 1e-6
 _LOOPBACK = "127.0.0.1,localhost"
@@ -111,6 +110,7 @@ class LocalEnvironment(OpenedAtStart):
         self._availability_from_s = availability_from_s
         self._clock_file = clock_file(directory)
         self._endpoint: Child | None = None
+        self._key_id: str | None = None
         self.prefect = LocalPrefect(directory / "prefect", directory / "logs" / "prefect.log")
 
     def open(self) -> None:
@@ -139,6 +139,7 @@ class LocalEnvironment(OpenedAtStart):
         assert self.endpoint_url is not None, "not open"
         return {
             **LOCAL_AWS,
+            **self._credentials(),
             **self.prefect.env,
             # Failures are raised to the command, which prints them in one line; details are in the UI.
             "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
@@ -150,6 +151,12 @@ class LocalEnvironment(OpenedAtStart):
             "PROTEUS_NOTICE_S": str(self._notice_s),
             **_no_proxy(),
         }
+
+    def _credentials(self) -> dict[str, str]:
+        """Return the credentials of the endpoint: its own key where it was started here, else this process's."""
+        if self._key_id is None:
+            return {name: os.environ[name] for name in _CREDENTIALS if name in os.environ}
+        return {"AWS_ACCESS_KEY_ID": self._key_id, "AWS_SECRET_ACCESS_KEY": "unchecked"}
 
     def _start_endpoint(self) -> str:
         announce = self.directory / "endpoint.json"
@@ -178,8 +185,9 @@ class LocalEnvironment(OpenedAtStart):
             if clock.now_s() > deadline_s:
                 raise ProteusError(f"the EC2 endpoint did not start within 60 s: {self._endpoint.tail()}")
             clock.wait_until(clock.now_s() + 0.05)
-        url: str = json.loads(announce.read_text())["url"]
-        return url
+        announced = json.loads(announce.read_text())
+        self._key_id = announced["access_key_id"]
+        return str(announced["url"])
 
 
 def _no_proxy() -> dict[str, str]:

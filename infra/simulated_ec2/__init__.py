@@ -1,13 +1,16 @@
 """A simulated spot market behind an EC2-compatible endpoint.
 
+account_services  STS, Service Quotas and IAM: who the account is and what it may hold
 actions           the EC2 actions over a simulated market: parameters in, answer out
 faults            scripted faults of the simulated market: kills, refused calls, late or lost answers
+held_instances    the record of one machine: purchase, boots, eviction, end
 instances         the machines: processes that run user-data, each in its own session
 market            the spot market: EC2's rules over price traces, free of I/O
 metadata_service  the instance metadata service (IMDSv2) of the machines
 price_history     DescribeSpotPriceHistory, in pages
 process_reaper    finds and kills the processes of machines, also when the endpoint was killed
+rules/            rules that need no trace: what a read shows, quotas, the bill
 server            the server process: EC2 API, metadata service and machines
 snapshot          the state of the market in a file, from which a later run continues
-wire_protocol     EC2's wire protocol: form to parameters, dict to XML
+wire_protocol     EC2's wire protocol: who signed, form to parameters, dict to XML
 """

@@ -1,12 +1,14 @@
 """The EC2 actions over a simulated market: parameters in, answer out, in EC2's shapes.
 
-*Differs* from EC2: a launch that names no zone goes to the first one; `stop` does not exist (an instance that shuts
-itself down is terminated, also if the request does not name the behaviour); spot requests are one-time and end with
-their instance; one product, Linux/UNIX.
+*Differs* from EC2: a launch that names no zone goes to the first one; an instance that shuts itself down is terminated,
+also if the request does not name the behaviour; spot requests are one-time and end with their instance; one product,
+Linux/UNIX; a stop, a start and a reboot are done at once.
 """
 
 import base64
 import binascii
+import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -14,7 +16,8 @@ from typing import Any, TypeVar
 
 from bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market
 from bidding.market.money import Micros, to_micros
-from infra.simulated_ec2.market import SimSpotMarket
+from infra.simulated_ec2.held_instances import ACCOUNT, LaunchOptions
+from infra.simulated_ec2.market import Listing, SimSpotMarket
 from infra.simulated_ec2.price_history import PRODUCT, SpotPriceHistory, offset_of, token_of
 from infra.simulated_ec2.wire_protocol import Ec2Error, unknown_action
 
@@ -28,32 +31,38 @@ _STATE_CODES = {
     InstanceState.RUNNING: 16,
     InstanceState.SHUTTING_DOWN: 32,
     InstanceState.TERMINATED: 48,
+    InstanceState.STOPPED: 80,
 }
+#: Parameters that a purchase is made of; all others are compared by their digest where a client token is used again.
+_PURCHASE = ("ClientToken", "DryRun")
 
 #: Image reported for a machine that an earlier process of this market sold.
 _FORGOTTEN_IMAGE = "ami-00000000"
 
 
 class Ec2Actions:
-    """The actions of one endpoint.
+    """The actions of one endpoint, for one account.
 
     Parameters
     ----------
     market : the simulated market.
     region : name of its region.
+    account : the account whose instances are listed and bought.
     """
 
-    def __init__(self, market: SimSpotMarket, region: str) -> None:
+    def __init__(self, market: SimSpotMarket, region: str, account: str = ACCOUNT) -> None:
         self._market = market
         self._region = region
+        self._account = account
         self._history = SpotPriceHistory(market)
         self._images: dict[str, str] = {}
-        #: Instances that shut themselves down.
-        self._shut_down: dict[str, None] = {}
         self._actions: dict[str, tuple[str, Callable[[Params], Answer]]] = {
             "RunInstances": ("launch", self._run_instances),
             "DescribeInstances": ("describe", self._describe_instances),
             "TerminateInstances": ("terminate", self._terminate_instances),
+            "StopInstances": ("stop", self._stop_instances),
+            "StartInstances": ("start", self._start_instances),
+            "RebootInstances": ("reboot", self._reboot_instances),
             "DescribeSpotInstanceRequests": ("describe", self._describe_spot_instance_requests),
             "DescribeSpotPriceHistory": ("price_history", self._history.describe),
             "DescribeAvailabilityZones": ("describe", self._describe_availability_zones),
@@ -73,15 +82,11 @@ class Ec2Actions:
         Ec2Error, MarketError
             Both carry EC2's code and message.
         """
+        operation, act = self._actions[action]
         if params.get("DryRun"):
+            self._market.enter(operation)
             raise Ec2Error("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
-        return self._actions[action][1](params)
-
-    def shut_down(self, instance_id: str) -> None:
-        """Record that an instance shut itself down."""
-        if not self._market.has_ended(instance_id):
-            self._shut_down[instance_id] = None
-            self._market.shut_down(instance_id)
+        return act(params)
 
     # Actions
 
@@ -93,9 +98,8 @@ class Ec2Actions:
             raise Ec2Error("InvalidParameterCombination", "MinCount must be at least 1 and at most MaxCount")
         if params.get("InstanceInitiatedShutdownBehavior", "terminate") != "terminate":
             raise Ec2Error("UnsupportedOperation", "InstanceInitiatedShutdownBehavior: only terminate is supported")
-        market = Market(
-            params["InstanceType"], params.get("Placement", {}).get("AvailabilityZone", self._market.zones[0])
-        )
+        zone = params.get("Placement", {}).get("AvailabilityZone")
+        market = Market(params["InstanceType"], zone or self._market.zones[0])
         request = LaunchRequest(
             token=params.get("ClientToken", ""),
             market=market,
@@ -109,7 +113,13 @@ class Ec2Actions:
                 for tag in spec.get("Tags", ())
             },
         )
-        facts = self._market.launch(request)
+        options = LaunchOptions(
+            account=self._account,
+            at_least=params["MinCount"] if params["MinCount"] < params["MaxCount"] else None,
+            zonal=zone is not None or "SubnetId" in params,
+            other=_digest({name: value for name, value in params.items() if name not in _PURCHASE}),
+        )
+        facts = self._market.purchase(request, options)
         for fact in facts:
             self._images.setdefault(fact.instance_id, params["ImageId"])
         return self._reservation(facts)
@@ -134,7 +144,7 @@ class Ec2Actions:
             raise Ec2Error("InvalidParameterValue", f"Invalid value '{spot['MaxPrice']}' for MaxPrice") from None
 
     def _describe_instances(self, params: Params) -> Answer:
-        facts = self._only(self._market.describe(), params.get("InstanceIds", ()))
+        facts = self._only(self._listing("describe").instances, params.get("InstanceIds", ()))
         filters = params.get("Filters", ())
         page, token = _page(facts, lambda fact: _matches(_instance_values(fact), filters), params)
         reservations: dict[str, list[InstanceFact]] = {}
@@ -143,26 +153,50 @@ class Ec2Actions:
         return {"Reservations": [self._reservation(group) for group in reservations.values()], "NextToken": token}
 
     def _terminate_instances(self, params: Params) -> Answer:
-        ids = params.get("InstanceIds", ())
-        before = {fact.instance_id: fact for fact in self._only(self._market.describe(), ids)} if ids else {}
-        self._market.terminate(ids)
+        before = self._named("terminate", params)
+        self._market.end(fact.instance_id for fact in before)
         return {
             "TerminatingInstances": [
-                {
-                    "InstanceId": instance_id,
-                    "PreviousState": _state(before[instance_id].state),
-                    "CurrentState": _state(
-                        InstanceState.SHUTTING_DOWN if before[instance_id].alive else InstanceState.TERMINATED
-                    ),
-                }
-                for instance_id in ids
+                _transition(fact, InstanceState.TERMINATED if _is_gone(fact) else InstanceState.SHUTTING_DOWN)
+                for fact in before
             ]
         }
 
+    def _stop_instances(self, params: Params) -> Answer:
+        before = self._named("stop", params)
+        for fact in before:
+            self._market.stop(fact.instance_id)
+        return {"StoppingInstances": [_transition(fact, InstanceState.STOPPED) for fact in before]}
+
+    def _start_instances(self, params: Params) -> Answer:
+        before = self._named("start", params)
+        for fact in before:
+            self._market.start(fact.instance_id)
+        return {
+            "StartingInstances": [
+                _transition(fact, InstanceState.PENDING if fact.state is InstanceState.STOPPED else fact.state)
+                for fact in before
+            ]
+        }
+
+    def _reboot_instances(self, params: Params) -> Answer:
+        for fact in self._named("reboot", params):
+            self._market.reboot(fact.instance_id)
+        return {}
+
+    def _listing(self, operation: str) -> Listing:
+        self._market.enter(operation)
+        return self._market.listing(self._account)
+
+    def _named(self, operation: str, params: Params) -> list[InstanceFact]:
+        """Return the instances that the request names, as a read shows them."""
+        ids = params.get("InstanceIds", ())
+        listing = self._listing(operation)
+        return self._only(listing.instances, ids) if ids else []
+
     def _describe_spot_instance_requests(self, params: Params) -> Answer:
-        facts = [fact for fact in self._market.describe() if fact.bid_micros is not None]
+        facts_by_id = {_request_id(fact): fact for fact in self._listing("describe").requests.values()}
         wanted = params.get("SpotInstanceRequestIds", ())
-        facts_by_id = {_request_id(fact): fact for fact in facts}
         if missing := [request_id for request_id in wanted if request_id not in facts_by_id]:
             raise Ec2Error(
                 "InvalidSpotInstanceRequestID.NotFound",
@@ -214,17 +248,16 @@ class Ec2Actions:
     def _reservation(self, facts: list[InstanceFact]) -> Answer:
         return {
             "ReservationId": f"r-{facts[0].instance_id[2:]}",
-            "OwnerId": "000000000000",
+            "OwnerId": self._account,
             "Instances": [self._instance(fact, index) for index, fact in enumerate(facts)],
         }
 
     def _instance(self, fact: InstanceFact, index: int) -> Answer:
         spot_fields = {"InstanceLifecycle": "spot", "SpotInstanceRequestId": _request_id(fact)}
-        reason = self._end_reason(fact)
-        transition = ""
-        if fact.ended_at_s is not None:
-            by_user = f"User initiated ({_moment(fact.ended_at_s):%Y-%m-%d %H:%M:%S} GMT)"
-            transition = reason if fact.end_cause is EndCause.EVICTED else by_user
+        reason = fact.end_reason
+        transition = reason
+        if fact.end_cause is EndCause.USER and fact.ended_at_s is not None:
+            transition = f"User initiated ({_moment(fact.ended_at_s):%Y-%m-%d %H:%M:%S} GMT)"
         return {
             "InstanceId": fact.instance_id,
             "ImageId": self._images.get(fact.instance_id, _FORGOTTEN_IMAGE),
@@ -233,7 +266,7 @@ class Ec2Actions:
             "Placement": {"AvailabilityZone": fact.market.zone, "Tenancy": "default"},
             "State": _state(fact.state),
             "StateTransitionReason": transition,
-            "StateReason": {"Code": reason, "Message": f"{reason}: {_REASONS[reason]}"} if reason else None,
+            "StateReason": {"Code": reason, "Message": f"{reason}: {_reason(reason)}"} if reason else None,
             "PrivateIpAddress": fact.address or None,
             "ClientToken": fact.token,
             "AmiLaunchIndex": index,
@@ -242,24 +275,15 @@ class Ec2Actions:
             **(spot_fields if fact.bid_micros is not None else {}),
         }
 
-    def _end_reason(self, fact: InstanceFact) -> str:
-        if fact.end_cause is None:
-            return ""
-        if fact.end_cause is EndCause.EVICTED:
-            return "Server.SpotInstanceTermination"
-        return (
-            "Client.InstanceInitiatedShutdown"
-            if fact.instance_id in self._shut_down
-            else "Client.UserInitiatedShutdown"
-        )
-
     def _spot_request(self, fact: InstanceFact) -> Answer:
         assert fact.bid_micros is not None
-        marked_at_s = self._market.marked_at_s(fact.instance_id)
+        marked_at_s = self._market.marked_at_s(fact.instance_id) if fact.notice_at_s is not None else None
         if fact.ended_at_s is not None:
-            was_evicted = fact.end_cause is EndCause.EVICTED
             has_capacity = self._market.has_capacity(fact.market, fact.ended_at_s)
-            why = "by-user" if not was_evicted else "by-price" if has_capacity else "no-capacity"
+            why = {
+                EndCause.EVICTED: "by-price" if has_capacity else "no-capacity",
+                EndCause.FAILED: "by-service",
+            }.get(fact.end_cause or EndCause.USER, "by-user")
             code = f"instance-terminated-{why}"
             since_s = fact.ended_at_s
         elif marked_at_s is not None:
@@ -285,11 +309,24 @@ class Ec2Actions:
         }
 
 
-_REASONS = {
-    "Server.SpotInstanceTermination": "Spot instance termination",
-    "Client.UserInitiatedShutdown": "User initiated shutdown",
-    "Client.InstanceInitiatedShutdown": "Instance initiated shutdown",
-}
+def _reason(code: str) -> str:
+    """Return the words of a reason's code, as in "User initiated shutdown"."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", code.rpartition(".")[2])
+    return words.capitalize()
+
+
+def _digest(params: Params) -> str:
+    return hashlib.sha256(json.dumps(params, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _is_gone(fact: InstanceFact) -> bool:
+    return fact.state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+
+
+def _transition(fact: InstanceFact, state: InstanceState) -> Answer:
+    """Return the change of state that EC2 reports; one that has ended does not change."""
+    now = fact.state if _is_gone(fact) else state
+    return {"InstanceId": fact.instance_id, "PreviousState": _state(fact.state), "CurrentState": _state(now)}
 
 
 def _moment(at_s: int) -> datetime:

@@ -12,14 +12,15 @@ order, also when time jumps.
 and price history.
 *Differs*: EC2 gives its notice when the price has passed the bid and takes the machine two minutes later. This market
 knows its trace: it takes the machine at the second of the crossing (which the bill uses) and gives the notice before
-it. The codes are today's, not those of 2016. An ended instance is described for ever unless `remember_s` is given (EC2:
-about an hour).
+it. The codes are today's, not those of 2016. A client token whose instances have all been terminated is refused
+(`IdempotentInstanceTerminated`), as EC2 does since January 2025. Unless the market is given another `Ec2Behaviour`
+(`rules.behaviour`), reads show everything at once, and nothing is forgotten.
 """
 
 import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
@@ -28,15 +29,19 @@ from bidding.market.model import EndCause, InstanceFact, InstanceState, Instance
 from bidding.market.money import Micros, to_dollars
 from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
 from bidding.market.traces import Trace, TraceSet
-from infra.simulated_ec2.faults import Fault, FaultKind, FaultScript
-from infra.simulated_ec2.snapshot import MarketState
-from infra.simulated_ec2.snapshot import SimulatedInstance as Remembered
+from infra.simulated_ec2.faults import OF_MACHINES, OF_SPOT, Fault, FaultKind, FaultScript
+from infra.simulated_ec2.held_instances import ACCOUNT, Boot, HeldInstance, LaunchOptions
+from infra.simulated_ec2.rules.behaviour import IMMEDIATE, Ec2Behaviour, lag_s
+from infra.simulated_ec2.rules.bill import Usage
+from infra.simulated_ec2.rules.quotas import quota_of
+from infra.simulated_ec2.snapshot import MarketState, SimulatedInstance
 
 _TOKEN_LENGTH = 64
 _USER_DATA_BYTES = 16384
 #: A bid must be above this, a tenth of a cent, as on EC2.
 _LEAST_BID: Micros = 1000
 _NO_TRACES: Mapping[Market, Trace] = MappingProxyType({})
+_DEFAULT_OPTIONS = LaunchOptions()
 
 
 class NoticeMode(StrEnum):
@@ -50,8 +55,10 @@ class ChangeKind(StrEnum):
     """What happened to an instance."""
 
     LAUNCHED = "launched"
-    RUNNING = "running"
+    RUNNING = "running"  # its first boot: user-data runs
     MARKED = "marked"
+    REBOOTED = "rebooted"  # on again, or started after a stop: user-data does not run again
+    STOPPED = "stopped"
     EVICTED = "evicted"
     TERMINATED = "terminated"
 
@@ -71,24 +78,32 @@ class _Due(IntEnum):
     RUN = 0
     MARK = 1
     EVICT = 2
-    FAULT = 3
+    SPARE = 3  # a mark is withdrawn
+    DIE = 4
+    FAULT = 5
 
 
-@dataclass(slots=True)
-class _Held:
-    """An instance as the market knows it, with its future eviction."""
+@dataclass(frozen=True, slots=True)
+class _Purchase:
+    """What a client token bought."""
 
-    number: int
-    instance_id: str
     request: LaunchRequest
-    launched_at_s: int
-    runs_at_s: int
-    evicts_at_s: int | None
-    marks_at_s: int | None
-    running: bool = False
-    marked: bool = False
-    ended_at_s: int | None = None
-    end_cause: EndCause | None = None
+    options: LaunchOptions
+    instance_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What one read shows.
+
+    Parameters
+    ----------
+    instances : the instances that it lists, in order of launch.
+    requests : the instances whose spot requests it finds, by id, as old as the read shows requests.
+    """
+
+    instances: list[InstanceFact]
+    requests: dict[str, InstanceFact] = field(default_factory=dict)
 
 
 class SimSpotMarket:
@@ -106,7 +121,7 @@ class SimSpotMarket:
     notice : whether it is announced at all.
     boot_s : an instance is pending so long.
     max_life_s : a spot instance is taken (announced) at this age; None: at no age.
-    remember_s : an ended instance is described so long; None: for ever. `log` forgets nothing.
+    behaviour : what reads show and what is forgotten (`log` forgets nothing), and quotas.
     seed : makes the instance ids of one market differ from another's.
     """
 
@@ -120,7 +135,7 @@ class SimSpotMarket:
         notice: NoticeMode = NoticeMode.LEAD,
         boot_s: int = 0,
         max_life_s: int | None = None,
-        remember_s: int | None = None,
+        behaviour: Ec2Behaviour = IMMEDIATE,
         seed: str = "",
         availability: Mapping[Market, Trace] = _NO_TRACES,
     ) -> None:
@@ -133,63 +148,47 @@ class SimSpotMarket:
         self._notice = notice
         self._boot_s = boot_s
         self._max_life_s = max_life_s
-        self._remember_s = remember_s
+        self.behaviour = behaviour
         self._seed = seed
         self.faults = FaultScript()
         self._now_s = 0
-        self._held: dict[str, _Held] = {}
-        #: Purchases by (zone, token): as on EC2, the token of a purchase that names a zone is valid in that zone only.
-        self._purchases: dict[tuple[str, str], tuple[LaunchRequest, tuple[str, ...]]] = {}
+        self._held: dict[str, HeldInstance] = {}
+        #: Purchases by (account, zone, token): as on EC2, the token of a purchase that names a zone is valid in that
+        #: zone only, and that of one that names none (zone "") in the region.
+        self._purchases: dict[tuple[str, str, str], _Purchase] = {}
         self._due: list[tuple[int, _Due, int, str | Fault]] = []
         self._due_count = 0
+        self._reads = 0
         self._changes: list[MarketChange] = []
 
-    # The SpotMarket Protocol
+    # The SpotMarket Protocol, for the account `ACCOUNT` or another (`AccountMarket`)
 
-    def launch(self, request: LaunchRequest) -> list[InstanceFact]:
-        """Buy `request.count` instances, all or none; see `SpotMarket.launch`."""
-        now_s = self.enter("launch", request.market)
-        self._check(request)
-        key = (request.market.zone, request.token)
-        if key in self._purchases:
-            earlier_request, ids = self._purchases[key]
-            if earlier_request != request:
-                raise TokenMismatch(
-                    "IdempotentParameterMismatch",
-                    f"the client token {request.token!r} was used before with other parameters",
-                )
-            return [self._fact(self._held[instance_id]) for instance_id in ids]
-        if self.faults.strikes(FaultKind.CAPACITY, "launch", now_s, request.market) is not None:
-            raise _no_capacity(request.market)
-        if request.bid_micros is not None:
-            self._check_bid(request.market, request.bid_micros, now_s)
-        held = [self._hold(request, now_s) for _ in range(request.count)]
-        self._purchases[key] = (request, tuple(instance.instance_id for instance in held))
-        self._carry_out(now_s)
-        return [self._fact(instance) for instance in held]
+    def launch(self, request: LaunchRequest, options: LaunchOptions = _DEFAULT_OPTIONS) -> list[InstanceFact]:
+        """Buy `request.count` instances, all or none (but see `options`); see `SpotMarket.launch`."""
+        facts = self.purchase(request, options)
+        self._lose_answer("launch", request.market)
+        return facts
 
-    def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
+    def describe(self, tags: Iterable[tuple[str, str]] = (), account: str = ACCOUNT) -> list[InstanceFact]:
         """Return the instances that carry all of `tags`, in order of launch; see `SpotMarket.describe`."""
-        now_s = self.enter("describe")
+        self.enter("describe")
         wanted = tuple(tags)
-        return [
-            self._fact(instance)
-            for instance in self._held.values()
-            if (
-                instance.ended_at_s is None
-                or self._remember_s is None
-                or now_s - instance.ended_at_s <= self._remember_s
-            )
-            and all(instance.request.tags.get(key) == value for key, value in wanted)
-        ]
+        listing = self.listing(account)
+        found = [fact for fact in listing.instances if all(fact.tags.get(key) == value for key, value in wanted)]
+        for fact in found:
+            if fact.bid_micros is not None and fact.instance_id not in listing.requests:
+                raise MarketUnreachable(
+                    "IncompleteAnswer", f"the market does not return the spot request of {fact.instance_id} yet"
+                )
+        self._lose_answer("describe")
+        return found
 
-    def terminate(self, instance_ids: Sequence[str]) -> None:
+    def terminate(self, instance_ids: Sequence[str], account: str = ACCOUNT) -> None:
         """Terminate instances; see `SpotMarket.terminate`. An eviction due in the same second wins."""
-        now_s = self.enter("terminate")
-        for instance_id in instance_ids:
-            held = self._held.get(instance_id)
-            if held is not None and held.ended_at_s is None:
-                self._end(held, now_s, EndCause.USER)
+        self.enter("terminate")
+        visible = {fact.instance_id for fact in self.listing(account).instances}
+        self.end([instance_id for instance_id in instance_ids if instance_id in visible])
+        self._lose_answer("terminate")
 
     def price_history(self, markets: Sequence[Market], from_s: int, until_s: int) -> list[PricePoint]:
         """Return price changes up to now; see `SpotMarket.price_history`."""
@@ -201,6 +200,7 @@ class SimSpotMarket:
                 pairs = zip(rows.times_s.tolist(), rows.prices_micros.tolist(), strict=True)
                 points += [PricePoint(market, *pair) for pair in pairs]
         points.sort(key=lambda point: (point.at_s, point.market))
+        self._lose_answer("price_history")
         return points
 
     def newest_price_s(self, after_s: int, until_s: int) -> int | None:
@@ -209,6 +209,98 @@ class SimSpotMarket:
         past_times_s = [trace.times_s[trace.times_s <= last_s] for trace in self.traces.values()]
         newest_s = max((int(times_s[-1]) for times_s in past_times_s if times_s.size), default=after_s)
         return newest_s if newest_s > after_s else None
+
+    # The calls of the endpoint: their answers are lost by the endpoint itself
+
+    def purchase(self, request: LaunchRequest, options: LaunchOptions = _DEFAULT_OPTIONS) -> list[InstanceFact]:
+        """Buy instances: `request.count`, or where there are fewer than that, at least `options.at_least`.
+
+        Raises
+        ------
+        LaunchRefused, TokenMismatch, BadRequest, MarketUnreachable
+        """
+        now_s = self.enter("launch", request.market)
+        self._check(request)
+        key = (options.account, request.market.zone if options.zonal else "", request.token)
+        earlier = self._remembered(key, now_s)
+        if earlier is not None:
+            return self._repeated(earlier, request, options, now_s)
+        count = self._available(request, options, now_s)
+        if request.bid_micros is not None:
+            self._check_bid(request.market, request.bid_micros, now_s)
+        died = self.faults.strikes(FaultKind.DIE, "launch", now_s, request.market)
+        held = [self._hold(request, options, now_s, died) for _ in range(count)]
+        self._purchases[key] = _Purchase(request, options, tuple(instance.instance_id for instance in held))
+        self._carry_out(now_s)
+        return [instance.fact(now_s) for instance in held]
+
+    def listing(self, account: str = ACCOUNT) -> Listing:
+        """Return what the next read of an account shows at the market's time: things as they were a while ago."""
+        self._reads += 1
+        seen_s = self._now_s - lag_s(self.behaviour.instance_lag_s, f"{self._seed}/instances", self._reads)
+        requests_s = self._now_s - lag_s(self.behaviour.request_lag_s, f"{self._seed}/requests", self._reads)
+        own = [held for held in self._held.values() if held.options.account == account and not self._forgotten(held)]
+        return Listing(
+            [held.fact(seen_s) for held in own if held.launched_at_s <= seen_s],
+            {
+                held.instance_id: held.fact(requests_s)
+                for held in own
+                if held.is_spot and held.launched_at_s <= requests_s
+            },
+        )
+
+    def end(self, instance_ids: Iterable[str]) -> None:
+        """Terminate instances at the market's time; those that have ended, or are unknown, are no error."""
+        for instance_id in instance_ids:
+            held = self._held.get(instance_id)
+            if held is not None and held.ended_at_s is None:
+                self._end(held, self._now_s, EndCause.USER, "Client.UserInitiatedShutdown")
+
+    def reboot(self, instance_id: str) -> None:
+        """Reboot a running instance: everything on it is killed, and it boots without running its user-data again."""
+        held = self._held[instance_id]
+        if held.state(self._now_s) is InstanceState.RUNNING:
+            self._changes.append(MarketChange(self._now_s, ChangeKind.REBOOTED, instance_id))
+
+    def stop(self, instance_id: str) -> None:
+        """Stop an on-demand instance. It is not charged until it is started again, and it is not terminated.
+
+        Raises
+        ------
+        BadRequest
+            ``UnsupportedOperation`` for a spot instance: a one-time request's instance cannot be stopped.
+        """
+        held = self._held[instance_id]
+        if held.is_spot:
+            raise BadRequest(
+                "UnsupportedOperation", f"You can't stop the Spot Instance '{instance_id}' of a one-time request"
+            )
+        if held.state(self._now_s) in (InstanceState.PENDING, InstanceState.RUNNING):
+            held.boot.stopped_s = self._now_s
+            self._changes.append(MarketChange(self._now_s, ChangeKind.STOPPED, instance_id))
+
+    def start(self, instance_id: str) -> None:
+        """Start a stopped instance; it boots without running its user-data again.
+
+        Raises
+        ------
+        BadRequest
+            ``IncorrectInstanceState`` for one that has ended.
+        """
+        held = self._held[instance_id]
+        if held.ended_at_s is not None:
+            raise BadRequest(
+                "IncorrectInstanceState",
+                f"The instance '{instance_id}' is not in a state from which it can be started.",
+            )
+        if held.state(self._now_s) is InstanceState.STOPPED:
+            held.boots.append(Boot(self._now_s, self._now_s + self._boot_s))
+            self._schedule(self._now_s + self._boot_s, _Due.RUN, instance_id)
+            self._carry_out(self._now_s)
+
+    def account(self, account: str) -> "AccountMarket":
+        """Return the market as another account sees it."""
+        return AccountMarket(self, account)
 
     # Used by the endpoint and the tests
 
@@ -238,7 +330,7 @@ class SimSpotMarket:
 
     def fact(self, instance_id: str) -> InstanceFact:
         """Return one instance as it is by the market's time; `KeyError` if there is no such instance."""
-        return self._fact(self._held[instance_id])
+        return self._held[instance_id].fact(self._now_s)
 
     def has_capacity(self, market: Market, at_s: int) -> bool:
         """Return whether spot machines are available in a market at a time."""
@@ -247,21 +339,54 @@ class SimSpotMarket:
 
     def marked_at_s(self, instance_id: str) -> int | None:
         """Return when the instance was marked for eviction; None if it is not."""
-        held = self._held[instance_id]
-        return held.marks_at_s if held.marked else None
+        return self._held[instance_id].marked_at_s(self._now_s)
+
+    def rebalance_at_s(self, instance_id: str) -> int | None:
+        """Return when a rebalance was recommended to the instance; None if it was not."""
+        return self._held[instance_id].rebalance_at_s
+
+    def account_of(self, instance_id: str) -> str:
+        """Return the account that bought the instance."""
+        return self._held[instance_id].options.account
 
     def log(self) -> list[InstanceFact]:
-        """Return every instance ever sold, in order of launch: the market's own record, for bills."""
+        """Return every instance ever sold, to whatever account, in order of launch: the market's own record."""
         self._carry_out(int(self._clock()))
-        return [self._fact(held) for held in self._held.values()]
+        return [held.fact(self._now_s) for held in self._held.values()]
+
+    def bill(self, spot: Callable[[Usage], Micros], on_demand: Callable[[Usage], Micros]) -> dict[str, Micros]:
+        """Return what each instance has cost by now, by its id, under two rules of `rules.bill`.
+
+        The on-demand price is the present one of its type.
+        """
+        self._carry_out(int(self._clock()))
+        return {
+            held.instance_id: (spot if held.is_spot else on_demand)(
+                Usage(
+                    held.used(self._now_s),
+                    self._price(held),
+                    held.is_spot,
+                    held.end_cause is EndCause.EVICTED,
+                )
+            )
+            for held in self._held.values()
+        }
 
     def state(self, prices: str) -> MarketState:
         """Return what has been sold, for `restore`; `prices` is a digest that identifies the traces."""
         instances = tuple(
-            Remembered(
-                instance.instance_id, instance.request, instance.launched_at_s, instance.ended_at_s, instance.end_cause
+            SimulatedInstance(
+                held.instance_id,
+                held.request,
+                held.launched_at_s,
+                held.ended_at_s,
+                held.end_cause,
+                held.end_reason,
+                held.options,
+                tuple((boot.start_s, boot.runs_s, boot.stopped_s) for boot in held.boots),
+                (held.evicts_at_s, held.marks_at_s, held.announced_s),
             )
-            for instance in self._held.values()
+            for held in self._held.values()
         )
         return MarketState(self._now_s, self._seed, prices, instances)
 
@@ -271,35 +396,44 @@ class SimSpotMarket:
         Instances that were alive boot again with the next `advance`; changes due since then happen at their own second.
         """
         self._seed, self._now_s = state.seed, state.now_s
-        purchases: dict[tuple[str, str], list[str]] = {}
         for instance in state.instances:
-            held = self._remember(instance.instance_id, instance.request, instance.launched_at_s)
+            held = self._remember(instance.instance_id, instance.request, instance.options, instance.launched_at_s)
+            if instance.boots:
+                held.boots = [Boot(*span) for span in instance.boots]
+            held.end_reason = instance.end_reason
+            if instance.fate is not None:
+                held.evicts_at_s, held.marks_at_s, held.announced_s = instance.fate
             if instance.ended_at_s is None:
                 self._look_ahead(held)
             else:
                 held.ended_at_s, held.end_cause = instance.ended_at_s, instance.end_cause
-                held.marked = held.marks_at_s is not None and held.marks_at_s <= instance.ended_at_s
-            key = (instance.request.market.zone, instance.request.token)
-            purchases.setdefault(key, []).append(instance.instance_id)
-            self._purchases[key] = (instance.request, tuple(purchases[key]))
+            key = (
+                instance.options.account,
+                instance.request.market.zone if instance.options.zonal else "",
+                instance.request.token,
+            )
+            earlier = self._purchases.get(key)
+            is_same = earlier is not None and (earlier.request, earlier.options) == (instance.request, instance.options)
+            ids = earlier.instance_ids if earlier is not None and is_same else ()
+            self._purchases[key] = _Purchase(instance.request, instance.options, (*ids, instance.instance_id))
 
     def shut_down(self, instance_id: str) -> None:
         """End an instance that shut itself down. This is no call of the API, so no fault applies."""
         self._carry_out(int(self._clock()))
         held = self._held[instance_id]
         if held.ended_at_s is None:
-            self._end(held, self._now_s, EndCause.USER)
+            self._end(held, self._now_s, EndCause.USER, "Client.InstanceInitiatedShutdown")
 
     def add_fault(self, fault: Fault) -> None:
-        """Add a fault; a kill whose time is past or absent happens now."""
+        """Add a fault; what happens to machines, and whose time is past or absent, happens now."""
         self._carry_out(int(self._clock()))
-        if fault.kind is not FaultKind.KILL:
+        if fault.kind not in OF_MACHINES:
             self.faults.add(fault)
             return
         if fault.instance_id is not None:
             held = self._held.get(fault.instance_id)
-            if held is None or held.request.bid_micros is None:
-                raise ValueError(f"kill: {fault.instance_id} is no spot instance of this market")
+            if held is None or (fault.kind in OF_SPOT and not held.is_spot):
+                raise ValueError(f"{fault.kind}: {fault.instance_id} is no spot instance of this market")
         self._schedule(max(fault.at_s or 0, self._now_s), _Due.FAULT, fault)
         self._carry_out(self._now_s)
 
@@ -310,7 +444,15 @@ class SimSpotMarket:
             raise MarketUnreachable("RequestLimitExceeded", "Request limit exceeded.")
         if self.faults.strikes(FaultKind.UNAVAILABLE, operation, self._now_s, market) is not None:
             raise MarketUnreachable("Unavailable", "The service is unavailable. Please try again shortly.")
+        denied = self.faults.strikes(FaultKind.DENIED, operation, self._now_s, market)
+        if denied is not None:
+            code = denied.code or "RequestExpired"
+            raise BadRequest(code, _DENIALS.get(code, "The request was denied."))
         return self._now_s
+
+    def _lose_answer(self, operation: str, market: Market | None = None) -> None:
+        if self.faults.strikes(FaultKind.LOSE_ANSWER, operation, self._now_s, market) is not None:
+            raise MarketUnreachable("ConnectionClosedError", "the connection was closed before the answer came")
 
     # Rules
 
@@ -350,26 +492,114 @@ class SimSpotMarket:
                 f"Spot request fulfillment price of {to_dollars(price_micros):g}.",
             )
 
-    def _hold(self, request: LaunchRequest, now_s: int) -> _Held:
+    def _remembered(self, key: tuple[str, str, str], now_s: int) -> _Purchase | None:
+        """Return the purchase that a client token made, unless the market has forgotten it."""
+        purchase = self._purchases.get(key)
+        memory_s = self.behaviour.token_memory_s
+        if purchase is None or memory_s is None:
+            return purchase
+        ends = [self._held[instance_id].ended_at_s for instance_id in purchase.instance_ids]
+        if all(end_s is not None and now_s - end_s > memory_s for end_s in ends):
+            return None
+        return purchase
+
+    def _repeated(
+        self, earlier: _Purchase, request: LaunchRequest, options: LaunchOptions, now_s: int
+    ) -> list[InstanceFact]:
+        """Return the instances that the token bought, as they are now."""
+        if (earlier.request, earlier.options) != (request, options):
+            raise TokenMismatch(
+                "IdempotentParameterMismatch",
+                f"the client token {request.token!r} was used before with other parameters",
+            )
+        held = [self._held[instance_id] for instance_id in earlier.instance_ids]
+        if all(instance.ended_at_s is not None for instance in held):
+            raise TokenMismatch(
+                "IdempotentInstanceTerminated",
+                "The client token you have provided is associated with a terminated instance. "
+                "Please use a different client token.",
+            )
+        return [instance.fact(now_s) for instance in held]
+
+    def _available(self, request: LaunchRequest, options: LaunchOptions, now_s: int) -> int:
+        """Return how many machines the purchase gets, by capacity and quota; raise if that is too few."""
+        least = request.count if options.at_least is None else options.at_least
+        scarce = self.faults.strikes(FaultKind.CAPACITY, "launch", now_s, request.market)
+        count = request.count if scarce is None else min(request.count, scarce.available)
+        if count < max(least, 1):
+            raise _no_capacity(request.market)
+        room = self._room(request, options.account)
+        if room is not None and room < least:
+            raise _over_quota(request.bid_micros is not None)
+        return count if room is None else min(count, room)
+
+    def _room(self, request: LaunchRequest, account: str) -> int | None:
+        """Return how many more machines the account's quota allows; None without a quota."""
+        quota = quota_of(request.market.instance_type, request.bid_micros is not None)
+        limit = None if quota is None else self.behaviour.quotas.get(quota.code)
+        if limit is None:
+            return None
+        used = sum(
+            self._vcpus(held.request.market)
+            for held in self._held.values()
+            if held.options.account == account
+            and held.state(self._now_s) in (InstanceState.PENDING, InstanceState.RUNNING)
+            and quota_of(held.request.market.instance_type, held.is_spot) is quota
+        )
+        return max(limit - used, 0) // self._vcpus(request.market)
+
+    def _vcpus(self, market: Market) -> int:
+        kind = self.sold(market)
+        assert kind is not None, f"{market} was sold"
+        return kind.vcpu
+
+    def _forgotten(self, held: HeldInstance) -> bool:
+        remember_s = self.behaviour.remember_s
+        return remember_s is not None and held.ended_at_s is not None and self._now_s - held.ended_at_s > remember_s
+
+    def _price(self, held: HeldInstance) -> Callable[[int], Micros]:
+        market = held.request.market
+
+        def price_at(at_s: int) -> Micros:
+            kind = self.sold(market)
+            assert kind is not None, f"{market} was sold"
+            price_micros = self.traces[market].price_at(at_s) if held.is_spot else kind.on_demand_micros
+            assert price_micros is not None, f"{market} was sold without a price"
+            return price_micros
+
+        return price_at
+
+    def _hold(self, request: LaunchRequest, options: LaunchOptions, now_s: int, died: Fault | None) -> HeldInstance:
         digest = hashlib.blake2s(f"{self._seed}/{len(self._held)}".encode()).hexdigest()
-        held = self._remember(f"i-{digest[:17]}", request, now_s)
+        held = self._remember(f"i-{digest[:17]}", request, options, now_s)
         self._changes.append(MarketChange(now_s, ChangeKind.LAUNCHED, held.instance_id))
-        self._look_ahead(held)
+        if died is None:
+            self._look_ahead(held)
+        else:
+            held.boot.runs_s = None
+            held.end_reason = died.code or "Server.InsufficientInstanceCapacity"
+            self._schedule(now_s + int(died.delay_s), _Due.DIE, held.instance_id)
         return held
 
-    def _remember(self, instance_id: str, request: LaunchRequest, launched_at_s: int) -> _Held:
+    def _remember(
+        self, instance_id: str, request: LaunchRequest, options: LaunchOptions, launched_at_s: int
+    ) -> HeldInstance:
         evicts_at_s = self._crossing(request, launched_at_s)
         marks_at_s = None
         if evicts_at_s is not None and self._notice is NoticeMode.LEAD:
             marks_at_s = max(evicts_at_s - self._notice_s, launched_at_s)
-        runs_at_s = launched_at_s + self._boot_s
-        held = _Held(len(self._held), instance_id, request, launched_at_s, runs_at_s, evicts_at_s, marks_at_s)
+        boots = [Boot(launched_at_s, launched_at_s + self._boot_s)]
+        held = HeldInstance(instance_id, request, options, launched_at_s, evicts_at_s, marks_at_s, evicts_at_s, boots)
         self._held[instance_id] = held
         return held
 
-    def _look_ahead(self, held: _Held) -> None:
+    def _look_ahead(self, held: HeldInstance) -> None:
         """Schedule the future changes of an instance."""
-        self._schedule(held.runs_at_s, _Due.RUN, held.instance_id)
+        if held.boot.runs_s is None:
+            self._schedule(self._now_s, _Due.DIE, held.instance_id)
+            return
+        if held.boot.stopped_s is None:
+            self._schedule(held.boot.runs_s, _Due.RUN, held.instance_id)
         if held.marks_at_s is not None:
             self._schedule(held.marks_at_s, _Due.MARK, held.instance_id)
         if held.evicts_at_s is not None:
@@ -397,51 +627,121 @@ class SimSpotMarket:
         while self._due and self._due[0][0] <= self._now_s:
             at_s, due, _, subject = heapq.heappop(self._due)
             if isinstance(subject, Fault):
-                self._kill(subject, at_s)
+                self._strike(subject, at_s)
                 continue
             held = self._held[subject]
-            if held.ended_at_s is not None:
-                continue
-            if due is _Due.RUN:
-                held.running = True
-                self._changes.append(MarketChange(at_s, ChangeKind.RUNNING, subject))
-            elif due is _Due.MARK:
-                held.marked = True
-                self._changes.append(MarketChange(at_s, ChangeKind.MARKED, subject))
-            else:
-                self._end(held, at_s, EndCause.EVICTED)
+            if held.ended_at_s is None:
+                self._change(held, due, at_s)
 
-    def _kill(self, fault: Fault, at_s: int) -> None:
+    def _change(self, held: HeldInstance, due: _Due, at_s: int) -> None:
+        """Carry out a due change of a living instance, if it is still due."""
+        if due is _Due.RUN and held.boot.runs_s == at_s and held.boot.stopped_s is None:
+            kind = ChangeKind.RUNNING if len(held.boots) == 1 else ChangeKind.REBOOTED
+            self._changes.append(MarketChange(at_s, kind, held.instance_id))
+        elif due is _Due.MARK and held.marks_at_s == at_s:
+            self._changes.append(MarketChange(at_s, ChangeKind.MARKED, held.instance_id))
+        elif due is _Due.EVICT and held.evicts_at_s == at_s:
+            self._end(held, at_s, EndCause.EVICTED, "Server.SpotInstanceTermination")
+        elif due is _Due.SPARE and held.announced_s == at_s != held.evicts_at_s:
+            held.marks_at_s = held.announced_s = None
+            if held.evicts_at_s is not None and self._notice is NoticeMode.LEAD:
+                held.announced_s, held.marks_at_s = held.evicts_at_s, max(held.evicts_at_s - self._notice_s, at_s)
+        elif due is _Due.DIE:
+            self._end(held, at_s, EndCause.FAILED, held.end_reason)
+
+    def _strike(self, fault: Fault, at_s: int) -> None:
+        """Have what a fault says happen to its machines."""
         for held in self._held.values():
-            is_target = held.instance_id == fault.instance_id or (
+            named = held.instance_id == fault.instance_id or (
                 fault.instance_id is None and held.request.market == fault.market
             )
-            if is_target and held.request.bid_micros is not None and held.ended_at_s is None:
-                self._end(held, at_s, EndCause.EVICTED)
+            if not named or held.ended_at_s is not None or (fault.kind in OF_SPOT and not held.is_spot):
+                continue
+            match fault.kind:
+                case FaultKind.KILL:
+                    self._end(held, at_s, EndCause.EVICTED, "Server.SpotInstanceTermination")
+                case FaultKind.FAIL:
+                    self._end(held, at_s, EndCause.USER, fault.code or "Server.InternalError")
+                case FaultKind.MARK:
+                    self._mark(held, fault, at_s)
+                case FaultKind.REBALANCE:
+                    held.rebalance_at_s = at_s
+                case FaultKind.REBOOT:
+                    self.reboot(held.instance_id)
+                case FaultKind.STOP if not held.is_spot:
+                    self.stop(held.instance_id)
+                case FaultKind.START:
+                    self.start(held.instance_id)
 
-    def _end(self, held: _Held, at_s: int, cause: EndCause) -> None:
-        held.ended_at_s, held.end_cause = at_s, cause
+    def _mark(self, held: HeldInstance, fault: Fault, at_s: int) -> None:
+        """Give an instance its notice now; it is taken when that has run out, or earlier if that is due anyway."""
+        takes_s = at_s + (self._notice_s if fault.notice_s is None else fault.notice_s)
+        is_first = held.marked_at_s(at_s) is None
+        if is_first:
+            held.marks_at_s = at_s
+            self._changes.append(MarketChange(at_s, ChangeKind.MARKED, held.instance_id))
+        held.announced_s = takes_s
+        if held.evicts_at_s is not None and held.evicts_at_s <= takes_s:
+            held.announced_s = held.evicts_at_s
+        elif fault.spares:
+            self._schedule(takes_s, _Due.SPARE, held.instance_id)
+        else:
+            held.evicts_at_s = takes_s
+            self._schedule(takes_s, _Due.EVICT, held.instance_id)
+
+    def _end(self, held: HeldInstance, at_s: int, cause: EndCause, reason: str) -> None:
+        held.ended_at_s, held.end_cause, held.end_reason = at_s, cause, reason
         kind = ChangeKind.EVICTED if cause is EndCause.EVICTED else ChangeKind.TERMINATED
         self._changes.append(MarketChange(at_s, kind, held.instance_id))
 
-    def _fact(self, held: _Held) -> InstanceFact:
-        if held.ended_at_s is not None:
-            state = InstanceState.TERMINATED
-        else:
-            state = InstanceState.RUNNING if held.running else InstanceState.PENDING
-        return InstanceFact(
-            instance_id=held.instance_id,
-            market=held.request.market,
-            state=state,
-            launched_at_s=held.launched_at_s,
-            bid_micros=held.request.bid_micros,
-            token=held.request.token,
-            tags=dict(held.request.tags),
-            address="127.0.0.1" if held.ended_at_s is None else "",
-            notice_at_s=held.evicts_at_s if held.marked else None,
-            ended_at_s=held.ended_at_s,
-            end_cause=held.end_cause,
-        )
+
+@dataclass(frozen=True, slots=True)
+class AccountMarket:
+    """A simulated market as one account sees it: it implements `SpotMarket`."""
+
+    market: SimSpotMarket
+    account: str
+
+    def launch(self, request: LaunchRequest) -> list[InstanceFact]:
+        """See `SpotMarket.launch`."""
+        return self.market.launch(request, LaunchOptions(self.account))
+
+    def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
+        """See `SpotMarket.describe`: instances of other accounts are never listed."""
+        return self.market.describe(tags, self.account)
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """See `SpotMarket.terminate`: instances of other accounts are unknown."""
+        self.market.terminate(instance_ids, self.account)
+
+    def price_history(self, markets: Sequence[Market], from_s: int, until_s: int) -> list[PricePoint]:
+        """See `SpotMarket.price_history`."""
+        return self.market.price_history(markets, from_s, until_s)
+
+    def newest_price_s(self, after_s: int, until_s: int) -> int | None:
+        """See `SpotMarket.newest_price_s`."""
+        return self.market.newest_price_s(after_s, until_s)
+
+
+#: EC2's messages of refusals that have nothing to do with the request itself.
+_DENIALS: Mapping[str, str] = MappingProxyType(
+    {
+        "RequestExpired": "Request has expired.",
+        "ExpiredToken": "The security token included in the request is expired",
+        "AuthFailure": "AWS was not able to validate the provided access credentials",
+        "UnauthorizedOperation": "You are not authorized to perform this operation.",
+    }
+)
+
+
+def _over_quota(is_spot: bool) -> LaunchRefused:
+    if is_spot:
+        return LaunchRefused("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+    return LaunchRefused(
+        "VcpuLimitExceeded",
+        "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the "
+        "specified instance type belongs to.",
+    )
 
 
 def _no_capacity(market: Market) -> LaunchRefused:

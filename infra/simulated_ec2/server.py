@@ -5,13 +5,20 @@ decides what happens; this module connects it to HTTP and to the processes. Due 
 time, also when that jumps (the changes in between happen in order, each at its own second). However the server ends, no
 machine survives it.
 
+Who may call it: a request must be signed with a key id of this server (`boto3` does so if it finds that key among its
+credentials), name this server as its Host, and come from no web page (no foreign Origin): the user-data of a purchase
+runs on this machine, and neither a page in the user's browser nor another user of the machine may have it run. The key
+is made at the start, stands in the announcement (a file for its owner alone), and is enough: the signature is not
+checked.
+
 Beside the API: ``GET /_market/log`` returns the market's own record of instances, ``POST /_market/fault`` takes a
-`Fault`.
+`Fault`; both want the key id in the header ``X-Proteus-Key``.
 """
 
 import argparse
 import asyncio
 import contextlib
+import hmac
 import json
 import os
 import secrets
@@ -21,9 +28,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from bidding.market.model import InstanceFact
 from bidding.market.spot_market import MarketError
@@ -31,17 +40,22 @@ from bidding.market.traces import TraceSet
 from infra.clock import Clock, open_clock
 from infra.errors import InputError, ProteusError
 from infra.market_data.capacity_files import read_availabilities
+from infra.simulated_ec2.account_services import SERVICES, AccountServices, service_error
 from infra.simulated_ec2.actions import Ec2Actions
 from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.held_instances import ACCOUNT
 from infra.simulated_ec2.instances import Machines
 from infra.simulated_ec2.market import ChangeKind, NoticeMode, SimSpotMarket
 from infra.simulated_ec2.metadata_service import Metadata
 from infra.simulated_ec2.snapshot import file_digest, read_state, traces_digest, write_state
-from infra.simulated_ec2.wire_protocol import Ec2Error, Ec2Protocol
+from infra.simulated_ec2.wire_protocol import Ec2Error, Ec2Protocol, signer_of
 
 #: Maximum real seconds between two checks of the clock, the scripts and the parent.
 _LOOK_S = 0.05
 _METADATA = "/metadata"
+#: Header of the key id on the routes of the market itself, and the names by which a machine calls itself.
+KEY_HEADER = "X-Proteus-Key"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Endpoint:
@@ -52,6 +66,7 @@ class Endpoint:
     market : the simulated market; its clock must be `clock`.
     clock : market time.
     work_dir : directory of the machines' disks.
+    keys : the account of each access key id that requests may be signed with.
     region : name of the region.
     passed : variables for every machine's environment.
     host, port : address to listen on; port 0 takes a free one.
@@ -63,6 +78,7 @@ class Endpoint:
         market: SimSpotMarket,
         clock: Clock,
         work_dir: Path,
+        keys: Mapping[str, str],
         region: str = "us-east-1",
         passed: Mapping[str, str] | None = None,
         host: str = "127.0.0.1",
@@ -74,7 +90,10 @@ class Endpoint:
         self._host = host
         self._port = port
         self._protocol = Ec2Protocol()
-        self._actions = Ec2Actions(market, region)
+        self._keys = dict(keys)
+        accounts = sorted(set(keys.values()))
+        self._actions = {account: Ec2Actions(market, region, account) for account in accounts}
+        self._services = {account: AccountServices(market, region, account) for account in accounts}
         self._machines = Machines(work_dir, secrets.token_hex(8), passed or {})
         self._region = region
         self._remember = remember
@@ -88,7 +107,7 @@ class Endpoint:
     async def start(self) -> None:
         """Start to listen, and start the reaper."""
         loop = asyncio.get_running_loop()
-        app = web.Application(client_max_size=2**22)
+        app = web.Application(client_max_size=2**22, middlewares=[self._refuse_web_pages])
         app.router.add_post("/", self._api)
         app.router.add_get("/_market/log", self._log)
         app.router.add_post("/_market/fault", self._fault)
@@ -117,7 +136,7 @@ class Endpoint:
     def catch_up(self) -> None:
         """Bring machines and instances in line: changes of the market go to the processes, exits of scripts back."""
         for instance_id in self._machines.collect():
-            self._actions.shut_down(instance_id)
+            self._market.shut_down(instance_id)
         changes = self._market.advance()
         if changes:
             self._remember()
@@ -130,13 +149,41 @@ class Endpoint:
             elif change.kind is ChangeKind.TERMINATED:
                 self._machines.terminate(change.instance_id)
 
+    @web.middleware
+    async def _refuse_web_pages(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse what a browser sends for a page of another site, also where that site's name leads here."""
+        names = {*_LOOPBACK, self._host}
+        origin = request.headers.get("Origin")
+        if urlsplit(f"//{request.host}").hostname not in names or (origin is not None and origin != self.url):
+            raise web.HTTPForbidden(text="this server answers requests to its own address alone, from no web page")
+        return await handler(request)
+
+    def _account(self, key_id: str) -> str | None:
+        """Return the account of a key id, in a time that says nothing about the keys."""
+        found = [account for key, account in self._keys.items() if hmac.compare_digest(key.encode(), key_id.encode())]
+        return found[0] if found else None
+
+    def _require_key(self, request: web.Request) -> None:
+        if self._account(request.headers.get(KEY_HEADER, "")) is None:
+            raise web.HTTPForbidden(text=f"{KEY_HEADER}: want the access key id of this server")
+
     async def _api(self, request: web.Request) -> web.Response:
-        self.catch_up()
         faults = self._market.faults
+        service = "ec2"
         try:
+            key_id, service = signer_of(request.headers.get("Authorization"))
+            account = self._account(key_id)
+            if account is None:
+                raise Ec2Error("AuthFailure", "AWS was not able to validate the provided access credentials")
+            self.catch_up()
+            if service in SERVICES:
+                target = request.headers.get("X-Amz-Target", "")
+                answer = self._services[account].answer(service, target, await request.text())
+                return web.Response(status=answer.status, text=answer.body, content_type=answer.content_type)
+            actions = self._actions[account]
             action, params = self._protocol.read(await request.text())
-            operation = self._actions.operation(action)
-            status, body = 200, self._protocol.write(action, self._actions.carry_out(action, params))
+            operation = actions.operation(action)
+            status, body = 200, self._protocol.write(action, actions.carry_out(action, params))
             self.catch_up()
             delay = faults.strikes(FaultKind.DELAY, operation, self._market.now_s)
             if delay is not None:
@@ -146,9 +193,13 @@ class Endpoint:
                 request.transport.close()
         except (Ec2Error, MarketError) as error:
             status, body = self._protocol.write_error(error.code, error.message)
+            if service in SERVICES:
+                answer = service_error(service, status, error.code, error.message)
+                return web.Response(status=answer.status, text=answer.body, content_type=answer.content_type)
         return web.Response(status=status, text=body, content_type="text/xml")
 
     async def _log(self, request: web.Request) -> web.Response:
+        self._require_key(request)
         return web.json_response(self.log())
 
     def log(self) -> list[dict[str, object]]:
@@ -157,6 +208,7 @@ class Endpoint:
         return [record_of(fact) for fact in self._market.log()]
 
     async def _fault(self, request: web.Request) -> web.Response:
+        self._require_key(request)
         try:
             self._market.add_fault(Fault.from_record(await request.json()))
         except ValueError as error:
@@ -185,7 +237,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--work-dir", type=Path, required=True, help="directory of the machines' disks")
-    parser.add_argument("--announce", type=Path, required=True, help="file for url, metadata_url, pid once it is up")
+    parser.add_argument(
+        "--announce", type=Path, required=True, help="file for url, access_key_id, metadata_url, pid once it is up"
+    )
     parser.add_argument("--log", type=Path, help="file for the market's record of instances, written at the end")
     parser.add_argument("--state", type=Path, help="file of what was sold; a later run continues from it")
     parser.add_argument("--region", default="us-east-1")
@@ -253,10 +307,12 @@ async def _serve(options: argparse.Namespace) -> None:
     clock = open_clock(options.clock)
     market = build_market(options, clock)
     remember = _open_state(market, options)
+    key_id = f"proteus{secrets.token_hex(16)}"
     endpoint = Endpoint(
         market,
         clock,
         options.work_dir.absolute(),
+        {key_id: ACCOUNT},
         options.region,
         {name: os.environ[name] for name in options.pass_env if name in os.environ},
         options.host,
@@ -266,8 +322,15 @@ async def _serve(options: argparse.Namespace) -> None:
     parent = psutil.Process(options.parent_pid) if options.parent_pid is not None else None
     await endpoint.start()
     try:
-        announcement = {"url": endpoint.url, "metadata_url": endpoint.metadata_url, "pid": os.getpid()}
+        announcement = {
+            "url": endpoint.url,
+            "access_key_id": key_id,
+            "metadata_url": endpoint.metadata_url,
+            "pid": os.getpid(),
+        }
         unannounced = options.announce.with_suffix(".new")
+        unannounced.unlink(missing_ok=True)
+        unannounced.touch(mode=0o600)
         unannounced.write_text(json.dumps(announcement))
         running = asyncio.create_task(endpoint.run(parent))
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -15,19 +15,31 @@ from typing import Any
 from bidding.market.model import EndCause, LaunchRequest, Market
 from bidding.market.traces import Trace
 from infra.errors import InputError
+from infra.simulated_ec2.held_instances import LaunchOptions
 
-SCHEMA = 1
+SCHEMA = 2
+#: Schema 1 holds less of an instance: what it lacks has its default.
+_READABLE = (1, SCHEMA)
+_DEFAULT_OPTIONS = LaunchOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
-    """The stored state of one instance; `ended_at_s` is None while it lives."""
+    """The stored state of one instance; `ended_at_s` is None while it lives.
+
+    `boots` holds (start, runs, stopped) of each boot, `fate` (evicted, marked, announced eviction); a market makes them
+    anew from its traces where they are missing.
+    """
 
     instance_id: str
     request: LaunchRequest
     launched_at_s: int
     ended_at_s: int | None = None
     end_cause: EndCause | None = None
+    end_reason: str = ""
+    options: LaunchOptions = _DEFAULT_OPTIONS
+    boots: tuple[tuple[int, int | None, int | None], ...] = ()
+    fate: tuple[int | None, int | None, int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,7 @@ def read_state(path: Path) -> MarketState | None:
     """
     try:
         record = json.loads(path.read_text())
-        if record["schema"] != SCHEMA:
+        if record["schema"] not in _READABLE:
             raise ValueError(f"is of schema {record['schema']}, not {SCHEMA}")
         instances = tuple(_instance(instance_record) for instance_record in record["instances"])
         return MarketState(int(record["now_s"]), str(record["seed"]), str(record["prices"]), instances)
@@ -104,4 +116,8 @@ def _instance(record: Mapping[str, Any]) -> SimulatedInstance:
         int(record["launched_at_s"]),
         record["ended_at_s"],
         None if cause is None else EndCause(cause),
+        record.get("end_reason", ""),
+        LaunchOptions(**record.get("options", {})),
+        tuple((start_s, runs_s, stopped_s) for start_s, runs_s, stopped_s in record.get("boots", ())),
+        tuple(record["fate"]) if record.get("fate") is not None else None,
     )

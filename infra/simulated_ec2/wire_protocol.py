@@ -1,10 +1,11 @@
-"""EC2's wire protocol: parse forms into parameters, write dicts as XML; no action is interpreted.
+"""EC2's wire protocol: who signed, forms to parameters, dicts to XML; no action is interpreted.
 
 moto's parser and serializer use botocore's own model of the service, so every shape is the one boto3 reads. Only these
 parts of moto are loaded: its EC2 backend would cost half a second at start, and would answer from a state of its own
 instead of our market.
 """
 
+import re
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -27,7 +28,12 @@ _STATUS = {
     "RequestLimitExceeded": 503,
     "Unavailable": 503,
     "DryRunOperation": 412,
+    "AuthFailure": 401,
+    "MissingAuthenticationToken": 403,
+    "UnauthorizedOperation": 403,
 }
+#: The credential of a signature (version 4): key id / date / region / service / aws4_request.
+_CREDENTIAL = re.compile(r"AWS4-HMAC-SHA256 +Credential=([^/,\s]+)/\d{8}/[^/,\s]+/([^/,\s]+)/aws4_request")
 
 
 class Ec2Error(Exception):
@@ -37,6 +43,23 @@ class Ec2Error(Exception):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+
+
+def signer_of(authorization: str | None) -> tuple[str, str]:
+    """Return (access key id, service) of the header Authorization; the signature itself is not checked.
+
+    Raises
+    ------
+    Ec2Error
+        ``MissingAuthenticationToken`` for a request that is not signed.
+    """
+    found = _CREDENTIAL.match(authorization or "")
+    if found is None:
+        raise Ec2Error(
+            "MissingAuthenticationToken",
+            "The request must contain either a valid (registered) AWS access key ID or X.509 certificate.",
+        )
+    return found[1], found[2]
 
 
 class Ec2Protocol:

@@ -27,6 +27,8 @@ from tasks.local.environment import environment_variables
 #: Real seconds that an endpoint has to take a connection, and to answer.
 _CONNECT_S = 2.0
 _ANSWER_S = 3.0
+#: Codes for a request that is not signed by a key of the endpoint.
+_NO_KEY = ("NoCredentialsError", "AuthFailure", "MissingAuthenticationToken")
 
 
 def check_directory(option: str, path: Path, needed_bytes: int = 0) -> None:
@@ -63,7 +65,12 @@ def check_endpoint(url: str) -> None:
         try:
             market.describe([("proteus:job", "-")])
         except MarketError as error:
-            raise InputError(f"--endpoint {url}: {error}; name one that answers as EC2, or leave it out") from None
+            mend = "name one that answers as EC2, or leave it out"
+            if error.code in _NO_KEY:
+                mend = (
+                    "set AWS_ACCESS_KEY_ID to the access_key_id of its announcement, AWS_SECRET_ACCESS_KEY to any word"
+                )
+            raise InputError(f"--endpoint {url}: {error}; {mend}") from None
 
 
 def check_database(url: str) -> bool:

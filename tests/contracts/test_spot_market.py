@@ -3,7 +3,8 @@
 With availability traces the same holds while there is capacity, and further rules hold while there is none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
@@ -11,10 +12,31 @@ import pytest
 from bidding.evictions.fit_capacity import availability_trace
 from bidding.market.model import EndCause, InstanceState, Market
 from bidding.market.money import to_micros
-from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable, SpotMarket, TokenMismatch
+from bidding.market.spot_market import (
+    BadRequest,
+    LaunchRefused,
+    MarketError,
+    MarketUnreachable,
+    SpotMarket,
+    TokenMismatch,
+)
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.market import SimSpotMarket
-from tests.support.market_servers import T0, TRACES, A, B, ManualClock, client, credentials, request, served, sold
+from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from tests.support.market_servers import (
+    OTHER_ACCOUNT,
+    OTHER_KEY,
+    T0,
+    TRACES,
+    A,
+    B,
+    ManualClock,
+    client,
+    credentials,
+    request,
+    served,
+    sold,
+)
 
 
 @dataclass
@@ -61,6 +83,24 @@ def scarce(request, tmp_path, monkeypatch):
     credentials(monkeypatch)
     with served(sim, clock, tmp_path / "machines") as endpoint:
         yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
+
+
+@pytest.fixture(params=["simulated", "boto3"])
+def behaving(request, tmp_path, monkeypatch):
+    """Return what opens a market of another behaviour."""
+
+    @contextmanager
+    def market(**behaviour) -> Iterator[MarketCase]:
+        clock = ManualClock(T0 + 10)
+        sim = SimSpotMarket(TRACES, sold, clock.now_s, notice_s=120, behaviour=Ec2Behaviour(**behaviour))
+        if request.param == "simulated":
+            yield MarketCase(sim, sim, clock)
+            return
+        credentials(monkeypatch)
+        with served(sim, clock, tmp_path / "machines") as endpoint:
+            yield MarketCase(client(endpoint.url, attempts=2), sim, clock)
+
+    return market
 
 
 # Grants and refusals
@@ -135,15 +175,27 @@ def test_a_wrong_request_is_refused_and_buys_nothing(case, wrong):
 # Tokens
 
 
-def test_a_repeated_purchase_is_the_same_one_whatever_became_of_it(case):
+def test_a_repeated_purchase_is_the_same_one_while_one_of_its_machines_lives(case):
+    """EC2 returns what the token bought, in its present state (since 2010)."""
     first = case.market.launch(request("t", count=2))
     assert case.market.launch(request("t", count=2)) == first
     case.market.terminate([first[0].instance_id])
-    case.at(2000)
+    case.at(100)
     again = case.market.launch(request("t", count=2))
     assert [fact.instance_id for fact in again] == [fact.instance_id for fact in first]
-    assert [fact.end_cause for fact in again] == [EndCause.USER, EndCause.EVICTED]
-    assert [fact.ended_at_s for fact in again] == [T0 + 10, T0 + 1000]
+    assert [fact.end_cause for fact in again] == [EndCause.USER, None]
+    assert [fact.ended_at_s for fact in again] == [T0 + 10, None]
+    assert len(case.market.describe()) == 2
+
+
+def test_the_token_of_machines_that_have_all_ended_is_refused_and_buys_nothing(case):
+    """EC2 answers IdempotentInstanceTerminated since January 2025; until then it returned the terminated instances."""
+    first = case.market.launch(request("t", count=2))
+    case.market.terminate([first[0].instance_id])
+    case.at(2000)  # the other was evicted
+    with pytest.raises(TokenMismatch) as used:
+        case.market.launch(request("t", count=2, bid="0.03"))
+    assert used.value.code == "IdempotentInstanceTerminated"
     assert len(case.market.describe()) == 2
 
 
@@ -156,7 +208,17 @@ def test_a_token_with_other_parameters_is_a_mismatch(case, other):
     assert len(case.market.describe()) == 1
 
 
+@pytest.mark.parametrize("other", [{"user_data": "#!/bin/sh\nexit\n"}, {"tags": {"expires": "2"}}])
+def test_user_data_and_tags_are_parameters_too(case, other):
+    """EC2 compares every parameter of the request, tags and user-data among them."""
+    case.market.launch(request("t", tags={"expires": "1"}))
+    with pytest.raises(TokenMismatch) as mismatch:
+        case.market.launch(request("t", **{"tags": {"expires": "1"}, **other}))
+    assert mismatch.value.code == "IdempotentParameterMismatch"
+
+
 def test_a_token_is_known_in_its_zone_alone(case):
+    """EC2's tokens are zonal where the request names a zone or a subnet."""
     case.at(600)
     (a,) = case.market.launch(request("t", market=A))
     (b,) = case.market.launch(request("t", market=B))
@@ -315,6 +377,138 @@ def test_with_capacity_a_price_that_passes_the_bid_still_takes(scarce):
     assert refused.value.code == "SpotMaxPriceTooLow"
 
 
+# Marks of single machines, and launches that die
+
+
+def test_a_mark_is_of_one_machine_and_so_is_its_eviction(case):
+    """EC2 marks and takes single machines of a purchase, each by itself; a spot request has one machine."""
+    first, second = case.market.launch(request("t", count=2, bid="0.05"))
+    case.sim.add_fault(Fault(FaultKind.MARK, at_s=T0 + 100, instance_id=first.instance_id))
+    case.at(99)
+    assert [fact.notice_at_s for fact in case.market.describe()] == [None, None]
+    case.at(100)
+    assert [fact.notice_at_s for fact in case.market.describe()] == [T0 + 220, None]
+    case.at(500)
+    taken, left = case.market.describe()
+    assert (taken.instance_id, taken.ended_at_s, taken.end_cause) == (
+        first.instance_id,
+        T0 + 220,
+        EndCause.EVICTED,
+    )
+    assert taken.end_reason == "Server.SpotInstanceTermination"
+    assert (left.instance_id, left.alive, left.notice_at_s) == (second.instance_id, True, None)
+
+
+def test_a_machine_may_outlive_its_notice(case):
+    """EC2's notice is best effort: it says that the market will take the machine, which it may not do."""
+    (fact,) = case.market.launch(request("t", bid="0.05"))
+    case.sim.add_fault(Fault(FaultKind.MARK, at_s=T0 + 100, instance_id=fact.instance_id, spares=True))
+    case.at(100)
+    assert case.only().notice_at_s == T0 + 220
+    case.at(221)
+    assert (case.only().alive, case.only().notice_at_s) == (True, None)
+
+
+@pytest.mark.parametrize(
+    "reason", ["Server.InsufficientInstanceCapacity", "Client.VolumeLimitExceeded", "Client.InternalError"]
+)
+@pytest.mark.parametrize("bid", [None, "0.03"])
+def test_a_launch_may_be_accepted_and_die_for_a_reason_that_is_named(case, reason, bid):
+    """EC2 accepts a launch and ends it from pending; the reason is in StateReason (user guide: "Instance terminates
+    immediately")."""
+    case.sim.add_fault(Fault(FaultKind.DIE, code=reason, delay_s=20, times=1))
+    (fact,) = case.market.launch(request("t", bid=bid))
+    assert (fact.state, fact.end_reason) == (InstanceState.PENDING, "")
+    case.at(40)
+    dead = case.only()
+    assert (dead.state, dead.end_cause, dead.end_reason) == (InstanceState.TERMINATED, EndCause.FAILED, reason)
+    assert dead.ended_at_s in (T0 + 30, None), "EC2 dates the end of a spot machine, in its request"
+    assert case.market.launch(request("u", bid=bid))[0].alive, "the next one runs"
+
+
+# Reads that lag behind
+
+
+def test_a_read_may_not_show_an_instance_yet(behaving):
+    """EC2's reads are eventually consistent: a launch is not listed at once."""
+    with behaving(instance_lag_s=(30, 30)) as case:
+        (fact,) = case.market.launch(request("t"))
+        assert case.market.describe() == []
+        assert case.market.launch(request("t"))[0].instance_id == fact.instance_id, "the token knows it"
+        case.market.terminate([fact.instance_id])  # EC2: InvalidInstanceID.NotFound, which is no error here
+        case.at(39)
+        assert case.market.describe() == []
+        case.at(40)
+        assert case.only().alive
+
+
+def test_a_read_may_show_an_instance_alive_that_has_ended(behaving):
+    """EC2's reads are eventually consistent: an end is not seen at once."""
+    with behaving(instance_lag_s=(30, 30)) as case:
+        (fact,) = case.market.launch(request("t", bid=None))
+        case.at(100)
+        case.market.terminate([fact.instance_id])
+        case.at(129)
+        assert case.only().alive
+        case.at(130)
+        assert (case.only().alive, case.only().ended_at_s) == (False, T0 + 100)
+
+
+def test_each_read_has_an_age_of_its_own(behaving):
+    """EC2 may list an instance, and at the next read not: reads are answered by different copies of its records."""
+    with behaving(instance_lag_s=(0, 60)) as case:
+        case.market.launch(request("t", bid=None))
+        case.at(40)
+        assert {len(case.market.describe()) for _ in range(20)} == {0, 1}
+        case.at(71)
+        assert {len(case.market.describe()) for _ in range(20)} == {1}
+
+
+# What is forgotten
+
+
+def test_an_ended_instance_is_described_for_an_hour(behaving):
+    """EC2 lists a terminated instance for about an hour."""
+    with behaving(remember_s=3600) as case:
+        (fact,) = case.market.launch(request("t", bid=None))
+        case.market.terminate([fact.instance_id])
+        case.at(10 + 3600)
+        assert len(case.market.describe()) == 1
+        case.at(10 + 3601)
+        assert case.market.describe() == []
+        with pytest.raises(TokenMismatch) as used:
+            case.market.launch(request("t", bid=None))
+        assert used.value.code == "IdempotentInstanceTerminated", "the token is remembered for longer"
+
+
+def test_a_token_is_forgotten_at_last(behaving):
+    """EC2 remembered a token for at least 24 hours after the end of its instances (2013); today it names no time."""
+    with behaving(token_memory_s=86_400) as case:
+        (fact,) = case.market.launch(request("t", bid=None))
+        case.market.terminate([fact.instance_id])
+        case.at(10 + 86_401)
+        assert case.market.launch(request("t", bid=None))[0].instance_id != fact.instance_id
+
+
+# Quotas
+
+
+@pytest.mark.parametrize(
+    ("bid", "quota", "code"),
+    [("0.03", "L-34B43A08", "MaxSpotInstanceCountExceeded"), (None, "L-1216C47A", "VcpuLimitExceeded")],
+)
+def test_a_quota_counts_the_vcpus_of_what_lives(behaving, bid, quota, code):
+    """EC2's quotas are vCPUs by class of families since 2019 (on demand) and 2020 (spot), each tier by itself."""
+    with behaving(quotas={quota: 5}) as case:
+        first = case.market.launch(request("1", count=2, bid=bid))
+        with pytest.raises(LaunchRefused) as refused:
+            case.market.launch(request("2", bid=bid))
+        assert refused.value.code == code
+        case.market.launch(request("other tier", bid=None if bid else "0.03"))
+        case.market.terminate([first[0].instance_id])
+        assert len(case.market.launch(request("2", bid=bid))) == 1
+
+
 # Prices
 
 
@@ -406,3 +600,92 @@ def test_an_unannounced_kill_is_an_eviction_without_notice(case):
     )
     assert left.instance_id == other.instance_id
     assert left.alive
+
+
+def test_a_lost_answer_is_found_by_the_token(case):
+    """EC2 may carry a call out and its answer be lost; boto3's own retries then repeat it with the same token."""
+    times = 1 if case.market is case.sim else 2  # boto3 tries twice here
+    case.sim.add_fault(Fault(FaultKind.LOSE_ANSWER, operation="launch", times=times))
+    with pytest.raises(MarketUnreachable):
+        case.market.launch(request("t"))
+    assert len(case.sim.log()) == 1
+    assert case.market.launch(request("t"))[0].instance_id == case.sim.log()[0].instance_id
+    assert len(case.sim.log()) == 1
+
+
+@pytest.mark.parametrize("code", ["RequestExpired", "ExpiredToken", "AuthFailure", "UnauthorizedOperation"])
+def test_credentials_that_expire_refuse_every_call_until_they_are_renewed(case, code):
+    """EC2's codes for credentials and permissions: they say nothing about the request."""
+    case.sim.add_fault(Fault(FaultKind.DENIED, code=code, until_s=T0 + 100))
+    for call in (lambda: case.market.launch(request("t")), case.market.describe):
+        with pytest.raises(MarketError) as denied:
+            call()
+        assert denied.value.code == code
+        assert not isinstance(denied.value, LaunchRefused | TokenMismatch)
+    case.at(101)
+    assert len(case.market.launch(request("t"))) == 1
+
+
+# Stops and starts by hand
+
+
+def test_a_stopped_machine_is_not_terminated_and_starts_again(case):
+    """EC2: a stopped instance stays, with its id and its disk, until it is started or terminated."""
+    (fact,) = case.market.launch(request("t", bid=None))
+    case.sim.add_fault(Fault(FaultKind.STOP, at_s=T0 + 100, instance_id=fact.instance_id))
+    case.at(100)
+    stopped = case.only()
+    assert (stopped.state, stopped.alive, stopped.ended_at_s, stopped.end_cause) == (
+        InstanceState.STOPPED,
+        False,
+        None,
+        None,
+    )
+    case.sim.add_fault(Fault(FaultKind.START, at_s=T0 + 200, instance_id=fact.instance_id))
+    case.at(200)
+    assert (case.only().state, case.only().launched_at_s) == (InstanceState.RUNNING, T0 + 10)
+    case.sim.add_fault(Fault(FaultKind.STOP, instance_id=fact.instance_id))
+    case.market.terminate([fact.instance_id])
+    assert (case.only().state, case.only().end_cause) == (InstanceState.TERMINATED, EndCause.USER)
+
+
+def test_a_reboot_changes_nothing_that_the_market_shows(case):
+    """EC2: a rebooted instance keeps its id, its address and its billing hour."""
+    (fact,) = case.market.launch(request("t"))
+    case.sim.add_fault(Fault(FaultKind.REBOOT, instance_id=fact.instance_id))
+    assert case.only() == fact
+
+
+# Other accounts, and other owners in one account
+
+
+@pytest.mark.parametrize("through", ["simulated", "boto3"])
+def test_an_account_never_sees_or_ends_the_machines_of_another(through, tmp_path, monkeypatch):
+    """EC2: tokens, instances and quotas are the account's."""
+    clock = ManualClock(T0 + 10)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s)
+    with ExitStack() as stack:
+        if through == "simulated":
+            own, other = sim, sim.account(OTHER_ACCOUNT)
+        else:
+            credentials(monkeypatch)
+            url = stack.enter_context(served(sim, clock, tmp_path / "machines")).url
+            own = client(url)
+            own.describe()  # it reads its credentials at the first call
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", OTHER_KEY)
+            other = client(url)
+        (mine,) = own.launch(request("t"))
+        (theirs,) = other.launch(request("t"))
+        assert mine.instance_id != theirs.instance_id
+        assert [fact.instance_id for fact in own.describe()] == [mine.instance_id]
+        assert [fact.instance_id for fact in other.describe()] == [theirs.instance_id]
+        other.terminate([mine.instance_id])
+        assert own.describe()[0].alive
+
+
+def test_two_owners_in_one_account_see_each_other_where_nothing_tells_them_apart(case):
+    """EC2 knows accounts, not owners: a describe that names no owner lists the machines of both."""
+    case.market.launch(request("a", tags={"owner": "a", "job": "mf-1"}))
+    case.market.launch(request("b", tags={"owner": "b", "job": "mf-1"}))
+    assert len(case.market.describe([("job", "mf-1")])) == 2
+    assert [fact.token for fact in case.market.describe([("owner", "a"), ("job", "mf-1")])] == ["a"]

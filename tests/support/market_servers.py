@@ -20,10 +20,17 @@ from infra.clock import SystemClock
 from infra.ec2.spot_market import Ec2SpotMarket
 from infra.market_data.price_files import write_prices
 from infra.settings import Settings
+from infra.simulated_ec2.held_instances import ACCOUNT
 from infra.simulated_ec2.market import SimSpotMarket
-from infra.simulated_ec2.server import Endpoint
+from infra.simulated_ec2.server import KEY_HEADER, Endpoint
 from tests.support.timeouts import PATIENCE
 
+#: The access key id of the endpoint in this process, with its account, and another account's.
+KEY = "test"
+OTHER_KEY, OTHER_ACCOUNT = "other", "222222222222"
+KEYS = {KEY: ACCOUNT, OTHER_KEY: OTHER_ACCOUNT}
+#: What a process needs to call it.
+SIGNED = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": "unchecked"}
 #: The first second of the test market (2016-03-01T00:00:00Z).
 T0 = 1456790400
 A = Market("c4.large", "us-east-1a")
@@ -82,10 +89,10 @@ def client(url: str, **more: float) -> Ec2SpotMarket:
 
 
 def credentials(monkeypatch) -> None:
-    """Let boto3 find credentials that nobody checks, and no configuration of the user's."""
+    """Let boto3 find the credentials of `served`, and no configuration of the user's."""
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_EC2", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
@@ -95,7 +102,7 @@ def credentials(monkeypatch) -> None:
 @contextlib.contextmanager
 def served(market: SimSpotMarket, clock: ManualClock, work_dir: Path) -> Iterator[Endpoint]:
     """Serve `market` from a thread of this process."""
-    endpoint = Endpoint(market, clock, work_dir)
+    endpoint = Endpoint(market, clock, work_dir, KEYS)
     up = threading.Event()
     loop = asyncio.new_event_loop()
     main: list[asyncio.Task[None]] = []
@@ -155,11 +162,18 @@ class EndpointProcess:
         announced = json.loads(self._announce.read_text())
         self.url = announced["url"]
         self.metadata_url = announced["metadata_url"]
+        self.key_id = announced["access_key_id"]
+        os.environ["AWS_ACCESS_KEY_ID"] = self.key_id  # `credentials` restores it
         self.pid = announced["pid"]
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """What a process needs to call it."""
+        return {"AWS_ACCESS_KEY_ID": self.key_id, "AWS_SECRET_ACCESS_KEY": "unchecked"}
 
     def log(self) -> list[dict[str, object]]:
         """The market's own record."""
-        answer = httpx.get(f"{self.url}/_market/log")
+        answer = httpx.get(f"{self.url}/_market/log", headers={KEY_HEADER: self.key_id})
         answer.raise_for_status()
         return answer.json()
 

@@ -27,6 +27,7 @@ from infra.local.environment import LocalEnvironment
 from infra.local.prefect_server import LocalPrefect
 from infra.market_data.price_files import write_prices
 from infra.open_close import OpenedAtStart
+from infra.simulated_ec2.server import KEY_HEADER
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
@@ -269,14 +270,19 @@ class Deployed(OpenedAtStart):
 
     def market_log(self) -> list[dict[str, Any]]:
         """Return the market's own record of instances."""
-        answer = httpx.get(f"{self._world.endpoint_url}/_market/log")
+        answer = httpx.get(f"{self._world.endpoint_url}/_market/log", headers=self._market_key)
         answer.raise_for_status()
         found: list[dict[str, Any]] = answer.json()
         return found
 
     def market_fault(self, **fault: Any) -> None:
         """Have the market make a trouble (`infra.simulated_ec2.faults.Fault`)."""
-        httpx.post(f"{self._world.endpoint_url}/_market/fault", json=fault).raise_for_status()
+        url = f"{self._world.endpoint_url}/_market/fault"
+        httpx.post(url, json=fault, headers=self._market_key).raise_for_status()
+
+    @property
+    def _market_key(self) -> dict[str, str]:
+        return {KEY_HEADER: self._world.environment["AWS_ACCESS_KEY_ID"]}
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from tests.support.cli_process import (
     running,
     wait_gone,
 )
-from tests.support.market_servers import TRACES, ManualClock, served, sold, wait_for
+from tests.support.market_servers import SIGNED, TRACES, ManualClock, served, sold, wait_for
 from tests.support.timeouts import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -125,7 +125,7 @@ def test_a_scale_that_flows_here_cannot_keep_is_refused(
 ) -> None:
     market, endpoint = slow_market
     options = ("--endpoint", endpoint.url, "--dir", str(tmp_path / "run"), "--scale", "100")
-    outcome = proteus("run", *options, cwd=tmp_path, home=home, timeout_s=150)
+    outcome = proteus("run", *options, cwd=tmp_path, home=home, timeout_s=150, **SIGNED)
     assert outcome.code == 2, outcome
     refused = (
         r"PROTEUS_TICK_S: 120 s pass in 1\.20 s at scale 100, and a flow takes (\d+\.\d\d) s here; use a scale of at .*"
@@ -140,7 +140,7 @@ def test_a_scale_that_flows_here_cannot_keep_is_refused(
 @pytest.mark.storm  # most of a minute
 def test_a_scale_that_flows_here_can_keep_is_taken(tmp_path: Path, slow_market: tuple[SimSpotMarket, Endpoint]) -> None:
     _, endpoint = slow_market
-    with running(tmp_path / "slower", "--endpoint", endpoint.url, "--job", "slower") as run:
+    with running(tmp_path / "slower", "--endpoint", endpoint.url, "--job", "slower", **SIGNED) as run:
         run.wait_said(r"at a scale of \d+, not 60: a tick takes \d+\.\d\d s here")
         taken = re.search(r"at a scale of (\d+), not 60", run.text())
         assert taken is not None

@@ -86,7 +86,7 @@ def trains(run: Running, elsewhere: Elsewhere) -> bool:
 def test_a_job_that_is_paused_lets_its_machines_go_and_buys_others_when_it_goes_on(
     elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
-    with running(elsewhere.run, *elsewhere.options, **CALM) as run:
+    with running(elsewhere.run, *elsewhere.options, **CALM, **elsewhere.endpoint.credentials) as run:
         wait_for(lambda: trains(run, elsewhere), "a second node at work", 60)
         run.wait_said(r"clock +[1-9]\d* +loss \d", 60)
         code = run.signal(signal.SIGINT)
@@ -107,7 +107,15 @@ def test_a_job_that_is_paused_lets_its_machines_go_and_buys_others_when_it_goes_
     (elsewhere.run / "blobs" / paced.HURRY).touch()
     elsewhere.clock.jump_to(elsewhere.clock.now_s() + PAUSE_S)
     arguments = ("--dir", str(elsewhere.run), "--json", "-")
-    again = proteus("run", *elsewhere.options, *arguments, cwd=tmp_path, home=tmp_path / "home", **CALM)
+    again = proteus(
+        "run",
+        *elsewhere.options,
+        *arguments,
+        cwd=tmp_path,
+        home=tmp_path / "home",
+        **CALM,
+        **elsewhere.endpoint.credentials,
+    )
     assert again.code == 0, again
     result = json.loads(again.out)
     assert (result["state"], result["lost_micro_tasks"]) == ("finished", 0)

@@ -21,7 +21,9 @@ from infra.clock import ScaledClock, SystemClock
 from infra.simulated_ec2 import instances as ec2_instances
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.process_reaper import INSTANCE_MARK
+from infra.simulated_ec2.server import KEY_HEADER
 from tests.support.market_servers import (
+    KEY,
     T0,
     TRACES,
     A,
@@ -37,6 +39,7 @@ from tests.support.market_servers import (
 from tests.support.price_rows import HEADER, price_row
 from tests.support.timeouts import PATIENCE
 
+CONTROL = {KEY_HEADER: KEY}
 #: Starts a child in its own group, one in the background and one in its own session, and never exits.
 FAMILY = """#!/bin/bash
 trap '' TERM
@@ -133,7 +136,7 @@ def test_user_data_runs_in_a_clean_environment(endpoint, tmp_path, monkeypatch):
 def test_an_eviction_takes_the_whole_family_at_once(endpoint, clock, sim, tmp_path):
     instance_id = launch_family(endpoint.url, tmp_path / "machines")
     clock.at_s = T0 + 999
-    httpx.get(f"{endpoint.url}/_market/log")
+    httpx.get(f"{endpoint.url}/_market/log", headers=CONTROL)
     assert len(processes(instance_id)) >= 5
     clock.at_s = T0 + 1000
     wait_for(lambda: not processes(instance_id), "the family's end")
@@ -179,7 +182,7 @@ def test_an_instance_that_came_and_went_within_a_jump_runs_nothing(clock, tmp_pa
     with served(sim, clock, tmp_path / "machines") as endpoint:
         (fact,) = client(endpoint.url).launch(request("t", user_data="#!/bin/sh\nsleep 1000\n"))
         clock.at_s = T0 + 5000
-        httpx.get(f"{endpoint.url}/_market/log")
+        httpx.get(f"{endpoint.url}/_market/log", headers=CONTROL)
         assert not (tmp_path / "machines" / fact.instance_id).exists()
 
 
@@ -433,10 +436,10 @@ def test_zones(ec2):
 
 def test_the_control_routes(endpoint, sim):
     (fact,) = client(endpoint.url).launch(request("t", tags={"a": "b"}))
-    assert httpx.post(f"{endpoint.url}/_market/fault", json={"kind": "flood"}).status_code == 400
+    assert httpx.post(f"{endpoint.url}/_market/fault", json={"kind": "flood"}, headers=CONTROL).status_code == 400
     fault = {"kind": "kill", "instance_id": fact.instance_id}
-    assert httpx.post(f"{endpoint.url}/_market/fault", json=fault).status_code == 200
-    (row,) = httpx.get(f"{endpoint.url}/_market/log").json()
+    assert httpx.post(f"{endpoint.url}/_market/fault", json=fault, headers=CONTROL).status_code == 200
+    (row,) = httpx.get(f"{endpoint.url}/_market/log", headers=CONTROL).json()
     assert row == {
         "instance_id": fact.instance_id,
         "market": str(A),
@@ -449,6 +452,7 @@ def test_the_control_routes(endpoint, sim):
         "notice_at_s": None,
         "ended_at_s": T0 + 10,
         "end_cause": "evicted",
+        "end_reason": "Server.SpotInstanceTermination",
     }
     assert json.loads(json.dumps(row)) == row
 
