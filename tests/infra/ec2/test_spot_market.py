@@ -89,7 +89,6 @@ def test_settings_and_request_on_the_wire(stub):
     [
         ("terminated", "User initiated (2016-03-01 00:01:40 GMT)", T0 + 100),
         ("shutting-down", "User initiated (2016-03-01 00:01:40 GMT)", T0 + 100),
-        ("stopped", "", None),
     ],
 )
 def test_the_end_of_an_on_demand_instance(stub, state, reason, ended_at_s):
@@ -98,6 +97,13 @@ def test_the_end_of_an_on_demand_instance(stub, state, reason, ended_at_s):
     assert (fact.ended_at_s, fact.end_cause) == (ended_at_s, EndCause.USER)
     assert not fact.alive
     assert fact.state in (InstanceState.TERMINATED, InstanceState.SHUTTING_DOWN)
+
+
+@pytest.mark.parametrize("state", ["stopping", "stopped"])
+def test_a_stopped_instance_has_not_ended(stub, state):
+    stub.add_response("describe_instances", described(instance(state=state)))
+    (fact,) = Ec2SpotMarket(Settings(), client=stub.client).describe()
+    assert (fact.state, fact.alive, fact.ended_at_s, fact.end_cause) == (InstanceState.STOPPED, False, None, None)
 
 
 def test_a_spot_instance_is_never_taken_for_an_on_demand_one(stub):

@@ -66,6 +66,7 @@ def test_an_environment_has_a_market_on_its_clock_and_keeps_the_markets_record(
     with _environment(tmp_path, NoPrefect()) as environment:
         env = environment.environment
         assert ScaledClock(env["PROTEUS_CLOCK"]).scale == 60.0
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", env["AWS_ACCESS_KEY_ID"])
         market = client(env["PROTEUS_EC2_ENDPOINT_URL"])
         facts = market.launch(request("token", A, 2, "0.03"))
         assert T0 + 100 <= facts[0].launched_at_s < T0 + 1000
@@ -87,6 +88,7 @@ def test_an_environment_that_was_ended_continues_with_its_machines(
     credentials(monkeypatch)
     script = "#!/bin/bash\necho booted >> $HOME/boots\nexec sleep 1000\n"
     with _environment(tmp_path, NoPrefect()) as environment:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", environment.environment["AWS_ACCESS_KEY_ID"])
         market = client(environment.environment["PROTEUS_EC2_ENDPOINT_URL"])
         (fact,) = market.launch(replace(request("token", A, 1, "0.03"), user_data=script))
         boots = tmp_path / "run" / "machines" / fact.instance_id / "boots"
@@ -101,6 +103,7 @@ def test_an_environment_that_was_ended_continues_with_its_machines(
         _environment_at(tmp_path, stood_s).__enter__()
     write_prices(tmp_path / "prices.csv", TRACES)
     with _environment_at(tmp_path, stood_s) as environment:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", environment.environment["AWS_ACCESS_KEY_ID"])
         market = client(environment.environment["PROTEUS_EC2_ENDPOINT_URL"])
         (again,) = market.describe([])
         assert (again.instance_id, again.launched_at_s, again.alive) == (fact.instance_id, fact.launched_at_s, True)

@@ -84,7 +84,9 @@ def test_an_unsigned_request_and_a_wrong_key_have_ec2s_codes(endpoint):
 def test_the_routes_of_the_market_want_the_key(endpoint, path):
     def call(**headers):
         fault = {"kind": "throttle", "times": 0}
-        answer = httpx.get if path.endswith("log") else lambda url, headers: httpx.post(url, json=fault, headers=headers)
+        answer = (
+            httpx.get if path.endswith("log") else lambda url, headers: httpx.post(url, json=fault, headers=headers)
+        )
         return answer(f"{endpoint.url}{path}", headers=headers).status_code
 
     assert call() == 403
