@@ -25,6 +25,7 @@ from flows.cli.commands.inspection.report import report
 from flows.cli.commands.jobs.jobs import jobs
 from flows.cli.commands.jobs.stop import stop
 from flows.cli.commands.jobs.submit import submit
+from flows.cli.commands.jobs.up import up
 from flows.cli.commands.market_data.evictions import evictions
 from flows.cli.commands.market_data.traces import traces
 from flows.cli.commands.planning.backtest import backtest
@@ -42,7 +43,7 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
     {
         "Training": (run, train, predict),
         "Planning": (plan, backtest, bill),
-        "Jobs on a Prefect server": (submit, jobs, stop),
+        "Jobs on a Prefect server": (up, submit, jobs, stop),
         "Inspection": (report, cost, logs),
         "Market data": (traces, evictions),
         "Measuring": (bench,),

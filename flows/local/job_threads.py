@@ -1,9 +1,14 @@
-"""The threads of a local run: training, ticks and terminal."""
+"""The threads of a local run: training, ticks and terminal.
+
+Ticks, and the handlers of eviction notices, are called at market times in this process: Prefect's schedules run on wall
+time, and a worker starts a flow seconds later, which is longer than a scaled tick.
+"""
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +20,14 @@ from tasks.job_spec import JobSpec
 
 T = TypeVar("T")
 
+#: Minimum real seconds of a tick on any machine: a faster scale is refused before anything is started.
+FLOW_LATENCY_S = 1.0
+#: Duration of a tick, in multiples of a flow with one runtime task, whose duration is measured at the start.
+TOUCHES = 3
+#: Default of market seconds per real second; less if the machine is too slow for its ticks.
+SCALE = 60.0
+#: Price history of a generated market, before a job can begin.
+HISTORY_DAYS = 14.0
 _LOOK_S = 0.25
 _NOTICE_LOOK_S = 0.2
 #: Maximum number of consecutive failed ticks; the next successful one makes up for them.
@@ -41,7 +54,8 @@ class JobThreads:
         from tasks.reports.job_summary import snapshot, summary
 
         training = in_thread("train", partial(call_flow, partial(train, self._spec)))
-        ticking = in_thread("tick", self._tick_until_done)
+        ticks = MarketTicks(self._clock, self._progress.say, self._recorded, self._spec.job_id, _TICKS_MAY_FAIL)
+        ticking = in_thread("tick", partial(ticks.until, self._done))
         try:
             while not training.done() and not ticking.done():
                 self._show(snapshot)
@@ -60,38 +74,11 @@ class JobThreads:
         running_out.result()
         return summary(self._spec.job_id)
 
-    def _tick_until_done(self) -> None:
-        """Run the tick at every decision point, and the handler of every notice, until the training has ended."""
-        from flows.allocation_tick import allocation_tick
-        from flows.handle_eviction import handle_eviction
-        from tasks.market.eviction_notices import seen_notices
-        from tasks.market.tick import next_tick_s
+    def _recorded(self) -> Sequence[str]:
+        """Return the job, once it is recorded: before that there is nothing to decide."""
         from tasks.reports.job_summary import snapshot
 
-        while snapshot(self._spec.job_id) is None:  # nothing to decide before the job is recorded
-            if self._clock.wait_until(self._clock.now_s() + _LOOK_S * self._clock.scale, self._done):
-                return
-        handled: set[str] = set()
-        failed = 0
-        tick_s = next_tick_s()
-        while not self._clock.wait_until(
-            min(tick_s, self._clock.now_s() + _NOTICE_LOOK_S * self._clock.scale), self._done
-        ):
-            try:
-                for notice in seen_notices(self._spec.job_id):
-                    if notice.allocation_id not in handled:
-                        call_flow(partial(handle_eviction, notice))
-                        handled.add(notice.allocation_id)
-                if self._clock.now_s() >= tick_s:
-                    call_flow(partial(allocation_tick, self._spec.job_id))
-                    tick_s = next_tick_s()
-                    failed = 0
-            except (ProteusError, MarketError) as error:
-                failed += 1
-                if failed > _TICKS_MAY_FAIL:
-                    raise
-                self._progress.say(f"a tick failed and the next one mends it: {' '.join(str(error).split())}")
-                tick_s = next_tick_s()
+        return () if snapshot(self._spec.job_id) is None else (self._spec.job_id,)
 
     def _run_out(self) -> None:
         """Jump from hour's end to hour's end until nothing is held; evictions in between are refunded."""
@@ -108,6 +95,105 @@ class JobThreads:
         shot = snapshot(self._spec.job_id)
         if shot is not None:
             self._progress.show(shot, SystemClock().now_s())
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """A flow that is called at every multiple of a period of market time."""
+
+    period_s: float
+    flow: Callable[[], Coroutine[Any, Any, Any]]
+
+    def next_s(self, now_s: float) -> float:
+        """Return the market time of the next call."""
+        return (now_s // self.period_s + 1) * self.period_s
+
+
+class MarketTicks:
+    """Calls the tick of jobs at every decision point of the market, and the handler of every eviction notice.
+
+    Parameters
+    ----------
+    clock : market time.
+    say : receives one line on each failed call.
+    jobs : returns the jobs that need ticks; while there is none, no tick is called.
+    job_id : the only job to tick; None: all jobs of the state database.
+    failures : number of consecutive failed calls that are tolerated; None: any number.
+    periodic : other flows, each with its period.
+    """
+
+    def __init__(
+        self,
+        clock: ScaledClock,
+        say: Callable[[str], None],
+        jobs: Callable[[], Sequence[str]],
+        job_id: str | None = None,
+        failures: int | None = None,
+        periodic: Sequence[Periodic] = (),
+    ) -> None:
+        self._clock = clock
+        self._say = say
+        self._jobs = jobs
+        self._job_id = job_id
+        self._failures = failures
+        self._periodic = periodic
+        self._handled: set[str] = set()
+
+    def until(self, done: threading.Event) -> None:
+        """Call ticks and handlers until `done` is set.
+
+        Raises
+        ------
+        ProteusError, MarketError
+            The error of a failed call, if more than tolerated have failed, one after the other.
+        """
+        from flows.allocation_tick import allocation_tick
+        from tasks.market.tick import next_tick_s
+
+        failed = 0
+        tick_s = next_tick_s()
+        due_s = [each.next_s(self._clock.now_s()) for each in self._periodic]
+        while not self._clock.wait_until(
+            min(tick_s, self._clock.now_s() + _NOTICE_LOOK_S * self._clock.scale, *due_s), done
+        ):
+            try:
+                jobs = self._jobs()
+                self._handle_notices(jobs)
+                if self._clock.now_s() >= tick_s:
+                    if jobs:
+                        call_flow(partial(allocation_tick, self._job_id))
+                    tick_s = next_tick_s()
+                    failed = 0
+                for number, each in enumerate(self._periodic):
+                    if self._clock.now_s() >= due_s[number]:
+                        due_s[number] = each.next_s(self._clock.now_s())
+                        call_flow(each.flow)
+            except (ProteusError, MarketError) as error:
+                failed += 1
+                if self._failures is not None and failed > self._failures:
+                    raise
+                self._say(f"a tick failed and the next one mends it: {' '.join(str(error).split())}")
+                tick_s = next_tick_s()
+
+    def _handle_notices(self, jobs: Sequence[str]) -> None:
+        from flows.handle_eviction import handle_eviction
+        from tasks.market.eviction_notices import seen_notices
+
+        for notice in [each for job_id in jobs for each in seen_notices(job_id)]:
+            if notice.allocation_id not in self._handled:
+                call_flow(partial(handle_eviction, notice))
+                self._handled.add(notice.allocation_id)
+
+
+def measured_latency_s() -> float:
+    """Return the real seconds of a flow with one runtime task, measured after a first run."""
+    from flows.reap import reap
+
+    clock = SystemClock()
+    call_flow(reap)
+    began_s = clock.now_s()
+    call_flow(reap)
+    return clock.now_s() - began_s
 
 
 def call_flow(flow: Callable[[], Coroutine[Any, Any, Any]]) -> Any:

@@ -5,7 +5,6 @@ flows that prefect.yaml schedules at scale 1 are called by the scaled clock, aga
 """
 
 import errno
-import math
 import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
@@ -18,7 +17,15 @@ from typing import Any
 
 from bidding.market.spot_market import MarketError
 from bidding.policies import AT_ONCE, policy
-from flows.local.job_threads import JobThreads, call_flow, in_thread
+from flows.local.job_threads import (
+    FLOW_LATENCY_S,
+    HISTORY_DAYS,
+    SCALE,
+    TOUCHES,
+    JobThreads,
+    in_thread,
+    measured_latency_s,
+)
 from flows.terminal.interrupts import Interrupted, Interrupts
 from flows.terminal.run_view import RunProgress, clock_time, result_table
 from infra.clock import SystemClock
@@ -33,6 +40,7 @@ from tasks.local.checks import (
     check_database,
     check_directory,
     check_endpoint,
+    check_finite,
     check_settings,
     kept_scale,
 )
@@ -41,11 +49,11 @@ from tasks.local.environment import (
     forget_claims,
     goes_on_at,
     local_environment,
+    local_settings,
     losses_of,
     make_database,
     record_command,
     run_directory,
-    state_urls,
 )
 from tasks.market_data.eviction_tables import absolute_evictions, job_table
 from tasks.market_data.local_market import (
@@ -59,13 +67,6 @@ from tasks.training.application_checks import application, check_application, de
 from tasks.training.hints import loss_hint
 from tasks.training.inputs import absolute_data, check_data, default_data
 
-#: Minimum real seconds of a tick on any machine: a faster scale is refused before anything is started.
-FLOW_LATENCY_S = 1.0
-#: Duration of a tick, in multiples of a flow with one runtime task, whose duration is measured at the start.
-_TOUCHES = 3
-#: Default of market seconds per real second; less if the machine is too slow for its ticks.
-_SCALE = 60.0
-_HISTORY_DAYS = 14.0
 _ALLOCATION_VCPUS = 4
 #: Three times the bytes that the smallest run writes (Prefect server, database and market).
 _NEEDED_BYTES = 32 * 2**20
@@ -124,7 +125,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     spec = job_spec(options, job_id, market)
     variables = _variables(options, directory)
     url = variables["PROTEUS_DATABASE_URL"]
-    scale = options.scale or kept_scale(variables, _SCALE, FLOW_LATENCY_S)
+    scale = options.scale or kept_scale(variables, SCALE, FLOW_LATENCY_S)
     check_settings(variables, scale, FLOW_LATENCY_S)
     check_directory("--dir", directory, _NEEDED_BYTES)
     if options.endpoint is not None:
@@ -170,7 +171,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             ) as world:
                 clock = world.clock
                 progress.say(f"Prefect UI at {world.prefect.ui_url}")
-                tick_takes_s = _TOUCHES * _measured_latency_s()
+                tick_takes_s = TOUCHES * measured_latency_s()
                 if options.scale is None and begun is JobStatus.NEW:
                     fastest, scale = scale, kept_scale(variables, scale, tick_takes_s)
                     if scale < fastest:
@@ -222,9 +223,8 @@ def _closing_lines(spec: JobSpec, result: Mapping[str, Any], database: str | Non
 
 
 def _check_numbers(options: RunOptions) -> None:
-    for name, value in (("--hours", options.hours), ("--scale", options.scale)):
-        if value is not None and not math.isfinite(value):
-            raise InputError(f"{name} {value}: is no number of use; give a finite one")
+    check_finite("--hours", options.hours)
+    check_finite("--scale", options.scale)
     if options.reliable < 1:
         raise InputError(f"--reliable {options.reliable}: a job needs a machine that lasts; give at least 1")
     try:
@@ -236,19 +236,12 @@ def _check_numbers(options: RunOptions) -> None:
 
 def _variables(options: RunOptions, directory: Path) -> dict[str, str]:
     """Return the environment variables of this run and of the processes it starts."""
-    variables = {
-        **state_urls(directory, options.database),
-        "PROTEUS_POLL_S": str(max(5.0, 0.2 * (options.scale or _SCALE))),
-        "PROTEUS_NOTICE_S": "120",
-    }
-    if options.catalog is not None:
-        variables["PROTEUS_CATALOG"] = str(options.catalog.absolute())
-    return variables
+    return local_settings(directory, options.scale or SCALE, options.database, options.catalog)
 
 
 def _market(options: RunOptions, directory: Path) -> MarketFile:
     if options.prices is None:
-        market = generated_market(directory / "prices.csv.gz", options.markets, options.catalog, _HISTORY_DAYS)
+        market = generated_market(directory / "prices.csv.gz", options.markets, options.catalog, HISTORY_DAYS)
     else:
         market = given_market(options.prices, options.markets, options.catalog, options.hours)
     if options.availability:
@@ -313,17 +306,6 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
         return JobSpec.model_validate(record)
     except ValidationError as error:
         raise InputError(f"job {job_id}: {first_fault(error)}; mend the option") from None
-
-
-def _measured_latency_s() -> float:
-    """Return the real seconds of a flow with one runtime task, measured after a first run."""
-    from flows.reap import reap
-
-    clock = SystemClock()
-    call_flow(reap)
-    began_s = clock.now_s()
-    call_flow(reap)
-    return clock.now_s() - began_s
 
 
 @contextmanager

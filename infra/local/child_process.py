@@ -46,11 +46,15 @@ class Child:
     args : the command.
     log : path of the file that receives its standard output and error.
     env : the complete environment; None inherits that of this process.
+    cwd : the working directory; None inherits that of this process.
     """
 
-    def __init__(self, args: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, args: Sequence[str], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> None:
         self.args = list(args)
         self.log = log
+        self._cwd = cwd
         self._env = dict(env) if env is not None else None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -64,6 +68,7 @@ class Child:
                 stdout=out,
                 stderr=out,
                 env=self._env,
+                cwd=self._cwd,
                 start_new_session=True,
             )
         return self
@@ -78,6 +83,11 @@ class Child:
     def ended(self) -> bool:
         """Whether the process has ended."""
         return self._process is None or self._process.poll() is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the process, below 0 if a signal ended it; None while it runs."""
+        return None if self._process is None else self._process.poll()
 
     def check(self) -> None:
         """Raise `ProteusError` with the end of the log if the process has exited."""

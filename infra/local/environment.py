@@ -85,6 +85,7 @@ class LocalEnvironment(OpenedAtStart):
     endpoint_url : URL of a running endpoint; None starts one.
     availability, availability_from_s : availability traces of the market, ``[TYPE/ZONE=]FILE`` each, and the market
         time at which they begin.
+    port : TCP port of the Prefect server; None takes a free one.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class LocalEnvironment(OpenedAtStart):
         endpoint_url: str | None = None,
         availability: Sequence[str] = (),
         availability_from_s: int = 0,
+        port: int | None = None,
     ) -> None:
         self.directory = directory
         self._prices = prices
@@ -111,7 +113,7 @@ class LocalEnvironment(OpenedAtStart):
         self._clock_file = clock_file(directory)
         self._endpoint: Child | None = None
         self._key_id: str | None = None
-        self.prefect = LocalPrefect(directory / "prefect", directory / "logs" / "prefect.log")
+        self.prefect = LocalPrefect(directory / "prefect", directory / "logs" / "prefect.log", port)
 
     def open(self) -> None:
         """Start the servers and wait until they answer; the market's clock starts last."""

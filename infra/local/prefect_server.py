@@ -33,11 +33,29 @@ def free_port() -> int:
         return port
 
 
-class LocalPrefect:
-    """`prefect server start` as a child process, with its state in `home`."""
+def is_free(port: int) -> bool:
+    """Return whether a TCP port of this machine can be listened on now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
-    def __init__(self, home: Path, log: Path) -> None:
-        self._port = free_port()
+
+class LocalPrefect:
+    """`prefect server start` as a child process, with its state in `home`.
+
+    Parameters
+    ----------
+    home : directory of the server's state.
+    log : file that receives its output.
+    port : TCP port to listen on; None takes a free one.
+    """
+
+    def __init__(self, home: Path, log: Path, port: int | None = None) -> None:
+        self._port = free_port() if port is None else port
         self.api_url = f"http://127.0.0.1:{self._port}/api"
         self.ui_url = f"http://127.0.0.1:{self._port}"
         self.env = {"PREFECT_HOME": str(home), "PREFECT_API_URL": self.api_url, **QUIET}
@@ -80,6 +98,10 @@ class LocalPrefect:
                 for run in runs:
                     state = {"state": crashed, "force": True}
                     api.post(f"/flow_runs/{run['id']}/set_state", json=state).raise_for_status()
+
+    def check(self) -> None:
+        """Raise `ProteusError` with the end of its log if the server has ended."""
+        self._child.check()
 
     def stop(self) -> None:
         """End the server."""

@@ -63,6 +63,37 @@ def state_urls(directory: Path, database: str | None = None) -> dict[str, str]:
     }
 
 
+def local_settings(
+    directory: Path, scale: float, database: str | None = None, catalog: Path | None = None
+) -> dict[str, str]:
+    """Return the settings of a run in `directory` at `scale`, for this process and those that it starts.
+
+    Raises
+    ------
+    InputError
+        If no URL can name a file there.
+    """
+    settings = {
+        **state_urls(directory, database),
+        "PROTEUS_POLL_S": str(max(5.0, 0.2 * scale)),
+        "PROTEUS_NOTICE_S": "120",
+    }
+    if catalog is not None:
+        settings["PROTEUS_CATALOG"] = str(catalog.absolute())
+    return settings
+
+
+def last_market_s(directory: Path, url: str, begin_s: float) -> float:
+    """Return the market time that the jobs of a run in `directory` had reached; `begin_s` if it never began."""
+    state = read_state(market_file(directory))
+    times_s = [begin_s, *([] if state is None else [float(state.now_s)])]
+    with closing(Store.open(url)) as store:
+        for job in store.jobs():
+            seen_s = store.last_seen_s(job.job_id)
+            times_s += [job.created_at_s, *([] if seen_s is None else [seen_s])]
+    return max(times_s)
+
+
 def forget_claims(url: str) -> None:
     """Release the claims of the processes of an earlier life of a run.
 

@@ -1,10 +1,11 @@
-"""Pause of a run on this machine that ends early: its state is kept, so that the same job resumes from it.
+"""Pause of jobs on this machine that end early: their state is kept, so that the same jobs resume from it.
 
 A private market stands still until the job resumes: its machines boot again then, and no hour is paid twice. In a
 shared market the machines are released, and the job buys others when it resumes.
 """
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from inspect import unwrap
 
 from bidding.engine.reconcile import by_token, reconcile
@@ -12,11 +13,13 @@ from bidding.market.money import usd
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.state.records import JobState
 from infra.storage.checkpoints import newest_clock
+from tasks.job_records import job_spec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import job_tag, tiers_of
 from tasks.market.ledger import book_ledger
 from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime
+from tasks.training.submit import submit
 
 #: Real seconds to look for a controller, and for it to write a checkpoint.
 _MEET_S = 0.5
@@ -70,3 +73,29 @@ def _let_all_go(job_id: str) -> None:
     if is_opened(job_engine):
         groups = by_token(facts)
         job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(facts), runtime.now_s()), groups)
+
+
+def job_states() -> dict[str, JobState]:
+    """Return the state of every job, oldest first."""
+    return {job.job_id: job.state for job in current_runtime().store.jobs()}
+
+
+def resume_jobs() -> list[str]:
+    """Have the worker run `train` again for the jobs that an earlier `proteus up` left open; return their ids."""
+    open_jobs = [job_id for job_id, state in job_states().items() if not state.terminal]
+    for job_id in open_jobs:
+        submit(job_spec(job_id))
+    return open_jobs
+
+
+def pause_jobs(command: str) -> str:
+    """Checkpoint the open jobs and book the costs of all; return one line on how to go on."""
+    states = job_states()
+    open_jobs = [job_id for job_id, state in states.items() if not state.terminal]
+    with ThreadPoolExecutor(max(1, len(open_jobs))) as pool:
+        outcomes = [pool.submit(pause, job_id, command, True) for job_id in open_jobs]
+    for job_id, outcome in zip(open_jobs, outcomes, strict=True):
+        if (error := outcome.exception()) is not None:
+            _log.warning("job %s goes on from its last checkpoint: %s", job_id, error)
+    paused = f"{', '.join(open_jobs)} paused; " if open_jobs else ""
+    return f"{paused}nothing is left running; to go on: {command}"

@@ -28,10 +28,12 @@ class EvictionNotice(BaseModel):
 def seen_notices(job_id: str) -> list[EvictionNotice]:
     """Return the notices that the job's controller has received, the first of each allocation; none without an answer.
 
+    An ended job has none: its controller is gone, or going.
     At scale 1 the controller's event starts the handler; at a larger scale the caller polls with this function.
     """
     try:
-        address = current_runtime().store.job(job_id).controller_address
+        job = current_runtime().store.job(job_id)
+        address = None if job.state.terminal else job.controller_address
         status = ControllerClient(address, _CALL_S).status(NO_LOSSES) if address else {"notices": []}
     except (ControllerUnreachable, UnknownRecord):
         return []

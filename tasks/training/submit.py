@@ -1,27 +1,50 @@
-"""Submission of a job to the Prefect server, and ending a job."""
+"""Submission of a job to a Prefect server, and ending a job."""
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.sorting import LogSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
+from prefect.utilities.urls import url_for
 from pydantic import ValidationError
 
+from bidding.market.spot_market import MarketError
+from infra.clock import ScaledClock, SystemClock, open_clock
+from infra.ec2.spot_market import Ec2SpotMarket
 from infra.errors import InputError, ProteusError
+from infra.local.announcement import DEFAULT_DIRECTORY, Announcement, find_announcement
+from infra.local.environment import clock_file
 from infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
+from infra.settings import load_settings
 from infra.state.records import JobState
 from infra.structured_text import read_yaml
 from infra.validation import first_fault
 from tasks.job_spec import JobSpec
+from tasks.market.prices import days
 from tasks.market_data.eviction_tables import absolute_evictions
+from tasks.times import minute
 from tasks.training.application_checks import absolute_code, check_asked
 from tasks.training.inputs import absolute_data
 
 _TRAIN = "train/train"
 _CALL_S = 5.0
+#: Real seconds for the Prefect server to answer, and between two looks at a run that is followed.
+_ANSWER_S = 5.0
+_LOOK_S = 1.0
+#: Log lines in one answer of Prefect's API.
+_PAGE = 200
 
 
 def read_job(path: Path) -> JobSpec:
@@ -46,8 +69,100 @@ def read_job(path: Path) -> JobSpec:
     return spec.model_copy(update={"training": training, "transient": spec.transient.model_copy(update=evictions)})
 
 
+@dataclass(frozen=True, slots=True)
+class PrefectServer:
+    """The Prefect server that a job is submitted to; `up` is the running `proteus up` it belongs to, if any."""
+
+    api_url: str
+    up: Announcement | None = None
+
+    def warnings(self) -> list[str]:
+        """Return a line if the market's prices end before its now, so that nothing would be bought."""
+        fault = ended_prices(self.up)
+        return [fault] if fault else []
+
+    def next_commands(self, job_id: str) -> list[str]:
+        """Return the commands that look after a job, quoted for a shell."""
+        where = () if self.up is None else ("--dir", _shown(Path(self.up.directory)))
+        commands = (("jobs",), ("logs", job_id, "--follow"), ("cost", job_id), ("stop", job_id))
+        return [shlex.join(["proteus", *words, *where]) for words in commands]
+
+
+def _shown(directory: Path) -> str:
+    """Return a directory relative to this one where it is below it."""
+    return str(directory.relative_to(Path.cwd())) if directory.is_relative_to(Path.cwd()) else str(directory)
+
+
+def ended_prices(up: Announcement | None) -> str:
+    """Return why nothing can be bought at the market's prices, because they end before its now; else an empty text.
+
+    Parameters
+    ----------
+    up : a running `proteus up`; None for the market endpoint that the settings name. AWS itself is not asked.
+    """
+    if up is not None:
+        now_s = ScaledClock(clock_file(Path(up.directory))).now_s()
+        if now_s <= up.market_until_s:
+            return ""
+        return (
+            f"the generated prices end at {minute(up.market_until_s)}, and the market's time is {minute(int(now_s))}: "
+            "end `proteus up`, and start it in another --dir"
+        )
+    settings = load_settings()
+    if settings.ec2_endpoint_url is None:
+        return ""
+    now_s, limit_s = int(open_clock(settings.clock).now_s()), settings.prices_max_age_s
+    try:
+        market = Ec2SpotMarket(settings, attempts=1, connect_s=_ANSWER_S, read_s=_ANSWER_S)
+        if market.newest_price_s(now_s - limit_s, now_s) is not None:
+            return ""
+    except MarketError:
+        return ""  # the ticks say so; here it may be out of reach
+    return (
+        f"the market at {settings.ec2_endpoint_url} has no price of the last {days(limit_s)} before its time, "
+        f"{minute(now_s)}: no spot machine is bought; serve a price file that reaches it, or set PROTEUS_CLOCK"
+    )
+
+
+@contextmanager
+def prefect_server(directory: Path | None) -> Iterator[PrefectServer]:
+    """Choose the Prefect server for the context: that of `proteus up` in `directory`, else of PREFECT_API_URL.
+
+    Without both it is that of `proteus up` in runs/up.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it does not answer. None is started.
+    """
+    up = find_announcement(directory or DEFAULT_DIRECTORY)
+    if directory is not None and up is None:
+        raise InputError(f"--dir {directory}: no `proteus up` runs there; start it, or name another directory")
+    configured = PREFECT_API_URL.value()
+    if directory is None and configured is not None:
+        up = next((each for each in [up] if each is not None and each.api_url == configured), None)
+    elif up is None:
+        raise InputError(
+            "PREFECT_API_URL: is not set; name the server, as in http://127.0.0.1:4200/api, or start `proteus up` here"
+        )
+    api_url = configured if up is None else up.api_url
+    assert api_url is not None
+    try:
+        httpx.get(f"{api_url.rstrip('/')}/health", timeout=_ANSWER_S)
+    except httpx.HTTPError as error:
+        raise InputError(
+            f"PREFECT_API_URL: no server answers at {api_url} ({error or type(error).__name__}); start it, or mend it"
+        ) from None
+    if up is None:
+        yield PrefectServer(api_url)
+        return
+    # Credentials of the user's own server are not for this one.
+    with temporary_settings({PREFECT_API_URL: api_url}, restore_defaults={PREFECT_API_KEY, PREFECT_API_AUTH_STRING}):
+        yield PrefectServer(api_url, up)
+
+
 def submit(spec: JobSpec) -> dict[str, Any]:
-    """Have the Prefect server run `train` for the job; return the run's id and name.
+    """Have the Prefect server run `train` for the job; return the run's id, name and address, and that of its page.
 
     The same job id again makes another run, which attaches.
 
@@ -57,14 +172,52 @@ def submit(spec: JobSpec) -> dict[str, Any]:
         If no server answers, or the deployment is not registered there.
     """
     try:
-        made = run_deployment(_TRAIN, parameters={"spec": spec.model_dump(mode="json")}, timeout=0, as_subflow=False)
+        made = run_deployment(
+            _TRAIN,
+            parameters={"spec": spec.model_dump(mode="json")},
+            flow_run_name=spec.job_id,
+            tags=[f"job:{spec.job_id}"],
+            timeout=0,
+            as_subflow=False,
+        )
     except ObjectNotFound:
         raise ProteusError(f"deployment {_TRAIN}: is not registered; run `prefect deploy --all`") from None
     except Exception as error:
         # Prefect's client raises the errors of its transport when the server does not answer.
         raise ProteusError(f"the Prefect server did not take the job: {error}; is PREFECT_API_URL right?") from error
     run = cast(FlowRun, made)  # called outside an event loop, it has waited for its answer
-    return {"job": spec.job_id, "flow_run_id": str(run.id), "flow_run": run.name}
+    return {
+        "job": spec.job_id,
+        "flow_run_id": str(run.id),
+        "flow_run": run.name,
+        "run_url": url_for(run),
+    }
+
+
+def follow_run(flow_run_id: str) -> Iterator[str]:
+    """Yield the lines of a flow run's log as they come, until it has ended.
+
+    Raises
+    ------
+    ProteusError
+        If the run did not complete.
+    """
+    clock = SystemClock()
+    run_id = UUID(flow_run_id)
+    seen = 0
+    lines = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run_id]))
+    with get_client(sync_client=True) as client:
+        while True:
+            run = client.read_flow_run(run_id)
+            while page := client.read_logs(lines, limit=_PAGE, offset=seen, sort=LogSort.TIMESTAMP_ASC):
+                seen += len(page)
+                yield from (f"{line.timestamp:%H:%M:%S} {line.message}" for line in page)
+            state = run.state
+            if state is not None and state.is_final():
+                if not state.is_completed():
+                    raise ProteusError(f"flow run {run.name}: {state.name}: {state.message or 'see its log'}")
+                return
+            clock.wait_until(clock.now_s() + _LOOK_S)
 
 
 def stop(jobs: JobStore, job_id: str, reason: str) -> str:

@@ -22,6 +22,7 @@ from tests.support.cli_process import inside, proteus
 SEAMS = (
     "flows.local.run.run_directory",
     "flows.local.train.run_directory",
+    "flows.local.up.run_directory",
     "tasks.plan.planner._run",
     "tasks.backtest.runner.run_cells",
     "benchmarks.runner.measure",
@@ -38,6 +39,7 @@ LEAST: Mapping[str, tuple[str, ...]] = {
         *("--prices", "small.csv", "--market", "m4.xlarge/us-east-1a", "--count", "1", "--bid", "0.05"),
         *("--at", "2016-06-02T00:00:00Z", "--hours", "2"),
     ),
+    "up": (),
     "submit": ("none.yaml",),
     "jobs": (),
     "stop": ("job",),

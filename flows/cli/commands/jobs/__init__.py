@@ -3,4 +3,5 @@
 jobs    the verb `jobs`: the list of jobs
 stop    the verb `stop`: the request to end a job
 submit  the verb `submit`: a job file sent to Prefect
+up      the verb `up`: a Prefect server and all deployments on this machine
 """

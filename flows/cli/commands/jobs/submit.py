@@ -1,28 +1,52 @@
 """The verb `proteus submit`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from flows.cli.options import json_option
-from flows.terminal.interrupts import explain_interrupt
-from flows.terminal.output import write_json
+from flows.terminal.interrupts import Interrupted, explain_interrupt
+from flows.terminal.output import notes, write_json
 
 
 @click.command(short_help="Submit a job file (YAML) to the Prefect server.")
 @click.argument("job_file", type=click.Path(path_type=Path))
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Directory of a running `proteus up`. Default: the server at PREFECT_API_URL, else runs/up.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Print the run's log until it ends, or Ctrl-C.")
 @json_option()
-def submit(job_file: Path, json_target: str | None) -> None:
-    """Submit the job described by JOB_FILE (YAML) to the Prefect server at PREFECT_API_URL.
+def submit(job_file: Path, directory: Path | None, follow: bool, json_target: str | None) -> None:
+    """Submit the job described by JOB_FILE (YAML) to a Prefect server: that of `proteus up`, or at PREFECT_API_URL.
 
-    Submitting the same job id again attaches to the job.
+    Submitting the same job id again attaches to the job. With --follow, the exit code is 1 if the run fails.
     """
-    from tasks.training.submit import read_job
+    from tasks.training.submit import follow_run, prefect_server, read_job
     from tasks.training.submit import submit as submit_job
 
     spec = read_job(job_file)
-    with explain_interrupt(f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"):
+    unknown = f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"
+    with explain_interrupt(unknown), prefect_server(directory) as server:
         done = submit_job(spec)
-    write_json(json_target, done)
-    if json_target != "-":
-        click.echo(f"job {done['job']} was submitted as flow run {done['flow_run']} ({done['flow_run_id']})")
+        notes(server.warnings())
+        write_json(json_target, done)
+        if json_target != "-":
+            click.echo(f"job {done['job']} was submitted as flow run {done['flow_run']} ({done['flow_run_id']})")
+            click.echo(f"its run: {done['run_url']}")
+            click.echo("\n".join(["next:", *(f"  {command}" for command in server.next_commands(spec.job_id))]))
+        if follow:
+            _follow(spec.job_id, follow_run(done["flow_run_id"]), to_stderr=json_target == "-")
+
+
+def _follow(job_id: str, lines: Iterator[str], to_stderr: bool) -> None:
+    try:
+        with explain_interrupt(f"job {job_id} is no longer followed here; it continues"):
+            for line in lines:
+                click.echo(line, err=to_stderr)
+    except (KeyboardInterrupt, Interrupted) as error:
+        if getattr(error, "exit_code", 130) != 130:  # Ctrl-C is how following ends
+            raise

@@ -1,0 +1,130 @@
+"""`proteus up` as a user runs it: the tutorial's commands, a job that is submitted, seen and stopped, and Ctrl-C.
+
+The tests share one `proteus up` and stand in the order of a story.
+"""
+
+import json
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from infra.simulated_ec2.server import KEY_HEADER
+from tests.support import slow_apps as paced
+from tests.support.cli_process import Outcome, Running, processes_of, proteus, running
+from tests.support.market_servers import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial.md"
+JOB = f"""
+job_id: seen
+training: {{app: "slow_apps:Paced", code: {paced.__file__}, data: digits, partitions: 4, hours: 40}}
+transient: {{markets: [c4.large/us-east-1a, m4.large/us-east-1b], max_vcpus: 4}}
+"""
+
+
+@dataclass(frozen=True)
+class Up:
+    """A `proteus up` in the directory `here`/runs/up, and what a user types beside it."""
+
+    here: Path
+    process: Running
+
+    def call(self, *words: str) -> Outcome:
+        outcome = proteus(*words, cwd=self.here, home=self.here / "home")
+        assert outcome.code == 0, outcome
+        return outcome
+
+    def read(self, *words: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.call(*words, "--json", "-").out)
+        return found
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """The job's line of `proteus jobs`; empty while it is not recorded."""
+        assert self.process.process.poll() is None, self.process.text()
+        return next((job for job in self.read("jobs")["jobs"] if job["job_id"] == job_id), {})
+
+    def trains(self, job_id: str) -> bool:
+        job = self.job(job_id)
+        return job.get("state") == "running" and job["machines"] > 1 and job["clock"] > 0
+
+    @property
+    def ready(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.here / "ready.json").read_text())
+        return found
+
+    def market_log(self) -> list[dict[str, Any]]:
+        """The market's own record of instances."""
+        announced = json.loads((self.process.directory / "endpoint.json").read_text())
+        key = {KEY_HEADER: announced["access_key_id"]}
+        answer = httpx.get(f"{announced['url']}/_market/log", headers=key).raise_for_status()
+        found: list[dict[str, Any]] = answer.json()
+        return found
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    here = tmp_path_factory.mktemp("up")
+    (here / "job.yaml").write_text(JOB)
+    options = ("--json", str(here / "ready.json"))
+    with running(here / "runs" / "up", *options, verb="up", output=here / "up.txt") as process:
+        process.wait_said(r"(?m)^ready: ", 120)
+        yield Up(here, process)
+
+
+def test_a_job_is_submitted_seen_and_stopped(up: Up) -> None:
+    submitted = up.read("submit", "job.yaml")
+    assert submitted["run_url"] == f"{up.ready['ui_url']}/runs/flow-run/{submitted['flow_run_id']}"
+    wait_for(lambda: up.trains("seen"), "a job that trains on a spot machine", 60)
+    with httpx.Client(base_url=up.ready["api_url"]) as api:
+        run = api.get(f"/flow_runs/{submitted['flow_run_id']}").raise_for_status().json()
+    assert (run["name"], run["state_type"], run["tags"]) == ("seen", "RUNNING", ["job:seen"])
+
+    up.call("stop", "seen", "--reason", "enough")
+    wait_for(lambda: up.job("seen")["state"] == "stopped", "the job's end", 60)
+    wait_for(
+        lambda: not [one for one in up.market_log() if one["ended_at_s"] is None and one["bid_micros"] is None],
+        "the end of the machines on demand",
+        30,
+    )
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The fenced blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_tutorial_can_be_typed(up: Up) -> None:
+    page = TUTORIAL.read_text()
+    (job,) = blocks(page, "yaml")
+    (up.here / "job.yaml").write_text(job)
+    start, *commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    assert start == "proteus up"
+    assert [line.split()[1] for line in commands] == ["submit", "jobs", "cost", "logs", "stop", "report"]
+    for line in commands:
+        up.call(*shlex.split(line)[1:])
+        if line.startswith("proteus submit"):
+            wait_for(lambda: up.trains("tutorial"), "the tutorial's job", 60)
+    wait_for(lambda: up.job("tutorial")["state"] == "stopped", "the job's end", 60)
+    assert "tutorial" in (up.here / "tutorial.html").read_text()
+
+
+def test_ctrl_c_leaves_nothing(up: Up) -> None:
+    api_url = up.ready["api_url"]
+    assert up.process.signal(signal.SIGINT) == 130
+    last = up.process.text().splitlines()[-1]
+    assert re.fullmatch(r"proteus: interrupted: nothing is left running; to go on: proteus up --dir \S+", last)
+    assert processes_of(up.process.directory) == []
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{api_url}/health")
+    assert not (up.process.directory / "up.json").exists()
+    outcome = proteus("submit", "job.yaml", cwd=up.here, home=up.here / "home")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.fullmatch(r"proteus: PREFECT_API_URL: is not set; name the server, .*\n", outcome.err)
