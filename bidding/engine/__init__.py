@@ -7,4 +7,5 @@ The modules:
     journal    events and orders as JSON records and back, and replay of the records
     orders     the engine's output: acquire, renew, lapse, wait
     reconcile  comparison of the engine's state with the market's facts, as events
+    snapshot   the engine's state as JSON, which saves replaying a long journal
 """

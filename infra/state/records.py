@@ -131,6 +131,21 @@ class JournalEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """The engine of a job after the first `seq` entries of its journal.
+
+    `program` is the digest of the program that wrote it, `opened_seq` the entry that opened the job, and `engine` its
+    `bidding.engine.snapshot.to_snapshot`.
+    """
+
+    job_id: str
+    seq: int
+    program: str
+    opened_seq: int
+    engine: Json
+
+
+@dataclass(frozen=True, slots=True)
 class Intent:
     """An order to the market. `token` makes repeating it harmless; None if nothing is bought."""
 

@@ -69,6 +69,17 @@ journal = Table(
     PrimaryKeyConstraint("job_id", "seq"),
 )
 
+#: The newest snapshot of each job's engine, as after the first `seq` entries of its journal.
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("job_id", ForeignKey("jobs.job_id"), primary_key=True),
+    Column("seq", Integer, nullable=False),
+    Column("program", String(64), nullable=False),
+    Column("opened_seq", Integer, nullable=False),
+    Column("engine", _JSON, nullable=False),
+)
+
 intents = Table(
     "intents",
     metadata,

@@ -8,6 +8,7 @@ clock.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 
 from sqlalchemy import Connection, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -17,8 +18,8 @@ from infra.state.base import columns, require_row
 from infra.state.database import insert_or, now_s, open_engine
 from infra.state.job_tables import JobTables
 from infra.state.purchase_tables import PurchaseTables
-from infra.state.records import Entry, JournalConflict, JournalEntry
-from infra.state.schema import claims, jobs, journal
+from infra.state.records import EngineSnapshot, Entry, JournalConflict, JournalEntry
+from infra.state.schema import claims, jobs, journal, snapshots
 
 
 class Store(JobTables, PurchaseTables, ClosedAtEnd):
@@ -92,6 +93,26 @@ class Store(JobTables, PurchaseTables, ClosedAtEnd):
             query = query.where(journal.c.record["kind"].as_string().in_(kinds))
         with self.read() as connection:
             return [JournalEntry(**columns(row)) for row in connection.execute(query)]
+
+    def entry(self, job_id: str, seq: int) -> JournalEntry:
+        """Return one entry of a journal; `UnknownRecord` if it holds fewer."""
+        query = select(journal).where(journal.c.job_id == job_id, journal.c.seq == seq)
+        with self.read() as connection:
+            return JournalEntry(**columns(require_row(connection, query, f"job {job_id}: entry", str(seq))))
+
+    def save_snapshot(self, snapshot: EngineSnapshot) -> None:
+        """Replace the snapshot of a job's engine; write it in the transaction of the entries that it covers."""
+        row = asdict(snapshot)
+        new = {name: value for name, value in row.items() if name != "job_id"}
+        with self.write() as connection:
+            statement = insert_or(connection, snapshots).values(row)
+            connection.execute(statement.on_conflict_do_update(index_elements=["job_id"], set_=new))
+
+    def snapshot(self, job_id: str) -> EngineSnapshot | None:
+        """Return the newest snapshot of a job's engine; None if there is none."""
+        with self.read() as connection:
+            row = connection.execute(select(snapshots).where(snapshots.c.job_id == job_id)).one_or_none()
+        return None if row is None else EngineSnapshot(**columns(row))
 
     def claim(self, name: str, holder: str, ttl_s: float) -> bool:
         """Claim `name` for `holder` for `ttl_s` real seconds; return False if another holder has it.

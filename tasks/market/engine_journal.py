@@ -5,10 +5,15 @@ written in the same transaction that updates the tables. A writer that loses a r
 decides again.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+import bidding
 from bidding.engine.engine import BidEngine
 from bidding.engine.events import (
     AllocationGone,
@@ -17,13 +22,19 @@ from bidding.engine.events import (
     BidEvent,
     JobOpened,
 )
-from bidding.engine.journal import catch_up, replay, to_record
+from bidding.engine.journal import JournalError, catch_up, from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order
 from bidding.engine.reconcile import ABANDONED
+from bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
 from bidding.market.model import EndCause, InstanceFact
-from infra.state.records import Entry, IntentState, JournalConflict
+from infra.state.records import EngineSnapshot, Entry, IntentState, JournalConflict, Json, UnknownRecord
 from infra.state.store import Store
 from tasks.runtime import current_runtime
+
+logger = logging.getLogger(__name__)
+
+#: Number of journal entries after which a commit writes a snapshot of the engine.
+SNAPSHOT_ENTRIES = 256
 
 #: Returns the events to enter, given the engine's state.
 DecideEvents = Callable[[BidEngine], Sequence[BidEvent]]
@@ -32,8 +43,9 @@ DecideEvents = Callable[[BidEngine], Sequence[BidEvent]]
 class JobEngine:
     """A job's engine in this process, loaded once and passed from step to step of a flow run.
 
-    The journal is replayed when the engine is first used; later only the entries that other processes have written
-    since are read. Nothing is kept here that the journal does not hold: a run that is killed loses a copy.
+    The journal is replayed when the engine is first used, from the newest snapshot of this program on; later only the
+    entries that other processes have written since are read. Nothing is kept here that the journal does not hold: a run
+    that is killed loses a copy.
 
     Parameters
     ----------
@@ -48,8 +60,11 @@ class JobEngine:
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         self._engine: BidEngine | None = None
-        #: Number of journal entries that the engine has seen.
+        #: Number of journal entries that the engine has seen, and that the newest snapshot covers.
         self._length = 0
+        self._snapshot_length = 0
+        #: Number of the entry that opened the job.
+        self._opened_seq: int | None = None
 
     def loaded(self) -> BidEngine:
         """Return the engine as the last step left it, without reading the database; load it if it was not yet."""
@@ -58,15 +73,42 @@ class JobEngine:
     def current(self) -> BidEngine:
         """Return the engine as the journal leaves it now; entries that other processes have written are read."""
         engine, self._engine = self._engine, None  # one that fails in the middle cannot be used
-        entries = current_runtime().store.journal(self.job_id, 0 if engine is None else self._length)
-        records = [entry.record for entry in entries]
         if engine is None:
-            engine, self._length = replay(records), len(records)
-        else:
+            self._opened_seq = None
+            engine, self._length = self._restored()
+            self._snapshot_length = self._length
+        records = [entry.record for entry in current_runtime().store.journal(self.job_id, self._length)]
+        self._note_opened(records)
+        if self._length:
             catch_up(engine, records)
-            self._length += len(records)
+        else:
+            engine = replay(records)
+        self._length += len(records)
         self._engine = engine
         return engine
+
+    def _restored(self) -> tuple[BidEngine, int]:
+        """Return the engine of the newest snapshot and the number of entries it covers; a new engine without one."""
+        store = current_runtime().store
+        snapshot = store.snapshot(self.job_id)
+        if snapshot is None or snapshot.program != program_digest():
+            return BidEngine(), 0
+        try:
+            opened = from_record(store.entry(self.job_id, snapshot.opened_seq).record)
+            if not isinstance(opened, JobOpened):
+                raise SnapshotError(f"snapshot: entry {snapshot.opened_seq} opens no job")
+            engine = from_snapshot(snapshot.engine, opened)
+        except (SnapshotError, JournalError, UnknownRecord) as error:
+            logger.warning("job %s: its journal is replayed whole: %s", self.job_id, error)
+            return BidEngine(), 0
+        self._opened_seq = snapshot.opened_seq
+        return engine, snapshot.seq
+
+    def _note_opened(self, records: Sequence[Json]) -> None:
+        """Note which of `records`, which follow those that the engine has seen, opened the job."""
+        if self._opened_seq is None:
+            seqs = (seq for seq, record in enumerate(records, self._length) if record.get("kind") == JobOpened.__name__)
+            self._opened_seq = next(seqs, None)
 
     def commit(self, plan: DecideEvents, instances: Mapping[str, Sequence[InstanceFact]] | None = None) -> list[Order]:
         """Pass the events of `plan` to the engine, record events and orders, and return the orders.
@@ -109,9 +151,36 @@ class JobEngine:
             if instances:
                 for record in store.allocations(self.job_id, alive=True):
                     _note_ends(store, record.allocation_id, instances, int(now_s))
+            self._note_opened([entry.record for entry in entries])
+            snapshot = self._due_snapshot(engine, self._length + len(entries))
+            if snapshot is not None:
+                store.save_snapshot(snapshot)
+        if snapshot is not None:
+            self._snapshot_length = snapshot.seq
         self._length += len(entries)
         self._engine = engine
         return orders
+
+    def _due_snapshot(self, engine: BidEngine, length: int) -> EngineSnapshot | None:
+        """Return the snapshot of an engine that has seen `length` entries, if it is time for one."""
+        if self._opened_seq is None or length - self._snapshot_length < SNAPSHOT_ENTRIES:
+            return None
+        try:
+            state = to_snapshot(engine)
+        except SnapshotError as error:  # the journal holds it all
+            logger.error("job %s: no snapshot of its engine: %s", self.job_id, error)
+            return None
+        return EngineSnapshot(self.job_id, length, program_digest(), self._opened_seq, state)
+
+
+@cache
+def program_digest() -> str:
+    """Return the digest of the sources that decide: another program might have come to another state."""
+    digest = sha256()
+    sources = Path(bidding.__path__[0])
+    for path in sorted(sources.rglob("*.py")):
+        digest.update(f"{path.relative_to(sources).as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _decide(store: Store, job_id: str, order: Order, now_s: float) -> None:

@@ -13,6 +13,7 @@ from bidding.engine.engine import AllocationState, BidEngine
 from bidding.engine.events import AllocationGranted, AllocationRefused, BidEvent, JobClosed, NoticeSeen, TickDue
 from bidding.engine.journal import from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from bidding.engine.snapshot import from_snapshot, to_snapshot
 from bidding.evictions.table import EvictionTable
 from bidding.forecast import MarketFeatures
 from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
@@ -64,7 +65,7 @@ class EngineMachine(RuleBasedStateMachine):
         ),
     )
     def open(self, job: JobModel, evictions: EvictionTable, policy: str, found: Allocation) -> None:
-        self.engine, self.replayed = BidEngine(), BidEngine()
+        self.engine, self.replayed, self.restored = BidEngine(), BidEngine(), BidEngine()
         self.records: list[dict[str, Any]] = []
         self.now_s = START_S
         self.job = job
@@ -92,6 +93,11 @@ class EngineMachine(RuleBasedStateMachine):
         self.records += records
         again, *ordered = map(from_record, records)
         assert self.replayed.handle(again) == tuple(ordered) == orders  # type: ignore[arg-type]
+        assert self.restored.handle(again) == orders  # type: ignore[arg-type]
+        snapshot = json.loads(json.dumps(to_snapshot(self.restored), allow_nan=False))
+        self.restored = from_snapshot(snapshot, self.replayed.opened)
+        states = [{**vars(engine), "_policy": None} for engine in (self.restored, self.replayed, self.engine)]
+        assert states[0] == states[1] == states[2]
         return orders
 
     def take_in(self, allocation: Allocation) -> None:

@@ -3,4 +3,5 @@
 0001_baseline                 the tables of version 0.1.0
 0002_revisions_count          programs that know no revision refuse the database
 0003_claims_and_observations  claims end by the database's clock; observations are found by their kind
+0004_snapshots                snapshots of the engines
 """
