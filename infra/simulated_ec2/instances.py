@@ -1,7 +1,8 @@
 """The machines of the simulated EC2: processes that run user-data, each in its own session, and end as a whole.
 
 A machine has a directory of systemd units, which PROTEUS_UNIT_DIR names, and its own `systemctl` and `shutdown`. The
-units are started when the script has installed them, and again when they end; `shutdown` ends the machine.
+units are started when the script has installed them, and again when they end; `shutdown` ends the machine. As on EC2,
+user-data runs once: a machine that is rebooted, or started after a stop, runs its units alone, on the disk that it had.
 
 *Differs* from EC2: a machine lives as long as its script. When the script exits, the machine is shut down, and its
 background processes are killed. User-data that is no script (no ``#!``) runs nothing.
@@ -29,17 +30,19 @@ _COMMANDS = {name: f'#!/bin/sh\n: >"$HOME/{name}-was-called"\n' for name in ("sy
 
 
 class _Machine:
-    """A running script and the processes it started."""
+    """A running script and the processes it started; after a reboot there is no script (`process` None)."""
 
     def __init__(
-        self, instance_id: str, process: subprocess.Popen[bytes], home: Path, environment: Mapping[str, str]
+        self, instance_id: str, process: subprocess.Popen[bytes] | None, home: Path, environment: Mapping[str, str]
     ) -> None:
         self.instance_id = instance_id
         self.process = process
         self.home = home
         self.ending = False
         self.killed = False
-        self._environment = environment
+        #: Whether it boots again when all its processes are gone.
+        self.reboots = False
+        self.environment = environment
         #: Process of each started unit, and when one that has ended was seen so.
         self._units: dict[str, subprocess.Popen[bytes]] = {}
         self._ended_at_s: dict[str, float] = {}
@@ -47,6 +50,8 @@ class _Machine:
     @property
     def script_ended(self) -> bool:
         """Whether the script has exited. It is not reaped here, so that its process id stays taken until `_bury`."""
+        if self.process is None:
+            return False
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     @property
@@ -73,7 +78,7 @@ class _Machine:
                 self._units[unit.name] = subprocess.Popen(
                     command_of(unit.read_text()),
                     cwd=self.home,
-                    env=self._environment,
+                    env=self.environment,
                     stdin=subprocess.DEVNULL,
                     stdout=console,
                     stderr=console,
@@ -84,12 +89,19 @@ class _Machine:
 
     def wait(self) -> None:
         """Reap the processes that were started here; all must have been killed."""
-        for process in (self.process, *self._units.values()):
+        for process in self.processes:
             process.wait()
 
+    @property
+    def processes(self) -> list[subprocess.Popen[bytes]]:
+        """The processes that were started here, each the leader of a session."""
+        return [*([] if self.process is None else [self.process]), *self._units.values()]
+
     def signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):  # the whole group has ended
-            os.killpg(self.process.pid, number)
+        """Send a signal to the script; after a reboot, to the units."""
+        for process in [self.process] if self.process is not None else self._units.values():
+            with contextlib.suppress(ProcessLookupError):  # the whole group has ended
+                os.killpg(process.pid, number)
 
 
 class Machines:
@@ -152,18 +164,39 @@ class Machines:
         self._machines[instance_id] = _Machine(instance_id, process, home, environment)
         self._notify_reaper(f"+{process.pid}\n")
 
-    def kill(self, instance_id: str) -> None:
-        """Send SIGKILL to all processes of a machine now."""
+    def reboot(self, instance_id: str, metadata_url: str) -> None:
+        """Kill all processes of a machine, then boot it: its units run, its user-data does not."""
         machine = self._machines.get(instance_id)
         if machine is not None:
-            machine.signal(signal.SIGKILL)
-            machine.ending = machine.killed = True
-            if self._burials is None or self._burials.done():
-                self._burials = asyncio.create_task(self._bury())
+            machine.reboots = True
+            self._kill(machine)
+        elif (self._work_dir / instance_id).exists():
+            home = self._work_dir / instance_id
+            self._boot(instance_id, self._environment(instance_id, home, metadata_url))
+
+    def _boot(self, instance_id: str, environment: Mapping[str, str]) -> None:
+        home = self._work_dir / instance_id
+        (home / "shutdown-was-called").unlink(missing_ok=True)
+        self._machines[instance_id] = _Machine(instance_id, None, home, environment)
+
+    def kill(self, instance_id: str) -> None:
+        """Send SIGKILL to all processes of a machine now; its disk stays."""
+        machine = self._machines.get(instance_id)
+        if machine is not None:
+            machine.reboots = False
+            self._kill(machine)
+
+    def _kill(self, machine: _Machine) -> None:
+        machine.signal(signal.SIGKILL)
+        machine.ending = machine.killed = True
+        if self._burials is None or self._burials.done():
+            self._burials = asyncio.create_task(self._bury())
 
     def terminate(self, instance_id: str) -> None:
         """Shut a machine down: SIGTERM, and after `GRACE_S` SIGKILL. Does not wait."""
         machine = self._machines.get(instance_id)
+        if machine is not None:
+            machine.reboots = False
         if machine is not None and not machine.ending:
             machine.ending = True
             machine.signal(signal.SIGTERM)
@@ -191,7 +224,8 @@ class Machines:
         """Kill every process of the machines and wait until all have ended."""
         for machine in self._machines.values():
             machine.signal(signal.SIGKILL)
-        kill_until_gone(self._market_id, {machine.process.pid for machine in self._machines.values()})
+        sessions = {process.pid for machine in self._machines.values() for process in machine.processes}
+        kill_until_gone(self._market_id, sessions)
         for machine in self._machines.values():
             machine.wait()
         self._machines.clear()
@@ -218,11 +252,15 @@ class Machines:
         """Kill what left the sessions of killed machines, reap and forget them; in batches, as each scan is costly."""
         while dead := [machine for machine in self._machines.values() if machine.killed]:
             ids = {machine.instance_id for machine in dead}
-            await asyncio.to_thread(kill_until_gone, self._market_id, {machine.process.pid for machine in dead}, ids)
+            sessions = {process.pid for machine in dead for process in machine.processes}
+            await asyncio.to_thread(kill_until_gone, self._market_id, sessions, ids)
             for machine in dead:
                 await asyncio.to_thread(machine.wait)
                 self._machines.pop(machine.instance_id, None)
-                self._notify_reaper(f"-{machine.process.pid}\n")
+                if machine.process is not None:
+                    self._notify_reaper(f"-{machine.process.pid}\n")
+                if machine.reboots and self._reaper is not None:
+                    self._boot(machine.instance_id, machine.environment)
 
     def _notify_reaper(self, line: str) -> None:
         if self._reaper is None:  # `close` has ended everything while `_bury` was running

@@ -26,20 +26,18 @@ from types import MappingProxyType
 
 from bidding.evictions.fit_capacity import DOWN, UP
 from bidding.market.model import EndCause, InstanceFact, InstanceState, InstanceType, LaunchRequest, Market, PricePoint
-from bidding.market.money import Micros, to_dollars
-from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
+from bidding.market.money import Micros
+from bidding.market.spot_market import BadRequest, MarketUnreachable
 from bidding.market.traces import Trace, TraceSet
 from infra.simulated_ec2.faults import OF_MACHINES, OF_SPOT, Fault, FaultKind, FaultScript
 from infra.simulated_ec2.held_instances import ACCOUNT, Boot, HeldInstance, LaunchOptions
 from infra.simulated_ec2.rules.behaviour import IMMEDIATE, Ec2Behaviour, lag_s
 from infra.simulated_ec2.rules.bill import Usage
+from infra.simulated_ec2.rules.client_tokens import ClientTokens
 from infra.simulated_ec2.rules.quotas import quota_of
+from infra.simulated_ec2.rules.refusals import check_parameters, denied, no_capacity, over_quota, price_above_bid
 from infra.simulated_ec2.snapshot import MarketState, SimulatedInstance
 
-_TOKEN_LENGTH = 64
-_USER_DATA_BYTES = 16384
-#: A bid must be above this, a tenth of a cent, as on EC2.
-_LEAST_BID: Micros = 1000
 _NO_TRACES: Mapping[Market, Trace] = MappingProxyType({})
 _DEFAULT_OPTIONS = LaunchOptions()
 
@@ -81,15 +79,6 @@ class _Due(IntEnum):
     SPARE = 3  # a mark is withdrawn
     DIE = 4
     FAULT = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _Purchase:
-    """What a client token bought."""
-
-    request: LaunchRequest
-    options: LaunchOptions
-    instance_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +142,7 @@ class SimSpotMarket:
         self.faults = FaultScript()
         self._now_s = 0
         self._held: dict[str, HeldInstance] = {}
-        #: Purchases by (account, zone, token): as on EC2, the token of a purchase that names a zone is valid in that
-        #: zone only, and that of one that names none (zone "") in the region.
-        self._purchases: dict[tuple[str, str, str], _Purchase] = {}
+        self._tokens = ClientTokens(behaviour.token_memory_s)
         self._due: list[tuple[int, _Due, int, str | Fault]] = []
         self._due_count = 0
         self._reads = 0
@@ -221,16 +208,14 @@ class SimSpotMarket:
         """
         now_s = self.enter("launch", request.market)
         self._check(request)
-        key = (options.account, request.market.zone if options.zonal else "", request.token)
-        earlier = self._remembered(key, now_s)
-        if earlier is not None:
-            return self._repeated(earlier, request, options, now_s)
+        repeated = self._tokens.find(request, options, now_s)
+        if repeated:
+            return [held.fact(now_s) for held in repeated]
         count = self._available(request, options, now_s)
         if request.bid_micros is not None:
             self._check_bid(request.market, request.bid_micros, now_s)
         died = self.faults.strikes(FaultKind.DIE, "launch", now_s, request.market)
         held = [self._hold(request, options, now_s, died) for _ in range(count)]
-        self._purchases[key] = _Purchase(request, options, tuple(instance.instance_id for instance in held))
         self._carry_out(now_s)
         return [instance.fact(now_s) for instance in held]
 
@@ -258,9 +243,7 @@ class SimSpotMarket:
 
     def reboot(self, instance_id: str) -> None:
         """Reboot a running instance: everything on it is killed, and it boots without running its user-data again."""
-        held = self._held[instance_id]
-        if held.state(self._now_s) is InstanceState.RUNNING:
-            self._changes.append(MarketChange(self._now_s, ChangeKind.REBOOTED, instance_id))
+        self._reboot(self._held[instance_id], self._now_s)
 
     def stop(self, instance_id: str) -> None:
         """Stop an on-demand instance. It is not charged until it is started again, and it is not terminated.
@@ -275,9 +258,7 @@ class SimSpotMarket:
             raise BadRequest(
                 "UnsupportedOperation", f"You can't stop the Spot Instance '{instance_id}' of a one-time request"
             )
-        if held.state(self._now_s) in (InstanceState.PENDING, InstanceState.RUNNING):
-            held.boot.stopped_s = self._now_s
-            self._changes.append(MarketChange(self._now_s, ChangeKind.STOPPED, instance_id))
+        self._stop(held, self._now_s)
 
     def start(self, instance_id: str) -> None:
         """Start a stopped instance; it boots without running its user-data again.
@@ -293,10 +274,8 @@ class SimSpotMarket:
                 "IncorrectInstanceState",
                 f"The instance '{instance_id}' is not in a state from which it can be started.",
             )
-        if held.state(self._now_s) is InstanceState.STOPPED:
-            held.boots.append(Boot(self._now_s, self._now_s + self._boot_s))
-            self._schedule(self._now_s + self._boot_s, _Due.RUN, instance_id)
-            self._carry_out(self._now_s)
+        self._start(held, self._now_s)
+        self._carry_out(self._now_s)
 
     def account(self, account: str) -> "AccountMarket":
         """Return the market as another account sees it."""
@@ -407,15 +386,7 @@ class SimSpotMarket:
                 self._look_ahead(held)
             else:
                 held.ended_at_s, held.end_cause = instance.ended_at_s, instance.end_cause
-            key = (
-                instance.options.account,
-                instance.request.market.zone if instance.options.zonal else "",
-                instance.request.token,
-            )
-            earlier = self._purchases.get(key)
-            is_same = earlier is not None and (earlier.request, earlier.options) == (instance.request, instance.options)
-            ids = earlier.instance_ids if earlier is not None and is_same else ()
-            self._purchases[key] = _Purchase(instance.request, instance.options, (*ids, instance.instance_id))
+            self._tokens.remember(held)
 
     def shut_down(self, instance_id: str) -> None:
         """End an instance that shut itself down. This is no call of the API, so no fault applies."""
@@ -444,10 +415,9 @@ class SimSpotMarket:
             raise MarketUnreachable("RequestLimitExceeded", "Request limit exceeded.")
         if self.faults.strikes(FaultKind.UNAVAILABLE, operation, self._now_s, market) is not None:
             raise MarketUnreachable("Unavailable", "The service is unavailable. Please try again shortly.")
-        denied = self.faults.strikes(FaultKind.DENIED, operation, self._now_s, market)
-        if denied is not None:
-            code = denied.code or "RequestExpired"
-            raise BadRequest(code, _DENIALS.get(code, "The request was denied."))
+        refusal = self.faults.strikes(FaultKind.DENIED, operation, self._now_s, market)
+        if refusal is not None:
+            raise denied(refusal.code)
         return self._now_s
 
     def _lose_answer(self, operation: str, market: Market | None = None) -> None:
@@ -469,57 +439,14 @@ class SimSpotMarket:
             )
         if request.bid_micros is not None and market not in self.traces:
             raise BadRequest("Unsupported", f"{market} is not on the spot market: it has no price")
-        if request.count < 1:
-            raise BadRequest("InvalidParameterValue", f"Invalid count {request.count}: buy at least one instance")
-        if request.bid_micros is not None and request.bid_micros <= _LEAST_BID:
-            raise BadRequest(
-                "InvalidParameterValue",
-                f"a maximum price of {to_dollars(request.bid_micros):g} is too low: it must be more than 0.001",
-            )
-        if not request.token or len(request.token) > _TOKEN_LENGTH or not request.token.isascii():
-            raise BadRequest("InvalidParameterValue", "a client token is 1 to 64 ASCII characters")
-        if len(request.user_data.encode()) > _USER_DATA_BYTES:
-            raise BadRequest("InvalidParameterValue", "User data is limited to 16384 bytes")
+        check_parameters(request)
 
     def _check_bid(self, market: Market, bid_micros: Micros, now_s: int) -> None:
         price_micros = self.traces[market].price_at(now_s)
         if price_micros is None or not self.has_capacity(market, now_s):
-            raise _no_capacity(market)
+            raise no_capacity(market)
         if price_micros > bid_micros:
-            raise LaunchRefused(
-                "SpotMaxPriceTooLow",
-                f"Your Spot request price of {to_dollars(bid_micros):g} is lower than the minimum required "
-                f"Spot request fulfillment price of {to_dollars(price_micros):g}.",
-            )
-
-    def _remembered(self, key: tuple[str, str, str], now_s: int) -> _Purchase | None:
-        """Return the purchase that a client token made, unless the market has forgotten it."""
-        purchase = self._purchases.get(key)
-        memory_s = self.behaviour.token_memory_s
-        if purchase is None or memory_s is None:
-            return purchase
-        ends = [self._held[instance_id].ended_at_s for instance_id in purchase.instance_ids]
-        if all(end_s is not None and now_s - end_s > memory_s for end_s in ends):
-            return None
-        return purchase
-
-    def _repeated(
-        self, earlier: _Purchase, request: LaunchRequest, options: LaunchOptions, now_s: int
-    ) -> list[InstanceFact]:
-        """Return the instances that the token bought, as they are now."""
-        if (earlier.request, earlier.options) != (request, options):
-            raise TokenMismatch(
-                "IdempotentParameterMismatch",
-                f"the client token {request.token!r} was used before with other parameters",
-            )
-        held = [self._held[instance_id] for instance_id in earlier.instance_ids]
-        if all(instance.ended_at_s is not None for instance in held):
-            raise TokenMismatch(
-                "IdempotentInstanceTerminated",
-                "The client token you have provided is associated with a terminated instance. "
-                "Please use a different client token.",
-            )
-        return [instance.fact(now_s) for instance in held]
+            raise price_above_bid(bid_micros, price_micros)
 
     def _available(self, request: LaunchRequest, options: LaunchOptions, now_s: int) -> int:
         """Return how many machines the purchase gets, by capacity and quota; raise if that is too few."""
@@ -527,10 +454,10 @@ class SimSpotMarket:
         scarce = self.faults.strikes(FaultKind.CAPACITY, "launch", now_s, request.market)
         count = request.count if scarce is None else min(request.count, scarce.available)
         if count < max(least, 1):
-            raise _no_capacity(request.market)
+            raise no_capacity(request.market)
         room = self._room(request, options.account)
         if room is not None and room < least:
-            raise _over_quota(request.bid_micros is not None)
+            raise over_quota(request.bid_micros is not None)
         return count if room is None else min(count, room)
 
     def _room(self, request: LaunchRequest, account: str) -> int | None:
@@ -572,6 +499,7 @@ class SimSpotMarket:
     def _hold(self, request: LaunchRequest, options: LaunchOptions, now_s: int, died: Fault | None) -> HeldInstance:
         digest = hashlib.blake2s(f"{self._seed}/{len(self._held)}".encode()).hexdigest()
         held = self._remember(f"i-{digest[:17]}", request, options, now_s)
+        self._tokens.remember(held)
         self._changes.append(MarketChange(now_s, ChangeKind.LAUNCHED, held.instance_id))
         if died is None:
             self._look_ahead(held)
@@ -667,11 +595,25 @@ class SimSpotMarket:
                 case FaultKind.REBALANCE:
                     held.rebalance_at_s = at_s
                 case FaultKind.REBOOT:
-                    self.reboot(held.instance_id)
+                    self._reboot(held, at_s)
                 case FaultKind.STOP if not held.is_spot:
-                    self.stop(held.instance_id)
+                    self._stop(held, at_s)
                 case FaultKind.START:
-                    self.start(held.instance_id)
+                    self._start(held, at_s)
+
+    def _reboot(self, held: HeldInstance, at_s: int) -> None:
+        if held.state(at_s) is InstanceState.RUNNING:
+            self._changes.append(MarketChange(at_s, ChangeKind.REBOOTED, held.instance_id))
+
+    def _stop(self, held: HeldInstance, at_s: int) -> None:
+        if held.state(at_s) in (InstanceState.PENDING, InstanceState.RUNNING):
+            held.boot.stopped_s = at_s
+            self._changes.append(MarketChange(at_s, ChangeKind.STOPPED, held.instance_id))
+
+    def _start(self, held: HeldInstance, at_s: int) -> None:
+        if held.state(at_s) is InstanceState.STOPPED:
+            held.boots.append(Boot(at_s, at_s + self._boot_s))
+            self._schedule(at_s + self._boot_s, _Due.RUN, held.instance_id)
 
     def _mark(self, held: HeldInstance, fault: Fault, at_s: int) -> None:
         """Give an instance its notice now; it is taken when that has run out, or earlier if that is due anyway."""
@@ -721,31 +663,3 @@ class AccountMarket:
     def newest_price_s(self, after_s: int, until_s: int) -> int | None:
         """See `SpotMarket.newest_price_s`."""
         return self.market.newest_price_s(after_s, until_s)
-
-
-#: EC2's messages of refusals that have nothing to do with the request itself.
-_DENIALS: Mapping[str, str] = MappingProxyType(
-    {
-        "RequestExpired": "Request has expired.",
-        "ExpiredToken": "The security token included in the request is expired",
-        "AuthFailure": "AWS was not able to validate the provided access credentials",
-        "UnauthorizedOperation": "You are not authorized to perform this operation.",
-    }
-)
-
-
-def _over_quota(is_spot: bool) -> LaunchRefused:
-    if is_spot:
-        return LaunchRefused("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
-    return LaunchRefused(
-        "VcpuLimitExceeded",
-        "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the "
-        "specified instance type belongs to.",
-    )
-
-
-def _no_capacity(market: Market) -> LaunchRefused:
-    return LaunchRefused(
-        "InsufficientInstanceCapacity",
-        f"We currently do not have sufficient {market.instance_type} capacity in {market.zone}.",
-    )

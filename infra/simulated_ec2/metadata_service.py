@@ -1,6 +1,7 @@
 """The instance metadata service of the simulated machines: IMDSv2, one path prefix per instance.
 
-*Source*: EC2 user guide, "Use the Instance Metadata Service" and "Spot Instance interruption notices".
+*Source*: EC2 user guide, "Use the Instance Metadata Service", "Spot Instance interruption notices" and "EC2 instance
+rebalance recommendations".
 *Differs*: a machine reaches it under ``<metadata_url>/<instance-id>`` (in AWS_EC2_METADATA_SERVICE_ENDPOINT) instead of
 the link-local address; tags are always served (EC2: only if enabled at launch).
 """
@@ -86,6 +87,7 @@ class Metadata:
         taken = (
             "" if fact.notice_at_s is None else f"{datetime.fromtimestamp(fact.notice_at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
         )
+        rebalance_at_s = self._market.rebalance_at_s(fact.instance_id)
         values = {
             "instance-id": fact.instance_id,
             "instance-type": fact.market.instance_type,
@@ -94,6 +96,9 @@ class Metadata:
             "local-hostname": "localhost",
             "placement/availability-zone": fact.market.zone,
             "placement/region": self._region,
+            "events/recommendations/rebalance": None
+            if rebalance_at_s is None
+            else json.dumps({"noticeTime": f"{datetime.fromtimestamp(rebalance_at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"}),
             "spot/instance-action": json.dumps({"action": "terminate", "time": taken}) if taken else None,
             "spot/termination-time": taken or None,
         }

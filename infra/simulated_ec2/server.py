@@ -144,7 +144,9 @@ class Endpoint:
             if change.kind is ChangeKind.RUNNING and not self._market.has_ended(change.instance_id):
                 user_data = self._market.request_of(change.instance_id).user_data
                 self._machines.start(change.instance_id, user_data, self.metadata_url)
-            elif change.kind is ChangeKind.EVICTED:
+            elif change.kind is ChangeKind.REBOOTED and not self._market.has_ended(change.instance_id):
+                self._machines.reboot(change.instance_id, self.metadata_url)
+            elif change.kind in (ChangeKind.EVICTED, ChangeKind.STOPPED):
                 self._machines.kill(change.instance_id)
             elif change.kind is ChangeKind.TERMINATED:
                 self._machines.terminate(change.instance_id)

@@ -19,8 +19,10 @@ from bidding.market.model import EndCause, Market
 from bidding.market.traces import Trace, TraceSet
 from infra.clock import ScaledClock, SystemClock
 from infra.simulated_ec2 import instances as ec2_instances
+from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.process_reaper import INSTANCE_MARK
+from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
 from infra.simulated_ec2.server import KEY_HEADER
 from tests.support.market_servers import (
     KEY,
@@ -465,3 +467,150 @@ def test_sixty_machines_start_within_a_second(endpoint):
     facts = market.launch(request("t", count=60, user_data="#!/bin/sh\nexec sleep 1000\n"))
     assert clock.now_s() - began_s < 1.0 * max(1.0, os.getloadavg()[0])
     assert len(facts) == 60
+
+
+# Reboots, stops and starts
+
+#: Installs a unit that counts its starts, counts its own, and stays.
+WITH_UNIT = """#!/bin/bash
+echo boot >> boots
+cat > "$PROTEUS_UNIT_DIR/counting.service" <<'UNIT'
+[Service]
+ExecStart=/bin/sh -c "echo start >> starts; exec sleep 1000"
+UNIT
+systemctl enable --now counting.service
+exec sleep 1000
+"""
+
+
+@pytest.fixture
+def counted(endpoint, tmp_path):
+    """An on-demand machine with a unit that runs; its home."""
+    (fact,) = client(endpoint.url).launch(request("t", bid=None, user_data=WITH_UNIT))
+    home = tmp_path / "machines" / fact.instance_id
+    wait_for((home / "starts").exists, "the unit")
+    return fact.instance_id, home
+
+
+def lines(path):
+    return path.read_text().splitlines()
+
+
+def test_a_reboot_kills_what_runs_and_starts_the_units_but_not_the_user_data(counted, endpoint, ec2, sim):
+    instance_id, home = counted
+    before = processes(instance_id)
+    ec2.reboot_instances(InstanceIds=[instance_id])
+    wait_for(lambda: lines(home / "starts") == ["start", "start"], "the unit after the reboot")
+    assert lines(home / "boots") == ["boot"]
+    assert not set(before) & set(processes(instance_id))
+    assert sim.fact(instance_id).alive
+    ec2.reboot_instances(InstanceIds=[instance_id])
+    wait_for(lambda: len(lines(home / "starts")) == 3, "the unit after a second reboot")
+    client(endpoint.url).terminate([instance_id])
+    wait_for(lambda: not processes(instance_id), "the machine's end")
+
+
+def test_a_machine_that_ends_while_it_reboots_does_not_boot(counted, endpoint, ec2, sim):
+    instance_id, _ = counted
+    ec2.reboot_instances(InstanceIds=[instance_id])
+    ec2.terminate_instances(InstanceIds=[instance_id])
+    wait_for(lambda: not processes(instance_id), "the machine's end")
+    assert sim.has_ended(instance_id)
+    wait_for(lambda: not endpoint._machines._machines, "the machine to be forgotten")
+
+
+def test_a_machine_without_units_stands_there_after_a_reboot(endpoint, ec2, sim, tmp_path):
+    script = "#!/bin/bash\ntouch up\nexec sleep 1000\n"
+    (fact,) = client(endpoint.url).launch(request("t", user_data=script))
+    wait_for((tmp_path / "machines" / fact.instance_id / "up").exists, "the user-data")
+    ec2.reboot_instances(InstanceIds=[fact.instance_id])
+    wait_for(lambda: not processes(fact.instance_id), "the end of what ran")
+    httpx.get(f"{endpoint.url}/_market/log", headers=CONTROL)
+    assert sim.fact(fact.instance_id).alive
+
+
+def test_a_stopped_machine_runs_nothing_until_it_is_started(counted, ec2, sim):
+    instance_id, home = counted
+    (change,) = ec2.stop_instances(InstanceIds=[instance_id])["StoppingInstances"]
+    assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("running", "stopped")
+    wait_for(lambda: not processes(instance_id), "the stop")
+    (instance,) = ec2.describe_instances()["Reservations"][0]["Instances"]
+    assert instance["State"] == {"Code": 80, "Name": "stopped"}
+    (change,) = ec2.start_instances(InstanceIds=[instance_id])["StartingInstances"]
+    assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("stopped", "pending")
+    wait_for(lambda: lines(home / "starts") == ["start", "start"], "the unit after the start")
+    assert lines(home / "boots") == ["boot"]
+    assert sim.fact(instance_id).alive
+    ec2.terminate_instances(InstanceIds=[instance_id])
+    assert code_of(ec2.start_instances, InstanceIds=[instance_id]) == "IncorrectInstanceState"
+
+
+def test_a_spot_machine_of_a_one_time_request_cannot_be_stopped(ec2):
+    spot = ec2.run_instances(**RUN, InstanceMarketOptions=SPOT)["Instances"][0]["InstanceId"]
+    assert code_of(ec2.stop_instances, InstanceIds=[spot]) == "UnsupportedOperation"
+
+
+def test_a_launch_that_accepts_fewer_gets_what_there_is(ec2, sim):
+    """EC2: RunInstances launches as many as it can, between MinCount and MaxCount."""
+    sim.add_fault(Fault(FaultKind.CAPACITY, available=2))
+    run = {**RUN, "ClientToken": "part"}
+    assert code_of(ec2.run_instances, **{**run, "MinCount": 3, "MaxCount": 5}) == "InsufficientInstanceCapacity"
+    first = ec2.run_instances(**{**run, "MaxCount": 5})["Instances"]
+    assert len(first) == 2
+    again = ec2.run_instances(**{**run, "MaxCount": 5})["Instances"]
+    assert [one["InstanceId"] for one in again] == [one["InstanceId"] for one in first]
+    assert code_of(ec2.run_instances, **{**run, "MaxCount": 4}) == "IdempotentParameterMismatch"
+
+
+def test_any_other_parameter_is_a_mismatch_and_a_token_without_a_zone_is_the_regions(ec2):
+    """EC2: the token of a request that names no zone is regional, and every parameter counts."""
+    run = {**RUN, "ClientToken": "t"}
+    regional = ec2.run_instances(**run)["Instances"][0]["InstanceId"]
+    zone = {"AvailabilityZone": "us-east-1a"}
+    zonal = ec2.run_instances(**run, Placement=zone)["Instances"][0]["InstanceId"]
+    assert zonal != regional
+    assert ec2.run_instances(**run)["Instances"][0]["InstanceId"] == regional
+    for other in (
+        {"ImageId": "ami-2"},
+        {"EbsOptimized": True},
+        {"MetadataOptions": {"HttpTokens": "required"}},
+        {"TagSpecifications": [{"ResourceType": "volume", "Tags": [{"Key": "a", "Value": "b"}]}]},
+    ):
+        assert code_of(ec2.run_instances, **{**run, **other}) == "IdempotentParameterMismatch"
+
+
+def test_a_dry_run_buys_nothing_and_says_whether_the_right_is_there(ec2, sim):
+    """EC2 answers DryRunOperation to who may, UnauthorizedOperation to who may not."""
+    assert code_of(ec2.run_instances, **RUN, DryRun=True) == "DryRunOperation"
+    sim.add_fault(Fault(FaultKind.DENIED, code="UnauthorizedOperation", operation="launch"))
+    assert code_of(ec2.run_instances, **RUN, DryRun=True) == "UnauthorizedOperation"
+    assert sim.log() == []
+
+
+def test_a_spot_request_may_not_be_found_yet(clock, tmp_path, monkeypatch):
+    """EC2 lists an instance before its spot request: InvalidSpotInstanceRequestID.NotFound, for some seconds."""
+    credentials(monkeypatch)
+    sim = SimSpotMarket(TRACES, sold, clock.now_s, behaviour=Ec2Behaviour(request_lag_s=(30, 30)))
+    with served(sim, clock, tmp_path / "machines") as endpoint:
+        ec2 = boto3.session.Session().client("ec2", region_name="us-east-1", endpoint_url=endpoint.url)
+        (instance,) = ec2.run_instances(**RUN, InstanceMarketOptions=SPOT)["Instances"]
+        asked = {"SpotInstanceRequestIds": [instance["SpotInstanceRequestId"]]}
+        code = "InvalidSpotInstanceRequestID.NotFound"
+        assert code_of(ec2.describe_spot_instance_requests, **asked) == code
+        assert ec2.describe_spot_instance_requests()["SpotInstanceRequests"] == []
+        clock.at_s += 30
+        assert len(ec2.describe_spot_instance_requests(**asked)["SpotInstanceRequests"]) == 1
+
+
+def test_a_rebalance_recommendation_is_in_the_metadata_of_its_machine(endpoint, sim):
+    """EC2: events/recommendations/rebalance, since November 2020."""
+    one, other = client(endpoint.url).launch(request("t", count=2))
+    sim.add_fault(Fault(FaultKind.REBALANCE, instance_id=one.instance_id))
+
+    def recommended(instance_id):
+        base = f"{endpoint.metadata_url}/{instance_id}"
+        headers = {"X-aws-ec2-metadata-token": token(base)}
+        return httpx.get(f"{base}/latest/meta-data/events/recommendations/rebalance", headers=headers)
+
+    assert recommended(one.instance_id).json() == {"noticeTime": "2016-03-01T00:00:10Z"}
+    assert recommended(other.instance_id).status_code == 404
