@@ -4,7 +4,7 @@ A tick may die at any line: orders are recorded before they are carried out, eve
 tick compares planned, requested and observed allocations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from prefect import flow
 from prefect.logging import get_run_logger
@@ -74,6 +74,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         signals = signals_to_decide_on(job_engine, prices)
         orders = decide(job_engine, facts, prices.by_market, notices, prices.left_out, signals)
         extend_leases(job_id)  # the book was just compared with the market
+        let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])
         for order in orders:
             carry_out(job_engine, order)
         booked = book_or_postpone(job_id)
@@ -86,17 +87,21 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
     return ", ".join(type(order).__name__.lower() for order in orders) or "nothing to do"
 
 
+def let_lapse(job_id: str, lapses: Sequence[Lapse]) -> None:
+    """Drain the allocations whose paid hour ends now, together, and let them go."""
+    # The others keep working in the hour that is paid, and the next tick repeats their orders.
+    names = [lapse.allocation_id for lapse in lapses if time_to_let_go(lapse.before_s)]
+    if not names:
+        return
+    if is_open(job_id):
+        drain(job_id, machine_names(job_id, *names), drain_s())
+    let_go(job_id, names)
+
+
 def carry_out(job_engine: JobEngine, order: Order) -> None:
-    """Carry out an order of the engine."""
-    job_id = job_engine.job_id
+    """Carry out an order of the engine; those that let machines go are carried out together (`let_lapse`)."""
     match order:
         case Acquire():
-            buy(job_spec(job_id), job_engine, order)
-        case Lapse():
-            if not time_to_let_go(order.before_s):
-                return  # its hour is paid: it keeps working, and the next tick repeats the order
-            if is_open(job_id):
-                drain(job_id, machine_names(job_id, order.allocation_id), drain_s())
-            let_go(job_id, [order.allocation_id])
-        case Renew() | Wait():
-            pass  # the allocation stays held; the ledger books its hour when it begins
+            buy(job_spec(job_engine.job_id), job_engine, order)
+        case Renew() | Wait() | Lapse():
+            pass  # a renewed allocation stays held; the ledger books its hour when it begins

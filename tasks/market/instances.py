@@ -162,10 +162,10 @@ def _flat(groups: Mapping[str, Sequence[InstanceFact]]) -> list[InstanceFact]:
     return [fact for group in groups.values() for fact in group]
 
 
-def machine_names(job_id: str, allocation_id: str) -> list[str]:
-    """Return the instances of an allocation, which is what the controller calls its nodes."""
+def machine_names(job_id: str, *allocation_ids: str) -> list[str]:
+    """Return the instances of allocations, which is what the controller calls its nodes."""
     records = current_runtime().store.allocations(job_id)
-    return [name for r in records if r.allocation_id == allocation_id for name in r.instance_ids]
+    return [name for r in records if r.allocation_id in allocation_ids for name in r.instance_ids]
 
 
 def _launch(job_engine: JobEngine, request: LaunchRequest) -> str:

@@ -11,7 +11,9 @@ import flows.allocation_tick
 import tasks.market.engine_journal
 from bidding.engine.events import TickDue
 from bidding.engine.journal import replay
-from bidding.engine.orders import Order
+from bidding.engine.orders import Lapse, Order
+from bidding.market.model import Tier
+from bidding.policies.base import Choice, Decision
 from flows.allocation_tick import allocation_tick
 from infra.state.records import IntentState, JournalEntry
 from infra.state.store import Store
@@ -125,6 +127,30 @@ def test_a_purchase_that_was_answered_since_it_was_ordered_is_not_made(
     assert [fact.bid_micros for fact in here.market.log()] == [None], "the reliable machine alone was bought"
     states = {intent.order_id: intent.state for intent in here.store.intents("job")}
     assert states["job-buy-0"] is IntentState.ABANDONED
+
+
+def test_allocations_that_end_in_one_tick_are_drained_and_let_go_together(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = spec("small", allocation_vcpus=2)
+    here.begin(small)
+    for _ in range(2):
+        here.tick(small)
+        here.clock.at_s += 60.0
+    held = [record for record in here.store.allocations("small") if record.allocation.tier is Tier.TRANSIENT]
+    assert len(held) == 2
+    decision, soon_s = Decision(Choice.LAPSE, "a test", 1.0), int(here.clock.at_s) + 60
+    lapses = [Lapse(record.allocation_id, 1, soon_s, decision) for record in held]
+    later = Lapse("small-reliable-0", 1, soon_s + 3000, decision)
+    monkeypatch.setattr(flows.allocation_tick, "decide", lambda *_: [*lapses, later])
+    drained: list[list[str]] = []
+    monkeypatch.setattr(flows.allocation_tick, "drain", lambda job, names, within_s: drained.append(list(names)))
+    ended: list[list[str]] = []
+    terminate = here.market.terminate
+    monkeypatch.setattr(here.market, "terminate", lambda ids: (ended.append(list(ids)), terminate(ids)))
+    asyncio.run(allocation_tick("small"))
+    machines = sorted(name for record in held for name in record.instance_ids)
+    assert [sorted(names) for names in drained] == [sorted(names) for names in ended] == [machines]
 
 
 def test_prefect_neither_copies_nor_stores_nor_prints_the_engine(
