@@ -10,20 +10,22 @@ from prefect import flow
 from prefect.logging import get_run_logger
 
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from tasks.ending.cancelled_runs import stop_if_cancelled
+from tasks.ending.going_on import keep_going
+from tasks.ending.stopping import carry_out_stop
 from tasks.job_leases import extend_leases
-from tasks.job_records import is_open, job_spec, saved_result, settle_job, ticking_jobs
+from tasks.job_records import is_open, job_spec, settle_job, ticking_jobs
 from tasks.market.costs import publish_ledger
 from tasks.market.decisions import decide, opened_markets, publish
 from tasks.market.engine_journal import JobEngine
 from tasks.market.features import signals_to_decide_on
 from tasks.market.instances import buy, let_go, machine_names, observe_machines, release_reliable_tier
 from tasks.market.ledger import book_or_postpone
-from tasks.market.opening import close_job
 from tasks.market.prices import prices_to_decide_on
 from tasks.market.renewals import book_renewals
 from tasks.market.tick import claim_tick, drain_s, is_overtaken, time_to_let_go
 from tasks.reports.publish import show_job_now_and_then
-from tasks.training.controller import drain, keep_training
+from tasks.training.controller import drain
 
 
 @flow(name="allocation-tick", validate_parameters=True)
@@ -63,12 +65,9 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         if not mine:
             return "skipped: another tick of this job is running"
         job_engine = JobEngine(job_id)  # its journal is replayed once a tick
-        result = saved_result(job_id)
-        if result is not None:
-            close_job(job_engine, result)  # its flow died after the work was done
-            release_reliable_tier(job_engine)
-        if is_open(job_id):
-            keep_training(job_spec(job_id))
+        stop_if_cancelled(job_id)
+        carry_out_stop(job_engine)
+        keep_going(job_engine)
         facts = observe_machines(job_id)
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
@@ -77,6 +76,8 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])
         for order in orders:
             carry_out(job_engine, order)
+        if not is_open(job_id):
+            release_reliable_tier(job_engine)  # however it ended, and again where that was not completed
         booked = book_or_postpone(job_id)
         if booked:
             publish_ledger(job_id)

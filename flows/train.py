@@ -1,4 +1,4 @@
-"""The flow of a training job, from submission to result. A second run attaches to the job.
+"""The flow of a training job, from submission to result. A second run attaches to the job; cancelling one stops it.
 
 Every step finds the work of an earlier run: the job is recorded once, the reliable tier is bought under tokens, the
 controller outlives the flow, and a saved result is not trained again.
@@ -10,6 +10,7 @@ from prefect import flow
 from prefect.logging import get_run_logger
 
 from infra.errors import InputError, JobFailed
+from tasks.ending.cancelled_runs import record_follower, stop_cancelled_job
 from tasks.job_records import ended_result, is_known, record_job
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
@@ -23,17 +24,15 @@ from tasks.training.controller import await_controller, prepare_data, start_trai
 from tasks.training.follow import follow
 from tasks.training.preflight import check
 
-#: Maximum real seconds until the first reliable machine has booted and answers.
-_BOOT_S = 600.0
 
-
-@flow(name="train", validate_parameters=True)
+@flow(name="train", validate_parameters=True, on_cancellation=[stop_cancelled_job])
 async def train(spec: JobSpec) -> dict[str, Any]:
     """Train a model on a spot market; return the result (clocks, losses, held-out metrics)."""
     check(spec)
     if not is_known(spec.job_id):
         prepare_data(spec)  # bad data is reported before the id is taken
     record_job(spec)
+    record_follower(spec.job_id)
     job_engine = JobEngine(spec.job_id)
     result = ended_result(spec.job_id)
     if result is None:
@@ -46,10 +45,10 @@ async def train(spec: JobSpec) -> dict[str, Any]:
                 fetch_prices(markets_of(spec), history_days())
                 open_job(spec, job_engine)
             secure_reliable_tier(spec, job_engine)
-            address = await_controller(spec.job_id, _BOOT_S)
+            address = await_controller(spec.job_id)
             if address is not None:
                 start_training(spec, address, data)
-            result = follow(spec, job_engine)
+            result = follow(spec)
         except (JobFailed, InputError) as error:
             close_job(job_engine, None, str(error))
             release_reliable_tier(job_engine)

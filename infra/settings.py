@@ -74,6 +74,30 @@ class Settings(BaseSettings):
         le=_MOST_S,
         description="Nothing is bought or fitted on prices that nobody has told for this long.",
     )
+    start_minutes: float = Field(
+        15.0,
+        gt=0,
+        le=_MOST_S / 60,
+        description="Real minutes for a controller to answer on its machine; then it is bought another one.",
+    )
+    join_minutes: float = Field(
+        15.0,
+        gt=0,
+        le=_MOST_S / 60,
+        description="Real minutes for a machine to join the controller; then it is let go, and its market cooled.",
+    )
+    progress_minutes: float = Field(
+        60.0,
+        gt=0,
+        le=_MOST_S / 60,
+        description="Real minutes without a new clock, while machines work, after which a job is stopped.",
+    )
+    stop_minutes: float = Field(
+        5.0,
+        gt=0,
+        le=_MOST_S / 60,
+        description="Real minutes to wait for a silent controller of a stopping job; then its checkpoint counts.",
+    )
     events_url: str | None = Field(
         None, description="Prefect API to which the reliable tier reports notices; unset: the next tick finds them."
     )

@@ -1,6 +1,7 @@
 """Prefect tasks: the steps of flows, each with a name, a retry policy and a Prefect record, and what they compute.
 
 backtest/        backtests: request, inputs, simulated jobs, tables, report
+ending/          a job kept going, and its certain end: stops, deadlines, the reliable tier
 local/           runs on this machine: checks, environment, training, scripted node events
 market/          one job on the spot market: prices, decisions, purchases, ledger
 market_data/     price files, generated markets and eviction models
@@ -9,6 +10,7 @@ prediction/      predictions of a trained model for new data
 reports/         reports on a job: status, summary, list of jobs, HTML pages, node logs
 training/        training of a job: checks, submission, its controller, progress
 billing_options  options of the billing models of spot machines
+job_ends         requests to end a job, which ticks carry out
 job_leases       the leases of a job's machines, which ticks extend, and the alarms of machines
 job_records      jobs in the state database: record, look up, settle
 job_spec         the description of a training job; the Prefect form is drawn from it

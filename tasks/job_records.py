@@ -68,6 +68,8 @@ def ended_result(job_id: str) -> dict[str, Any] | None:
     job = current_runtime().store.job(job_id)
     if job.state is JobState.FAILED:
         raise JobFailed(f"job {job_id}: failed before ({job.failure}); give a new job another id")
+    if job.state.terminal:
+        return dict(job.result or {})
     return saved_result(job_id)
 
 

@@ -138,6 +138,8 @@ class MarketTicks:
         self._failures = failures
         self._periodic = periodic
         self._handled: set[str] = set()
+        #: How urgently each job is to stop, as far as a tick was called for it.
+        self._urgency: dict[str, int] = {}
 
     def until(self, done: threading.Event) -> None:
         """Call ticks and handlers until `done` is set.
@@ -159,7 +161,7 @@ class MarketTicks:
             try:
                 jobs = self._jobs()
                 self._handle_notices(jobs)
-                if self._clock.now_s() >= tick_s:
+                if self._clock.now_s() >= tick_s or self._is_to_stop(jobs):
                     if jobs:
                         call_flow(partial(allocation_tick, self._job_id))
                     tick_s = next_tick_s()
@@ -174,6 +176,13 @@ class MarketTicks:
                     raise
                 self._say(f"a tick failed and the next one mends it: {' '.join(str(error).split())}")
                 tick_s = next_tick_s()
+
+    def _is_to_stop(self, jobs: Sequence[str]) -> bool:
+        """Return whether a job was asked to stop since the last call: a tick carries that out at once."""
+        from tasks.job_ends import stop_urgency
+
+        before, self._urgency = self._urgency, {job_id: stop_urgency(job_id) for job_id in jobs}
+        return any(urgency > before.get(job_id, 0) for job_id, urgency in self._urgency.items())
 
     def _handle_notices(self, jobs: Sequence[str]) -> None:
         from flows.handle_eviction import handle_eviction

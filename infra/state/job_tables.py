@@ -102,6 +102,22 @@ class JobTables(Tables):
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
             return _job(require_row(connection, query, "job", job_id))
 
+    def request_stop(self, job_id: str, why: str, by: str, at_s: float, *, at_once: bool = False) -> Job:
+        """Move a job to `stopping`, and record why; return it. A job that has ended is not changed.
+
+        The first request's reason, author and time stay. A later one can only add that the machines end `at_once`.
+        """
+        with self.write() as connection:
+            query = select(jobs).where(jobs.c.job_id == job_id).with_for_update()
+            job = _job(require_row(connection, query, "job", job_id))
+            if job.state.terminal:
+                return job
+            new: dict[str, Any] = {"state": JobState.STOPPING.value, "stop_now": job.stop_now or at_once}
+            if job.stop_at_s is None:
+                new |= {"stop_why": why, "stop_by": by, "stop_at_s": at_s}
+            connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
+            return _job(require_row(connection, query, "job", job_id))
+
     def observe(self, job_id: str, at_s: float, kind: ObservationKind, payload: Json) -> None:
         """Store an observation of a job; a number that JSON cannot represent becomes null.
 
@@ -161,7 +177,7 @@ def _thin(connection: Connection, job_id: str, kind: ObservationKind, newest_s: 
 
 def _job(row: Row[Any]) -> Job:
     found = columns(row)
-    return Job(**(found | {"state": JobState(found["state"])}))
+    return Job(**(found | {"state": JobState(found["state"]), "stop_now": bool(found["stop_now"])}))
 
 
 def _observation(row: Row[Any]) -> Observation:

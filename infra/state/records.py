@@ -45,7 +45,9 @@ class ObservationKind(StrEnum):
     PROGRESS = "progress"  # clock, loss, stage and machines, at every look at the controller
     NODES = "nodes"  # the state of each node, when one changes
     SHARDS = "shards"  # the server and the backup owner of each shard, when one changes
-    TRAINING_BEGUN = "training begun"  # the controller took the job for the first time
+    TRAINING_BEGUN = "training begun"  # a controller took the job: the first, or one that has started anew
+    CLOCK = "clock"  # clock and state of the controller at a tick, when one changes
+    FOLLOWER = "follower"  # a flow run of `train` that follows the job
     PICTURE = "picture"  # the job's picture was last made
     COMMAND = "command"  # the command line that runs the job again
     ALARM = "alarm"  # a machine reported that it ends itself, and why
@@ -93,7 +95,11 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job: its spec, the address of its controller, and how it ended."""
+    """A training job: its spec, the address of its controller, and how it ended.
+
+    `stop_why`, `stop_by` and `stop_at_s` are of the first request to stop it; `stop_now` says that one of the requests
+    wanted its machines ended at once.
+    """
 
     job_id: str
     spec: Json
@@ -103,6 +109,10 @@ class Job:
     controller_address: str | None = None
     result: Json | None = None
     failure: str | None = None
+    stop_why: str | None = None
+    stop_by: str | None = None
+    stop_at_s: float | None = None
+    stop_now: bool = False
 
 
 @dataclass(frozen=True, slots=True)

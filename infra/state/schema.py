@@ -6,6 +6,7 @@ A change of a table is made here and as a new revision in `infra.state.migration
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Double,
@@ -55,6 +56,10 @@ jobs = Table(
     Column("controller_address", Text),
     Column("result", _JSON),
     Column("failure", Text),
+    Column("stop_why", Text),
+    Column("stop_by", String(64)),
+    Column("stop_at_s", Double),
+    Column("stop_now", Boolean),
 )
 
 journal = Table(

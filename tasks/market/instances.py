@@ -9,6 +9,7 @@ from bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
 from bidding.market.spot_market import BadRequest, LaunchRefused, TokenMismatch
 from infra.ec2.user_data import NodeBoot, user_data
 from infra.errors import JobFailed
+from tasks.job_ends import wants_machines
 from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
@@ -24,8 +25,8 @@ _EXPIRES_S = 7 * 86_400
 #: Maximum number of times that the reliable tier is bought again.
 _MOST_OTHERS = 5
 _AGAIN = "-again-"
-#: The machine that the controller runs on.
-_CONTROLLER_ORDER = "reliable-0"
+#: Suffix of the order for the machine that the controller runs on.
+CONTROLLER_ORDER = "reliable-0"
 
 
 def job_tag(job_id: str) -> tuple[str, str]:
@@ -53,6 +54,8 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> str:
     open_order = job_engine.current().open_order
     if open_order is None or open_order.order_id != order.order_id:
         return "answered meanwhile"
+    if not wants_machines(spec.job_id):
+        return "the job is to stop"
     request = _request(spec, order.order_id, order.market, order.count, Tier.TRANSIENT, bid_micros=order.bid_micros)
     return _launch(job_engine, request)
 
@@ -70,10 +73,10 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
         If the market refuses: without them there is no job. Also if they are lost again and again.
     """
     runtime = current_runtime()
-    if saved_result(spec.job_id) is not None:
-        return  # a tick found the work done, and has released them
+    if saved_result(spec.job_id) is not None or not wants_machines(spec.job_id):
+        return  # a tick found the work done, or the job is to stop
     market = Market(spec.reliable.instance_type, spec.reliable.zone)
-    parts = {_CONTROLLER_ORDER: 1, "reliable-1": spec.reliable.count - 1}
+    parts = {CONTROLLER_ORDER: 1, "reliable-1": spec.reliable.count - 1}
     for suffix, count in parts.items():
         if not count:
             continue
@@ -86,7 +89,7 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
         order_id = (first, *_others(first))[len(bought)]
         params = {"market": str(market), "count": count, "bid_micros": None}
         runtime.store.plan(order_id, spec.job_id, "acquire", order_id, params, runtime.clock.now_s())
-        request = _request(spec, order_id, market, count, Tier.RELIABLE, controller=suffix == _CONTROLLER_ORDER)
+        request = _request(spec, order_id, market, count, Tier.RELIABLE, controller=suffix == CONTROLLER_ORDER)
         outcome = _launch(job_engine, request)
         if not outcome.startswith("granted"):
             raise JobFailed(f"job {spec.job_id}: the reliable tier could not be bought: {outcome}")

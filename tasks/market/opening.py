@@ -13,7 +13,7 @@ from bidding.market.model import DAY_S, InstanceType, Market
 from bidding.market.traces import TraceSet
 from bidding.policies import FORECAST_POLICIES
 from infra.errors import InputError
-from infra.state.records import JobState
+from infra.state.records import IllegalTransition, JobState
 from infra.storage.price_store import PriceStore
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine, unless_seen
@@ -131,14 +131,22 @@ def job_model(spec: JobSpec, renewal_lead_s: int) -> JobModel:
     )
 
 
+def close_bidding(job_engine: JobEngine) -> None:
+    """Enter in the journal that nothing more is bought or renewed; again changes nothing."""
+    if is_opened(job_engine):
+        job_engine.commit(unless_seen(JobClosed, JobClosed(current_runtime().now_s())))
+
+
 @runtime_task("close job")
 def close_job(job_engine: JobEngine, result: Mapping[str, Any] | None, failure: str | None = None) -> None:
     """Record how the job ended. Nothing more is bought for it; closing again changes nothing."""
     runtime, job_id = current_runtime(), job_engine.job_id
-    if is_opened(job_engine):
-        job_engine.commit(unless_seen(JobClosed, JobClosed(runtime.now_s())))
+    close_bidding(job_engine)
     state = JobState.FAILED if failure else JobState.FINISHED
     if result is not None and result.get("stopped"):
         state = JobState.STOPPED
-    if not runtime.store.job(job_id).state.terminal:
+    try:
         runtime.store.move_job(job_id, state, runtime.clock.now_s(), result=result, failure=failure)
+    except IllegalTransition:
+        if not runtime.store.job(job_id).state.terminal:
+            raise  # else a tick, or the flow, has closed it

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.job_stores import JobStore, find_job, open_job_stores
+from tasks.job_ends import why_ended
 from tasks.market.costs import CostRow, cost_rows
 from tasks.reports.job_summary import snapshot_of
 
@@ -79,7 +80,7 @@ def job_lines(jobs: JobStore) -> list[JobLine]:
                 machines=held,
                 evictions=shot.evictions,
                 spent_micros=shot.spent_micros,
-                why=job.failure or "",
+                why=why_ended(job),
                 spent_is_known=shot.spent_is_known,
                 begun_s=job.created_at_s,
                 ended_s=job.ended_at_s,

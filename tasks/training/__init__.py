@@ -8,5 +8,5 @@ hints               one-line hints on a training that has ended
 inputs              checks of the user's data before a job begins
 job_config          the engine's configuration of a job, from its description and its data
 preflight           checks of a job before anything is bought or written
-submit              submission of a job to the Prefect server, and ending a job
+submit              submission of a job to the Prefect server
 """

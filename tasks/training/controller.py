@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from infra.clock import SystemClock
 from infra.datasets.prepare import DataSummary, prepare
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.state.records import IllegalTransition, JobState, ObservationKind
-from tasks.job_records import saved_result, training_begun
+from tasks.job_ends import wants_machines
+from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.runtime import current_runtime, runtime_task
 from tasks.training.application_checks import check_sizes
@@ -20,7 +20,7 @@ _CALL_S = 5.0
 #: Real seconds that it may take to start: it imports the application and looks for checkpoints of the job.
 _BEGIN_S = 60.0
 _LOOK_S = 0.5
-#: Real seconds to look for a controller before the saved result is checked again.
+#: Real seconds to look for a controller before it is checked again that one is wanted.
 _MEET_S = 5.0
 
 
@@ -48,25 +48,21 @@ def prepare_data(spec: JobSpec) -> DataSummary:
 
 
 @runtime_task("meet the controller")
-def await_controller(job_id: str, patience_s: float) -> str | None:
+def await_controller(job_id: str) -> str | None:
     """Wait for the controller to start; record its address in the state database and return it.
 
-    None if the work was done meanwhile: a tick may have restarted the job on a controller that started anew, and
-    released its machine when the model was saved.
+    None if no training is to begin any more: the job was stopped, or the work was done meanwhile. How long a controller
+    may take to start is the ticks' matter (`tasks.ending.reliable_tier`).
     """
-    runtime, clock = current_runtime(), SystemClock()
-    until_s = clock.now_s() + patience_s
-    while True:
+    runtime = current_runtime()
+    while wants_machines(job_id) and saved_result(job_id) is None:
         try:
-            address = wait_rendezvous(runtime.settings.blob_url, job_id, min(_MEET_S, until_s - clock.now_s()))
+            address = wait_rendezvous(runtime.settings.blob_url, job_id, _MEET_S)
         except ControllerUnreachable:
-            if saved_result(job_id) is not None:
-                return None
-            if clock.now_s() >= until_s:
-                raise
-        else:
-            runtime.store.set_controller(job_id, address)
-            return address
+            continue
+        runtime.store.set_controller(job_id, address)
+        return address
+    return None
 
 
 @runtime_task("start training")
@@ -77,31 +73,47 @@ def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, 
         spec.job_id, spec.training, data, spec.reliable.count, runtime.clock.scale, job_code(spec.job_id)
     )
     status = ControllerClient(address, _BEGIN_S).start(config.to_dict())
-    if not training_begun(spec.job_id):
-        runtime.store.observe(spec.job_id, runtime.clock.now_s(), ObservationKind.TRAINING_BEGUN, {"address": address})
+    _note_change(spec.job_id, runtime.clock.now_s(), ObservationKind.TRAINING_BEGUN, {"address": address})
     note(spec.job_id, status)
     return status
 
 
-def keep_training(spec: JobSpec) -> None:
-    """Start the training again on a controller that has started anew (its machine restarts it under the same job).
+def find_controller(job_id: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the address of the job's controller and its status; None if none answers.
 
-    Nothing happens before the training was begun, or while no controller answers.
+    The address in the state database is tried first; a controller that has started anew is found by the blob store.
     """
-    if not training_begun(spec.job_id):
-        return
     runtime = current_runtime()
-    address = runtime.store.job(spec.job_id).controller_address
-    status = look(address, NO_LOSSES) if address else None
+    address = runtime.store.job(job_id).controller_address
+    since_clock = _last_clock(job_id) - 1  # with the loss of the last clock, which is shown until there is another
+    status = look(address, since_clock) if address else None
     if status is None:
         try:
-            address = wait_rendezvous(runtime.settings.blob_url, spec.job_id, _LOOK_S)
+            address = wait_rendezvous(runtime.settings.blob_url, job_id, _LOOK_S)
         except ControllerUnreachable:
-            return  # it is still starting; the next look or tick tries again
-        runtime.store.set_controller(spec.job_id, address)
-        status = look(address, NO_LOSSES)
-    if status is not None and address is not None and status["job_id"] is None:
-        start_training(spec, address, prepare_data(spec))
+            return None  # it is still starting; the next look or tick tries again
+        runtime.store.set_controller(job_id, address)
+        status = look(address, since_clock)
+    return None if status is None or address is None else (address, status)
+
+
+def keep_training(spec: JobSpec) -> dict[str, Any] | None:
+    """Start the training on a controller that runs no job; return the controller's status, None if none answers.
+
+    A controller that has started anew (its machine restarts it under the same job) continues from its checkpoint.
+    """
+    found = find_controller(spec.job_id)
+    if found is None:
+        return None
+    address, status = found
+    if status["job_id"] is None:
+        return start_training(spec, address, prepare_data(spec))
+    return status
+
+
+def _last_clock(job_id: str) -> int:
+    seen = current_runtime().store.last_observation(job_id, ObservationKind.PROGRESS)
+    return 0 if seen is None else int(seen.payload["clock"])
 
 
 def look(address: str, since_clock: int) -> dict[str, Any] | None:

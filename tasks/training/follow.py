@@ -7,12 +7,10 @@ from uuid import UUID
 import httpx
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-from bidding.market.model import Tier
 from infra.errors import JobFailed
-from tasks.job_records import saved_result
+from tasks.job_ends import wants_machines
+from tasks.job_records import ended_result, saved_result
 from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import purchase, secure_reliable_tier
 from tasks.runtime import current_runtime, runtime_task
 from tasks.training.controller import keep_training, look, note
 
@@ -23,34 +21,30 @@ _ARTIFACT_S = 5.0
 
 
 @runtime_task("follow training")
-def follow(spec: JobSpec, job_engine: JobEngine) -> dict[str, Any]:
+def follow(spec: JobSpec) -> dict[str, Any]:
     """Follow the training to its end, showing progress; return its result.
 
     A controller that does not answer is waited for: its machine starts it anew, under the same job, and it resumes from
-    its checkpoint. Machines of the reliable tier that were lost are bought again.
+    its checkpoint. Ticks buy machines of the reliable tier again, carry out stops, and close a job that cannot go on.
 
     Raises
     ------
     JobFailed
-        If the controller reports a failure, or the reliable tier cannot be bought.
+        If the controller reports a failure, or a tick has closed the job as failed.
     """
     runtime = current_runtime()
     bar = _ProgressBar(spec)
     clock = 0
-    while True:
-        address = runtime.store.job(spec.job_id).controller_address
-        status = look(address, clock) if address else None
-        if status is None:
+    while not (job := runtime.store.job(spec.job_id)).state.terminal:
+        # with the loss of the last clock, which is shown until there is another
+        status = look(job.controller_address, clock - 1) if job.controller_address else None
+        if status is None or status["job_id"] is None:
             result = saved_result(spec.job_id)
             if result is not None:
                 return result
-            if _is_a_reliable_purchase_lost(spec.job_id):
-                secure_reliable_tier(spec, job_engine)
-            keep_training(spec)
+            if wants_machines(spec.job_id):
+                keep_training(spec)
         else:
-            if status["job_id"] is None:
-                keep_training(spec)  # the controller has started anew
-                continue
             clock = status["clock"]
             bar.show(status)
             note(spec.job_id, status)
@@ -60,19 +54,7 @@ def follow(spec: JobSpec, job_engine: JobEngine) -> dict[str, Any]:
                 bar.finish()
                 return dict(saved_result(spec.job_id) or status["result"] or {"clocks": 0, "stopped": status["reason"]})
         runtime.clock.wait_until(runtime.clock.now_s() + _LOOK_S * runtime.clock.scale)
-
-
-def _is_a_reliable_purchase_lost(job_id: str) -> bool:
-    """Return whether all machines of one purchase of the reliable tier have ended: the controller's, maybe.
-
-    Machines of another purchase may still be alive, and wait for a controller.
-    """
-    alive: dict[str, bool] = {}
-    for record in current_runtime().store.allocations(job_id):
-        if record.allocation.tier is Tier.RELIABLE:
-            first_order = purchase(record.order_id)
-            alive[first_order] = alive.get(first_order, False) or record.alive
-    return not all(alive.values())
+    return ended_result(spec.job_id) or {}
 
 
 class _ProgressBar:

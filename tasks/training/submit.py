@@ -1,4 +1,4 @@
-"""Submission of a job to a Prefect server, and ending a job."""
+"""Submission of a job to a Prefect server."""
 
 import shlex
 from collections.abc import Iterator
@@ -25,10 +25,7 @@ from infra.ec2.spot_market import Ec2SpotMarket
 from infra.errors import InputError, ProteusError
 from infra.local.announcement import DEFAULT_DIRECTORY, Announcement, find_announcement
 from infra.local.environment import clock_file
-from infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
-from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.settings import load_settings
-from infra.state.records import JobState
 from infra.structured_text import read_yaml
 from infra.validation import first_fault
 from tasks.job_spec import JobSpec
@@ -39,7 +36,6 @@ from tasks.training.application_checks import absolute_code, check_asked
 from tasks.training.inputs import absolute_data
 
 _TRAIN = "train/train"
-_CALL_S = 5.0
 #: Real seconds for the Prefect server to answer, and between two looks at a run that is followed.
 _ANSWER_S = 5.0
 _LOOK_S = 1.0
@@ -218,48 +214,3 @@ def follow_run(flow_run_id: str) -> Iterator[str]:
                     raise ProteusError(f"flow run {run.name}: {state.name}: {state.message or 'see its log'}")
                 return
             clock.wait_until(clock.now_s() + _LOOK_S)
-
-
-def stop(jobs: JobStore, job_id: str, reason: str) -> str:
-    """Ask the job to end at the current clock, with its model saved; return one line on the outcome.
-
-    Raises
-    ------
-    UnknownRecord
-        If there is no such job.
-    ProteusError
-        If its controller does not answer.
-    """
-    job = jobs.store.job(job_id)
-    if job.state.terminal:
-        return f"job {job_id} ended before: {job.state}"
-    if jobs.directory is not None and not is_under_way(jobs.directory):
-        return (
-            f"job {job_id} is a local run that was interrupted: nothing of it runs or costs; "
-            f"`proteus run --job {job_id} --dir {shlex.quote(str(jobs.directory))}` with its options goes on, "
-            "and without that directory it is gone"
-        )
-    if job.controller_address is None:
-        other_way = "press Ctrl-C where it runs" if jobs.directory is not None else "cancel its flow run"
-        raise ProteusError(f"job {job_id}: has no controller yet; stop it again when it trains, or {other_way}")
-    try:
-        ControllerClient(job.controller_address, _CALL_S).stop(reason)
-    except ControllerUnreachable as error:
-        raise ProteusError(f"job {job_id}: its controller does not answer ({error}); try again") from None
-    if job.state is not JobState.STOPPING:
-        jobs.store.move_job(job_id, JobState.STOPPING, jobs.now_s(job_id))
-    return f"job {job_id} ends at the clock under way; its model is saved, its machines go"
-
-
-def stop_job(job_id: str, reason: str, database: str | None = None, directory: Path | None = None) -> str:
-    """Find the job as `proteus jobs` does, and `stop` it.
-
-    Raises
-    ------
-    InputError
-        If it is in no state database.
-    ProteusError
-        If its controller does not answer.
-    """
-    with open_job_stores(database, directory) as (stores, _):
-        return stop(find_job(stores, job_id), job_id, reason)

@@ -84,7 +84,7 @@ def test_a_tick_that_buys_replays_the_journal_once_and_reads_no_entry_twice(
 def test_a_tick_that_closes_the_job_replays_the_journal_once(
     here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.allocation_tick.saved_result", lambda job_id: {"clocks": 3})
+    monkeypatch.setattr("tasks.ending.going_on.saved_result", lambda job_id: {"clocks": 3})
     reads = Reads(monkeypatch)
     asyncio.run(allocation_tick("job"))
     assert reads.replays == 1

@@ -146,12 +146,42 @@ def test_what_a_local_run_cost_is_found_by_its_name(
     assert max(map(len, done.splitlines())) <= (width or 1000)
 
 
-def test_stopping_a_local_run_says_how_that_is_done(here: Path) -> None:
+def test_stopping_a_local_run_that_was_interrupted_says_how_it_goes_on(here: Path) -> None:
     directory = local_run(here, "mine")
     done = run(stop, "mine")
     assert done.exit_code == 0, done.output
-    assert done.output.count("\n") == 1
     assert "was interrupted: nothing of it runs or costs" in done.output
     assert f"proteus run --job mine --dir {directory}" in done.output
+    assert listed()["mine"]["state"] == "starting"
+
+
+@pytest.mark.parametrize("place", ["--dir", "--database"])
+def test_a_local_run_that_is_under_way_is_stopped_without_a_controller(here: Path, place: str) -> None:
+    directory = local_run(here, "mine")
+    where = directory if place == "--dir" else f"sqlite:///{directory}/state.db"
     with own_directory(directory):
-        assert "press Ctrl-C where it runs" in str(run(stop, "mine").exception)
+        done = run(stop, "mine", "--reason", "enough", place, where)
+    assert done.exit_code == 0, done.output
+    assert "job mine is stopping (enough)" in done.output
+    mine = listed()["mine"]
+    assert (mine["state"], mine["why"]) == ("stopping", "enough")
+
+
+def test_stopping_a_local_run_at_once_waits_for_its_process(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = local_run(here, "mine")
+    monkeypatch.setattr("tasks.ending.stop_answer._LOCAL_S", 0.5)
+    with own_directory(directory):
+        done = run(stop, "mine", "--now", "--json", "-")  # no process carries it out
+    assert json.loads(done.stdout)["failed"]
+    assert done.exit_code == 1
+    with Store.open(f"sqlite:///{directory}/state.db") as store:
+        assert store.job("mine").stop_now
+
+
+def test_a_stop_of_a_job_that_has_ended_says_so(here: Path) -> None:
+    directory = local_run(here, "mine")
+    with Store.open(f"sqlite:///{directory}/state.db") as store:
+        store.move_job("mine", JobState.FAILED, 2000.0, failure="as it goes")
+    for arguments in ((), ("--now",), ("--dir", directory)):
+        done = run(stop, "mine", *arguments)
+        assert (done.exit_code, done.output) == (0, "job mine is failed (as it goes)\nno machine of it is left\n")

@@ -231,6 +231,6 @@ def test_nothing_is_bought_or_waited_for_when_a_tick_has_found_the_work_done(her
     here.runtime.blobs.write_set(JobPaths("job").model, {}, {"clocks": 3, "lost_micro_tasks": 0})
     plain(close_job)(JobEngine("job"), {"clocks": 3})
     plain(release_reliable_tier)(JobEngine("job"))
-    assert plain(await_controller)("job", 600.0) is None
+    assert plain(await_controller)("job") is None
     plain(secure_reliable_tier)(spec(), JobEngine("job"))
     assert not any(fact.alive for fact in here.facts(spec()))

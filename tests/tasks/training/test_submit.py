@@ -1,7 +1,6 @@
-"""Jobs as a list shows them; a job's file; a job's end."""
+"""Jobs as a list shows them; a job's file."""
 
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,13 @@ from hypothesis import strategies as st
 
 from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
 from bidding.policies import POLICIES
-from infra.errors import InputError, ProteusError
-from infra.local.environment import own_directory
+from infra.errors import InputError
 from infra.local.job_stores import JobStore
-from infra.settings import load_settings
-from infra.state.records import JobState, UnknownRecord
-from infra.state.store import Store
 from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job, job_model
+from tasks.market.opening import job_model
 from tasks.reports.job_list import job_lines
-from tasks.training.submit import read_job, stop, stop_job
-from tests.support.task_runtime import TaskRuntime, plain, spec
+from tasks.training.submit import read_job
+from tests.support.task_runtime import TaskRuntime, spec
 
 GOOD = """
 job_id: mine
@@ -198,51 +192,6 @@ def test_what_the_form_of_a_job_asks_is_checked_like_its_file() -> None:
     assert not any(map(markets.search, ("c4.large", "c4.large/", "/us-east-1a", "a b/c", "a/b/c")))
     assert all(map(policies.search, (*POLICIES, "fixed-delta:0.01")))
     assert not any(map(policies.search, ("bset", "", "best ", "fixed-delta:")))
-
-
-def test_stopping(here: TaskRuntime) -> None:
-    jobs = JobStore(here.store, None)
-    with pytest.raises(UnknownRecord):
-        stop(jobs, "nobody", "because")
-    here.begin(spec())
-    with pytest.raises(ProteusError, match="no controller yet; stop it again when it trains, or cancel its flow run"):
-        stop(jobs, "job", "because")
-    plain(close_job)(JobEngine("job"), {"clocks": 3})
-    assert "ended before: finished" in stop(jobs, "job", "because")
-
-
-def test_stopping_a_local_run(here: TaskRuntime, tmp_path: Path) -> None:
-    here.begin(spec())
-    jobs = JobStore(here.store, tmp_path)
-    said = stop(jobs, "job", "because")
-    assert "was interrupted: nothing of it runs or costs" in said
-    assert f"proteus run --job job --dir {tmp_path}" in said
-    with (
-        own_directory(tmp_path),
-        pytest.raises(ProteusError, match=r"no controller yet; .* press Ctrl-C where it runs"),
-    ):
-        stop(jobs, "job", "because")
-    with own_directory(tmp_path), socket.create_server(("127.0.0.1", 0)) as free:
-        here.store.set_controller("job", f"tcp://127.0.0.1:{free.getsockname()[1]}")
-        free.close()
-        with pytest.raises(ProteusError, match="its controller does not answer"):
-            stop(jobs, "job", "because")
-
-
-def test_a_job_to_be_stopped_is_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tmp_path / "runs" / "mine"
-    run.mkdir(parents=True)
-    with Store.open(f"sqlite:///{run}/state.db") as store:
-        store.create_job("mine", {}, 1000.0)
-        store.move_job("mine", JobState.FAILED, 2000.0, failure="as it goes")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PROTEUS_DATABASE_URL", f"sqlite:///{tmp_path}/none.db")
-    load_settings.cache_clear()
-    assert stop_job("mine", "because") == "job mine ended before: failed"
-    assert stop_job("mine", "because", directory=run) == "job mine ended before: failed"
-    with pytest.raises(InputError, match="job other: is in no state database here; `proteus jobs` lists"):
-        stop_job("other", "because")
-    assert not (tmp_path / "none.db").exists()
 
 
 @pytest.mark.parametrize(

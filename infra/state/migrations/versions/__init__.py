@@ -4,4 +4,5 @@
 0002_revisions_count          programs that know no revision refuse the database
 0003_claims_and_observations  claims end by the database's clock; observations are found by their kind
 0004_snapshots                snapshots of the engines
+0005_requests_to_stop         requests to stop a job
 """

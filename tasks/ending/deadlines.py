@@ -1,0 +1,77 @@
+"""Deadlines of a job that goes on: machines must join its controller, and its clock must progress."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from infra.state.records import AllocationRecord, ObservationKind
+from tasks.ending.machines import end_machines
+from tasks.job_ends import request_stop
+from tasks.market.engine_journal import JobEngine
+from tasks.market.instances import CONTROLLER_ORDER, purchase
+from tasks.runtime import current_runtime
+
+#: A clock may take so many times as long as the last ones did, whatever the deadline says.
+_TIMES_AS_LONG = 10
+
+
+def not_joined(
+    records: Sequence[AllocationRecord], joined: Collection[str], since_s: float, now_s: float, within_s: float
+) -> list[str]:
+    """Return the living instances that have not joined the controller `within_s` seconds after their launch.
+
+    Parameters
+    ----------
+    records : the machines that should join.
+    joined : instances that the controller knows.
+    since_s : time since when the controller is there to be joined.
+    """
+    return [
+        name
+        for record in records
+        if record.alive and now_s - max(record.allocation.launched_at_s, since_s) >= within_s
+        for name in record.instance_ids
+        if name not in record.instance_ends and name not in joined
+    ]
+
+
+def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> list[str]:
+    """Terminate the machines that have not joined the controller in time; return them.
+
+    The controller's own machine is not among them: it is replaced where no controller answers.
+
+    Parameters
+    ----------
+    status : of the controller, which answers now.
+    """
+    runtime, job_id = current_runtime(), job_engine.job_id
+    begun = runtime.store.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
+    if begun is None:
+        return []
+    first = f"{job_id}-{CONTROLLER_ORDER}"
+    records = [r for r in runtime.store.allocations(job_id, alive=True) if purchase(r.order_id) != first]
+    joined = {node["name"] for node in status["nodes"]}
+    within_s = runtime.settings.join_minutes * 60 * runtime.clock.scale
+    absent = not_joined(records, joined, begun.at_s, runtime.clock.now_s(), within_s)
+    if absent:
+        end_machines(job_engine, lambda fact: fact.instance_id in absent)
+    return absent
+
+
+def stop_without_progress(job_id: str, status: dict[str, Any]) -> None:
+    """Have a job stopped whose clock has not progressed for too long, while it has nodes that work.
+
+    A job without a node to work on waits, and goes on by itself when one joins: it is not stopped, since it costs the
+    reliable tier alone. One that is running and stands still would pay for its spot machines for ever.
+    """
+    runtime = current_runtime()
+    now_s = runtime.clock.now_s()
+    seen = {"clock": status["clock"], "state": status["state"]}
+    before = runtime.store.last_observation(job_id, ObservationKind.CLOCK)
+    if before is None or dict(before.payload) != seen:
+        runtime.store.observe(job_id, now_s, ObservationKind.CLOCK, seen)
+        return
+    minutes = max(runtime.settings.progress_minutes, _TIMES_AS_LONG * (status.get("seconds_per_clock") or 0.0) / 60)
+    if status["state"] == "running" and now_s - before.at_s >= minutes * 60 * runtime.clock.scale:
+        request_stop(
+            job_id, f"no progress: clock {status['clock']} was the last for {minutes:.0f} minutes", by="a tick"
+        )

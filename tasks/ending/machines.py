@@ -1,0 +1,34 @@
+"""Machines of a job that are ended at once, whatever their paid hour; their ends are entered in the journal."""
+
+from collections.abc import Callable, Sequence
+
+from bidding.engine.reconcile import by_token, reconcile
+from bidding.market.model import InstanceFact
+from tasks.market.engine_journal import JobEngine
+from tasks.market.instances import job_tag, tiers_of
+from tasks.market.opening import is_opened
+from tasks.runtime import current_runtime, runtime_task
+
+
+def living_machines(job_id: str) -> list[InstanceFact]:
+    """Return the machines of the job that the market says are alive."""
+    return [fact for fact in current_runtime().market.describe([job_tag(job_id)]) if fact.alive]
+
+
+@runtime_task("end machines", market=True)
+def end_machines(job_engine: JobEngine, ends: Callable[[InstanceFact], bool] = lambda fact: True) -> list[InstanceFact]:
+    """Terminate the living machines of the job for which `ends` is true; return them as they were.
+
+    The market is asked which live: the book may lack a machine whose purchase was not answered.
+    """
+    ending = [fact for fact in living_machines(job_engine.job_id) if ends(fact)]
+    if ending:
+        current_runtime().market.terminate([fact.instance_id for fact in ending])
+        _enter(job_engine, current_runtime().market.describe([job_tag(job_engine.job_id)]))
+    return ending
+
+
+def _enter(job_engine: JobEngine, facts: Sequence[InstanceFact]) -> None:
+    if is_opened(job_engine):
+        groups, now_s = by_token(facts), current_runtime().now_s()
+        job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(facts), now_s), groups)

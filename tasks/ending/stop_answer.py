@@ -1,0 +1,259 @@
+"""The request of `proteus stop`, and its answer: which machines stay, until when and why, and what happens next.
+
+The request works without a controller and without Prefect: it is a state in the database, which ticks carry out. The
+ticks of a local run are in its own process; those of other jobs are the deployment's.
+"""
+
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from inspect import unwrap
+from pathlib import Path
+
+from bidding.market.model import HOUR_S, InstanceFact, Tier
+from bidding.market.spot_market import MarketError
+from infra.clock import SystemClock
+from infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
+from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
+from infra.settings import load_settings
+from infra.state.records import AllocationRecord, IntentState, Job, JobState
+from tasks.ending.machines import end_machines, living_machines
+from tasks.ending.stopping import end_at_once, stop_deadline_s
+from tasks.job_ends import request_stop, why_ended
+from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
+from tasks.market.instances import TIER_TAG
+from tasks.market.ledger import book_ledger
+from tasks.runtime import current_runtime
+from tasks.times import minute
+from tasks.training.controller import find_controller
+
+_CALL_S = 5.0
+_LOOK_S = 0.2
+#: Real seconds for the process of a local run to end its machines.
+_LOCAL_S = 60.0
+_BY = "proteus stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of the job, and until when it stays at most (market time; None where nothing bounds that) and why."""
+
+    instance_id: str
+    market: str
+    tier: str
+    until_s: float | None
+    why: str
+
+    def __str__(self) -> str:
+        until = "" if self.until_s is None else f" until {minute(int(self.until_s))} UTC"
+        return f"{self.instance_id} ({self.tier}, {self.market}) stays{until}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class StopAnswer:
+    """The state of the job after the request, the machines that stay, those that were ended, and what comes next.
+
+    `failed` says that machines were to be ended at once and may still live.
+    """
+
+    job_id: str
+    state: str
+    why: str
+    stays: Sequence[Machine] = ()
+    ended: Sequence[str] = ()
+    next: Sequence[str] = ()
+    notes: Sequence[str] = field(default=())
+    failed: bool = False
+
+
+def stop_job(
+    job_id: str, why: str, database: str | None = None, directory: Path | None = None, *, at_once: bool = False
+) -> StopAnswer:
+    """Find the job as `proteus jobs` does, write the request to stop it, and return the answer.
+
+    Parameters
+    ----------
+    at_once : end its machines now, with a checkpoint if its controller answers.
+
+    Raises
+    ------
+    InputError
+        If it is in no state database.
+    """
+    with open_job_stores(database, directory) as (stores, _):
+        jobs = find_job(stores, job_id)
+        if jobs.directory is None:
+            return _stop_deployed(job_id, why, at_once=at_once)
+        return _stop_local(jobs, jobs.directory, job_id, why, at_once=at_once)
+
+
+def _stop_deployed(job_id: str, why: str, *, at_once: bool) -> StopAnswer:
+    """Stop a job of the settings' database."""
+    runtime = current_runtime()
+    job = request_stop(job_id, why, now=at_once, by=_BY)
+    notes: list[str] = []
+    ended: list[str] = []
+    failed = False
+    answers = not at_once and _ask_controller(job)
+    try:
+        if at_once:
+            ended = [fact.instance_id for fact in _end_now(job)]
+        facts = living_machines(job_id)
+    except MarketError as error:
+        failed = at_once
+        notes.append(f"the market does not answer ({error}); the machines are those of the state database")
+        facts = None
+    job = runtime.store.job(job_id)
+    now_s = runtime.clock.now_s()
+    records = runtime.store.allocations(job_id, alive=True)
+    stays = _in_the_book(job, records, now_s) if facts is None else _in_the_market(job, records, facts, now_s, answers)
+    if facts is not None:
+        notes += _in_flight(job_id, facts)
+    return StopAnswer(
+        job_id,
+        str(job.state),
+        why_ended(job),
+        stays,
+        ended,
+        [] if at_once and not failed else _next(job, stays, answers=answers),
+        notes,
+        failed=failed or (at_once and bool(stays)),
+    )
+
+
+def _end_now(job: Job) -> list[InstanceFact]:
+    """End all machines of the job, and bring its ledger up to date."""
+    job_engine = JobEngine(job.job_id)
+    ended: list[InstanceFact] = unwrap(end_machines)(job_engine) if job.state.terminal else end_at_once(job_engine)
+    with suppress(MarketError):  # a tick books the same
+        unwrap(book_ledger)(job.job_id)
+    return ended
+
+
+def _stop_local(jobs: JobStore, directory: Path, job_id: str, why: str, *, at_once: bool) -> StopAnswer:
+    """Stop a local run: its own process carries the request out."""
+    job = jobs.store.job(job_id)
+    if not is_under_way(directory):
+        goes_on = shlex.join(["proteus", "run", "--job", job_id, "--dir", str(directory)])
+        says = (
+            f"the job is a local run that was interrupted: nothing of it runs or costs; `{goes_on}` with its options "
+            "goes on, and without that directory it is gone"
+        )
+        return StopAnswer(job_id, str(job.state), why_ended(job), next=[] if job.state.terminal else [says])
+    before = {name for record in jobs.store.allocations(job_id, alive=True) for name in record.instance_ids}
+    job = jobs.store.request_stop(job_id, why, _BY, jobs.now_s(job_id), at_once=at_once)
+    if at_once:
+        _await_end(jobs, job_id)
+        job = jobs.store.job(job_id)
+    stays = _in_the_book(job, jobs.store.allocations(job_id, alive=True), jobs.now_s(job_id))
+    ended = sorted(before - {machine.instance_id for machine in stays}) if at_once else []
+    failed = at_once and (bool(stays) or not job.state.terminal)
+    coming = "its process saves the model, ends the machines, and ends"
+    if failed:
+        coming = f"its process has not ended them in {_LOCAL_S:g} s; press Ctrl-C where it runs"
+    done = job.state.terminal and not failed
+    return StopAnswer(job_id, str(job.state), why_ended(job), stays, ended, [] if done else [coming], failed=failed)
+
+
+def _await_end(jobs: JobStore, job_id: str) -> None:
+    """Wait until the process of a local run has ended the job's machines, or has had long enough."""
+    clock = SystemClock()
+    until_s = clock.now_s() + _LOCAL_S
+    while not jobs.store.job(job_id).state.terminal or jobs.store.allocations(job_id, alive=True):
+        if clock.now_s() >= until_s:
+            return
+        clock.wait_until(clock.now_s() + _LOOK_S)
+
+
+def _ask_controller(job: Job) -> bool:
+    """Ask the controller at once, which spares the wait for a tick; return whether it answered."""
+    if job.state is not JobState.STOPPING:
+        return False
+    found = find_controller(job.job_id)
+    if found is None or found[1]["job_id"] is None:
+        return False
+    try:
+        ControllerClient(found[0], _CALL_S).stop(job.stop_why or "")
+    except ControllerUnreachable:
+        return False
+    return True
+
+
+def _in_the_market(
+    job: Job, records: Sequence[AllocationRecord], facts: Sequence[InstanceFact], now_s: float, answers: bool
+) -> list[Machine]:
+    begun_s = {name: record.allocation.launched_at_s for record in records for name in record.instance_ids}
+    return [
+        _machine(
+            job,
+            fact.instance_id,
+            str(fact.market),
+            Tier(fact.tags.get(TIER_TAG, Tier.TRANSIENT)),
+            begun_s.get(fact.instance_id, fact.launched_at_s),
+            now_s,
+            answers=answers,
+        )
+        for fact in facts
+    ]
+
+
+def _in_the_book(job: Job, records: Sequence[AllocationRecord], now_s: float) -> list[Machine]:
+    return [
+        _machine(job, name, str(a.market), a.tier, a.launched_at_s, now_s, answers=False)
+        for record in records
+        for a in [record.allocation]
+        for name in record.instance_ids
+        if name not in record.instance_ends
+    ]
+
+
+def _machine(
+    job: Job, instance_id: str, market: str, tier: Tier, launched_at_s: int, now_s: float, *, answers: bool
+) -> Machine:
+    """Return a living machine with the time until which it stays at most, and why."""
+    settings = load_settings()
+    if job.stop_now:
+        return Machine(instance_id, market, tier, None, "it was to end at once; each tick repeats that")
+    if tier is Tier.RELIABLE and job.state.terminal:
+        return Machine(instance_id, market, tier, now_s + settings.tick_s, "the next tick ends it")
+    if tier is Tier.RELIABLE:
+        limit_s = stop_deadline_s()
+        if answers:
+            limit_s *= max(settings.progress_minutes / settings.stop_minutes, 1.0)
+        until_s = (job.stop_at_s or now_s) + limit_s + settings.tick_s
+        return Machine(
+            instance_id, market, tier, until_s, "the training runs on it until the model is saved, or earlier"
+        )
+    if not JobSpec.model_validate(dict(job.spec)).transient.billing_model.by_second:
+        ends_s = launched_at_s + HOUR_S * (int(now_s - launched_at_s) // HOUR_S + 1)
+        if ends_s - now_s <= settings.tick_s:
+            ends_s += HOUR_S  # the next tick may come after the hour has ended, and another one is paid then
+        return Machine(instance_id, market, tier, ends_s, "its hour is paid; an eviction until then would refund it")
+    return Machine(instance_id, market, tier, now_s + 2 * settings.tick_s, "the next tick ends it")
+
+
+def _in_flight(job_id: str, facts: Sequence[InstanceFact]) -> list[str]:
+    """Return a line for each purchase that was not answered and of which the market shows no machine."""
+    tokens = {fact.token for fact in facts}
+    return [
+        f"the purchase {intent.order_id} was not answered yet; a machine of it would be ended by a tick"
+        for intent in current_runtime().store.intents(job_id, [IntentState.PLANNED])
+        if intent.token is not None and intent.token not in tokens
+    ]
+
+
+def _next(job: Job, stays: Sequence[Machine], *, answers: bool) -> list[str]:
+    """Return what happens next, in sentences."""
+    lines = []
+    if not job.state.terminal:
+        runtime = current_runtime()
+        saved = "its controller saves the model after the clock under way" if answers else "no controller answers yet"
+        lines.append(
+            f"{saved}; a tick (every {runtime.settings.tick_s} s) closes the job, from its last checkpoint if no "
+            f"controller answers within {runtime.settings.stop_minutes:g} minutes; `proteus jobs` shows it"
+        )
+    if stays:
+        lines.append(f"`proteus stop {job.job_id} --now` ends its machines at once")
+    return lines

@@ -1,0 +1,46 @@
+"""Requests to end a job: a state in the database, which ticks carry out, whichever process asked."""
+
+from infra.state.records import Job, JobState
+from tasks.runtime import current_runtime
+
+
+def request_stop(job_id: str, why: str, *, now: bool = False, by: str = "") -> Job:
+    """Write that the job is to stop, from whatever state it is in; return it.
+
+    Each tick of a stopping job buys and renews nothing and brings it nearer to its end: the controller saves the model
+    after the clock under way, and the job is closed as `stopped` with `why`. Repeating the request changes nothing; a
+    job that has ended stays as it is.
+
+    Parameters
+    ----------
+    why : the reason, in a few words: the result's `stopped`.
+    now : end the machines at once, with a checkpoint if the controller answers, instead of saving the model.
+    by : what asked, in a few words.
+
+    Raises
+    ------
+    UnknownRecord
+        If there is no such job.
+    """
+    runtime = current_runtime()
+    return runtime.store.request_stop(job_id, why, by, runtime.clock.now_s(), at_once=now)
+
+
+def wants_machines(job_id: str) -> bool:
+    """Return whether machines may be bought for the job: it has not ended, and is not to stop."""
+    state = current_runtime().store.job(job_id).state
+    return not state.terminal and state is not JobState.STOPPING
+
+
+def stop_urgency(job_id: str) -> int:
+    """Return 0 while the job goes on, 1 when it is to stop, 2 when its machines are to end at once."""
+    job = current_runtime().store.job(job_id)
+    return 2 if job.stop_now else int(job.stop_at_s is not None)
+
+
+def why_ended(job: Job) -> str:
+    """Return why the job failed or was stopped, or is to stop; empty for one that goes on or has finished."""
+    if job.state is JobState.FINISHED:
+        return ""
+    unsaved = (job.result or {}).get("without_model")
+    return "; ".join(filter(None, (job.failure or job.stop_why or (job.result or {}).get("stopped"), unsaved)))

@@ -1,0 +1,261 @@
+"""A job whose flow is dead goes on by its ticks, which hold it to its deadlines; nothing stays bought when it ends."""
+
+from typing import Any
+
+import pytest
+
+from bidding.market.model import EndCause
+from bidding.market.spot_market import MarketUnreachable
+from infra.state.records import JobState
+from tasks.job_records import ticking_jobs, training_begun
+from tasks.market.engine_journal import JobEngine
+from tasks.market.opening import close_job
+from tests.support.fake_controllers import FakeControllers
+from tests.support.task_runtime import ON_DEMAND, TaskRuntime, plain, spec
+from tests.tasks.ending.conftest import Ticks
+
+DAY_S = 86_400
+
+
+def alive(here: TaskRuntime) -> list[str]:
+    """The orders of the machines that the market says are alive."""
+    return sorted(fact.token for fact in here.facts(spec()) if fact.alive)
+
+
+def orders(here: TaskRuntime) -> list[tuple[str, EndCause | None]]:
+    """What was bought on demand, and how it ended."""
+    return [(r.order_id, r.end_cause) for r in here.store.allocations("job") if r.allocation.bid_micros is None]
+
+
+def end_controllers_machine(here: TaskRuntime, controllers: FakeControllers) -> None:
+    machine = controllers.machine()
+    assert machine is not None
+    here.market.terminate([machine.instance_id])
+
+
+def test_the_reliable_tier_of_a_failed_job_is_released_by_a_tick(here: TaskRuntime, ticks: Ticks) -> None:
+    here.begin(spec())
+    ticks(2)
+    plain(close_job)(JobEngine("job"), None, "the application raised")  # and its flow dies before the release
+    ticks()
+    assert "job-reliable-0" not in alive(here)
+    while ticking_jobs():
+        ticks()
+    assert alive(here) == []
+    assert here.store.job("job").failure == "the application raised"
+    reliable = [line for line in here.store.ledger("job") if "reliable" in line.allocation_id]
+    assert [line.amount_micros for line in reliable] == [ON_DEMAND]
+
+
+def test_a_release_that_dies_is_repeated_by_the_next_tick(
+    here: TaskRuntime, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.begin(spec())
+    plain(close_job)(JobEngine("job"), {"clocks": 3})
+    terminate = here.market.terminate
+
+    def throttled(_ids: Any) -> None:
+        raise MarketUnreachable("RequestLimitExceeded", "slow down")
+
+    monkeypatch.setattr(here.market, "terminate", throttled)
+    for _ in range(3):
+        with pytest.raises(MarketUnreachable):
+            ticks()
+    assert alive(here) == ["job-reliable-0"]
+    monkeypatch.setattr(here.market, "terminate", terminate)
+    ticks()
+    assert alive(here) == []
+
+
+def test_a_controllers_machine_that_dies_without_a_flow_is_bought_again_and_trains_on(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks(3)
+    end_controllers_machine(here, controllers)
+    ticks()  # writes down what has ended
+    clock = controllers.clock
+    ticks(2)
+    first, second = "job-reliable-0", "job-reliable-0-again-1"
+    assert orders(here) == [(first, EndCause.USER), (second, None)]
+    assert controllers.started == [f"tcp://{first}", f"tcp://{second}"]
+    assert here.store.job("job").controller_address == f"tcp://{second}"
+    ticks()
+    assert controllers.clock > clock - 1, "it goes on from the last clock that was kept"
+    assert orders(here) == [(first, EndCause.USER), (second, None)]
+    assert here.store.job("job").state is JobState.RUNNING
+
+
+def test_the_controllers_machine_is_bought_again_while_another_of_the_tier_lives(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    job = spec()
+    here.begin(job.model_copy(update={"reliable": job.reliable.model_copy(update={"count": 2})}))
+    ticks(2)
+    end_controllers_machine(here, controllers)
+    ticks(2)
+    assert orders(here) == [
+        ("job-reliable-0", EndCause.USER),
+        ("job-reliable-1", None),
+        ("job-reliable-0-again-1", None),
+    ]
+
+
+def test_a_controller_that_starts_anew_on_its_machine_gets_its_job_again(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks(2)
+    controllers.started.clear()
+    ticks()
+    assert controllers.started == ["tcp://job-reliable-0"]
+    assert orders(here) == [("job-reliable-0", None)]
+
+
+def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    for _ in range(12):
+        if controllers.machine() is not None:
+            end_controllers_machine(here, controllers)
+        ticks(2)
+    job = here.store.job("job")
+    assert job.state is JobState.FAILED
+    assert "the reliable tier was lost 6 times; see who ends it" in str(job.failure)
+    assert len(orders(here)) == 6
+    assert "reliable" not in " ".join(alive(here))
+
+
+def test_a_controller_that_never_starts_is_given_another_machine_and_then_the_job_fails(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.market.decisions.training_begun", training_begun)
+    here.begin(spec())
+    controllers.silent = True
+    ticks.minutes(14)
+    assert alive(here) == ["job-reliable-0"]
+    ticks.minutes(4)
+    assert alive(here) == ["job-reliable-0-again-1"]
+    ticks.minutes(32)
+    job = here.store.job("job")
+    names = [name for record in here.store.allocations("job") for name in record.instance_ids]
+    assert job.state is JobState.FAILED
+    assert len(names) == 3
+    assert job.failure == (
+        f"job job: no controller answered within 15 minutes on any of 3 machines ({', '.join(names)}); read "
+        f"`proteus logs job`, or the console log of {names[-1]}"
+    )
+    assert alive(here) == []
+
+
+def test_a_controller_that_falls_silent_for_long_is_given_another_machine(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks(2)
+    controllers.silent = True
+    ticks.minutes(12)
+    assert orders(here) == [("job-reliable-0", None)], "its machine may restart it"
+    ticks.minutes(6)
+    controllers.silent = False
+    ticks()
+    assert orders(here) == [("job-reliable-0", EndCause.USER), ("job-reliable-0-again-1", None)]
+    assert controllers.started[-1] == "tcp://job-reliable-0-again-1"
+
+
+def test_a_tick_begins_the_training_that_a_dead_flow_did_not(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks()
+    assert controllers.started == ["tcp://job-reliable-0"]
+    assert here.store.job("job").state is JobState.RUNNING
+
+
+def test_a_machine_that_does_not_join_is_let_go_in_time(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks(2)
+    absent, present = (fact for fact in here.facts(spec()) if fact.bid_micros is not None)
+    controllers.absent = {absent.instance_id}
+    ticks.minutes(12)
+    assert {fact.alive for fact in here.facts(spec())} == {True}
+    ticks.minutes(4)
+    living = {fact.instance_id for fact in here.facts(spec()) if fact.alive}
+    assert absent.instance_id not in living
+    assert present.instance_id in living
+
+
+def test_a_machine_has_its_time_to_join_a_controller_that_has_started_anew(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks.minutes(30)
+    end_controllers_machine(here, controllers)
+    ticks(2)  # the new one is bought, and begins
+    controllers.absent = {fact.instance_id for fact in here.facts(spec()) if fact.bid_micros is not None}
+    ticks.minutes(12)
+    assert "job-buy-0" in alive(here)
+    ticks.minutes(6)
+    assert "job-buy-0" not in alive(here)
+
+
+def test_a_job_that_pays_and_makes_no_progress_is_stopped_and_leaves_nothing(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks.minutes(20)
+    clock = controllers.clock
+    assert here.store.job("job").state is JobState.RUNNING
+    controllers.stuck = True
+    ticks.minutes(56)
+    assert here.store.job("job").state is JobState.RUNNING
+    ticks.minutes(8)
+    why = f"no progress: clock {clock} was the last for 60 minutes"
+    assert (here.store.job("job").stop_why, here.store.job("job").stop_by) == (why, "a tick")
+    ticks.minutes(70)
+    job = here.store.job("job")
+    assert (job.state, dict(job.result or {})["stopped"]) == (JobState.STOPPED, why)
+    ticks.minutes(62)
+    assert alive(here) == []
+    assert ticking_jobs() == []
+
+
+def test_a_job_that_waits_for_a_node_is_not_stopped(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.begin(spec())
+    ticks(2)
+    describe = controllers.describe
+    monkeypatch.setattr(controllers, "describe", lambda address: describe(address) | {"state": "waiting"})
+    controllers.stuck = True
+    ticks.minutes(180)
+    assert here.store.job("job").state is JobState.WAITING
+    assert "job-reliable-0" in alive(here)
+
+
+def test_a_clock_that_takes_long_is_not_taken_for_standing_still(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.begin(spec())
+    ticks(2)
+    describe = controllers.describe
+    monkeypatch.setattr(controllers, "describe", lambda address: describe(address) | {"seconds_per_clock": 900.0})
+    controllers.stuck = True
+    ticks.minutes(120)
+    assert here.store.job("job").state is JobState.RUNNING
+    ticks.minutes(40)
+    assert here.store.job("job").state is JobState.STOPPING
+
+
+def test_a_model_with_lost_effects_fails_the_job_at_a_tick(here: TaskRuntime, ticks: Ticks) -> None:
+    here.begin(spec())
+    ticks(2)
+    here.runtime.blobs.write_set("jobs/job/model", {}, {"clocks": 3, "lost_micro_tasks": 2})
+    ticks(2)
+    job = here.store.job("job")
+    assert job.state is JobState.FAILED
+    assert "the effects of 2 micro-tasks are not in its model" in str(job.failure)
+    assert "job-reliable-0" not in alive(here)
