@@ -5,6 +5,12 @@ answers them with further events. Replaying the same events gives the same order
 
 Invariants (`validate`): at most one purchase is unanswered at a time; each (allocation, hour) is decided at most once
 (but closing the job revokes renewals of hours that have not begun); nothing is bought or renewed after `JobClosed`.
+`max_spot_vcpus` limits decisions: a purchase is ordered, or ordered again, only if it fits in beside what is held and
+what the market will take. It limits no facts: machines that are found later may exceed it, and then hours lapse instead
+of being renewed until it is kept again.
+
+An allocation's machines have a state each. Those that are held form the footprint; the market may take some and leave
+the rest. No state is final: a machine that is seen alive is held again, whatever was reported of it before.
 
 A purchase is ordered again, the same, at each tick until it is answered; a lapse until the allocation has ended or the
 market gives notice of its eviction. So an order survives a crash between its entry in the journal and its execution.
@@ -21,6 +27,10 @@ from bidding.engine.events import (
     BidEvent,
     JobClosed,
     JobOpened,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    MachinesUnlisted,
     NoticeSeen,
     TickDue,
 )
@@ -31,27 +41,101 @@ from bidding.policies import policy
 from bidding.policies.base import Choice, Decision, MarketView, Policy
 
 
-class AllocationState(StrEnum):
-    """State of an allocation."""
+class MachineState(StrEnum):
+    """State of one machine of an allocation."""
 
     HELD = "held"
     NOTICED = "noticed"  # the market will take it
+    GONE = "gone"
+
+
+class AllocationState(StrEnum):
+    """State of an allocation, by those of its machines."""
+
+    HELD = "held"  # at least one machine is
+    NOTICED = "noticed"  # the market will take all that are left
     LAPSING = "lapsing"  # we have ordered it gone
     GONE = "gone"
 
 
 @dataclass(slots=True)
+class HeldMachine:
+    """A machine of an allocation: when it will be taken once it is noticed, its end once it is gone."""
+
+    state: MachineState = MachineState.HELD
+    takes_at_s: int | None = None
+    ended_at_s: int | None = None
+    cause: EndCause | None = None
+
+
+#: Begins the name of a machine whose instance the grant did not name (in backtests, and in journals of before).
+_UNNAMED = "#"
+
+
+@dataclass(slots=True)
 class HeldAllocation:
-    """An allocation and its state."""
+    """An allocation, as it was bought, with the state of each of its machines."""
 
     allocation: Allocation
+    #: By instance id, or `_UNNAMED` and a number until an observation names the instance.
+    machines: dict[str, HeldMachine] = field(default_factory=dict)
+    #: Follows from the machines and the lapse; see `update`.
     standing: AllocationState = AllocationState.HELD
     #: Hours whose renewal was decided; hour 0 was decided by the purchase.
     decided: set[int] = field(default_factory=lambda: {0})
     #: The order to end it; repeated at every tick while it is lapsing, since the first may have been lost in a crash.
     lapse: Lapse | None = None
+    #: End and cause of the last machine, once none is left.
     ended_at_s: int | None = None
     cause: EndCause | None = None
+    #: The part that works, the part that the market will take; None where no machine is in it.
+    working: Allocation | None = None
+    noticed: Allocation | None = None
+
+    def __post_init__(self) -> None:
+        for number in range(len(self.machines), self.allocation.count):
+            self.machines[f"{_UNNAMED}{number}"] = HeldMachine()
+        self.update()
+
+    @property
+    def unnamed(self) -> list[str]:
+        """The names of machines whose instances are not known; they share one state."""
+        return [name for name in self.machines if name.startswith(_UNNAMED)]
+
+    def living(self) -> list[str]:
+        """Return the names of the machines that are not gone."""
+        return [name for name, machine in self.machines.items() if machine.state is not MachineState.GONE]
+
+    def machine(self, instance_id: str) -> HeldMachine:
+        """Return the machine of an instance; one that is not known is an unnamed one, or else joins the allocation."""
+        if instance_id not in self.machines:
+            unnamed = self.unnamed
+            self.machines[instance_id] = self.machines.pop(unnamed[0]) if unnamed else HeldMachine()
+            if len(self.machines) > self.allocation.count:
+                self.allocation = replace(self.allocation, count=len(self.machines))
+        return self.machines[instance_id]
+
+    def update(self) -> None:
+        """Derive the state of the whole from those of the machines; call it after every change of one."""
+        states = [machine.state for machine in self.machines.values()]
+        self.working = self._part(states.count(MachineState.HELD))
+        self.noticed = self._part(states.count(MachineState.NOTICED))
+        self.ended_at_s = self.cause = None
+        if self.working is not None:
+            self.standing = AllocationState.HELD if self.lapse is None else AllocationState.LAPSING
+        elif self.noticed is not None:
+            self.standing = AllocationState.NOTICED
+        else:
+            self.standing = AllocationState.GONE
+            ends = [(machine.ended_at_s or 0, machine.cause) for machine in self.machines.values()]
+            self.ended_at_s = max(at_s for at_s, _ in ends)
+            taken = all(cause is EndCause.EVICTED for at_s, cause in ends if at_s == self.ended_at_s)
+            self.cause = EndCause.EVICTED if taken else EndCause.USER
+
+    def _part(self, count: int) -> Allocation | None:
+        if count in (0, self.allocation.count):
+            return self.allocation if count else None
+        return replace(self.allocation, count=count)
 
 
 class EngineError(ValueError):
@@ -74,6 +158,8 @@ class BidEngine:
         self._cooling: dict[Market, int] = {}
         self._last_prices: dict[Market, Micros] = {}
         self._last_eviction_s: int | None = None
+        #: Since when the market lists none of the machines that live by the book.
+        self._unlisted_since_s: int | None = None
 
     # -- views ------------------------------------------------------------------------------------------------
 
@@ -106,8 +192,20 @@ class BidEngine:
 
     @property
     def footprint(self) -> tuple[Allocation, ...]:
-        """Held allocations that continue to work."""
-        return tuple(p.allocation for p in self._positions.values() if p.standing is AllocationState.HELD)
+        """Held allocations that continue to work, each with the number of its machines that do."""
+        return tuple(
+            p.working for p in self._positions.values() if p.standing is AllocationState.HELD and p.working is not None
+        )
+
+    @property
+    def spot_vcpus(self) -> int:
+        """Spot vCPUs that count in the limit: held ones, and noticed ones until they are gone; not lapsing ones."""
+        return sum(map(self._vcpus_of, [*self.footprint, *self._noticed()]))
+
+    @property
+    def unlisted_since_s(self) -> int | None:
+        """Since when the market lists none of the machines that live by the book; None while it lists some."""
+        return self._unlisted_since_s
 
     # -- the door ---------------------------------------------------------------------------------------------
 
@@ -132,6 +230,14 @@ class BidEngine:
                 self._handle_notice(event)
             case AllocationGone():
                 self._handle_gone(event)
+            case MachineSeen():
+                self._handle_machine_seen(event)
+            case MachineNoticed():
+                self._handle_machine_noticed(event)
+            case MachineGone():
+                self._handle_machine_gone(event)
+            case MachinesUnlisted():
+                self._unlisted_since_s = self._unlisted_since_s if self._unlisted_since_s is not None else event.at_s
             case JobClosed():
                 # An unanswered purchase stays open until the caller has found out whether it was made.
                 self._closed_at_s = event.at_s if self._closed_at_s is None else self._closed_at_s
@@ -147,7 +253,9 @@ class BidEngine:
         if event.allocation.market.instance_type not in self.opened.types:
             raise EngineError(f"{event.allocation.allocation_id}: no such type as {event.allocation.market} in the job")
         self._answer(event.order_id)
-        self._positions.setdefault(event.allocation.allocation_id, HeldAllocation(event.allocation))
+        if event.allocation.allocation_id not in self._positions:
+            machines = {name: HeldMachine() for name in event.instance_ids}
+            self._positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines)
 
     def _handle_refused(self, event: AllocationRefused) -> None:
         if self._open is not None and self._open.order_id == event.order_id:
@@ -156,22 +264,49 @@ class BidEngine:
 
     def _handle_notice(self, event: NoticeSeen) -> None:
         position = self._position(event.allocation_id)
-        if position.standing in (AllocationState.HELD, AllocationState.LAPSING):
-            position.standing = AllocationState.NOTICED
-            # A market that is about to take machines would sell one and take it, too.
-            market = position.allocation.market
-            self._cooling[market] = max(self._cooling.get(market, event.at_s), event.takes_at_s + 1)
+        held = [machine for machine in position.machines.values() if machine.state is MachineState.HELD]
+        if held:
+            self._notice(position, held, event.at_s, event.takes_at_s)
+
+    def _handle_machine_noticed(self, event: MachineNoticed) -> None:
+        position = self._position(event.allocation_id)
+        machine = position.machine(event.instance_id)
+        if machine.state is not MachineState.GONE:
+            self._notice(position, [machine], event.at_s, event.takes_at_s)
+
+    def _notice(self, position: HeldAllocation, machines: list[HeldMachine], at_s: int, takes_at_s: int) -> None:
+        for machine in machines:
+            machine.state, machine.takes_at_s = MachineState.NOTICED, takes_at_s
+        position.update()
+        # A market that is about to take machines would sell one and take it, too.
+        market = position.allocation.market
+        self._cooling[market] = max(self._cooling.get(market, at_s), takes_at_s + 1)
 
     def _handle_gone(self, event: AllocationGone) -> None:
         position = self._position(event.allocation_id)
-        if position.standing is not AllocationState.GONE:
-            position.standing = AllocationState.GONE
-            position.ended_at_s, position.cause = event.at_s, event.cause
-            if event.cause is EndCause.EVICTED:
-                self._last_eviction_s = max(event.at_s, self._last_eviction_s or event.at_s)
+        self._end(position, position.living(), event.at_s, event.cause)
+
+    def _handle_machine_gone(self, event: MachineGone) -> None:
+        position = self._position(event.allocation_id)
+        if position.machine(event.instance_id).state is not MachineState.GONE:
+            self._end(position, [event.instance_id], event.at_s, event.cause)
+
+    def _end(self, position: HeldAllocation, names: list[str], at_s: int, cause: EndCause) -> None:
+        for name in names:
+            position.machines[name] = HeldMachine(MachineState.GONE, ended_at_s=at_s, cause=cause)
+        position.update()
+        if names and cause is EndCause.EVICTED:
+            self._last_eviction_s = max(at_s, self._last_eviction_s or at_s)
+
+    def _handle_machine_seen(self, event: MachineSeen) -> None:
+        position = self._position(event.allocation_id)
+        position.machine(event.instance_id)
+        position.machines[event.instance_id] = HeldMachine()
+        position.update()
 
     def _handle_tick(self, event: TickDue) -> Iterator[Order]:
         self._last_prices.update(event.prices)
+        self._unlisted_since_s = None
         yield from self._hour_ends(event)
         if self.closed or not event.buy:
             return
@@ -180,6 +315,9 @@ class BidEngine:
         elif self._open.market in event.left_out:
             # It was decided on a price that held once. If it was bought, its machines are found by their tags.
             waits = f"{self._open.order_id} stays unanswered until its market has a price again"
+            yield Wait(_with_left_out(Decision(Choice.WAIT, waits, float("inf")), event))
+        elif self._excess_vcpus(self._open) > 0:
+            waits = f"{self._open.order_id} stays unanswered until it fits in: machines were found since it was ordered"
             yield Wait(_with_left_out(Decision(Choice.WAIT, waits, float("inf")), event))
         else:
             # The caller repeats it by its token: if it was bought, it is found; if not, it is bought or refused now.
@@ -219,12 +357,15 @@ class BidEngine:
             if not self.opened.job.pays_whole_hours:
                 reason = "the job is done, and every further second would cost"
             decision = Decision(Choice.LAPSE, reason, float("inf"))
+        elif self._excess_vcpus() > 0:
+            reason = f"{self.spot_vcpus} spot vCPUs are held, of at most {self.opened.job.max_spot_vcpus}"
+            decision = Decision(Choice.LAPSE, reason, float("inf"))
         else:
-            decision = self._policy_of_job().renewal(self._view(event), allocation)
+            decision = self._policy_of_job().renewal(self._view(event), position.working or allocation)
         if decision.verdict is Choice.RENEW:
             return Renew(allocation.allocation_id, hour, decision)
-        position.standing = AllocationState.LAPSING
         position.lapse = Lapse(allocation.allocation_id, hour, before_s, decision)
+        position.update()
         return position.lapse
 
     def _acquisition(self, event: TickDue) -> Acquire | Wait:
@@ -235,8 +376,25 @@ class BidEngine:
             return Wait(decision)
         order_id = f"{self.opened.job_id}-buy-{self._purchases}"
         self._purchases += 1
-        self._open = Acquire(order_id, chosen.market, chosen.count, chosen.bid_micros, decision)
-        return self._open
+        order = Acquire(order_id, chosen.market, chosen.count, chosen.bid_micros, decision)
+        if self._excess_vcpus(order) > 0:
+            vcpus, most = self.spot_vcpus + self._vcpus_of(order), self.opened.job.max_spot_vcpus
+            raise EngineError(f"policy {self.opened.policy}: {vcpus} spot vCPUs would be held, of at most {most}")
+        self._open = order
+        return order
+
+    def _noticed(self) -> tuple[Allocation, ...]:
+        return tuple(p.noticed for p in self._positions.values() if p.noticed is not None)
+
+    def _vcpus_of(self, bought: Allocation | Acquire) -> int:
+        if isinstance(bought, Allocation) and bought.tier is Tier.RELIABLE:
+            return 0
+        return bought.count * self.opened.types[bought.market.instance_type].vcpu
+
+    def _excess_vcpus(self, order: Acquire | None = None) -> int:
+        """Return by how many spot vCPUs the limit is exceeded, or would be with `order`; negative where it is not."""
+        ordered = 0 if order is None else self._vcpus_of(order)
+        return self.spot_vcpus + ordered - self.opened.job.max_spot_vcpus
 
     def _policy_of_job(self) -> Policy:
         if self._policy is None:
@@ -262,7 +420,12 @@ class BidEngine:
             last_prices=dict(self._last_prices),
             signals=event.signals,
             foresight=opened.foresight,
-            lapsing=tuple(p.allocation for p in self._positions.values() if p.standing is AllocationState.LAPSING),
+            lapsing=tuple(
+                p.working
+                for p in self._positions.values()
+                if p.standing is AllocationState.LAPSING and p.working is not None
+            ),
+            noticed=self._noticed(),
             last_eviction_s=self._last_eviction_s,
         )
 
@@ -280,15 +443,8 @@ class BidEngine:
         """Raise `EngineError` where an invariant does not hold."""
         if self._open is not None and self._open.order_id in self._answered:
             raise EngineError(f"{self._open.order_id} is open and answered")
-        opened = self._opened
-        if opened is None and self._positions:
+        if self._opened is None and self._positions:
             raise EngineError("allocations without a job")
-        if opened is not None and self._open is not None:
-            held = [p.allocation for p in self._positions.values() if p.standing is AllocationState.HELD]
-            vcpus = sum(a.count * opened.types[a.market.instance_type].vcpu for a in held if a.tier is Tier.TRANSIENT)
-            vcpus += self._open.count * opened.types[self._open.market.instance_type].vcpu
-            if vcpus > opened.job.max_spot_vcpus:
-                raise EngineError(f"{vcpus} spot vCPUs are held or ordered, of at most {opened.job.max_spot_vcpus}")
 
 
 def _with_left_out(decision: Decision, event: TickDue) -> Decision:

@@ -50,10 +50,15 @@ class TickDue(BidEvent):
 
 @dataclass(frozen=True, slots=True)
 class AllocationGranted(BidEvent):
-    """The market granted order `order_id` (or: an earlier grant was found again)."""
+    """The market granted order `order_id` (or: an earlier grant was found again).
+
+    `instance_ids` are the market's names of the machines; empty in backtests, and in journals of before they were
+    entered: such machines are named by the first event about each.
+    """
 
     order_id: str
     allocation: Allocation
+    instance_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ class AllocationRefused(BidEvent):
 
 @dataclass(frozen=True, slots=True)
 class NoticeSeen(BidEvent):
-    """The market gave notice that it will take the allocation at `takes_at_s`."""
+    """The market gave notice that it will take what is left of the allocation at `takes_at_s`."""
 
     allocation_id: str
     takes_at_s: int
@@ -75,10 +80,46 @@ class NoticeSeen(BidEvent):
 
 @dataclass(frozen=True, slots=True)
 class AllocationGone(BidEvent):
-    """The allocation ended at `at_s`: taken by the market, or terminated by the job."""
+    """What was left of the allocation ended at `at_s`: taken by the market, or terminated by the job."""
 
     allocation_id: str
     cause: EndCause
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSeen(BidEvent):
+    """A machine lives, and works on.
+
+    It was not known to belong to the allocation, or it outlived its notice, or its end was reported by mistake.
+    """
+
+    allocation_id: str
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineNoticed(BidEvent):
+    """The market gave notice that it will take one machine of the allocation at `takes_at_s`, and leaves others."""
+
+    allocation_id: str
+    instance_id: str
+    takes_at_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineGone(BidEvent):
+    """One machine of the allocation ended at `at_s`; the others live on, or ended otherwise."""
+
+    allocation_id: str
+    instance_id: str
+    cause: EndCause
+
+
+@dataclass(frozen=True, slots=True)
+class MachinesUnlisted(BidEvent):
+    """The market listed none of the `count` machines that live by the book, which is not believed at once."""
+
+    count: int
 
 
 @dataclass(frozen=True, slots=True)

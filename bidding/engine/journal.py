@@ -19,6 +19,10 @@ from bidding.engine.events import (
     BidEvent,
     JobClosed,
     JobOpened,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    MachinesUnlisted,
     NoticeSeen,
     TickDue,
 )
@@ -33,7 +37,19 @@ SCHEMA = 1
 _EVENTS: Mapping[str, type] = MappingProxyType(
     {
         kind.__name__: kind
-        for kind in (JobOpened, TickDue, AllocationGranted, AllocationRefused, NoticeSeen, AllocationGone, JobClosed)
+        for kind in (
+            JobOpened,
+            TickDue,
+            AllocationGranted,
+            AllocationRefused,
+            NoticeSeen,
+            AllocationGone,
+            MachineSeen,
+            MachineNoticed,
+            MachineGone,
+            MachinesUnlisted,
+            JobClosed,
+        )
     }
 )
 _ORDERS: Mapping[str, type] = MappingProxyType({kind.__name__: kind for kind in (Acquire, Renew, Lapse, Wait)})
@@ -157,6 +173,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "decision": _decision,
         "evictions": EvictionTable.from_json,
         "foresight": lambda value: None if value is None else Forecast.from_json(value),
+        "instance_ids": tuple,
         "job": JobModel.from_record,
         "left_out": lambda value: {Market.parse(name): str(why) for name, why in value.items()},
         "market": Market.parse,

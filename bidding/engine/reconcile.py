@@ -1,18 +1,38 @@
-"""Comparison of the engine's state with the market's facts, as events; stateless.
+"""Comparison of the engine's state with the market's facts, as events, machine by machine; stateless.
 
 The token of a purchase is its order's id, and an allocation is named after the order that bought it, so a purchase
 whose answer was lost is found by a look-up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
-from bidding.engine.engine import AllocationState, BidEngine, HeldAllocation
-from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, BidEvent, NoticeSeen
-from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, Tier
+from bidding.engine.engine import AllocationState, BidEngine, HeldAllocation, HeldMachine, MachineState
+from bidding.engine.events import (
+    AllocationGone,
+    AllocationGranted,
+    AllocationRefused,
+    BidEvent,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    MachinesUnlisted,
+    NoticeSeen,
+)
+from bidding.market.model import HOUR_S, MINUTE_S, Allocation, EndCause, InstanceFact, Tier
 
 #: Code of an order that was never carried out, as opposed to one that the market refused.
 ABANDONED = "Abandoned"
+#: A noticed machine that still lives so long after its announced end is held again: it was not taken.
+NOTICE_GRACE_S = 4 * MINUTE_S
+#: A market may be slow to list machines that are younger than this.
+_YOUNG_S = 5 * MINUTE_S
+#: An answer that lists no machine of ours is believed when it has been the same for so long.
+BELIEVED_AFTER_S = HOUR_S
+
+#: (second, cause) of the end of a machine.
+_End = tuple[int, EndCause]
 
 
 def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
@@ -28,10 +48,36 @@ def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
     )
 
 
+def grant_of(order_id: str, facts: Sequence[InstanceFact], tier: Tier, now_s: int) -> AllocationGranted:
+    """Return the grant of an order: the allocation that its instances form, and their names."""
+    names = tuple(sorted(fact.instance_id for fact in facts))
+    return AllocationGranted(now_s, order_id, allocation_of(facts, tier), names)
+
+
 def by_token(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:
     """Return the instances of each purchase, by its token, in the order of their ids."""
     ordered = sorted(facts, key=lambda fact: (fact.token, fact.instance_id))
     return {token: list(group) for token, group in groupby(ordered, key=lambda fact: fact.token)}
+
+
+def unlisted(engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], now_s: int) -> int:
+    """Return how many machines live by the book while the market lists none of them; 0 where it is to be believed.
+
+    So many machines do not end at once without a trace, for a market lists ended ones for about an hour. A wrong
+    account or region, or an answer that is empty by mistake, looks like this. The answer is believed when it has been
+    the same for `BELIEVED_AFTER_S`. A single machine that is missing in an answer that lists others was forgotten by
+    the market; `reconcile` says when that counts as its end.
+    """
+    living = [p for p in engine.positions.values() if p.standing is not AllocationState.GONE]
+    if any(facts.get(position.allocation.allocation_id) for position in living):
+        return 0
+    if all(now_s - position.allocation.launched_at_s < _YOUNG_S for position in living):
+        return 0
+    since_s = engine.unlisted_since_s
+    if since_s is not None and now_s - since_s >= BELIEVED_AFTER_S:
+        return 0
+    count = sum(len(position.living()) for position in living)
+    return count if count > 1 or not any(facts.values()) else 0
 
 
 def reconcile(
@@ -48,56 +94,131 @@ def reconcile(
 
     Notes
     -----
-    The engine treats an allocation as a unit: while one of its instances lives it is held, with the count of its
-    purchase, which the loss of single instances does not lower. The ledger accounts for the cost of those.
+    Each machine is compared by itself. What concerns all that is left of an allocation is one event of the allocation
+    (`NoticeSeen`, `AllocationGone`); what concerns a part of it is an event of each machine. A machine that lives is
+    held, whatever was reported of it before; a noticed one from `NOTICE_GRACE_S` after its announced end on.
 
-    An allocation has ended when none of its instances lives, or when the market, which lists ended instances for a
-    while, no longer lists any of them an hour after the launch (before that the market may be slow to list them).
-    A purchase of a closed job that the market does not list is abandoned.
+    A machine has ended when the market says so, or when the market, which lists ended instances for a while, no longer
+    lists it an hour after the launch (before that the market may be slow to list it). Where it lists none at all, see
+    `unlisted`: nothing is concluded from such an answer but `MachinesUnlisted`, once.
+    A machine of a type that the job does not know is none of its allocations. A purchase of a closed job that the
+    market does not list is abandoned.
     """
+    if engine.job_id is None:
+        return []
+    missing = unlisted(engine, facts, now_s)
+    if missing:
+        return [MachinesUnlisted(now_s, missing)] if engine.unlisted_since_s is None else []
     events: list[BidEvent] = []
     positions = engine.positions
     for token in sorted({*facts, *positions}):
         group = facts.get(token, ())
-        if not group:
-            if token in positions and _forgotten(positions[token], now_s):
-                events.append(_lost(positions[token], now_s))
-            continue
-        gone = all(not fact.alive for fact in group)
-        if token not in positions:
+        position = positions.get(token)
+        if position is None:
+            if not group or group[0].market.instance_type not in engine.opened.types:
+                continue
             bid_for = any(fact.bid_micros is not None for fact in group)
-            allocation = allocation_of(group, tiers.get(token, Tier.TRANSIENT if bid_for else Tier.RELIABLE))
-            events.append(AllocationGranted(now_s, token, allocation))
-        elif positions[token].standing is AllocationState.GONE:
-            continue
-        if gone:
-            events.append(_gone(token, group, now_s))
-        elif token not in positions or positions[token].standing in (AllocationState.HELD, AllocationState.LAPSING):
-            notices = [fact.notice_at_s for fact in group if fact.alive and fact.notice_at_s is not None]
-            if notices:
-                events.append(NoticeSeen(now_s, token, min(notices)))
+            tier = tiers.get(token, Tier.TRANSIENT if bid_for else Tier.RELIABLE)
+            grant = grant_of(token, group, tier, now_s)
+            events.append(grant)
+            position = HeldAllocation(grant.allocation, {name: HeldMachine() for name in grant.instance_ids})
+        events += _machine_events(position, group, now_s)
     order = engine.open_order
     if order is not None and engine.closed and not facts.get(order.order_id):
         events.append(AllocationRefused(now_s, order.order_id, ABANDONED, "the job was closed before it was bought"))
     return events
 
 
-def _forgotten(position: HeldAllocation, now_s: int) -> bool:
-    return position.standing is not AllocationState.GONE and now_s - position.allocation.launched_at_s >= HOUR_S
+def _machine_events(position: HeldAllocation, group: Sequence[InstanceFact], now_s: int) -> list[BidEvent]:
+    """Return the events that bring the machines of one allocation up to the facts."""
+    name, was_gone = position.allocation.allocation_id, position.standing is AllocationState.GONE
+    position = replace(position, machines=dict(position.machines))  # machines are named in the copy
+    seen: list[str] = []
+    noticed: dict[str, int] = {}
+    ends: dict[str, _End] = {}
+    joined: set[str] = set()
+    for fact in group:
+        machine_id = fact.instance_id
+        is_unnamed = machine_id not in position.machines and bool(position.unnamed)
+        if is_unnamed and was_gone and not fact.alive:
+            continue
+        if machine_id not in position.machines and not is_unnamed:
+            joined.add(machine_id)
+        machine = position.machine(machine_id)
+        if not fact.alive:
+            if machine.state is not MachineState.GONE:
+                ends[machine_id] = _end(fact, position, now_s)
+            continue
+        takes_at_s = _pending_notice(fact, now_s)
+        outlived = machine.takes_at_s is not None and now_s >= machine.takes_at_s + NOTICE_GRACE_S
+        if machine.state is MachineState.NOTICED:
+            if outlived and takes_at_s is None:
+                seen.append(machine_id)
+            elif outlived and takes_at_s is not None:
+                noticed[machine_id] = takes_at_s
+            continue
+        if machine.state is MachineState.GONE or is_unnamed or machine_id in joined:
+            seen.append(machine_id)
+        if takes_at_s is not None:
+            noticed[machine_id] = takes_at_s
+    if now_s - position.allocation.launched_at_s >= HOUR_S:
+        listed = {fact.instance_id for fact in group}
+        ends |= {machine_id: _forgotten(now_s) for machine_id in position.living() if machine_id not in listed}
+    return [
+        *(MachineSeen(now_s, name, machine_id) for machine_id in seen),
+        *_notices(position, seen, noticed, ends, now_s),
+        *_ends(position, seen, ends, joined),
+    ]
 
 
-def _lost(position: HeldAllocation, now_s: int) -> AllocationGone:
-    """Return the end of an allocation whose end was not observed.
+def _notices(
+    position: HeldAllocation, seen: Sequence[str], noticed: Mapping[str, int], ends: Mapping[str, _End], now_s: int
+) -> list[BidEvent]:
+    """Return the notices: one of the allocation, if they concern all of it that is held and does not end now."""
+    name = position.allocation.allocation_id
+    held = {machine_id for machine_id, machine in position.machines.items() if machine.state is MachineState.HELD}
+    if noticed and (held | {*seen}) - ends.keys() == noticed.keys():
+        return [NoticeSeen(now_s, name, min(noticed.values()))]
+    return [MachineNoticed(now_s, name, machine_id, takes_at_s) for machine_id, takes_at_s in sorted(noticed.items())]
+
+
+def _ends(position: HeldAllocation, seen: Sequence[str], ends: Mapping[str, _End], joined: set[str]) -> list[BidEvent]:
+    """Return the ends: one of the allocation, if nothing is left of it, after those that differ from it.
+
+    A machine that was not known before (`joined`) has an event of its own, which names it.
+    """
+    name = position.allocation.allocation_id
+    left = {*position.living(), *seen} - ends.keys()
+    known_ends = [end for machine_id, end in ends.items() if machine_id not in joined]
+    last: _End | None = None
+    if known_ends and not left:
+        last_s = max(at_s for at_s, _ in known_ends)
+        taken = all(cause is EndCause.EVICTED for at_s, cause in known_ends if at_s == last_s)
+        last = (last_s, EndCause.EVICTED if taken else EndCause.USER)
+    events: list[BidEvent] = [
+        MachineGone(at_s, name, machine_id, cause)
+        for machine_id, (at_s, cause) in sorted(ends.items())
+        if machine_id in joined or (at_s, cause) != last
+    ]
+    return events if last is None else [*events, AllocationGone(last[0], name, last[1])]
+
+
+def _pending_notice(fact: InstanceFact, now_s: int) -> int | None:
+    """Return when the market will take the machine; None also if it has let that time pass."""
+    pending = fact.notice_at_s is not None and now_s < fact.notice_at_s + NOTICE_GRACE_S
+    return fact.notice_at_s if pending else None
+
+
+def _end(fact: InstanceFact, position: HeldAllocation, now_s: int) -> _End:
+    """Return the end that a fact reports; not before the launch, whatever the market's clocks say."""
+    at_s = now_s if fact.ended_at_s is None else fact.ended_at_s
+    return max(at_s, position.allocation.launched_at_s), fact.end_cause or EndCause.USER
+
+
+def _forgotten(now_s: int) -> _End:
+    """Return the end of a machine whose end was not observed.
 
     It may have ended at any time since it was last seen, for an unknown cause. It is assumed to have lived until now
     and to have been terminated by the job: the ledger may then show more than the bill, never less.
     """
-    return AllocationGone(now_s, position.allocation.allocation_id, EndCause.USER)
-
-
-def _gone(token: str, group: Sequence[InstanceFact], now_s: int) -> AllocationGone:
-    """Return the end of an allocation: that of its last instances, with its cause."""
-    ends = [(fact.ended_at_s if fact.ended_at_s is not None else now_s, fact.end_cause) for fact in group]
-    last_s = max(at_s for at_s, _ in ends)
-    taken = all(cause is EndCause.EVICTED for at_s, cause in ends if at_s == last_s)
-    return AllocationGone(last_s, token, EndCause.EVICTED if taken else EndCause.USER)
+    return now_s, EndCause.USER

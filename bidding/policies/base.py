@@ -28,6 +28,7 @@ class MarketView:
     foresight : the forecast that weighs the signals; None if none was fitted.
     lapsing : allocations whose end was ordered, and which work to the end of their hour.
     last_eviction_s : time of the market's last eviction; None before the first.
+    noticed : allocations, or the parts of them, that the market will take; they count in the cap until they are gone.
     """
 
     now_s: int
@@ -43,11 +44,25 @@ class MarketView:
     foresight: Forecast | None = None
     lapsing: tuple[Allocation, ...] = ()
     last_eviction_s: int | None = None
+    noticed: tuple[Allocation, ...] = ()
 
     @property
     def spot_vcpus(self) -> int:
         """The vCPUs held on the transient tier."""
-        return sum(map(self.vcpus_of, (a for a in self.footprint if a.tier is Tier.TRANSIENT)))
+        return self._spot_vcpus(self.footprint)
+
+    @property
+    def noticed_vcpus(self) -> int:
+        """The vCPUs of the transient tier that the market will take."""
+        return self._spot_vcpus(self.noticed)
+
+    @property
+    def left_vcpus(self) -> int:
+        """The vCPUs that the cap leaves; negative where machines were found that exceed it."""
+        return self.job.max_spot_vcpus - self.spot_vcpus - self.noticed_vcpus
+
+    def _spot_vcpus(self, held: tuple[Allocation, ...]) -> int:
+        return sum(map(self.vcpus_of, (a for a in held if a.tier is Tier.TRANSIENT)))
 
     def vcpus_of(self, allocation: Allocation) -> int:
         """Return the vCPUs of all of the allocation's instances."""

@@ -40,8 +40,8 @@ class BestPolicy:
     -----
     Source: Proteus (EuroSys 2017), equations (1)-(4), of one purchase.
     Differs: chances are those of the market's present signal, not of its history at large; the whole cap is one
-    allocation; a lapsing allocation counts in the cap to the end of its hour; purchases do not wait for the end of a
-    market's notice, but after an eviction nothing is bought that would only stand still.
+    allocation; a lapsing allocation counts in the cap to the end of its hour; after an eviction nothing is bought that
+    would only stand still.
     """
 
     def acquisition(self, view: MarketView) -> Decision:
@@ -163,7 +163,7 @@ class _Fresh:
 
 def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, str]]:
     """Return the fresh purchases beside `others` live vCPUs, and the reasons that exclude markets."""
-    counts, refusals = counts_of(view, view.job.max_spot_vcpus - others)
+    counts, refusals = counts_of(view, view.job.max_spot_vcpus - others - view.noticed_vcpus)
     markets = []
     for market, count in counts.items():
         if count and _is_foreseen(view, market):

@@ -27,7 +27,7 @@ class AbovePolicy:
 
     def acquisition(self, view: MarketView) -> Decision:
         """Return the purchase of the cheapest market if the cap leaves one, else WAIT."""
-        return cheapest(view, view.job.max_spot_vcpus - view.spot_vcpus, self._bid)
+        return cheapest(view, view.left_vcpus, self._bid)
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return RENEW."""

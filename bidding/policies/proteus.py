@@ -20,7 +20,7 @@ class ProteusPolicy:
         """Return the best market x bid delta if it lowers E of the footprint, else WAIT."""
         held = [held_part(view, allocation) for allocation in view.footprint]
         now = per_work(held, view, resized=False)[0]
-        counts, refusals = counts_of(view, view.job.max_spot_vcpus - view.spot_vcpus)
+        counts, refusals = counts_of(view, view.left_vcpus)
         markets = [market for market, count in counts.items() if count]
         if not markets:
             return Decision(Choice.WAIT, nothing_on_sale(refusals), now)

@@ -9,7 +9,8 @@ from bidding.policies.cheapest_market import cheapest, kept
 class StandardPolicy:
     """One allocation in the market that costs least per vCPU, as large as an allocation and the cap may be.
 
-    Nothing is bought beside it. An allocation with a notice of eviction is replaced at once.
+    Nothing is bought beside it, also where the market took some of its machines. An allocation with a notice of
+    eviction is replaced when the market has taken it: until then it counts in the cap.
 
     Source: Proteus (EuroSys 2017), section 6.3, the standard strategy.
     """
@@ -19,7 +20,7 @@ class StandardPolicy:
         if view.spot_vcpus:
             reason = f"{view.spot_vcpus} spot vCPUs are held: nothing is bought until the market takes them"
             return Decision(Choice.WAIT, reason, float("inf"))
-        return cheapest(view, view.job.max_spot_vcpus, _on_demand)
+        return cheapest(view, view.left_vcpus, _on_demand)
 
     def renewal(self, view: MarketView, allocation: Allocation) -> Decision:
         """Return RENEW."""

@@ -78,8 +78,10 @@ def tick(at_s: int, prices: Mapping[Market, str]) -> TickDue:
 
 
 def granted(allocation: Allocation, at_s: int | None = None) -> AllocationGranted:
-    """Return the grant of the order that `allocation` is called after."""
-    return AllocationGranted(allocation.launched_at_s if at_s is None else at_s, allocation.allocation_id, allocation)
+    """Return the grant of the order that `allocation` is called after; its machines are those of `fact`."""
+    name = allocation.allocation_id
+    machines = tuple(f"i-{name}-{number}" for number in range(allocation.count))
+    return AllocationGranted(allocation.launched_at_s if at_s is None else at_s, name, allocation, machines)
 
 
 def gone(name: str, at_s: int, cause: EndCause = EndCause.EVICTED) -> AllocationGone:

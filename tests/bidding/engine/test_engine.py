@@ -7,15 +7,22 @@ import pytest
 
 from bidding.economics.job_model import JobModel
 from bidding.engine.engine import AllocationState, BidEngine, EngineError
-from bidding.engine.events import AllocationRefused, JobClosed, NoticeSeen
+from bidding.engine.events import (
+    AllocationRefused,
+    JobClosed,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    NoticeSeen,
+)
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
-from bidding.market.money import to_micros
-from bidding.policies.base import Choice
+from bidding.policies.base import Candidate, Choice, Decision
 from tests.support.markets import (
     LARGE,
     MARKETS,
     START_S,
+    TYPES,
     XLARGE,
     XLARGE_B,
     gone,
@@ -167,14 +174,106 @@ def test_the_on_demand_policy_waits():
     assert isinstance(wait, Wait)
 
 
+# -- single machines --------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_is_lost_without_a_notice_is_bought_again():
+    engine = engine_of(reliable(), spot(count=8))  # at the cap
+    assert kinds(engine.handle(tick(START_S + 60, PRICES))) == ["Wait"]
+    engine.handle(MachineGone(START_S + 100, "a", "i-a-3", EndCause.EVICTED))
+    assert engine.footprint == (reliable(), spot(count=7))
+    (order,) = engine.handle(tick(START_S + 120, PRICES))
+    assert (type(order), order.market, order.count) == (Acquire, XLARGE, 1)
+
+
+def test_a_noticed_machine_counts_in_the_cap_until_it_is_gone_and_the_others_work_on():
+    engine = engine_of(reliable(), spot(count=8))
+    engine.handle(MachineNoticed(START_S + 100, "a", "i-a-3", START_S + 220))
+    assert (engine.footprint, engine.spot_vcpus) == ((reliable(), spot(count=7)), 32)
+    assert kinds(engine.handle(tick(START_S + 120, PRICES))) == ["Wait"]
+    engine.handle(MachineGone(START_S + 220, "a", "i-a-3", EndCause.EVICTED))
+    (order,) = engine.handle(tick(START_S + 240, PRICES))
+    assert (type(order), order.count) == (Acquire, 1)
+
+
+def test_the_market_that_takes_one_machine_is_left_alone_meanwhile():
+    engine = engine_of(reliable(), spot(count=4))
+    engine.handle(MachineNoticed(START_S + 100, "a", "i-a-3", START_S + 220))
+    (order,) = engine.handle(tick(START_S + 220, PRICES))
+    assert order.market == XLARGE_B
+
+
+def test_what_is_left_of_an_allocation_is_renewed_and_lapses_as_a_smaller_one():
+    for price, kind in (("0.05", "Renew"), ("3", "Lapse")):
+        engine = full(reliable(), spot(count=4, bid="9"))
+        engine.handle(MachineGone(START_S + 100, "a", "i-a-0", EndCause.EVICTED))
+        engine.handle(MachineNoticed(ENDS_S - 130, "a", "i-a-1", ENDS_S - 10))
+        order = engine.handle(tick(ENDS_S - 120, {XLARGE: price}))[0]
+        assert (type(order).__name__, order.allocation_id) == (kind, "a")
+    assert engine.positions["a"].standing is AllocationState.LAPSING
+    assert engine._view(tick(ENDS_S - 100, {})).lapsing == (spot(count=2, bid="9"),)
+    engine.handle(gone("a", ENDS_S, EndCause.USER))
+    assert engine.positions["a"].cause is EndCause.USER
+    assert engine.positions["a"].machines["i-a-0"].cause is EndCause.EVICTED
+
+
+def test_a_machine_that_is_seen_alive_is_held_again_and_its_allocation_with_it():
+    engine = engine_of(reliable(), spot(count=2))
+    engine.handle(gone("a", START_S + 100))
+    engine.handle(MachineSeen(START_S + 200, "a", "i-a-1"))
+    assert engine.footprint == (reliable(), spot(count=1))
+    assert engine.positions["a"].ended_at_s is None
+    engine.handle(NoticeSeen(START_S + 300, "a", START_S + 420))
+    assert engine.positions["a"].standing is AllocationState.NOTICED
+    engine.handle(MachineSeen(START_S + 700, "a", "i-a-1"))
+    assert engine.footprint == (reliable(), spot(count=1))
+
+
+def test_an_allocation_that_was_let_go_and_is_seen_alive_is_let_go_again():
+    engine = full(reliable(), spot(bid="9"))
+    lapse, _ = engine.handle(tick(ENDS_S - 240, {XLARGE: "3"}))
+    engine.handle(gone("a", ENDS_S - 1, EndCause.USER))
+    engine.handle(MachineSeen(ENDS_S + 60, "a", "i-a-1"))
+    assert engine.positions["a"].standing is AllocationState.LAPSING
+    assert engine.handle(tick(ENDS_S + 120, {XLARGE: "0.01"}))[0] == lapse
+
+
+# -- machines that are found later ------------------------------------------------------------------------------------
+
+
+def test_machines_that_are_found_later_may_exceed_the_cap_and_hours_lapse_until_it_is_kept():
+    engine = engine_of(reliable(), spot("a", count=8))
+    engine.handle(granted(spot("b", count=8)))
+    engine.validate()
+    assert engine.spot_vcpus == 64
+    assert kinds(engine.handle(tick(START_S + 60, PRICES))) == ["Wait"]
+    first, second, wait = engine.handle(tick(ENDS_S - 240, PRICES))
+    assert (type(first), first.allocation_id) == (Lapse, "a")
+    assert "64 spot vCPUs are held, of at most 32" in first.decision.reason
+    assert (type(second), second.allocation_id, type(wait)) == (Renew, "b", Wait)
+
+
+def test_an_unanswered_purchase_that_no_longer_fits_in_is_not_ordered_again_until_it_does():
+    engine = engine_of(reliable())
+    (order,) = engine.handle(tick(START_S, PRICES))
+    engine.handle(granted(spot("stray", count=8)))
+    engine.validate()
+    (wait,) = engine.handle(tick(START_S + TICK_S, PRICES))
+    assert isinstance(wait, Wait)
+    assert "j-buy-0 stays unanswered until it fits in" in wait.decision.reason
+    engine.handle(gone("stray", START_S + 200))
+    assert engine.handle(tick(START_S + 2 * TICK_S, PRICES)) == (order,)
+
+
 # -- the hour's end ---------------------------------------------------------------------------------------------------
 
 ENDS_S = START_S + HOUR_S
 
 
 def full(*allocations: Allocation, **more: object) -> BidEngine:
-    """Return an engine that holds `allocations` and may not buy."""
-    return engine_of(*allocations, job=replace(JOB, max_spot_vcpus=0, **more))
+    """Return an engine that holds `allocations` and may not buy: they are all that it may hold."""
+    vcpus = sum(a.count * TYPES[a.market.instance_type].vcpu for a in allocations if a.tier is Tier.TRANSIENT)
+    return engine_of(*allocations, job=replace(JOB, max_spot_vcpus=vcpus, **more))
 
 
 @pytest.mark.parametrize(("before_s", "decides"), [(241, False), (240, True), (1, True)])
@@ -207,9 +306,9 @@ def test_a_lapse_is_ordered_again_until_the_allocation_is_gone():
     assert isinstance(lapse, Lapse)
     # cheap again, and the hour over: it was let go all the same
     for at_s in (ENDS_S - 120, ENDS_S + 120, ENDS_S + 2 * HOUR_S):
-        assert engine.handle(tick(at_s, {XLARGE: "0.01"}))[:-1] == (lapse,)
+        assert engine.handle(replace(tick(at_s, {XLARGE: "0.01"}), buy=False)) == (lapse,)
     engine.handle(gone("a", ENDS_S - 1, EndCause.USER))
-    assert kinds(engine.handle(tick(ENDS_S + 240, PRICES))) == ["Wait"]
+    assert kinds(engine.handle(tick(ENDS_S + 240, {}))) == ["Wait"]
 
 
 def test_what_lapses_makes_room_for_another():
@@ -227,13 +326,15 @@ def test_a_lapsing_allocation_that_the_market_takes_is_left_to_it():
     assert kinds(engine.handle(tick(ENDS_S - 120, {XLARGE: "3"}))) == ["Wait"]  # leaving first would forgo the refund
 
 
-def test_a_noticed_allocation_neither_counts_nor_is_decided():
+def test_a_noticed_allocation_is_not_decided_and_counts_in_the_cap_until_it_is_gone():
     engine = engine_of(reliable(), spot(count=8))  # at the cap
     engine.handle(NoticeSeen(ENDS_S - 200, "a", ENDS_S - 80))
     assert engine.footprint == (reliable(),)
-    (order,) = engine.handle(tick(ENDS_S - 180, PRICES))
-    assert isinstance(order, Acquire)
+    (wait,) = engine.handle(tick(ENDS_S - 180, PRICES))
+    assert "all of 32 spot vCPUs are held" in wait.decision.reason
     engine.handle(gone("a", ENDS_S - 80))
+    (order,) = engine.handle(tick(ENDS_S - 60, PRICES))
+    assert (type(order), order.count) == (Acquire, 4)
     engine.handle(NoticeSeen(ENDS_S - 70, "a", ENDS_S - 80))  # too late: it stays gone
     assert engine.positions["a"].standing is AllocationState.GONE
 
@@ -271,7 +372,7 @@ def test_an_eviction_on_the_hours_boundary_ends_it_before_the_hour_is_recorded()
     engine.handle(gone("a", ENDS_S))
     position = engine.positions["a"]
     assert (position.ended_at_s, position.cause) == (ENDS_S, EndCause.EVICTED)
-    assert kinds(engine.handle(tick(ENDS_S, PRICES))) == ["Wait"]
+    assert kinds(engine.handle(tick(ENDS_S, {}))) == ["Wait"]
     engine.handle(gone("a", ENDS_S + 5, EndCause.USER))  # the first word counts
     assert engine.positions["a"].ended_at_s == ENDS_S
 
@@ -407,10 +508,19 @@ def test_validate_sees_a_broken_invariant():
     engine._answered.add("j-buy-0")
     with pytest.raises(EngineError, match="open and answered"):
         engine.validate()
+
+
+def test_a_policy_that_exceeds_the_cap_is_stopped_before_its_purchase_is_ordered(monkeypatch):
     engine = engine_of(reliable(), spot(count=7))
-    engine._open = Acquire("j-buy-0", LARGE, 3, to_micros("0.1"), None)
-    with pytest.raises(EngineError, match="34 spot vCPUs"):
-        engine.validate()
+    monkeypatch.setattr(engine._policy, "acquisition", lambda view: _bid_for(LARGE, 3))
+    with pytest.raises(EngineError, match="policy proteus: 34 spot vCPUs would be held, of at most 32"):
+        engine.handle(tick(START_S, PRICES))
+    assert engine.open_order is None
+
+
+def _bid_for(market: Market, count: int) -> Decision:
+    candidate = Candidate(market, count, 50_000, 100, 0.1, 1.0, 1.0, 1.0)
+    return Decision(Choice.ACQUIRE, "", 1.0, (candidate,))
 
 
 def test_views_cannot_change_the_engine():

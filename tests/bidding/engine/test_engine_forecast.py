@@ -76,9 +76,12 @@ def test_what_lapses_fills_its_place_until_it_is_gone(engine: BidEngine) -> None
     assert order.bid_micros == 40_000
 
 
-def test_what_the_market_will_take_leaves_its_place_at_once(engine: BidEngine) -> None:
+def test_what_the_market_will_take_fills_its_place_until_it_is_gone(engine: BidEngine) -> None:
     engine.handle(NoticeSeen(START_S + 600, FIRST.allocation_id, START_S + 720))
-    (order,) = engine.handle(seen(START_S + 600))
+    (wait,) = engine.handle(seen(START_S + 600))
+    assert "all of 32 spot vCPUs are held" in wait.decision.reason
+    engine.handle(gone(FIRST.allocation_id, START_S + 660, EndCause.USER))
+    (order,) = engine.handle(seen(START_S + 700))
     assert isinstance(order, Acquire)
     assert order.market == XLARGE_B, "the market that takes is left alone"
 

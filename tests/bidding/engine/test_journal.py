@@ -24,6 +24,10 @@ from bidding.engine.events import (
     BidEvent,
     JobClosed,
     JobOpened,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    MachinesUnlisted,
     NoticeSeen,
     TickDue,
 )
@@ -95,10 +99,22 @@ ITEMS = {
         left_out=st.dictionaries(st.sampled_from(MARKETS), NAMES),
         signals=st.dictionaries(st.sampled_from(MARKETS), signals(), max_size=3),
     ),
-    AllocationGranted: st.builds(AllocationGranted, at_s=TIMES, order_id=NAMES, allocation=allocations()),
+    AllocationGranted: st.builds(
+        AllocationGranted,
+        at_s=TIMES,
+        order_id=NAMES,
+        allocation=allocations(),
+        instance_ids=st.lists(NAMES, max_size=3).map(tuple),
+    ),
     AllocationRefused: st.builds(AllocationRefused, at_s=TIMES, order_id=NAMES, code=NAMES, message=NAMES),
     NoticeSeen: st.builds(NoticeSeen, at_s=TIMES, allocation_id=NAMES, takes_at_s=TIMES),
     AllocationGone: st.builds(AllocationGone, at_s=TIMES, allocation_id=NAMES, cause=st.sampled_from(EndCause)),
+    MachineSeen: st.builds(MachineSeen, at_s=TIMES, allocation_id=NAMES, instance_id=NAMES),
+    MachineNoticed: st.builds(MachineNoticed, at_s=TIMES, allocation_id=NAMES, instance_id=NAMES, takes_at_s=TIMES),
+    MachineGone: st.builds(
+        MachineGone, at_s=TIMES, allocation_id=NAMES, instance_id=NAMES, cause=st.sampled_from(EndCause)
+    ),
+    MachinesUnlisted: st.builds(MachinesUnlisted, at_s=TIMES, count=st.integers(1, 100)),
     JobClosed: st.builds(JobClosed, at_s=TIMES),
     Acquire: st.builds(
         Acquire,
@@ -185,8 +201,15 @@ def test_what_cannot_be_read_is_said_in_one_line(record, said):
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("item", "later"), [(opened(), "foresight"), (tick(START_S, {XLARGE: "0.05"}), "signals")])
-def test_a_record_of_before_there_were_foresights_is_read(item, later):
+@pytest.mark.parametrize(
+    ("item", "later"),
+    [
+        (opened(), "foresight"),
+        (tick(START_S, {XLARGE: "0.05"}), "signals"),
+        (replace(granted(spot()), instance_ids=()), "instance_ids"),
+    ],
+)
+def test_a_record_of_before_there_was_a_field_is_read(item, later):
     record = to_record(item)
     del record[later]
     assert from_record(strict(record)) == item
@@ -258,6 +281,17 @@ def test_a_replay_passes_over_the_orders_and_leads_to_the_same_engine():
     assert whole.positions == events.positions
     assert (whole.open_order, whole.closed, whole.job_id) == (events.open_order, True, "j")
     whole.validate()
+
+
+def test_a_journal_without_the_names_of_machines_leads_to_an_equivalent_engine():
+    records = story()
+    bare = replay({key: value for key, value in r.items() if key != "instance_ids"} for r in records)
+    named = replay(records)
+    assert [p.standing for p in bare.positions.values()] == [p.standing for p in named.positions.values()]
+    assert bare.footprint == named.footprint
+    assert (bare.open_order, bare.spot_vcpus) == (named.open_order, named.spot_vcpus)
+    probe = tick(START_S + 9000, {XLARGE_B: "0.06"})
+    assert bare.handle(probe) == named.handle(probe)
 
 
 def test_a_replay_of_what_cannot_follow_fails():
