@@ -1,14 +1,14 @@
 """The ledger of a job: compute the lines that are due and add those that are missing.
 
 The billing model computes the due lines anew each time from the allocations and the prices. So a booking may be
-repeated, late or skipped without harm, and no line is ever edited: a refund is a separate line.
+repeated, late or skipped without harm, and no line is ever edited: a refund is a separate line, and so is a correction.
 
 Every instance is billed separately; the lines of an hour are the sums over the instances of an allocation. An hour has
 one refund, so that is booked when it can no longer grow: when the hour is over, or no instance lives. If seconds are
 billed, the charge is booked then, too: until then the ledger lacks the cost of the hour in progress.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
@@ -27,6 +27,9 @@ _NO_PRICES = Trace(np.empty(0, np.int64), np.empty(0, np.int64))
 
 #: Note of a charge for the seconds of an hour, booked when the hour is over.
 BY_SECOND = "spot, by the second"
+#: Note of a charge that takes a refund back: the instance lived on.
+REFUND_REVOKED = "refund taken back: it lived on"
+_ENDED_BEFORE = "ended before what was charged"
 
 
 class BillingError(ProteusError):
@@ -70,7 +73,7 @@ def book(
     with store.transaction() as shared:
         records = shared.allocations(job_id)
         due = due_lines(records, price_traces, catalog, int(now_s), spot_billing or HourlyRefund())
-        booking = compare(records, shared.ledger(job_id), due)
+        booking = compare(records, shared.ledger(job_id), due, int(now_s))
         shared.add_lines(booking.added)
     return booking
 
@@ -98,56 +101,119 @@ def due_lines(
     return lines
 
 
-def compare(records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], due: Sequence[LedgerLine]) -> Booking:
-    """Return the lines of `due` that `booked` lacks, and where the two differ; no I/O.
+def compare(
+    records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], due: Sequence[LedgerLine], now_s: int
+) -> Booking:
+    """Return the lines that `booked` lacks at `now_s`, and where it differs from `due` in the price; no I/O.
 
     The hour's refund takes back what was charged for instances whose end became known later: those that had ended when
-    the hour began (if seconds are billed: before it was over).
-    """
-    booked_by_id = {line.entry_id: line for line in booked}
-    excess = _excess(records, booked, due)
-    wanted = {line.entry_id: line for line in due}
-    last = {line.allocation_id: line.hour_index for line in due if line.kind is LedgerKind.CHARGE}
-    ended = {record.allocation_id for record in records if not record.alive}
-    for line_id, amount in excess.items():
-        line = booked_by_id[line_id]
-        correction = _refund(line, line.at_s, amount, "ended before what was charged")
-        refund = wanted.get(correction.entry_id)
-        if refund is not None:
-            wanted[correction.entry_id] = replace(refund, amount_micros=refund.amount_micros - amount)
-        elif line.allocation_id in ended or line.hour_index < last.get(line.allocation_id, 0):  # it can no longer grow
-            wanted[correction.entry_id] = correction
-    added = [line for line in wanted.values() if line.entry_id not in booked_by_id]
-    disputed = [
-        (booked_by_id[name], line)
-        for name, line in wanted.items()
-        if name in booked_by_id and booked_by_id[name].amount_micros - excess.get(name, 0) != line.amount_micros
-    ]
-    return Booking(tuple(added), tuple(disputed))
-
-
-def _excess(
-    records: Sequence[AllocationRecord], booked: Sequence[LedgerLine], due: Sequence[LedgerLine]
-) -> dict[str, Micros]:
-    """Return the amount overcharged for instances that had ended by then, by the charge's id.
-
-    A difference because the price has changed since is no excess.
+    the hour began (if seconds are billed: before it was over). What becomes known after that (an instance that was
+    found, or that lives although its end was booked) is corrected by further lines, when the hour is over or no
+    instance lives: until then more may become known.
     """
     by_id = {record.allocation_id: record for record in records}
     due_by_id = {line.entry_id: line for line in due}
-    excess = {}
+    hours: dict[tuple[str, int], list[LedgerLine]] = {}
     for line in booked:
-        record = by_id.get(line.allocation_id)
-        if record is None or line.kind is not LedgerKind.CHARGE:
+        hours.setdefault((line.allocation_id, line.hour_index), []).append(line)
+    added: list[LedgerLine] = []
+    disputed: list[tuple[LedgerLine, LedgerLine]] = []
+    for hour in dict.fromkeys([*((line.allocation_id, line.hour_index) for line in due), *hours]):
+        name, index = hour
+        charge, refund = (due_by_id.get(f"{name}/{index}/{kind}") for kind in (LedgerKind.CHARGE, LedgerKind.REFUND))
+        lines = hours.get(hour, [])
+        base = next((line for line in lines if line.kind is LedgerKind.CHARGE and not line.correction), None)
+        if base is None:
+            added += [line for line in (charge, refund) if line is not None and not lines]
+        elif name in by_id:
+            missing, differing = _compare_hour(by_id[name], base, lines, charge, refund, now_s)
+            added += missing
+            disputed += differing
+    return Booking(tuple(added), tuple(disputed))
+
+
+def _compare_hour(
+    record: AllocationRecord,
+    base: LedgerLine,
+    lines: Sequence[LedgerLine],
+    charge: LedgerLine | None,
+    refund: LedgerLine | None,
+    now_s: int,
+) -> tuple[list[LedgerLine], list[tuple[LedgerLine, LedgerLine]]]:
+    """Compare the `lines` of an hour, of which `base` is the first charge, with what is due for it."""
+    is_over = base.at_s + HOUR_S <= now_s or not any(life.alive_at(now_s) for life in record.lives)
+    same_price = charge is None or charge.price_micros == base.price_micros
+    charged, refunded = _paid(lines)
+    owed = _owed(record, base, charge if same_price else None, charged)
+    excess = max(charged - owed, 0)
+    first_refund = next((line for line in lines if line.kind is LedgerKind.REFUND and not line.correction), None)
+    wanted: list[LedgerLine] = []
+    disputed = []
+    if first_refund is None:
+        if refund is not None:
+            wanted.append(replace(refund, amount_micros=refund.amount_micros - excess))
+        elif excess and is_over:  # it can no longer grow
+            wanted.append(_refund(base, base.at_s, excess, _ENDED_BEFORE))
+    elif not same_price:
+        if refund is not None and first_refund.amount_micros != refund.amount_micros - excess:
+            disputed.append((first_refund, replace(refund, amount_micros=refund.amount_micros - excess)))
+    elif is_over:
+        more = excess - (0 if refund is None else refund.amount_micros) - refunded
+        if more > 0:
+            wanted.append(_correction(lines, _refund(base, base.at_s, more, _ENDED_BEFORE)))
+        elif more < 0:
+            wanted.append(_correction(lines, replace(base, amount_micros=-more, note=REFUND_REVOKED)))
+    if charge is not None and not same_price and base.amount_micros - excess != charge.amount_micros:
+        disputed.append((base, charge))
+    if owed > charged and is_over:
+        wanted.append(_correction([*lines, *wanted], replace(base, amount_micros=owed - charged)))
+    return wanted, disputed
+
+
+def charges_and_refunds(lines: Iterable[LedgerLine]) -> list[tuple[LedgerLine, LedgerLine | None]]:
+    """Return the charge and the refund of each hour, with their corrections, in the order of the charges."""
+    hours: dict[tuple[str, int], list[LedgerLine]] = {}
+    for line in lines:
+        hours.setdefault((line.allocation_id, line.hour_index), []).append(line)
+    merged: list[tuple[LedgerLine, LedgerLine | None]] = []
+    for booked in hours.values():
+        base = next((line for line in booked if line.kind is LedgerKind.CHARGE and not line.correction), None)
+        if base is None:
             continue
-        alive = sum(life.count for life in record.lives if life.alive_at(line.at_s))
-        owed = alive * line.price_micros if alive < record.allocation.count else line.amount_micros
-        if line.note == BY_SECOND and alive:
-            due_now = due_by_id.get(line.entry_id, line)
-            owed = due_now.amount_micros if due_now.price_micros == line.price_micros else line.amount_micros
-        if line.amount_micros > owed:
-            excess[line.entry_id] = line.amount_micros - owed
-    return excess
+        charged, refunded = _paid(booked)
+        first = next((line for line in booked if line.kind is LedgerKind.REFUND), None)
+        refund = None if first is None or not refunded else replace(first, amount_micros=-refunded, correction=0)
+        merged.append((replace(base, amount_micros=charged), refund))
+    return merged
+
+
+def _paid(lines: Iterable[LedgerLine]) -> tuple[Micros, Micros]:
+    """Return what the lines of an hour charge, and what they refund."""
+    charged = refunded = 0
+    for line in lines:
+        if line.kind is LedgerKind.REFUND or line.note == REFUND_REVOKED:
+            refunded -= line.amount_micros
+        else:
+            charged += line.amount_micros
+    return charged, refunded
+
+
+def _owed(record: AllocationRecord, base: LedgerLine, charge: LedgerLine | None, charged: Micros) -> Micros:
+    """Return what the hour should have been charged at its booked price; `charged` where that cannot be known.
+
+    A difference because the price has changed since is no reason for a correction.
+    """
+    if charge is not None:
+        return charge.amount_micros
+    alive = sum(life.count for life in record.lives if life.alive_at(base.at_s))
+    if base.note == BY_SECOND:
+        return charged if alive else 0
+    return alive * base.price_micros if alive < record.allocation.count else charged
+
+
+def _correction(lines: Sequence[LedgerLine], line: LedgerLine) -> LedgerLine:
+    """Return `line` as one more of its kind in the hour of `lines`."""
+    return replace(line, correction=sum(other.kind is line.kind for other in lines))
 
 
 def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: int) -> list[LedgerLine]:

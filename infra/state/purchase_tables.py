@@ -1,6 +1,7 @@
 """The tables of purchases: intents, the allocations they bought, and the ledger of their cost."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Row, func, select, update
@@ -125,11 +126,26 @@ class PurchaseTables(Tables):
             connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(new))
             return _allocation(require_row(connection, query, "allocation", allocation_id))
 
-    def record_instance_ends(self, allocation_id: str, ends: Mapping[str, tuple[int, EndCause]]) -> AllocationRecord:
-        """Record the ends of single instances as the market reports them; a recorded end never changes.
+    def record_instance(self, allocation_id: str, instance_id: str) -> AllocationRecord:
+        """Record that an instance of an allocation lives, whatever was recorded of it.
 
-        When an allocation has ended all its instances have, so nothing is added to it then. Instances of other
-        allocations are ignored.
+        An instance that was not known joins the allocation. The end of an allocation that has ended stays that of its
+        other instances. Lines of the ledger are not touched: the next booking corrects what they lack.
+        """
+        query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
+        with self.write() as connection:
+            record = _allocation(require_row(connection, query, "allocation", allocation_id))
+            if record.alive and instance_id in record.living_ids:
+                return record
+            ends = {name: end for name, end in record.ends.items() if name != instance_id}
+            new = {"ended_at_s": None, "end_cause": None, **_instance_columns(record, [instance_id], ends)}
+            connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(new))
+            return _allocation(require_row(connection, query, "allocation", allocation_id))
+
+    def record_instance_ends(self, allocation_id: str, ends: Mapping[str, tuple[int, EndCause]]) -> AllocationRecord:
+        """Record the ends of single instances; a recorded end does not change unless the instance is seen alive.
+
+        An instance that was not known joins the allocation. Once an allocation has ended, all that were known have.
 
         Parameters
         ----------
@@ -143,19 +159,16 @@ class PurchaseTables(Tables):
         query = select(allocations).where(allocations.c.allocation_id == allocation_id).with_for_update()
         with self.write() as connection:
             record = _allocation(require_row(connection, query, "allocation", allocation_id))
-            new = {
-                name: ends[name] for name in record.instance_ids if name in ends and name not in record.instance_ends
-            }
-            if not record.alive or not new:
+            new = {name: end for name, end in ends.items() if name not in record.ends}
+            if not new:
                 return record
             for name, (ended_at_s, _) in new.items():
                 if ended_at_s < record.allocation.launched_at_s:
                     raise IllegalTransition(
                         f"allocation {allocation_id}: {name} cannot end at {ended_at_s}, before its launch"
                     )
-            rows = {name: [at_s, cause.value] for name, (at_s, cause) in {**record.instance_ends, **new}.items()}
-            statement = update(allocations).where(allocations.c.allocation_id == allocation_id)
-            connection.execute(statement.values({"instance_ends": rows}))
+            values = _instance_columns(record, [*new], {**record.instance_ends, **new})
+            connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(values))
             return _allocation(require_row(connection, query, "allocation", allocation_id))
 
     def allocations(self, job_id: str, *, alive: bool | None = None) -> list[AllocationRecord]:
@@ -207,6 +220,18 @@ def _intent(row: Row[Any]) -> Intent:
     return Intent(**(values | {"state": IntentState(values["state"])}))
 
 
+def _instance_columns(
+    record: AllocationRecord, observed: Sequence[str], ends: Mapping[str, tuple[int, EndCause]]
+) -> dict[str, Any]:
+    """Return the columns of an allocation whose instances end so; those that were `observed` are among them."""
+    names = list(dict.fromkeys([*record.instance_ids, *observed]))
+    return {
+        "instance_ids": names,
+        "count": max(record.allocation.count, len(names)),
+        "instance_ends": {name: [at_s, cause.value] for name, (at_s, cause) in ends.items()},
+    }
+
+
 def _allocation(row: Row[Any]) -> AllocationRecord:
     values = columns(row)
     cause = values["end_cause"]
@@ -223,5 +248,7 @@ def _allocation(row: Row[Any]) -> AllocationRecord:
 
 def _line(row: Row[Any]) -> LedgerLine:
     values = columns(row)
-    del values["entry_id"]
-    return LedgerLine(**(values | {"kind": LedgerKind(values["kind"])}))
+    entry_id = values.pop("entry_id")
+    line = LedgerLine(**(values | {"kind": LedgerKind(values["kind"])}))
+    number = entry_id.removeprefix(f"{line.entry_id}/")
+    return line if number == entry_id else replace(line, correction=int(number))

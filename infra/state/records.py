@@ -215,9 +215,26 @@ class AllocationRecord:
         return self.ended_at_s is None
 
     @property
+    def living_ids(self) -> list[str]:
+        """The instances that live, as far as it is known."""
+        return [name for name in self.instance_ids if name not in self.instance_ends] if self.alive else []
+
+    @property
+    def living_count(self) -> int:
+        """Number of instances that live, as far as it is known."""
+        return sum(life.count for life in self.lives if life.ended_at_s is None)
+
+    @property
+    def ends(self) -> dict[str, tuple[int, EndCause]]:
+        """(ended_at_s, cause) of each instance that has ended, by itself or with the allocation."""
+        if self.ended_at_s is None or self.end_cause is None:
+            return dict(self.instance_ends)
+        return dict.fromkeys(self.instance_ids, (self.ended_at_s, self.end_cause)) | dict(self.instance_ends)
+
+    @property
     def machines(self) -> list[InstanceLife]:
         """The life of each instance, in the order of `instance_ids`; all alike if the market did not name them."""
-        names = self.instance_ids or [""] * self.allocation.count
+        names = [*self.instance_ids, *[""] * (self.allocation.count - len(self.instance_ids))]
         ends = [self.instance_ends.get(name, (self.ended_at_s, self.end_cause)) for name in names]
         return [InstanceLife(1, ended_at_s, cause) for ended_at_s, cause in ends]
 
@@ -240,6 +257,8 @@ class LedgerKind(StrEnum):
 class LedgerLine:
     """Money for one billing hour of an allocation: a charge is positive, a refund negative. Lines are never edited.
 
+    What becomes known after they were booked is corrected by further lines: `correction` counts those of a kind.
+
     `at_s` is when the line was due, or if seconds are billed, when their hour began; `price_micros` is the hourly price
     of one instance.
     """
@@ -252,11 +271,13 @@ class LedgerLine:
     price_micros: Micros
     amount_micros: Micros
     note: str = ""
+    correction: int = 0
 
     @property
     def entry_id(self) -> str:
-        """Unique id of the line; an hour has at most one charge and one refund."""
-        return f"{self.allocation_id}/{self.hour_index}/{self.kind}"
+        """Unique id of the line; an hour has at most one charge and one refund, and numbered corrections of each."""
+        line = f"{self.allocation_id}/{self.hour_index}/{self.kind}"
+        return f"{line}/{self.correction}" if self.correction else line
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from bidding.billing.spending import MachineLife, Use, divide_hour
 from bidding.market.model import HOUR_S, Tier
 from bidding.market.money import Micros, to_dollars
 from infra.state.charge_shares import by_hour, by_second
-from infra.state.ledger import BY_SECOND
-from infra.state.records import AllocationRecord, Job, LedgerKind, ObservationKind
+from infra.state.ledger import BY_SECOND, charges_and_refunds
+from infra.state.records import AllocationRecord, Job, ObservationKind
 from infra.state.store import Store
 from tasks.runtime import current_runtime, runtime_task
 
@@ -63,18 +63,13 @@ def cost_rows(job_ids: Sequence[str] = (), store: Store | None = None) -> list[C
 
 def _job_rows(store: Store, job: Job) -> list[CostRow]:
     records = {record.allocation_id: record for record in store.allocations(job.job_id)}
-    lines = store.ledger(job.job_id)
-    refunds = {(line.allocation_id, line.hour_index): line for line in lines if line.kind is LedgerKind.REFUND}
     lives = _lives(store, job, records)
     lost = _lost_share(job)
     sums: dict[tuple[str, str], dict[Use, Micros]] = {}
     hours: dict[tuple[str, str], float] = {}
-    for line in lines:
-        if line.kind is not LedgerKind.CHARGE:
-            continue
+    for line, refund in charges_and_refunds(store.ledger(job.job_id)):
         record = records[line.allocation_id]
         key = (str(record.allocation.market), str(record.allocation.tier))
-        refund = refunds.get((line.allocation_id, line.hour_index))
         total = sums.setdefault(key, {})
         hours.setdefault(key, 0.0)
         for part in by_second(record, line, refund) if line.note == BY_SECOND else by_hour(record, line, refund):
@@ -99,15 +94,20 @@ def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> d
                 ready.setdefault(name, point.at_s)
             elif state in _LEAVING:
                 leaving.setdefault(name, point.at_s)
-    noticed: dict[str, float] = {}
-    for entry in store.journal(job.job_id, kinds=("NoticeSeen", "Lapse")):
-        noticed.setdefault(entry.record["allocation_id"], entry.at_s)
+    noticed: dict[str, float] = {}  # by allocation, or by machine where the notice was for one of several
+    for entry in store.journal(job.job_id, kinds=("NoticeSeen", "Lapse", "MachineNoticed")):
+        noticed.setdefault(entry.record.get("instance_id", entry.record["allocation_id"]), entry.at_s)
     lives = {}
     for name, record in records.items():
         left = noticed.get(name) if record.allocation.tier is Tier.TRANSIENT else None
-        machines = record.instance_ids or [""] * record.allocation.count
+        machines = [*record.instance_ids, *[""] * (record.allocation.count - len(record.instance_ids))]
         lives[name] = [
-            MachineLife(ready.get(machine), leaving.get(machine, left), life.ended_at_s, job.ended_at_s)
+            MachineLife(
+                ready.get(machine),
+                leaving.get(machine, noticed.get(machine, left)),
+                life.ended_at_s,
+                job.ended_at_s,
+            )
             for machine, life in zip(machines, record.machines, strict=True)
         ]
     return lives

@@ -21,12 +21,14 @@ from bidding.engine.events import (
     AllocationRefused,
     BidEvent,
     JobOpened,
+    MachineGone,
+    MachineSeen,
 )
 from bidding.engine.journal import JournalError, catch_up, from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order
 from bidding.engine.reconcile import ABANDONED
 from bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
-from bidding.market.model import EndCause, InstanceFact
+from bidding.market.model import InstanceFact
 from infra.state.records import EngineSnapshot, Entry, IntentState, JournalConflict, Json, UnknownRecord
 from infra.state.store import Store
 from tasks.runtime import current_runtime
@@ -116,8 +118,7 @@ class JobEngine:
         Parameters
         ----------
         plan : returns the events, given the engine's state; called again if another process wrote meanwhile.
-        instances : the market's records of the instances, by order id: those of purchases that the events grant, and
-            those whose ends are to be recorded.
+        instances : the market's records of the instances, by order id, of which the events tell.
         """
         contended = retry_if_exception_type(JournalConflict)
         for attempt in Retrying(
@@ -148,9 +149,6 @@ class JobEngine:
                 _decide(store, self.job_id, order, now_s)
             for event in events:
                 _settle(store, self.job_id, event, instances, now_s)
-            if instances:
-                for record in store.allocations(self.job_id, alive=True):
-                    _note_ends(store, record.allocation_id, instances, int(now_s))
             self._note_opened([entry.record for entry in entries])
             snapshot = self._due_snapshot(engine, self._length + len(entries))
             if snapshot is not None:
@@ -209,7 +207,7 @@ def _settle(
             intents = {intent.order_id: intent for intent in store.intents(job_id)}
             if event.order_id not in intents:  # an unrecorded purchase: its tags are ours, so it is adopted
                 store.plan(event.order_id, job_id, "found", event.order_id, params, now_s)
-            ids = [fact.instance_id for fact in instances.get(event.order_id, ())]
+            ids = list(event.instance_ids) or [fact.instance_id for fact in instances.get(event.order_id, ())]
             store.record_allocation(job_id, event.order_id, allocation, ids)
             if event.order_id not in intents or intents[event.order_id].state is IntentState.PLANNED:
                 store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
@@ -217,8 +215,12 @@ def _settle(
             outcome = {"code": event.code, "message": event.message}
             state = IntentState.ABANDONED if event.code == ABANDONED else IntentState.REFUSED
             store.settle(event.order_id, state, outcome, now_s)
+        case MachineSeen():
+            store.record_instance(event.allocation_id, event.instance_id)
+        case MachineGone():
+            machine = _named(store, job_id, event, instances)
+            store.record_instance_ends(event.allocation_id, {machine: (event.at_s, event.cause)})
         case AllocationGone():
-            _note_ends(store, event.allocation_id, instances, event.at_s)
             store.end_allocation(event.allocation_id, event.at_s, event.cause)
             for intent in store.intents(job_id, [IntentState.PLANNED]):
                 if intent.kind == "lapse" and intent.params["allocation_id"] == event.allocation_id:
@@ -227,15 +229,15 @@ def _settle(
             return
 
 
-def _note_ends(store: Store, allocation_id: str, instances: Mapping[str, Sequence[InstanceFact]], seen_s: int) -> None:
-    """Record which instances of an allocation have ended; an end that the market does not date is `seen_s`."""
-    ends = {
-        fact.instance_id: (seen_s if fact.ended_at_s is None else fact.ended_at_s, fact.end_cause or EndCause.USER)
-        for fact in instances.get(allocation_id, ())
-        if not fact.alive
-    }
-    if ends:
-        store.record_instance_ends(allocation_id, ends)
+def _named(store: Store, job_id: str, event: MachineGone, instances: Mapping[str, Sequence[InstanceFact]]) -> str:
+    """Return the machine that has ended; where the event names none, one that is recorded and no longer listed."""
+    listed = {fact.instance_id for fact in instances.get(event.allocation_id, ())}
+    for record in store.allocations(job_id, alive=True):
+        if record.allocation_id == event.allocation_id and event.instance_id not in record.instance_ids:
+            missing = [name for name in record.living_ids if name not in listed]
+            if event.instance_id not in listed and missing:
+                return missing[0]
+    return event.instance_id
 
 
 def unless_seen(kind: type[BidEvent], event: BidEvent) -> DecideEvents:
