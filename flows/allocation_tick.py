@@ -51,7 +51,7 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
 
     Parameters
     ----------
-    notices : eviction time of each allocation with an eviction notice, market seconds.
+    notices : eviction time of each machine or allocation with an eviction notice, by its id, market seconds.
     patience_s : market seconds to wait for another tick of the job to end.
     """
     outcome = _tick_claimed(job_id, notices or {}, patience_s)

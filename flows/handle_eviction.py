@@ -12,4 +12,5 @@ from tasks.market.eviction_notices import EvictionNotice
 @flow(name="handle-eviction", validate_parameters=True)
 async def handle_eviction(notice: EvictionNotice) -> str:
     """Reconcile the job of `notice`; return a summary of the actions."""
-    return tick_job(notice.job_id, {notice.allocation_id: notice.takes_at_s}, patience_s=notice.patience_s)
+    taken = notice.instance_id or notice.allocation_id
+    return tick_job(notice.job_id, {taken: notice.takes_at_s}, patience_s=notice.patience_s)

@@ -1,22 +1,36 @@
-"""The flow of the reaper: terminate machines that carry our tags and belong to no live order."""
+"""The flow of the reaper: terminate machines that carry our tags and that nothing will end."""
+
+from functools import partial
 
 from prefect import flow
 
 from flows.allocation_tick import tick_job
 from tasks.job_records import is_known
-from tasks.market.instances import orphans, terminate
+from tasks.market.instances import terminate
+from tasks.market.reaping import enter, orphans
 
 
 @flow(name="reap")
 async def reap() -> list[str]:
     """Terminate the orphans; return their instance ids.
 
-    Orphans of a recorded job are entered in its journal as they end, so that its ledger includes their cost.
+    Orphans of a recorded job are entered in its journal before and after they end, so that its ledger includes their
+    cost. A job whose records fail stops neither that nor the end of any machine.
     """
-    ended = []
+    ended: list[str] = []
+    failed: list[Exception] = []
     for job_id, instance_ids in sorted(orphans().items()):
-        terminate(instance_ids)
-        if is_known(job_id):
-            tick_job(job_id)
+        for step in (partial(enter, job_id), partial(terminate, instance_ids), partial(_book, job_id)):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - raised below, when every machine was seen to
+                failed.append(error)
         ended += instance_ids
+    if failed:
+        raise failed[0] if len(failed) == 1 else ExceptionGroup("the reaper met several errors", failed)
     return ended
+
+
+def _book(job_id: str) -> None:
+    if is_known(job_id):
+        tick_job(job_id)

@@ -21,5 +21,9 @@ class InputError(ProteusError):
         super().__init__(message)
 
 
+class Alarm(ProteusError):
+    """What is observed cannot be acted on, and a person should look; the tick ends before it buys or books anything."""
+
+
 class JobFailed(ProteusError):
     """A job ended permanently without its result. After any other error, run the job again to attach to it."""

@@ -149,7 +149,7 @@ def _machine_events(position: HeldAllocation, group: Sequence[InstanceFact], now
             if machine.state is not MachineState.GONE:
                 ends[machine_id] = _end(fact, position, now_s)
             continue
-        takes_at_s = _pending_notice(fact, now_s)
+        takes_at_s = pending_notice_s(fact, now_s)
         outlived = machine.takes_at_s is not None and now_s >= machine.takes_at_s + NOTICE_GRACE_S
         if machine.state is MachineState.NOTICED:
             if outlived and takes_at_s is None:
@@ -203,7 +203,7 @@ def _ends(position: HeldAllocation, seen: Sequence[str], ends: Mapping[str, _End
     return events if last is None else [*events, AllocationGone(last[0], name, last[1])]
 
 
-def _pending_notice(fact: InstanceFact, now_s: int) -> int | None:
+def pending_notice_s(fact: InstanceFact, now_s: int) -> int | None:
     """Return when the market will take the machine; None also if it has let that time pass."""
     pending = fact.notice_at_s is not None and now_s < fact.notice_at_s + NOTICE_GRACE_S
     return fact.notice_at_s if pending else None

@@ -368,6 +368,7 @@ async def _watch_notices(options: argparse.Namespace, plugin: AgentPlugin, contr
         about = allocation and {
             "job_id": options.job,
             "allocation_id": allocation,
+            "instance_id": options.name,
             "takes_at_s": int(notice.at.timestamp()),
         }
         await _send_notice(transport, controller, options.name, notice.seconds_left, about or None)

@@ -7,7 +7,8 @@ function: a value holds until the next one.
     vcpu, onDemand by market: vCPUs and on-demand price of an instance
     ticks          when prices were observed
     prices         by market: [time, price or null if unknown]
-    allocations    [id, market, reliable, count, bid or null, from, to or null, cause or null]
+    allocations    [id, market, reliable, count, bid or null, from, to or null, cause or null]; machines that ended
+                   otherwise than the rest have a row of their own. An allocation below is the index of its first row
     events         [time, kind, allocation or -1, text]
     progress       [time, clock, loss or null];  stage, ready: [time, number]
     pace           [time, real milliseconds per clock]
@@ -33,6 +34,10 @@ from bidding.engine.events import (
     BidEvent,
     JobClosed,
     JobOpened,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    MachinesUnlisted,
     NoticeSeen,
     TickDue,
 )
@@ -40,7 +45,7 @@ from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from bidding.market.model import HOUR_S, EndCause, InstanceType, Market, Tier
 from bidding.market.money import usd
 from bidding.policies.base import Choice
-from infra.state.records import AllocationRecord, Job, LedgerKind, LedgerLine, Observation
+from infra.state.records import AllocationRecord, InstanceLife, Job, LedgerKind, LedgerLine, Observation
 
 #: Maximum number of points of a series in a page, and of candidates of all decisions together.
 MOST_PROGRESS = 1000
@@ -137,7 +142,10 @@ def chart(facts: JobFacts) -> dict[str, Any]:
     t0, markets = facts.t0, facts.markets()
     place = {market: index for index, market in enumerate(markets)}
     kinds = [facts.types.get(market.instance_type) for market in markets]
-    holder = {record.allocation_id: index for index, record in enumerate(facts.allocations)}
+    lives = [(record, life) for record in facts.allocations for life in _lives(record)]
+    holder: dict[str, int] = {}
+    for index, (record, _) in enumerate(lives):
+        holder.setdefault(record.allocation_id, index)
     texts = _Texts()
     said = decisions(facts)
     ticks = [item for _, item in facts.journal if isinstance(item, TickDue)]
@@ -156,13 +164,13 @@ def chart(facts: JobFacts) -> dict[str, Any]:
                 r.allocation_id,
                 place[r.allocation.market],
                 int(r.allocation.tier is Tier.RELIABLE),
-                r.allocation.count,
+                life.count,
                 r.allocation.bid_micros,
                 r.allocation.launched_at_s - t0,
-                None if r.ended_at_s is None else r.ended_at_s - t0,
-                None if r.end_cause is None else str(r.end_cause),
+                None if life.ended_at_s is None else life.ended_at_s - t0,
+                None if life.end_cause is None else str(life.end_cause),
             ]
-            for r in facts.allocations
+            for r, life in lives
         ],
         "events": [[at_s - t0, kind, holder.get(name, -1), text] for at_s, kind, name, text in marks(facts)],
         **_progress(facts.progress, t0),
@@ -182,6 +190,11 @@ def chart(facts: JobFacts) -> dict[str, Any]:
         "decisions": _decisions(said, place, texts, t0),
         "texts": texts.known,
     }
+
+
+def _lives(record: AllocationRecord) -> list[InstanceLife]:
+    """Return the lives of an allocation's machines, the longest first."""
+    return sorted(record.lives, key=lambda life: -(np.inf if life.ended_at_s is None else life.ended_at_s))
 
 
 def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
@@ -212,6 +225,18 @@ def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
             case AllocationGone():
                 kind = "evicted" if item.cause is EndCause.EVICTED else "let go"
                 found.append((at_s, kind, item.allocation_id, str(market.get(item.allocation_id, ""))))
+            case MachineNoticed():
+                left = f"1 of {market.get(item.allocation_id, '')} will be taken in {item.takes_at_s - item.at_s} s"
+                found.append((at_s, "notice", item.allocation_id, f"{left} ({item.instance_id})"))
+            case MachineGone():
+                kind = "evicted" if item.cause is EndCause.EVICTED else "let go"
+                text = f"1 of {market.get(item.allocation_id, '')} ({item.instance_id})"
+                found.append((at_s, kind, item.allocation_id, text))
+            case MachineSeen():
+                text = f"1 of {market.get(item.allocation_id, '')} works on ({item.instance_id})"
+                found.append((at_s, "seen", item.allocation_id, text))
+            case MachinesUnlisted():
+                found.append((at_s, "alarm", "", f"the market lists none of {item.count} living machines"))
             case Renew():
                 found.append((at_s, "renewed", item.allocation_id, f"hour {item.hour}: {item.decision.reason}"))
             case Lapse() if (item.allocation_id, item.hour) not in lapsed:

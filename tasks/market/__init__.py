@@ -10,6 +10,7 @@ instances         machines: lookup, purchase and termination, each purchase with
 ledger            cost of each hour of each allocation
 opening           opening and closing the bidding of a job
 prices            current prices, and whether they are recent enough to decide on
+reaping           the machines of this owner that nothing needs
 renewals          schedule of the renewal decision of an allocation
 tick              claim on a job, so that one tick of it runs at a time
 """

@@ -5,13 +5,14 @@ from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
-from bidding.engine.engine import AllocationState, BidEngine
-from bidding.engine.events import BidEvent, NoticeSeen, TickDue
+from bidding.engine.engine import AllocationState, BidEngine, MachineState
+from bidding.engine.events import AllocationGone, BidEvent, MachineGone, MachineNoticed, NoticeSeen, TickDue
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
-from bidding.engine.reconcile import by_token, reconcile
+from bidding.engine.reconcile import BELIEVED_AFTER_S, by_token, reconcile, unlisted
 from bidding.forecast import MarketFeatures
-from bidding.market.model import InstanceFact, Market, Tier
+from bidding.market.model import HOUR_S, InstanceFact, Market, Tier
 from bidding.market.money import Micros, to_dollars
+from infra.errors import Alarm
 from tasks.job_records import training_begun
 from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import tiers_of
@@ -33,26 +34,56 @@ def decide(
 
     Parameters
     ----------
-    notices : second at which the market takes an allocation, by its id.
+    notices : second at which the market takes a machine or a whole allocation, by its id.
     left_out : markets whose prices are too old to decide on, each with the reason.
     signals : features of the recent past of the markets, if the job's policy uses them.
+
+    Raises
+    ------
+    Alarm
+        If the market lists none of the machines that live by the book: nothing is decided on such an answer.
     """
     now_s = current_runtime().now_s()
     groups = by_token(facts)
+    missing = 0
 
     def plan(engine: BidEngine) -> Sequence[BidEvent]:
+        nonlocal missing
+        missing = unlisted(engine, groups, now_s)
         events = reconcile(engine, groups, tiers_of(facts), now_s)
-        noticed = {event.allocation_id for event in events if isinstance(event, NoticeSeen)}
+        if missing:
+            return events
         for name, takes_at_s in sorted(notices.items()):
-            position = engine.positions.get(name)
-            if position is not None and position.standing is AllocationState.HELD and name not in noticed:
-                events.append(NoticeSeen(now_s, name, takes_at_s))
+            events += _noticed(engine, events, name, takes_at_s, now_s)
         if engine.job_id is not None:
             buy = training_begun(job_engine.job_id) and _reliable_tier_stands(engine)
             events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}))
         return events
 
-    return job_engine.commit(plan, groups)
+    orders = job_engine.commit(plan, groups)
+    if missing:
+        since_s = job_engine.loaded().unlisted_since_s
+        hours = (now_s - (now_s if since_s is None else since_s)) / HOUR_S
+        raise Alarm(
+            f"job {job_engine.job_id}: the market lists none of its {missing} living machines (for {hours:.1f} h now); "
+            "check the AWS account, profile and PROTEUS_REGION. Nothing is bought or booked until it lists some, or for "
+            f"{BELIEVED_AFTER_S / HOUR_S:g} h does not"
+        )
+    return orders
+
+
+def _noticed(engine: BidEngine, events: Sequence[BidEvent], name: str, takes_at_s: int, now_s: int) -> list[BidEvent]:
+    """Return the event of a notice that a machine reported, unless the market has reported it as well."""
+    for allocation_id, position in engine.positions.items():
+        held = {machine for machine, its in position.machines.items() if its.state is MachineState.HELD}
+        held -= {event.instance_id for event in events if isinstance(event, MachineNoticed | MachineGone)}
+        if any(isinstance(e, NoticeSeen | AllocationGone) and e.allocation_id == allocation_id for e in events):
+            continue
+        if held and (allocation_id == name or held == {name}):
+            return [NoticeSeen(now_s, allocation_id, takes_at_s)]
+        if name in held:
+            return [MachineNoticed(now_s, allocation_id, name, takes_at_s)]
+    return []
 
 
 def opened_markets(job_engine: JobEngine) -> tuple[Market, ...]:

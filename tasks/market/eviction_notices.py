@@ -15,12 +15,13 @@ _CALL_S = 1.0
 
 
 class EvictionNotice(BaseModel):
-    """The market takes an allocation of a job at `takes_at_s` (market time)."""
+    """The market takes a machine of an allocation of a job at `takes_at_s` (market time), or all of the allocation."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     job_id: str = Field(pattern=JOB_ID_PATTERN, title="Job")
     allocation_id: str = Field(min_length=1, title="Allocation")
+    instance_id: str = Field("", title="Machine", description="Empty: all machines of the allocation.")
     takes_at_s: int = Field(title="Taken at", description="Market time, seconds since 1970.")
     patience_s: float = Field(60.0, ge=0, title="Wait for a running tick this long", description="Market seconds.")
 

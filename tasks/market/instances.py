@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from bidding.engine.events import AllocationGranted, AllocationRefused, BidEvent
+from bidding.engine.events import AllocationRefused, BidEvent
 from bidding.engine.orders import Acquire
-from bidding.engine.reconcile import allocation_of, by_token, reconcile
+from bidding.engine.reconcile import by_token, grant_of, pending_notice_s, reconcile
 from bidding.market.model import InstanceFact, LaunchRequest, Market, Tier
 from bidding.market.spot_market import BadRequest, LaunchRefused, TokenMismatch
 from infra.ec2.user_data import NodeBoot, user_data
@@ -64,8 +64,8 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> str:
 def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
     """Buy the machines of the reliable tier, or find them bought; the controller's machine first.
 
-    Lost ones (released by a paused local run, for instance) are replaced, and the training resumes from its
-    checkpoint.
+    Lost ones (released by a paused local run, for instance) are replaced machine by machine, and the training resumes
+    from its checkpoint.
 
     Raises
     ------
@@ -82,7 +82,8 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
             continue
         first = f"{spec.job_id}-{suffix}"
         bought = [r for r in runtime.store.allocations(spec.job_id) if r.order_id in (first, *_others(first))]
-        if any(record.alive for record in bought):
+        count -= sum(record.living_count for record in bought)
+        if count < 1:
             continue  # by an earlier run
         if len(bought) > _MOST_OTHERS:
             raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {len(bought)} times; see who ends it")
@@ -108,9 +109,14 @@ def purchase(order_id: str) -> str:
 
 @runtime_task("let go", market=True)
 def let_go(job_id: str, allocation_ids: Sequence[str]) -> list[str]:
-    """Terminate the machines of allocations; return their instances."""
-    facts = by_token(current_runtime().market.describe([job_tag(job_id)]))
-    ids = [fact.instance_id for name in allocation_ids for fact in facts.get(name, ()) if fact.alive]
+    """Terminate the machines of allocations; return their instances.
+
+    A machine that the market is about to take is left to it: an eviction refunds the hour.
+    """
+    runtime = current_runtime()
+    facts = by_token(runtime.market.describe([job_tag(job_id)]))
+    ended = [fact for name in allocation_ids for fact in facts.get(name, ()) if fact.alive]
+    ids = [fact.instance_id for fact in ended if pending_notice_s(fact, runtime.now_s()) is None]
     if ids:
         current_runtime().market.terminate(ids)
     return ids
@@ -133,27 +139,6 @@ def release_reliable_tier(job_engine: JobEngine) -> None:
     job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), runtime.now_s()), groups)
 
 
-@runtime_task("find orphans", market=True)
-def orphans() -> dict[str, list[str]]:
-    """Return the live machines with our tags that no job needs, by the job on their tag.
-
-    A machine is needed while its job is open, or its allocation is held in the state database (a spot machine of an
-    ended job that waits for the end of its paid hour). A launch of the last two ticks may not be recorded there yet.
-    """
-    runtime = current_runtime()
-    grace_s = 2 * runtime.settings.tick_s
-    open_jobs = {job.job_id for job in runtime.store.jobs() if not job.state.terminal}
-    found: dict[str, list[str]] = {}
-    for fact in runtime.market.describe([(OWNER_TAG, runtime.settings.owner_tag)]):
-        job_id = fact.tags.get(JOB_TAG, "")
-        if not fact.alive or job_id in open_jobs or runtime.now_s() - fact.launched_at_s < grace_s:
-            continue
-        held = {record.allocation_id for record in runtime.store.allocations(job_id, alive=True)}
-        if fact.token not in held:
-            found.setdefault(job_id, []).append(fact.instance_id)
-    return found
-
-
 @runtime_task("terminate", market=True)
 def terminate(instance_ids: Sequence[str]) -> None:
     """Terminate machines of any job."""
@@ -166,9 +151,9 @@ def _flat(groups: Mapping[str, Sequence[InstanceFact]]) -> list[InstanceFact]:
 
 
 def machine_names(job_id: str, *allocation_ids: str) -> list[str]:
-    """Return the instances of allocations, which is what the controller calls its nodes."""
+    """Return the living instances of allocations, which is what the controller calls its nodes."""
     records = current_runtime().store.allocations(job_id)
-    return [name for r in records if r.allocation_id in allocation_ids for name in r.instance_ids]
+    return [name for r in records if r.allocation_id in allocation_ids for name in r.living_ids]
 
 
 def _launch(job_engine: JobEngine, request: LaunchRequest) -> str:
@@ -180,7 +165,7 @@ def _launch(job_engine: JobEngine, request: LaunchRequest) -> str:
         refused: BidEvent = AllocationRefused(runtime.now_s(), request.token, error.code, error.message)
         job_engine.commit(lambda engine: [] if request.token in engine.positions else [refused])
         return f"refused: {error}"
-    granted = AllocationGranted(runtime.now_s(), request.token, allocation_of(facts, Tier(request.tags[TIER_TAG])))
+    granted = grant_of(request.token, facts, Tier(request.tags[TIER_TAG]), runtime.now_s())
     job_engine.commit(lambda engine: [] if request.token in engine.positions else [granted], {request.token: facts})
     return f"granted: {request.count} x {request.market}"
 

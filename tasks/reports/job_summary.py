@@ -1,10 +1,12 @@
 """Events and costs of a job, read from the journal, the ledger and the result."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bidding.market.model import HOUR_S, EndCause, Tier
 from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
+from infra.state.ledger import charges_and_refunds
 from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine, ObservationKind, UnknownRecord
 from infra.state.store import Store
 from tasks.market.opening import type_on_sale
@@ -12,6 +14,7 @@ from tasks.reports.job_snapshot import Holding, Snapshot
 from tasks.runtime import current_runtime
 
 _DECIDED = ("Renew", "Lapse")
+_NOTICES = ("NoticeSeen", "MachineNoticed")
 
 
 def snapshot(job_id: str) -> Snapshot | None:
@@ -45,7 +48,7 @@ def snapshot_of(store: Store, job_id: str, now_s: float) -> Snapshot:
         loss=last.get("loss"),
         nodes_ready=last.get("ready", 0),
         stage=last.get("stage", 1),
-        holdings=tuple(_holding(record, journal) for record in records),
+        holdings=tuple(_holdings(records, journal)),
         spent_micros=sum(line.amount_micros for line in lines),
         spent_is_known=bool(lines) or job.state.terminal,
         refunded_micros=-sum(line.amount_micros for line in lines if line.kind is LedgerKind.REFUND),
@@ -103,7 +106,7 @@ def summary(job_id: str) -> dict[str, Any]:
         "acquisitions": acquisitions(records),
         "hour_end_decisions": hour_end_decisions(journal),
         "evictions": evictions(records),
-        "notices": sum(entry.record["kind"] == "NoticeSeen" for entry in journal),
+        "notices": sum(entry.record["kind"] in _NOTICES for entry in journal),
         "accuracy": result.get("accuracy"),
         "metrics": result.get("metrics", {}),
         "clocks": result.get("clocks"),
@@ -128,7 +131,7 @@ def _on_demand_usd(records: Sequence[AllocationRecord], from_s: float, until_s: 
 
 
 def _machine_hours(records: Sequence[AllocationRecord], lines: Sequence[LedgerLine], now_s: float) -> dict[str, float]:
-    refunded = {(line.allocation_id, line.hour_index) for line in lines if line.kind is LedgerKind.REFUND}
+    refunded = {(charge.allocation_id, charge.hour_index) for charge, refund in charges_and_refunds(lines) if refund}
     hours = {"on_demand": 0.0, "paid": 0.0, "free": 0.0}
     for record in records:
         a = record.allocation
@@ -142,19 +145,40 @@ def _machine_hours(records: Sequence[AllocationRecord], lines: Sequence[LedgerLi
     return hours
 
 
-def _holding(record: AllocationRecord, journal: Sequence[JournalEntry]) -> Holding:
-    a = record.allocation
-    kinds = {entry.record["kind"] for entry in journal if entry.record.get("allocation_id") == a.allocation_id}
-    if record.end_cause is EndCause.EVICTED:
-        state = "taken"
-    elif not record.alive:
-        state = "let go"
-    elif "NoticeSeen" in kinds:
-        state = "noticed"
-    else:
-        state = "lapsing" if "Lapse" in kinds else "held"
-    bid = "on demand" if a.bid_micros is None else usd(a.bid_micros)
-    return Holding(str(a.market), a.count, str(a.tier), bid, state)
+def _holdings(records: Sequence[AllocationRecord], journal: Sequence[JournalEntry]) -> Iterator[Holding]:
+    """Return each allocation as a reader sees it: a row for its machines of each state."""
+    lapsing = {entry.record["allocation_id"] for entry in journal if entry.record["kind"] == "Lapse"}
+    noticed = _noticed_machines(records, journal)
+    for record in records:
+        a, states = record.allocation, Counter[str]()
+        names = [*record.instance_ids, *[""] * (a.count - len(record.instance_ids))]
+        for name, life in zip(names, record.machines, strict=True):
+            if life.ended_at_s is not None:
+                states["taken" if life.end_cause is EndCause.EVICTED else "let go"] += 1
+            elif (a.allocation_id, name) in noticed:
+                states["noticed"] += 1
+            else:
+                states["lapsing" if a.allocation_id in lapsing else "held"] += 1
+        bid = "on demand" if a.bid_micros is None else usd(a.bid_micros)
+        for state in ("held", "lapsing", "noticed", "taken", "let go"):
+            if states[state]:
+                yield Holding(str(a.market), states[state], str(a.tier), bid, state)
+
+
+def _noticed_machines(records: Sequence[AllocationRecord], journal: Sequence[JournalEntry]) -> set[tuple[str, str]]:
+    """Return (allocation, instance) of the machines that the market will take: the last event about each counts."""
+    names = {record.allocation_id: [*record.instance_ids, ""] for record in records}
+    noticed: set[tuple[str, str]] = set()
+    for entry in journal:
+        name = entry.record.get("allocation_id", "")
+        match entry.record["kind"]:
+            case "NoticeSeen":
+                noticed |= {(name, machine) for machine in names.get(name, ())}
+            case "MachineNoticed":
+                noticed.add((name, entry.record["instance_id"]))
+            case "MachineSeen":
+                noticed.discard((name, entry.record["instance_id"]))
+    return noticed
 
 
 def _last_reason(journal: Sequence[JournalEntry]) -> str:

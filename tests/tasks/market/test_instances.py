@@ -17,12 +17,12 @@ from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import (
     OWNER_TAG,
     machine_names,
-    orphans,
     release_reliable_tier,
     secure_reliable_tier,
     terminate,
 )
 from tasks.market.opening import close_job
+from tasks.market.reaping import orphans
 from tasks.reports.job_summary import summary
 from tasks.training.controller import await_controller
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, TaskRuntime, plain, spec
