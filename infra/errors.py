@@ -21,8 +21,8 @@ class InputError(ProteusError):
         super().__init__(message)
 
 
-class Alarm(ProteusError):
-    """What is observed cannot be acted on, and a person should look; the tick ends before it buys or books anything."""
+class TickStopped(ProteusError):
+    """What a tick observes cannot be acted on, and a person should look; nothing was bought or booked."""
 
 
 class JobFailed(ProteusError):

@@ -12,7 +12,7 @@ from bidding.engine.reconcile import BELIEVED_AFTER_S, by_token, reconcile, unli
 from bidding.forecast import MarketFeatures
 from bidding.market.model import HOUR_S, InstanceFact, Market, Tier
 from bidding.market.money import Micros, to_dollars
-from infra.errors import Alarm
+from infra.errors import TickStopped
 from tasks.job_records import training_begun
 from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import tiers_of
@@ -40,7 +40,7 @@ def decide(
 
     Raises
     ------
-    Alarm
+    TickStopped
         If the market lists none of the machines that live by the book: nothing is decided on such an answer.
     """
     now_s = current_runtime().now_s()
@@ -64,10 +64,10 @@ def decide(
     if missing:
         since_s = job_engine.loaded().unlisted_since_s
         hours = (now_s - (now_s if since_s is None else since_s)) / HOUR_S
-        raise Alarm(
+        raise TickStopped(
             f"job {job_engine.job_id}: the market lists none of its {missing} living machines (for {hours:.1f} h now); "
-            "check the AWS account, profile and PROTEUS_REGION. Nothing is bought or booked until it lists some, or for "
-            f"{BELIEVED_AFTER_S / HOUR_S:g} h does not"
+            "check the AWS account, profile and PROTEUS_REGION. Nothing is bought or booked until it lists some, or "
+            f"for {BELIEVED_AFTER_S / HOUR_S:g} h none"
         )
     return orders
 

@@ -36,8 +36,9 @@ def test_the_end_of_an_instance_is_written_once(store: Store) -> None:
     taken, left = (1500, EndCause.EVICTED), (1600, EndCause.USER)
     record = store.record_allocation("job-1", "job-1/1", HELD, ["i-1", "i-2"])
     assert (record.instance_ends, record.lives) == ({}, [InstanceLife(2, None, None)])
-    ended = store.record_instance_ends("a-1", {"i-1": taken, "i-9": left})
+    ended = store.record_instance_ends("a-1", {"i-1": taken})
     assert ended == replace(record, instance_ends={"i-1": taken})
+    assert (ended.living_ids, ended.living_count) == (["i-2"], 1)
     assert store.record_instance_ends("a-1", {"i-1": left}) == ended
     assert store.record_allocation("job-1", "job-1/1", HELD, ["i-1", "i-2"]) == ended
     assert ended.machines == [InstanceLife(1, *taken), InstanceLife(1, None, None)]
@@ -49,6 +50,35 @@ def test_the_end_of_an_instance_is_written_once(store: Store) -> None:
     assert gone.lives == [InstanceLife(1, *taken), InstanceLife(1, 2000, EndCause.USER)]
     with pytest.raises(UnknownRecord, match="allocation a-2"):
         store.record_instance_ends("a-2", {"i-1": taken})
+
+
+def test_an_instance_that_is_seen_alive_has_not_ended_and_its_allocation_neither(store: Store) -> None:
+    taken = (1500, EndCause.EVICTED)
+    record = store.record_allocation("job-1", "job-1/1", HELD, ["i-1", "i-2"])
+    store.record_instance_ends("a-1", {"i-1": taken})
+    assert store.record_instance("a-1", "i-1") == record
+    assert store.record_instance("a-1", "i-2") == record, "nothing was wrong of it"
+    store.record_instance_ends("a-1", {"i-1": taken})
+    store.end_allocation("a-1", 2000, EndCause.USER)
+    again = store.record_instance("a-1", "i-2")
+    assert again == replace(record, instance_ends={"i-1": taken})
+    store.end_allocation("a-1", 2100, EndCause.USER)
+    back = store.record_instance("a-1", "i-1")
+    assert back == replace(record, instance_ends={"i-2": (2100, EndCause.USER)})
+    with pytest.raises(UnknownRecord, match="allocation a-2"):
+        store.record_instance("a-2", "i-1")
+
+
+def test_an_instance_that_is_found_later_joins_its_allocation_dead_or_alive(store: Store) -> None:
+    store.record_allocation("job-1", "job-1/1", HELD, ["i-1", "i-2"])
+    grown = store.record_instance("a-1", "i-3")
+    assert (grown.instance_ids, grown.allocation.count, grown.living_count) == (("i-1", "i-2", "i-3"), 3, 3)
+    dead = store.record_instance_ends("a-1", {"i-4": (1500, EndCause.USER)})
+    assert (dead.allocation.count, dead.living_ids) == (4, ["i-1", "i-2", "i-3"])
+    store.end_allocation("a-1", 2000, EndCause.USER)
+    last = store.record_instance_ends("a-1", {"i-5": (1600, EndCause.USER)})
+    assert (last.allocation.count, last.alive, last.living_count) == (5, False, 0)
+    assert [life.ended_at_s for life in last.machines] == [2000, 2000, 2000, 1500, 1600]
 
 
 def test_an_order_never_has_two_allocations(store: Store) -> None:

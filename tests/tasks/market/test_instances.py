@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bidding.billing.spending import Use
+from bidding.engine.reconcile import by_token, reconcile
 from bidding.market.model import EndCause, InstanceState, LaunchRequest
 from infra.errors import JobFailed
 from infra.simulated_ec2.faults import Fault, FaultKind
@@ -182,6 +183,7 @@ def test_the_ledger_is_the_bill_over_the_hours_that_the_rest_of_an_allocation_li
     lost = next(fact for fact in here.facts(spec()) if fact.bid_micros is not None)
     here.clock.at_s = BEGIN_S + 600
     here.market.add_fault(Fault(FaultKind.KILL, instance_id=lost.instance_id))
+    here.market.add_fault(Fault(FaultKind.CAPACITY))  # it is not replaced
     spent = []
     for at_s in (720, 3540, 3660, 4500, 7260):
         here.clock.at_s = BEGIN_S + at_s
@@ -208,11 +210,14 @@ def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_
     here.tick(spec())
     first, second = (fact for fact in here.facts(spec()) if fact.bid_micros is not None)
     down = replace(first, state=InstanceState.SHUTTING_DOWN, end_cause=EndCause.USER)
+    others = [fact for fact in here.facts(spec()) if fact.bid_micros is None]
     here.clock.at_s += 600
-    JobEngine("job").commit(lambda engine: [], {first.token: [down, second]})
-    here.clock.at_s += 600
-    dated = replace(down, ended_at_s=BEGIN_S + 500)
-    JobEngine("job").commit(lambda engine: [], {first.token: [dated, second]})
+    for seen in (down, replace(down, ended_at_s=BEGIN_S + 500)):
+        groups = by_token([*others, seen, second])
+        JobEngine("job").commit(
+            lambda engine, groups=groups: reconcile(engine, groups, {}, int(here.clock.at_s)), groups
+        )
+        here.clock.at_s += 600
     record = next(r for r in here.store.allocations("job") if r.allocation_id == first.token)
     assert record.instance_ends == {first.instance_id: (BEGIN_S + 600, EndCause.USER)}
 

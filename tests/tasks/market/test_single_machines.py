@@ -7,7 +7,7 @@ import pytest
 from bidding.engine.engine import AllocationState, MachineState
 from bidding.market.model import EndCause, InstanceFact
 from bidding.market.spot_market import LaunchRefused, MarketUnreachable
-from infra.errors import Alarm
+from infra.errors import TickStopped
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import IntentState
 from tasks.market.engine_journal import JobEngine
@@ -176,7 +176,7 @@ def test_an_answer_without_any_of_our_machines_stops_the_tick_and_nothing_is_bou
     with monkeypatch.context() as patch:
         patch.setattr(here.market, "describe", lambda tags=(): [])
         here.clock.at_s += TICK_S
-        with pytest.raises(Alarm, match="job job: the market lists none of its 3 living machines") as caught:
+        with pytest.raises(TickStopped, match="job job: the market lists none of its 3 living machines") as caught:
             here.tick(spec())
         assert "\n" not in str(caught.value)
         plain(release_reliable_tier)(JobEngine("job"))  # on such an answer nothing is concluded either
@@ -199,7 +199,7 @@ def test_machines_that_were_given_up_and_are_listed_again_are_held_and_the_ledge
         patch.setattr(here.market, "launch", _no_capacity)
         for at_s in range(1920, 1920 + 3600, TICK_S):
             here.clock.at_s = BEGIN_S + at_s
-            with pytest.raises(Alarm):
+            with pytest.raises(TickStopped):
                 here.tick(spec())
         here.clock.at_s = BEGIN_S + 1920 + 3600
         here.tick(spec())
