@@ -1,5 +1,6 @@
 """The rules of the simulated market beyond the contract: changes in order, life spans, faults, and a naive oracle."""
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from bidding.market.spot_market import LaunchRefused, MarketUnreachable, TokenMi
 from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.held_instances import LaunchOptions
 from infra.simulated_ec2.market import ChangeKind, NoticeMode, SimSpotMarket
 from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
 from infra.simulated_ec2.snapshot import read_state, traces_digest, write_state
@@ -283,6 +285,43 @@ def test_what_was_alive_boots_again_and_what_has_ended_does_not():
     after = market(clock)
     after.restore(before.state("digest"))
     assert [(change.kind, change.instance_id) for change in after.advance()] == [(ChangeKind.RUNNING, kept)]
+
+
+def test_a_market_restarts_with_marks_stops_and_launches_that_die(tmp_path):
+    clock = ManualClock(T0 + 10)
+    before = market(clock, seed="s", boot_s=30)
+    (marked,) = before.launch(request("marked", bid="0.05"))
+    (stopped,) = before.launch(request("stopped", bid=None))
+    before.add_fault(Fault(FaultKind.DIE, code="Client.VolumeLimitExceeded", delay_s=50, times=1))
+    before.launch(request("dies", bid=None), LaunchOptions(other="digest"))
+    before.add_fault(Fault(FaultKind.MARK, instance_id=marked.instance_id, notice_s=60))
+    before.add_fault(Fault(FaultKind.STOP, instance_id=stopped.instance_id))
+    write_state(tmp_path / "market.json", before.state("digest"))
+    after = market(clock, boot_s=30)
+    after.restore(read_state(tmp_path / "market.json"))
+    assert after.log()[:2] == before.log()[:2]
+    assert after.log()[2].end_reason == "Client.VolumeLimitExceeded", "it never ran, and never will"
+    with pytest.raises(TokenMismatch):
+        after.launch(request("dies", bid=None))
+    clock.at_s = T0 + 70
+    assert after.log()[0].end_cause is EndCause.EVICTED
+    assert after.log()[1] == before.log()[1]
+
+
+def test_a_state_of_version_0_1_0_is_read(tmp_path):
+    clock = ManualClock(T0 + 10)
+    before = market(clock, seed="s")
+    before.launch(request("t"))
+    write_state(tmp_path / "market.json", before.state("digest"))
+    record = json.loads((tmp_path / "market.json").read_text())
+    record["schema"] = 1
+    for name in ("end_reason", "options", "boots", "fate"):
+        del record["instances"][0][name]
+    (tmp_path / "market.json").write_text(json.dumps(record))
+    after = market(clock)
+    after.restore(read_state(tmp_path / "market.json"))
+    clock.at_s = T0 + 2000
+    assert after.log() == before.log()
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": 99}', "[1]"])
