@@ -225,6 +225,8 @@ def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: i
     charged: dict[int, LedgerLine] = {}
     refunds: dict[int, tuple[Micros, int]] = {}
     for life in record.lives:
+        if life.end_cause is EndCause.FAILED:
+            continue  # the market charges nothing for a launch that failed
         has_ended = not life.alive_at(now_s)
         charges = model.charges(
             trace,

@@ -179,7 +179,12 @@ class InstanceLife:
     end_cause: EndCause | None
 
     def alive_at(self, at_s: int) -> bool:
-        """Return whether the machines were held at `at_s`; a machine that ends in that second was not."""
+        """Return whether the machines were held at `at_s`; a machine that ends in that second was not.
+
+        Machines whose launch failed were never held.
+        """
+        if self.end_cause is EndCause.FAILED:
+            return False
         return self.ended_at_s is None or self.ended_at_s > at_s
 
     def taken_within(self, from_s: int, until_s: int) -> bool:

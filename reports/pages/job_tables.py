@@ -262,7 +262,7 @@ def _allocations(facts: JobFacts) -> Table:
     net: dict[str, Micros] = {}
     for line in facts.ledger:
         net[line.allocation_id] = net.get(line.allocation_id, 0) + line.amount_micros
-    ends = {EndCause.EVICTED: "evicted", EndCause.USER: "let go", None: "held"}
+    ends = {EndCause.EVICTED: "evicted", EndCause.USER: "let go", EndCause.FAILED: "failed", None: "held"}
     rows = tuple(
         (
             short(facts, r.allocation_id),

@@ -155,6 +155,20 @@ def test_a_charge_for_a_machine_that_had_ended_is_taken_back_when_its_hour_is_ov
     assert book(store, "job-1", TRACES, CATALOG, T0 + 2 * HOUR + 60) == Booking((), ())
 
 
+@pytest.mark.parametrize("billing", [HourlyRefund(), PerSecondFirstHourFree()])
+@pytest.mark.parametrize("allocation", [HELD, replace(RELIABLE, count=3)])
+def test_a_launch_that_failed_costs_nothing_also_if_its_hour_was_charged(
+    store: Store, billing: BillingModel, allocation: Allocation
+) -> None:
+    name, machines = allocation.allocation_id, ["i-1", "i-2", "i-3"]
+    store.record_allocation("job-1", "order", allocation, machines)
+    book(store, "job-1", TRACES, CATALOG, T0 + 10, billing)
+    store.record_instance_ends(name, {machine: (T0 + 30, EndCause.FAILED) for machine in machines})
+    store.end_allocation(name, T0 + 30, EndCause.USER)
+    book(store, "job-1", TRACES, CATALOG, T0 + 2 * HOUR, billing)
+    assert store.spent("job-1") == 0
+
+
 def test_a_line_is_never_edited_and_a_difference_is_told(store: Store) -> None:
     buy(store, HELD)
     book(store, "job-1", TRACES, CATALOG, T0)
@@ -287,7 +301,8 @@ def bill(records: list[AllocationRecord], spot: BillingModel) -> int:
         trace = TRACES[SPOT]
         for name in record.instance_ids:
             end = record.instance_ends.get(name, (record.ended_at_s, record.end_cause))
-            total += total_micros(model.charges(trace, 1, a.launched_at_s, *end, LAST + 1))
+            if end[1] is not EndCause.FAILED:
+                total += total_micros(model.charges(trace, 1, a.launched_at_s, *end, LAST + 1))
     return total
 
 
