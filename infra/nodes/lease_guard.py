@@ -32,7 +32,7 @@ from infra.storage.leases import ENDING_S, FIRST_S, Lease, read_lease, utc
 logger = logging.getLogger("infra.nodes.lease_guard")
 
 #: Market seconds between two looks at the lease, and the least real seconds.
-_LOOK_S = 30.0
+_LOOK_S = 15.0
 _LOOK_REAL_S = 0.25
 #: Maximum real seconds that the end of a machine waits for its alarm, and that a webhook may take.
 _ALARM_REAL_S = 15.0
