@@ -15,6 +15,7 @@ job_leases       the leases of a job's machines, which ticks extend, and the ala
 job_records      jobs in the state database: record, look up, settle
 job_spec         the description of a training job; the Prefect form is drawn from it
 output_files     output files of a verb: checked before the work, written atomically after it
+panic            the end of all machines of an owner, without database or Prefect
 runtime          the runtime (set of adapters) of this process, and the task decorator with its retry policy
 times            times of day and durations as users write and read them
 """

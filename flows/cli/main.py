@@ -23,6 +23,7 @@ from flows.cli.commands.inspection.cost import cost
 from flows.cli.commands.inspection.logs import logs
 from flows.cli.commands.inspection.report import report
 from flows.cli.commands.jobs.jobs import jobs
+from flows.cli.commands.jobs.panic import panic
 from flows.cli.commands.jobs.stop import stop
 from flows.cli.commands.jobs.submit import submit
 from flows.cli.commands.jobs.up import up
@@ -43,7 +44,7 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
     {
         "Training": (run, train, predict),
         "Planning": (plan, backtest, bill),
-        "Jobs on a Prefect server": (up, submit, jobs, stop),
+        "Jobs on a Prefect server": (up, submit, jobs, stop, panic),
         "Inspection": (report, cost, logs),
         "Market data": (traces, evictions),
         "Measuring": (bench,),

@@ -67,6 +67,11 @@ def market_file(directory: Path) -> Path:
     return directory / "market.json"
 
 
+def endpoint_file(directory: Path) -> Path:
+    """Return the file that says where the market of a run in `directory` listens, with its key."""
+    return directory / "endpoint.json"
+
+
 def clock_file(directory: Path) -> Path:
     """Return the clock file of a run in `directory`."""
     return directory / "clock.json"
@@ -161,7 +166,7 @@ class LocalEnvironment(OpenedAtStart):
         return {"AWS_ACCESS_KEY_ID": self._key_id, "AWS_SECRET_ACCESS_KEY": "unchecked"}
 
     def _start_endpoint(self) -> str:
-        announce = self.directory / "endpoint.json"
+        announce = endpoint_file(self.directory)
         announce.unlink(missing_ok=True)
         command = [
             *(sys.executable, "-m", "infra.simulated_ec2.server"),

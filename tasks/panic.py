@@ -1,0 +1,106 @@
+"""The end of all machines of an owner, without controller, Prefect or state database."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infra.clock import SystemClock
+from infra.ec2.owned_machines import OwnedMachine, OwnedMachines
+from infra.errors import InputError, ProteusError
+from infra.local.environment import endpoint_file
+from infra.local.job_stores import is_under_way
+from infra.settings import load_settings
+from infra.urls import sqlite_url
+
+#: Real seconds to wait for the market to end the machines, and between two looks.
+_WAIT_S = 300.0
+_LOOK_S = 1.0
+#: Number of looks in a row that must find nothing: a machine that was just bought may not be listed yet.
+_LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PanicResult:
+    """What was ended.
+
+    Attributes
+    ----------
+    owner : the owner whose machines were ended; None: nobody's, because none was found.
+    machines : the machines that were ended.
+    cancelled : spot requests that were cancelled.
+    owners : if none was found, the number of living machines of every owner that tags name.
+    """
+
+    owner: str | None
+    region: str
+    machines: list[OwnedMachine] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    owners: dict[str, int] = field(default_factory=dict)
+
+
+def panic(owner: str | None, directory: Path | None, tell: Callable[[str], None]) -> PanicResult:
+    """End all machines of an owner in the region, and wait until the market has ended them.
+
+    Parameters
+    ----------
+    owner : the owner id; None finds that of the state database of the settings, or of the run in `directory`.
+    directory : directory of a local run, whose market is meant.
+    tell : receives a line for each machine, as it is ended.
+
+    Raises
+    ------
+    InputError
+        If `directory` is not one of a run that is under way.
+    ProteusError
+        If the market cannot be asked, or machines are still alive after five minutes.
+    """
+    settings = load_settings()
+    owner = owner or _recorded_owner(directory)
+    machines = OwnedMachines(settings.region, settings.ec2_endpoint_url) if directory is None else _local(directory)
+    if owner is None:
+        return PanicResult(None, settings.region, owners=dict(Counter(each.owner for each in machines.living())))
+    return _end(machines, owner, settings.region, tell)
+
+
+def _recorded_owner(directory: Path | None) -> str | None:
+    """Return the owner that is recorded for the state database of the settings, or of a run."""
+    settings = load_settings()
+    if directory is not None:
+        settings = settings.model_copy(update={"database_url": sqlite_url(directory / "state.db")})
+    return settings.owner_tag
+
+
+def _local(directory: Path) -> OwnedMachines:
+    """Return the machines of the market that a local run keeps."""
+    if not is_under_way(directory):
+        raise InputError(f"--dir {directory}: no run is under way there, so no machine of one lives")
+    try:
+        announced = json.loads(endpoint_file(directory).read_text())
+        credentials = (str(announced["access_key_id"]), "unchecked")
+        return OwnedMachines(load_settings().region, str(announced["url"]), credentials)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"--dir {directory}: its market has not started, so no machine of it lives") from None
+
+
+def _end(machines: OwnedMachines, owner: str, region: str, tell: Callable[[str], None]) -> PanicResult:
+    clock = SystemClock()
+    until_s = clock.now_s() + _WAIT_S
+    cancelled = machines.cancel_open_requests(owner)
+    ended: dict[str, OwnedMachine] = {}
+    refused: dict[str, str] = {}
+    looks = 0
+    while looks < _LOOKS:
+        living = machines.living(owner)
+        for machine in living:
+            if machine.instance_id not in ended:
+                ended[machine.instance_id] = machine
+                tell(f"ending {machine.instance_id} ({machine.instance_type}/{machine.zone}, job {machine.job or '?'})")
+        refused = machines.terminate([machine.instance_id for machine in living])
+        looks = 0 if living else looks + 1
+        if clock.now_s() > until_s:
+            names = ", ".join(f"{machine.instance_id} ({refused.get(machine.instance_id, '')})" for machine in living)
+            raise ProteusError(f"still alive after {_WAIT_S:g} s: {names}; end them in the console of EC2")
+        clock.wait_until(clock.now_s() + _LOOK_S)
+    return PanicResult(owner, region, list(ended.values()), cancelled)
