@@ -1,0 +1,146 @@
+"""`proteus panic`: it ends the machines of one owner, and of no other, with nothing but the market at hand."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.stub import Stubber
+from click.testing import CliRunner, Result
+
+import tasks.panic
+from bidding.market.model import LaunchRequest
+from flows.cli.commands.jobs.panic import panic
+from infra.ec2.owned_machines import OwnedMachines
+from infra.errors import InputError, ProteusError
+from infra.runtime import forget_runtime
+from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.market import SimSpotMarket
+from infra.simulated_ec2.server import Endpoint
+from tests.support.market_servers import T0, TRACES, A, ManualClock, credentials, served, sold
+
+OURS, THEIRS = "db-ours", "db-their*s"
+
+
+@pytest.fixture
+def sim() -> SimSpotMarket:
+    return SimSpotMarket(TRACES, sold, ManualClock(T0 + 10).now_s)
+
+
+@pytest.fixture
+def endpoint(sim: SimSpotMarket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    credentials(monkeypatch)
+    monkeypatch.setattr(tasks.panic, "_LOOK_S", 0.01)
+    with served(sim, ManualClock(T0 + 10), tmp_path / "machines") as endpoint:
+        monkeypatch.setenv("PROTEUS_EC2_ENDPOINT_URL", endpoint.url)
+        monkeypatch.setenv("PROTEUS_DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:1/gone")
+        forget_runtime()
+        yield endpoint
+    forget_runtime()
+
+
+def launch(sim: SimSpotMarket, owner: str | None, job: str, count: int = 1) -> list[str]:
+    tags = {"proteus:job": job} | ({} if owner is None else {"proteus:owner": owner})
+    request = LaunchRequest(f"{owner}-{job}", A, count, None if job == "reliable" else 30_000, "", tags)
+    return [fact.instance_id for fact in sim.launch(request)]
+
+
+def living(sim: SimSpotMarket) -> set[str]:
+    return {fact.instance_id for fact in sim.log() if fact.alive}
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(panic, arguments)
+
+
+def test_the_machines_of_one_owner_end_and_no_others(endpoint: Endpoint, sim: SimSpotMarket, tmp_path: Path) -> None:
+    ours = launch(sim, OURS, "a", 3) + launch(sim, OURS, "reliable")
+    others = launch(sim, THEIRS, "a", 2) + launch(sim, None, "a") + launch(sim, OURS + "-2", "a")
+    done = call("--owner", OURS, "--json", str(tmp_path / "ended.json"))
+    assert done.exception is None, done.output
+    assert living(sim) == set(others)
+    assert all(f"ending {name} (c4.large/us-east-1a, job " in done.output for name in ours)
+    assert "4 machines of owner db-ours in us-east-1 have ended" in done.output
+    written = json.loads((tmp_path / "ended.json").read_text())
+    assert {machine["instance_id"] for machine in written["machines"]} == set(ours)
+    assert call("--owner", OURS).output.startswith("0 machines of owner db-ours")
+    assert call("--owner", THEIRS).output.count("ending i-") == 2  # its star is no wildcard
+    assert len(living(sim)) == 2
+
+
+def test_many_machines_are_listed_page_by_page(endpoint: Endpoint, sim: SimSpotMarket) -> None:
+    for number in range(11):
+        launch(sim, THEIRS, f"job-{number}", 100)
+    ours = launch(sim, OURS, "a", 120)
+    result = tasks.panic.panic(OURS, None, lambda line: None)
+    assert {machine.instance_id for machine in result.machines} == set(ours)
+    assert len(living(sim)) == 1100
+
+
+def test_a_machine_that_is_bought_meanwhile_ends_too(endpoint: Endpoint, sim: SimSpotMarket) -> None:
+    launch(sim, OURS, "a")
+    late: list[str] = []
+
+    def tell(line: str) -> None:
+        if not late:
+            late.extend(launch(sim, OURS, "late"))
+
+    result = tasks.panic.panic(OURS, None, tell)
+    assert late[0] in {machine.instance_id for machine in result.machines}
+    assert living(sim) == set()
+
+
+def test_without_an_owner_the_owners_are_listed_and_nothing_ends(
+    endpoint: Endpoint, sim: SimSpotMarket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks.panic, "_recorded_owner", lambda directory: None)
+    launch(sim, OURS, "a", 2)
+    launch(sim, THEIRS, "a", 1)
+    done = call()
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception).endswith("name one: proteus panic --owner ID")
+    assert re.findall(r"(db-\S+)\D+(\d+)", done.output) == [("db-ours", "2"), ("db-their*s", "1")]
+    assert len(living(sim)) == 3
+
+
+def test_a_market_that_throttles_is_asked_again_and_one_that_does_not_answer_is_an_error(
+    endpoint: Endpoint, sim: SimSpotMarket
+) -> None:
+    launch(sim, OURS, "a")
+    sim.add_fault(Fault(FaultKind.THROTTLE, times=2))
+    assert len(tasks.panic.panic(OURS, None, lambda line: None).machines) == 1
+    with pytest.raises(ProteusError, match="does not answer as it should"):
+        OwnedMachines("us-east-1", "http://127.0.0.1:1").living(OURS)
+
+
+def test_a_run_that_is_not_under_way_has_no_machines(tmp_path: Path) -> None:
+    done = call("--dir", str(tmp_path))
+    assert isinstance(done.exception, InputError)
+    assert "no run is under way there" in str(done.exception)
+
+
+def test_open_spot_requests_are_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    credentials(monkeypatch)
+    machines = OwnedMachines("us-east-1", None)
+    wanted: dict[str, Any] = {
+        "Filters": [{"Name": "tag:proteus:owner", "Values": ["db-\\*"]}, {"Name": "state", "Values": ["open"]}]
+    }
+    with Stubber(machines._ec2) as stub:
+        rows = {"SpotInstanceRequests": [{"SpotInstanceRequestId": "sir-1"}]}
+        stub.add_response("describe_spot_instance_requests", rows, wanted)
+        stub.add_response("cancel_spot_instance_requests", {}, {"SpotInstanceRequestIds": ["sir-1"]})
+        assert machines.cancel_open_requests("db-*") == ["sir-1"]
+        stub.assert_no_pending_responses()
+
+
+def test_a_machine_that_ec2_protects_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    credentials(monkeypatch)
+    machines = OwnedMachines("us-east-1", None)
+    with Stubber(machines._ec2) as stub:
+        stub.add_client_error("terminate_instances", "OperationNotPermitted", "protected")
+        stub.add_client_error("terminate_instances", "OperationNotPermitted", "protected")
+        stub.add_response("terminate_instances", {}, {"InstanceIds": ["i-2"]})
+        stub.add_client_error("terminate_instances", "InvalidInstanceID.NotFound", "i-3")
+        assert list(machines.terminate(["i-1", "i-2", "i-3"])) == ["i-1"]
