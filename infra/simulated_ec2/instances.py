@@ -4,8 +4,8 @@ A machine has a directory of systemd units, which PROTEUS_UNIT_DIR names, and it
 units are started when the script has installed them, and again when they end; `shutdown` ends the machine. As on EC2,
 user-data runs once: a machine that is rebooted, or started after a stop, runs its units alone, on the disk that it had.
 
-*Differs* from EC2: a machine lives as long as its script. When the script exits, the machine is shut down, and its
-background processes are killed. User-data that is no script (no ``#!``) runs nothing.
+As on EC2, too, a machine stays on when its script has exited: it lives until it is terminated, taken or shut down.
+User-data that is no script (no ``#!``) runs nothing.
 """
 
 import asyncio
@@ -46,13 +46,6 @@ class _Machine:
         #: Process of each started unit, and when one that has ended was seen so.
         self._units: dict[str, subprocess.Popen[bytes]] = {}
         self._ended_at_s: dict[str, float] = {}
-
-    @property
-    def script_ended(self) -> bool:
-        """Whether the script has exited. It is not reaped here, so that its process id stays taken until `_bury`."""
-        if self.process is None:
-            return False
-        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     @property
     def was_shut_down(self) -> bool:
@@ -203,22 +196,15 @@ class Machines:
             asyncio.get_running_loop().call_later(GRACE_S, self.kill, instance_id)
 
     def collect(self) -> list[str]:
-        """Return the machines that were shut down or whose script has exited since the last call, and end them.
-
-        Units of the others are started.
-        """
-        exited = []
-        for machine in list(self._machines.values()):
-            if not machine.killed and machine.script_ended:
-                if not machine.ending:
-                    exited.append(machine.instance_id)
-                self.kill(machine.instance_id)
-            elif not machine.ending and machine.was_shut_down:
-                exited.append(machine.instance_id)
+        """Start the units of the machines; return those that were shut down since the last call, and end them."""
+        shut_down = []
+        for machine in [machine for machine in self._machines.values() if not machine.ending]:
+            if machine.was_shut_down:
+                shut_down.append(machine.instance_id)
                 self.terminate(machine.instance_id)
-            elif not machine.ending:
+            else:
                 machine.run_units(asyncio.get_running_loop().time())
-        return exited
+        return shut_down
 
     def close(self) -> None:
         """Kill every process of the machines and wait until all have ended."""

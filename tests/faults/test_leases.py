@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from bidding.market.model import Tier
@@ -11,6 +12,8 @@ from infra.clock import ScaledClock
 from infra.ec2.user_data import NodeBoot, user_data
 from infra.nodes.controller_client import ControllerClient, wait_rendezvous
 from infra.nodes.lease_guard import MachineFiles
+from infra.simulated_ec2.faults import FaultKind
+from infra.simulated_ec2.server import KEY_HEADER
 from infra.storage.alarms import read_alarms
 from infra.storage.blobs import Blobs
 from infra.storage.checkpoints import newest_clock
@@ -59,6 +62,12 @@ class LeasedMarket:
         """When a machine ended, by the market's own record."""
         (record,) = (record for record in self._endpoint.log() if record["instance_id"] == instance_id)
         return record["ended_at_s"]  # type: ignore[return-value]
+
+    def reboot(self, instance_id: str) -> None:
+        """Reboot a machine, as its user could."""
+        fault = {"kind": FaultKind.REBOOT, "instance_id": instance_id}
+        url, key = f"{self._endpoint.url}/_market/fault", {KEY_HEADER: self._endpoint.key_id}
+        httpx.post(url, json=fault, headers=key).raise_for_status()
 
     def wait_end(self, instance_id: str) -> int:
         """Wait for the end of a machine."""
@@ -131,6 +140,15 @@ def test_a_machine_that_no_tick_finds_is_gone_after_its_first_lease(market: Leas
     market.clock.jump_to(lease.until_s)
     assert int(lease.until_s) <= market.wait_end(instance_id)
     assert market.reasons() == ["the lease of this machine has ended: the first lease, from the launch on"]
+
+
+def test_a_rebooted_machine_trains_nothing_and_ends_at_once(market: LeasedMarket) -> None:
+    instance_id = market.launch()
+    market.extend(instance_id, Lease(T0 + 86_400, f"{JOB}-False", "a tick"))
+    assert market.ended_at_s(instance_id) is None
+    market.reboot(instance_id)
+    assert market.wait_end(instance_id) < T0 + 86_400
+    assert market.reasons() == ["the start script has ended (it failed, or the machine was rebooted)"]
 
 
 def test_a_machine_whose_script_fails_early_does_not_stay_on(market: LeasedMarket) -> None:

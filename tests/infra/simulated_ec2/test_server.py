@@ -160,14 +160,18 @@ def test_a_termination_asks_first_and_does_not_wait(endpoint, sim, tmp_path, mon
     assert {one.end_cause for one in sim.log()} == {EndCause.USER}
 
 
-def test_a_script_that_ends_shuts_its_machine_down(endpoint, sim, ec2):
-    script = "#!/bin/bash\nsetsid sleep 998 &\nexit 3\n"
-    (fact,) = client(endpoint.url).launch(request("t", user_data=script))
-    wait_for(lambda: sim.has_ended(fact.instance_id), "the shut-down")
-    wait_for(lambda: not processes(fact.instance_id), "the end of what it left")
-    (instance,) = ec2.describe_instances()["Reservations"][0]["Instances"]
+def test_a_machine_stays_on_when_its_script_ends_and_shutdown_ends_it(endpoint, sim, ec2, tmp_path):
+    script = "#!/bin/bash\nsetsid sleep 998 &\ntouch up\n"
+    (failed,) = client(endpoint.url).launch(request("failed", user_data=f"{script}exit 3\n"))
+    (done,) = client(endpoint.url).launch(request("done", user_data=f"{script}shutdown -h now\n"))
+    wait_for(lambda: sim.has_ended(done.instance_id), "the shut-down")
+    wait_for(lambda: not processes(done.instance_id), "the end of what it left")
+    (instance,) = ec2.describe_instances(InstanceIds=[done.instance_id])["Reservations"][0]["Instances"]
     assert instance["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
-    assert sim.fact(fact.instance_id).end_cause is EndCause.USER
+    assert sim.fact(done.instance_id).end_cause is EndCause.USER
+    wait_for((tmp_path / "machines" / failed.instance_id / "up").exists, "the user-data")
+    wait_for(lambda: len(processes(failed.instance_id)) == 1, "the script's exit")
+    assert sim.fact(failed.instance_id).alive
 
 
 @pytest.mark.parametrize("user_data", ["", "#cloud-config\n", "#!/no/such/shell\n"])
