@@ -13,6 +13,7 @@ clock           market time, shared by all processes
 errors          errors that are shown to the user
 files           reads and writes files by path or fsspec URL
 json_values     values that JSON can represent
+masking         secrets in URLs, masked in what is shown
 open_close      base classes of what a with statement opens and closes
 runtime         the adapters of this process, opened from its settings
 settings        all settings, from ``PROTEUS_…`` environment variables

@@ -1,4 +1,6 @@
-"""Errors that are shown to the user, each in one line that names the place and the mend."""
+"""Errors that are shown to the user, each in one line that names the place and the mend, without a secret of a URL."""
+
+from infra.masking import masked
 
 #: Characters of a line that a user can be expected to read.
 _LONGEST = 1500
@@ -8,6 +10,9 @@ class ProteusError(Exception):
     """Something failed; the command ends with exit code 1."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(masked(message))
 
 
 class InputError(ProteusError):

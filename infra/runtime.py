@@ -12,6 +12,7 @@ from bidding.market.spot_market import SpotMarket
 from infra.clock import Clock, open_clock
 from infra.ec2.spot_market import Ec2SpotMarket
 from infra.market_data.catalogs import read_catalog
+from infra.masking import mask_logs
 from infra.settings import Settings, load_settings
 from infra.state.store import Store
 from infra.storage.blobs import Blobs, open_blobs
@@ -42,6 +43,7 @@ def open_runtime() -> Runtime:
     InputError
         If a setting is invalid: one line that names it.
     """
+    mask_logs()
     settings = load_settings()
     return Runtime(
         settings=settings,

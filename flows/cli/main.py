@@ -38,6 +38,7 @@ from flows.cli.commands.training.train import train
 from flows.terminal.interrupts import Interrupted, interruptible
 from flows.terminal.standard_streams import guard_standard_streams
 from infra.errors import ProteusError
+from infra.masking import masked
 
 #: The verbs by group, in the order of the help.
 GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
@@ -112,13 +113,13 @@ def main() -> None:
 
 
 def _show_fault() -> NoReturn:
-    traceback.print_exc()
+    sys.stderr.write(masked(traceback.format_exc()))
     _leave(1, "a fault in the program; the lines above say where")
 
 
 def _leave(code: int, line: str) -> NoReturn:
     """Print one line and end at once, without waiting for the threads of running flows."""
-    shown = _LONG_WORD.sub(lambda word: f"{word[1]}…", " ".join(line.split()))
+    shown = _LONG_WORD.sub(lambda word: f"{word[1]}…", " ".join(masked(line).split()))
     print(f"proteus: {shown}", file=sys.stderr, flush=True)
     with suppress(ProteusError, OSError):  # the line above already reports the error
         sys.stdout.flush()

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from infra.clock import Clock, open_clock
 from infra.errors import ProteusError
+from infra.masking import mask_logs
 from infra.storage.alarms import Alarm, write_alarm
 from infra.storage.blobs import BlobMissing, Blobs, blobs_at
 from infra.storage.leases import ENDING_S, FIRST_S, Lease, read_lease, utc
@@ -274,6 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Guard this machine to its end."""
     options = parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    mask_logs()
     try:
         blobs = blobs_at(options.blob, options.region)
         guard = LeaseGuard(

@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from infra.masking import mask_logs
 from psengine.rpc.cancellation import cancel_all
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def set_up() -> None:
     for name in _ONE_THREAD:
         os.environ[name] = "1"
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    mask_logs()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log every poll for a notice
     logging.captureWarnings(True)
     faulthandler.enable()

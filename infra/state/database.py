@@ -36,6 +36,7 @@ from sqlalchemy.pool import QueuePool
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from infra.errors import InputError
+from infra.masking import masked
 from infra.state.records import StoreError
 from infra.state.upgrades import create_or_upgrade
 
@@ -56,7 +57,7 @@ def open_engine(text: str) -> Engine:
         One line that names the database (never its password) and what is wrong.
     """
     url = _check_url(text)
-    shown = f"state database {url.render_as_string(hide_password=True)}"
+    shown = _shown(url)
     try:
         engine = _create(url)
     except ModuleNotFoundError as error:
@@ -93,7 +94,7 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
             f"{str(error.object)[:60]!r}: is no UTF-8 text, which no database holds; mend the name"
         ) from None
     except DBAPIError as error:
-        raise StoreError(f"state database {engine.url}: {_first_line(error)}") from error
+        raise StoreError(f"{_shown(engine.url)}: {_first_line(error)}") from error
 
 
 def insert_or(connection: Connection, table: Table) -> "sqlite.Insert | postgresql.Insert":
@@ -106,6 +107,10 @@ def now_s(connection: Connection) -> ColumnElement[float]:
     if connection.dialect.name == "sqlite":
         return (func.julianday("now", type_=Double) - 2440587.5) * 86400.0
     return cast(extract("epoch", func.clock_timestamp()), Double)
+
+
+def _shown(url: URL) -> str:
+    return masked(f"state database {url.render_as_string(hide_password=True)}")
 
 
 def _check_url(text: str) -> URL:
@@ -141,8 +146,8 @@ def _create(url: URL) -> Engine:
     logging.getLogger(f"{QueuePool.__module__}.{QueuePool.__name__}").addFilter(_is_fault)
     try:
         if url.get_backend_name() != "sqlite":
-            return create_engine(url, json_serializer=to_json, pool_pre_ping=True)
-        engine = create_engine(url, json_serializer=to_json, connect_args={"timeout": BUSY_S})
+            return create_engine(url, json_serializer=to_json, hide_parameters=True, pool_pre_ping=True)
+        engine = create_engine(url, json_serializer=to_json, hide_parameters=True, connect_args={"timeout": BUSY_S})
     except NoSuchModuleError:
         raise InputError(f"PROTEUS_DATABASE_URL: {url.drivername} is no driver that SQLAlchemy knows") from None
     event.listen(engine, "connect", _configure_sqlite)

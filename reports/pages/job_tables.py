@@ -13,6 +13,7 @@ from bidding.engine.orders import Acquire, Lapse, Order, Renew
 from bidding.market.model import EndCause, Market, Tier
 from bidding.market.money import Micros, usd
 from bidding.policies.base import Choice
+from infra.masking import masked
 from infra.state.records import LedgerKind, LedgerLine
 from reports.pages.job_page import DecisionRow, Link, PageFigure, Table
 from reports.pages.job_series import DecisionRecord, JobFacts, decisions, marks, on_demand_reference
@@ -212,13 +213,13 @@ def links(facts: JobFacts, model_url: str, command: str) -> tuple[Link, ...]:
     data, app, code = (str(training.get(name) or "") for name in ("data", "app", "code"))
     found = []
     if model_url:
-        found.append(Link("model", model_url, _opened(model_url)))
+        found.append(Link("model", masked(model_url), _opened(model_url)))
     if data:
-        found.append(Link("data", data, _opened(f"file://{quote(data)}" if data.startswith("/") else data)))
+        found.append(Link("data", masked(data), _opened(f"file://{quote(data)}" if data.startswith("/") else data)))
     if model_url and data:
         found.append(Link("predict", predict_command(model_url, data, app, code)))
     if command:
-        found.append(Link("go on" if facts.job.ended_at_s is None else "repeat", command))
+        found.append(Link("go on" if facts.job.ended_at_s is None else "repeat", masked(command)))
     return tuple(found)
 
 
@@ -227,11 +228,11 @@ def predict_command(model: str, data: str, app: str, code: str) -> str:
     words = ["proteus", "predict", model, "--data", data, "--out", "-"]
     if ":" in app:  # the user's own code is run only if named
         words += ["--app", app, *(["--code", code] if code else [])]
-    return shlex.join(words)
+    return masked(shlex.join(words))
 
 
 def _opened(url: str) -> str:
-    return url if url.startswith(_OPENED) else ""
+    return url if url.startswith(_OPENED) and masked(url) == url else ""
 
 
 def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
@@ -255,7 +256,7 @@ def _plain(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else masked(str(value))
 
 
 def _allocations(facts: JobFacts) -> Table:

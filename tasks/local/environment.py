@@ -1,18 +1,16 @@
 """The private environment of a run on this machine: market file, servers, environment variables."""
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import make_url
-
 from infra.clock import ScaledClock
 from infra.errors import InputError
 from infra.local.environment import STILL, LocalEnvironment, clock_file, market_file, own_directory
+from infra.masking import masked
 from infra.runtime import forget_runtime
 from infra.simulated_ec2.snapshot import read_state
 from infra.state.records import ObservationKind, UnknownRecord
@@ -109,12 +107,11 @@ def make_database(url: str) -> None:
 
 
 def record_command(url: str, job_id: str, command: str) -> None:
-    """Record which command runs the job again, for its report, without the password of `url`.
+    """Record which command runs the job again, for its report, without the secrets of its URLs.
 
     A job that is not in the database is skipped.
     """
-    shown = make_url(url).render_as_string(hide_password=True)
-    command = command.replace(shlex.quote(url), shlex.quote(shown))
+    command = masked(command)
     with closing(Store.open(url)) as store:
         try:
             job = store.job(job_id)
