@@ -20,12 +20,13 @@ from tasks.market.decisions import decide, opened_markets, publish
 from tasks.market.engine_journal import JobEngine
 from tasks.market.features import signals_to_decide_on
 from tasks.market.instances import buy, let_go, machine_names, observe_machines, release_reliable_tier
-from tasks.market.ledger import book_or_postpone
+from tasks.market.ledger import book_or_postpone, spending_now, stop_at_budget
 from tasks.market.prices import prices_to_decide_on
 from tasks.market.renewals import book_renewals
 from tasks.market.tick import claim_tick, drain_s, is_overtaken, time_to_let_go
 from tasks.reports.publish import show_job_now_and_then
 from tasks.training.controller import drain
+from tasks.training.deadline import time_left
 
 
 @flow(name="allocation-tick", validate_parameters=True)
@@ -66,12 +67,17 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
             return "skipped: another tick of this job is running"
         job_engine = JobEngine(job_id)  # its journal is replayed once a tick
         stop_if_cancelled(job_id)
+        spec, spending = job_spec(job_id), None
+        if is_open(job_id):
+            spending = spending_now(spec, job_engine.loaded())
+            stop_at_budget(spec, job_engine.loaded(), spending)
         carry_out_stop(job_engine)
         keep_going(job_engine)
         facts = observe_machines(job_id)
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
-        orders = decide(job_engine, facts, prices.by_market, notices, prices.left_out, signals)
+        left = time_left(spec)
+        orders = decide(job_engine, facts, prices.by_market, notices, prices.left_out, signals, spending, left)
         extend_leases(job_id)  # the book was just compared with the market
         let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])
         for order in orders:

@@ -15,11 +15,13 @@ from pydantic import (
 
 from bidding.billing import BillingModel
 from bidding.market.model import Market
+from bidding.market.money import Micros, to_micros
 from bidding.policies import AT_ONCE, POLICIES, policy
 from bidding.policies.fixed_delta import FIXED_DELTA
 from infra.errors import InputError
 from infra.market_data.request_files import Place
 from tasks.billing_options import billing_model
+from tasks.times import parse_deadline
 
 #: Order ids are EC2 client tokens (at most 64 characters), and they begin with the job's id.
 JOB_ID_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
@@ -30,6 +32,8 @@ _MOST = 2**62
 #: vCPUs of more machines than any region has.
 _MOST_VCPUS = 10_000_000
 _DAY_S = 86_400
+#: More dollars than any job is given.
+_MOST_USD = 1e9
 #: The same checks as patterns, for the Prefect form.
 _MARKET_PATTERN = r"^[^/\s]+/[^/\s]+$"
 _POLICY_PATTERN = f"^({'|'.join(sorted(POLICIES))}|{FIXED_DELTA}:.+)$"
@@ -213,6 +217,20 @@ class JobSpec(_Asked):
     training: Training = Field(title="Training")
     reliable: ReliableTier = Field(default_factory=ReliableTier, title="Reliable tier")
     transient: TransientTier = Field(title="Transient tier")
+    budget_usd: float | None = Field(
+        None,
+        gt=0,
+        le=_MOST_USD,
+        title="Budget",
+        description="Dollars that the job spends at most; when they are reached it saves its model and stops. "
+        "Empty: no limit.",
+    )
+    deadline: str | None = Field(
+        None,
+        title="Deadline",
+        description="90m or 12h from the start, or a time with its zone, by the market's clock. When the time gets "
+        "short, on-demand machines finish the job. Needs clocks. Empty: none.",
+    )
 
     @field_validator("job_id")
     @classmethod
@@ -222,3 +240,32 @@ class JobSpec(_Asked):
                 f"must be 1 to 40 lower-case letters, digits and dashes, and not begin with a dash (is {job_id!r})"
             )
         return job_id
+
+    @field_validator("budget_usd")
+    @classmethod
+    def _can_be_paid(cls, budget_usd: float | None) -> float | None:
+        if budget_usd is not None and to_micros(budget_usd) < 1:
+            raise ValueError(f"is {budget_usd:g}, less than a micro-dollar; give dollars, as in 2.50")
+        return budget_usd
+
+    @field_validator("deadline")
+    @classmethod
+    def _is_a_time(cls, deadline: str | None) -> str | None:
+        if deadline is not None:
+            parse_deadline(deadline)  # raises an error that says what to write
+        return deadline
+
+    @model_validator(mode="after")
+    def _deadline_counts_clocks(self) -> "JobSpec":
+        if self.deadline is not None and self.training.clocks is None:
+            raise ValueError("deadline: a job that ends by it counts its work in clocks; give training.clocks")
+        return self
+
+    @property
+    def budget_micros(self) -> Micros | None:
+        """The budget in micro-dollars; None: no limit."""
+        return None if self.budget_usd is None else to_micros(self.budget_usd)
+
+    def deadline_s(self, start_s: float) -> int | None:
+        """Return the deadline of the job if it starts at `start_s`, seconds since the epoch; None: no deadline."""
+        return None if self.deadline is None else parse_deadline(self.deadline).time_s(start_s)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from bidding.billing.base import BillingModel, Charge, refunded_micros, total_micros, total_prorata_micros
 from bidding.billing.by_hour import HourlyRefund, OnDemandHourly
-from bidding.billing.by_second import Flat, PerSecondFirstHourFree, Repricing
+from bidding.billing.by_second import Flat, OnDemandPerSecond, PerSecondFirstHourFree, Repricing
 
 __all__ = [
     "SPOT_BILLING",
@@ -25,6 +25,7 @@ __all__ = [
     "Flat",
     "HourlyRefund",
     "OnDemandHourly",
+    "OnDemandPerSecond",
     "PerSecondFirstHourFree",
     "Repricing",
     "refunded_micros",

@@ -128,6 +128,53 @@ class Flat:
         return tuple(charges)
 
 
+@dataclass(frozen=True, slots=True)
+class OnDemandPerSecond:
+    """A fixed price for each instance, paid by the second; nothing is refunded.
+
+    The trace is ignored.
+
+    Attributes
+    ----------
+    price_micros : Micros
+        Hourly price of one instance.
+    minimum_s : int
+        Minimum charge in seconds, at most an hour.
+
+    Notes
+    -----
+    *Source*: the EC2 user guide, "On-Demand Instances" (Linux, since October 2017): by the second, 60 s at least.
+    """
+
+    price_micros: Micros
+    minimum_s: int = 60
+
+    by_second: ClassVar[bool] = True
+    max_life_s: ClassVar[int | None] = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.minimum_s <= HOUR_S:
+            raise ValueError(f"a minimum of {self.minimum_s} s; want 0 to {HOUR_S}")
+
+    def charges(
+        self,
+        trace: Trace | None,
+        count: int,
+        launched_at_s: int,
+        ended_at_s: int | None,
+        end_cause: EndCause | None,
+        until_s: int,
+    ) -> tuple[Charge, ...]:
+        """Return what has been charged by `until_s`; see `BillingModel.charges`. `trace` may be None."""
+        end_s, _ = billed_end(count, launched_at_s, ended_at_s, end_cause, until_s)
+        charges = []
+        for index, start_s in enumerate(hour_starts(launched_at_s, end_s)):
+            paid_s = max(min(end_s - start_s, HOUR_S), self.minimum_s if index == 0 else 0)
+            amount = prorate(self.price_micros * count, paid_s, HOUR_S)
+            charges.append(Charge(index, start_s, self.price_micros, amount, refunded=False, paid_s=paid_s))
+        return tuple(charges)
+
+
 def _price_seconds(trace: Trace, from_s: int, until_s: int) -> int:
     """Return the sum of the hourly prices of each second in [from_s, until_s); a price must be known at `from_s`."""
     held = trace.between(from_s, until_s)

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from bidding.economics.budget import Purse
 from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
@@ -39,6 +40,7 @@ from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
 from bidding.market.money import Micros
 from bidding.policies import policy
 from bidding.policies.base import Choice, Decision, MarketView, Policy
+from bidding.policies.limits import is_on_demand, on_demand_purchase, purchase_within, renewal_within
 
 
 class MachineState(StrEnum):
@@ -307,11 +309,12 @@ class BidEngine:
     def _handle_tick(self, event: TickDue) -> Iterator[Order]:
         self._last_prices.update(event.prices)
         self._unlisted_since_s = None
-        yield from self._hour_ends(event)
+        purse = Purse(event.spending)
+        yield from self._hour_ends(event, purse)
         if self.closed or not event.buy:
             return
         if self._open is None:
-            yield self._acquisition(event)
+            yield self._acquisition(event, purse)
         elif self._open.market in event.left_out:
             # It was decided on a price that held once. If it was bought, its machines are found by their tags.
             waits = f"{self._open.order_id} stays unanswered until its market has a price again"
@@ -325,7 +328,7 @@ class BidEngine:
 
     # -- decisions --------------------------------------------------------------------------------------------
 
-    def _hour_ends(self, event: TickDue) -> Iterator[Order]:
+    def _hour_ends(self, event: TickDue, purse: Purse) -> Iterator[Order]:
         """Decide every hour that ends soon, or that began undecided; in the order of the grants."""
         for position in self._positions.values():
             allocation = position.allocation
@@ -348,9 +351,11 @@ class BidEngine:
             undecided = now_hour + 1 not in position.decided or self.closed
             if before_s - now_s <= self.opened.job.renewal_lead_s and undecided:
                 position.decided.add(now_hour + 1)
-                yield self._hour_end(event, position, now_hour + 1, before_s)
+                yield self._hour_end(event, position, now_hour + 1, before_s, purse)
 
-    def _hour_end(self, event: TickDue, position: HeldAllocation, hour: int, before_s: int) -> Renew | Lapse:
+    def _hour_end(
+        self, event: TickDue, position: HeldAllocation, hour: int, before_s: int, purse: Purse
+    ) -> Renew | Lapse:
         allocation = position.allocation
         if self.closed:
             reason = "the job is done, and its last hour gave no refund"
@@ -360,23 +365,34 @@ class BidEngine:
         elif self._excess_vcpus() > 0:
             reason = f"{self.spot_vcpus} spot vCPUs are held, of at most {self.opened.job.max_spot_vcpus}"
             decision = Decision(Choice.LAPSE, reason, float("inf"))
+        elif is_on_demand(allocation):
+            decision = Decision(Choice.RENEW, "it is held on demand until the job is done", float("inf"))
         else:
             decision = self._policy_of_job().renewal(self._view(event), position.working or allocation)
+        if not self.closed and decision.verdict is Choice.RENEW:
+            alive = position.working or allocation
+            decision = renewal_within(decision, alive, self.opened.job, self.opened.types, purse)
+            if decision.verdict is Choice.LAPSE:
+                before_s = event.at_s  # at once: should the ticks up to the hour's end be lost, it would be charged
         if decision.verdict is Choice.RENEW:
             return Renew(allocation.allocation_id, hour, decision)
         position.lapse = Lapse(allocation.allocation_id, hour, before_s, decision)
         position.update()
         return position.lapse
 
-    def _acquisition(self, event: TickDue) -> Acquire | Wait:
-        decision = self._policy_of_job().acquisition(self._view(event))
+    def _acquisition(self, event: TickDue, purse: Purse) -> Acquire | Wait:
+        view = self._view(event)
+        forced = on_demand_purchase(view, self.opened.markets, event.time_left, self.spot_vcpus)
+        decision = forced or self._policy_of_job().acquisition(view)
+        decision = purchase_within(decision, forced is not None, self.opened.job, purse, event.at_s)
         decision = _with_left_out(decision, event)
         chosen = decision.chosen
         if chosen is None:
             return Wait(decision)
         order_id = f"{self.opened.job_id}-buy-{self._purchases}"
         self._purchases += 1
-        order = Acquire(order_id, chosen.market, chosen.count, chosen.bid_micros, decision)
+        bid_micros = None if forced else chosen.bid_micros
+        order = Acquire(order_id, chosen.market, chosen.count, bid_micros, decision)
         if self._excess_vcpus(order) > 0:
             vcpus, most = self.spot_vcpus + self._vcpus_of(order), self.opened.job.max_spot_vcpus
             raise EngineError(f"policy {self.opened.policy}: {vcpus} spot vCPUs would be held, of at most {most}")

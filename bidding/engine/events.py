@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bidding.economics.budget import Spending
+from bidding.economics.deadline import TimeLeft
 from bidding.economics.job_model import JobModel
 from bidding.evictions.table import EvictionTable
 from bidding.forecast import Forecast, MarketFeatures
@@ -39,13 +41,16 @@ class TickDue(BidEvent):
 
     With `buy` False only renewals are decided and nothing is bought: the job cannot use more now. `left_out` holds the
     markets whose prices are not fit to decide on, each with the reason; `prices` has none for them, and nothing is
-    bought there. `signals` is the recent past of the markets; empty for a policy that does not use it.
+    bought there. `signals` is the recent past of the markets; empty for a policy that does not use it. `spending` and
+    `time_left` are None for a job without a budget or a deadline.
     """
 
     prices: Mapping[Market, Micros]
     buy: bool = True
     left_out: Mapping[Market, str] = field(default_factory=dict)
     signals: Mapping[Market, MarketFeatures] = field(default_factory=dict)
+    spending: Spending | None = None
+    time_left: TimeLeft | None = None
 
 
 @dataclass(frozen=True, slots=True)

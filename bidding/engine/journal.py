@@ -10,6 +10,8 @@ from dataclasses import MISSING, asdict, fields
 from types import MappingProxyType
 from typing import Any
 
+from bidding.economics.budget import Spending
+from bidding.economics.deadline import TimeLeft
 from bidding.economics.job_model import JobModel
 from bidding.engine.engine import BidEngine
 from bidding.engine.events import (
@@ -124,7 +126,7 @@ def _plain(value: Any) -> Any:
             return value.to_record()
         case Allocation():
             return asdict(value) | {"market": str(value.market), "tier": str(value.tier)}
-        case InstanceType() | JobModel():
+        case InstanceType() | JobModel() | Spending() | TimeLeft():
             return asdict(value)
         case Decision() | Candidate():
             return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
@@ -182,6 +184,8 @@ _READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
         "signals": lambda value: {
             Market.parse(name): MarketFeatures.from_record(signal) for name, signal in value.items()
         },
+        "spending": lambda value: None if value is None else Spending(**value),
+        "time_left": lambda value: None if value is None else TimeLeft(**value),
         "types": lambda value: {name: InstanceType(**kind) for name, kind in value.items()},
     }
 )

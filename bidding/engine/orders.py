@@ -9,12 +9,12 @@ from bidding.policies.base import Decision
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Buy `count` instances under `bid_micros`; `order_id` is the client token."""
+    """Buy `count` instances under `bid_micros`, or on demand if that is None; `order_id` is the client token."""
 
     order_id: str
     market: Market
     count: int
-    bid_micros: Micros
+    bid_micros: Micros | None
     decision: Decision
 
 

@@ -5,6 +5,7 @@ flows that prefect.yaml schedules at scale 1 are called by the scaled clock, aga
 """
 
 import errno
+import math
 import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bidding.market.model import HOUR_S
 from bidding.market.spot_market import MarketError
 from bidding.policies import AT_ONCE, policy
 from flows.local.job_threads import (
@@ -41,6 +43,7 @@ from tasks.local.checks import (
     check_directory,
     check_endpoint,
     check_finite,
+    check_run_budget,
     check_settings,
     kept_scale,
 )
@@ -63,10 +66,13 @@ from tasks.market_data.local_market import (
     given_market,
     write_generated,
 )
+from tasks.times import parse_deadline
 from tasks.training.application_checks import application, check_application, default_params
 from tasks.training.hints import loss_hint
 from tasks.training.inputs import absolute_data, check_data, default_data
 
+#: Default hours of a training without a deadline.
+_HOURS = 2.0
 _ALLOCATION_VCPUS = 4
 #: Three times the bytes that the smallest run writes (Prefect server, database and market).
 _NEEDED_BYTES = 32 * 2**20
@@ -80,7 +86,7 @@ class RunOptions:
 
     job: str | None
     seed: int
-    hours: float
+    hours: float | None
     clocks: int | None
     scale: float | None
     prices: Path | None
@@ -98,12 +104,19 @@ class RunOptions:
     directory: Path | None
     database: str | None
     endpoint: str | None
+    budget: float | None = None
+    deadline: str | None = None
     availability: tuple[str, ...] = ()
     billing: str = "hourly-refund"
     reprice: str | None = None
     flat_price: str | None = None
     #: The options given, except the job's id and its directory, as words of a command line.
     given: tuple[str, ...] = ()
+
+    @property
+    def training_hours(self) -> float | None:
+        """Hours after which the training ends; None: a deadline is given instead."""
+        return _HOURS if self.hours is None and self.deadline is None else self.hours
 
 
 def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) -> dict[str, Any]:
@@ -137,6 +150,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
         result = _figures(job_id, directory, variables)
     else:
         if begun is JobStatus.NEW:
+            check_run_budget(spec, options.catalog, market.start_s)
             check_application(spec.training)
             for note in check_data(spec):
                 progress.say(f"data: {note}")
@@ -155,7 +169,8 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             make_database(url)
             if options.prices is None and not market.path.exists():
                 bids_decide = not options.availability
-                write_generated(market, options.catalog, options.seed, options.hours, bids_decide=bids_decide)
+                hours = _market_hours(options, market.start_s)
+                write_generated(market, options.catalog, options.seed, hours, bids_decide=bids_decide)
             progress.say(f"job {job_id}: {verb} a Prefect API and a market on this machine; state in {directory}")
             with local_environment(
                 variables,
@@ -225,6 +240,10 @@ def _closing_lines(spec: JobSpec, result: Mapping[str, Any], database: str | Non
 def _check_numbers(options: RunOptions) -> None:
     check_finite("--hours", options.hours)
     check_finite("--scale", options.scale)
+    if options.budget is not None and not (math.isfinite(options.budget) and options.budget > 0):
+        raise InputError(f"--budget {options.budget:g}: is no amount to spend; give dollars above 0, as in 2.50")
+    if options.deadline is not None:
+        _check_deadline(options.deadline, options.clocks)
     if options.reliable < 1:
         raise InputError(f"--reliable {options.reliable}: a job needs a machine that lasts; give at least 1")
     try:
@@ -232,6 +251,18 @@ def _check_numbers(options: RunOptions) -> None:
     except ValueError as error:
         raise InputError(f"--policy: {error}") from None
     billing_model(options.billing, flat_price=options.flat_price, reprice=options.reprice)  # raises on bad options
+
+
+def _check_deadline(deadline: str, clocks: int | None) -> None:
+    try:
+        parse_deadline(deadline)
+    except ValueError as error:
+        raise InputError(f"--deadline: {error}") from None
+    if clocks is None:
+        raise InputError(
+            f"--deadline {deadline}: a job that ends by it counts its work in clocks; give --clocks N (--hours counts "
+            "time, not work)"
+        )
 
 
 def _variables(options: RunOptions, directory: Path) -> dict[str, str]:
@@ -243,7 +274,13 @@ def _market(options: RunOptions, directory: Path) -> MarketFile:
     if options.prices is None:
         market = generated_market(directory / "prices.csv.gz", options.markets, options.catalog, HISTORY_DAYS)
     else:
-        market = given_market(options.prices, options.markets, options.catalog, options.hours)
+        given = partial(given_market, options.prices, options.markets, options.catalog)
+        market = given(options.training_hours or 0.0)
+        if options.deadline is not None:
+            market = given(_market_hours(options, market.start_s), "an earlier --deadline")
+    if options.deadline is not None and _market_hours(options, market.start_s) <= 0:
+        begins = datetime.fromtimestamp(market.start_s, UTC).isoformat()
+        raise InputError(f"--deadline {options.deadline}: has passed when the market's clock begins, at {begins}")
     if options.availability:
         check_availability(options.availability, market, options.endpoint)
     if 0 < options.max_vcpus < market.smallest_vcpus:
@@ -252,6 +289,14 @@ def _market(options: RunOptions, directory: Path) -> MarketFile:
             "at least as many, or 0 to buy none"
         )
     return market
+
+
+def _market_hours(options: RunOptions, start_s: int) -> float:
+    """Return the hours that the market must last: those of the training, or those to the deadline."""
+    by_deadline = 0.0
+    if options.deadline is not None:
+        by_deadline = (parse_deadline(options.deadline).time_s(start_s) - start_s) / HOUR_S
+    return max(options.training_hours or 0.0, by_deadline)
 
 
 def _figures(job_id: str, directory: Path, variables: dict[str, str]) -> dict[str, Any]:
@@ -282,7 +327,7 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "shards": 4,
             "staleness": options.staleness,
             "clocks": options.clocks,
-            "hours": options.hours,
+            "hours": options.training_hours,
             "seed": options.seed,
         },
         "reliable": {
@@ -301,6 +346,8 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
             "reprice": options.reprice,
             "flat_price": options.flat_price,
         },
+        "budget_usd": options.budget,
+        "deadline": options.deadline,
     }
     try:
         return JobSpec.model_validate(record)

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 
 import numpy as np
 
-from bidding.billing import BillingModel, HourlyRefund, OnDemandHourly
+from bidding.billing import BillingModel, HourlyRefund, OnDemandHourly, OnDemandPerSecond
 from bidding.market.catalog import Catalog
 from bidding.market.model import HOUR_S, EndCause, Market
 from bidding.market.money import Micros
@@ -25,8 +25,9 @@ from infra.state.store import Store
 
 _NO_PRICES = Trace(np.empty(0, np.int64), np.empty(0, np.int64))
 
-#: Note of a charge for the seconds of an hour, booked when the hour is over.
+#: Notes of charges for the seconds of an hour, booked when the hour is over.
 BY_SECOND = "spot, by the second"
+ON_DEMAND_BY_SECOND = "on demand, by the second"
 #: Note of a charge that takes a refund back: the instance lived on.
 REFUND_REVOKED = "refund taken back: it lived on"
 _ENDED_BEFORE = "ended before what was charged"
@@ -90,15 +91,28 @@ def due_lines(
     for record in records:
         allocation = record.allocation
         trace = price_traces.get(allocation.market, _NO_PRICES)
-        model = spot_billing
-        if allocation.bid_micros is None:
-            day = datetime.fromtimestamp(allocation.launched_at_s, UTC).date()
-            model = OnDemandHourly(_on_demand_price(record, catalog, day))
+        model = charging_model(record, catalog, spot_billing)
         try:
             lines.extend(_lines(record, model, trace, now_s))
         except ValueError as error:
             raise BillingError(f"allocation {record.allocation_id} in {allocation.market}: {error}") from None
     return lines
+
+
+def charging_model(record: AllocationRecord, catalog: Catalog, spot_billing: BillingModel) -> BillingModel:
+    """Return how an allocation is charged: machines on demand by the hour or by the second, as spot machines are.
+
+    Raises
+    ------
+    BillingError
+        If the catalogue has no on-demand price on the day of the launch.
+    """
+    allocation = record.allocation
+    if allocation.bid_micros is not None:
+        return spot_billing
+    day = datetime.fromtimestamp(allocation.launched_at_s, UTC).date()
+    price_micros = _on_demand_price(record, catalog, day)
+    return OnDemandPerSecond(price_micros) if spot_billing.by_second else OnDemandHourly(price_micros)
 
 
 def compare(
@@ -206,7 +220,7 @@ def _owed(record: AllocationRecord, base: LedgerLine, charge: LedgerLine | None,
     if charge is not None:
         return charge.amount_micros
     alive = sum(life.count for life in record.lives if life.alive_at(base.at_s))
-    if base.note == BY_SECOND:
+    if is_by_second(base):
         return charged if alive else 0
     return alive * base.price_micros if alive < record.allocation.count else charged
 
@@ -216,12 +230,21 @@ def _correction(lines: Sequence[LedgerLine], line: LedgerLine) -> LedgerLine:
     return replace(line, correction=sum(other.kind is line.kind for other in lines))
 
 
+def is_by_second(line: LedgerLine) -> bool:
+    """Return whether the line charges the seconds of an hour, not the whole."""
+    return line.note in (BY_SECOND, ON_DEMAND_BY_SECOND)
+
+
 def _lines(record: AllocationRecord, model: BillingModel, trace: Trace, now_s: int) -> list[LedgerLine]:
     """Return the lines of one allocation: for each hour the charge of its instances and the refund.
 
     Each instance is charged separately, so it does not matter which of them end alike.
     """
-    note = "on demand" if record.allocation.bid_micros is None else BY_SECOND if model.by_second else "spot"
+    on_demand = record.allocation.bid_micros is None
+    if model.by_second:
+        note = ON_DEMAND_BY_SECOND if on_demand else BY_SECOND
+    else:
+        note = "on demand" if on_demand else "spot"
     charged: dict[int, LedgerLine] = {}
     refunds: dict[int, tuple[Micros, int]] = {}
     for life in record.lives:

@@ -126,7 +126,8 @@ def _decision_row(
 def _subject(order: Order, market: Mapping[str, Market]) -> str:
     match order:
         case Acquire():
-            return f"{order.count} × {order.market}, bid {usd(order.bid_micros)}"
+            bid = "on demand" if order.bid_micros is None else f"bid {usd(order.bid_micros)}"
+            return f"{order.count} × {order.market}, {bid}"
         case Renew() | Lapse():
             where = market.get(order.allocation_id, order.allocation_id)
             return f"{where}, hour {order.hour}"

@@ -76,7 +76,7 @@ class _Reasons:
         for item in journal:
             match item:
                 case Acquire():
-                    self.purchases[item.market, item.count, item.bid_micros, now_s] = item.decision
+                    self.purchases[item.market, item.count, item.bid_micros or 0, now_s] = item.decision
                 case Wait():
                     self.waits[now_s] = item.decision
                 case Renew() | Lapse():  # a lapse is ordered again at each tick: its first order decided

@@ -18,11 +18,13 @@ from bidding.market.spot_market import MarketError
 from infra.ec2.spot_market import Ec2SpotMarket
 from infra.errors import InputError
 from infra.local.environment import LOCAL_AWS
+from infra.market_data.catalogs import read_catalog
 from infra.settings import Settings, load_settings
 from infra.state.records import JobState
 from infra.state.store import Store
 from tasks.job_spec import JobSpec
 from tasks.local.environment import environment_variables
+from tasks.market_data.on_demand import check_budget
 
 #: Real seconds that an endpoint has to take a connection, and to answer.
 _CONNECT_S = 2.0
@@ -77,6 +79,11 @@ def check_endpoint(url: str) -> None:
                     "set AWS_ACCESS_KEY_ID to the access_key_id of its announcement, AWS_SECRET_ACCESS_KEY to any word"
                 )
             raise InputError(f"--endpoint {url}: {error}; {mend}") from None
+
+
+def check_run_budget(spec: JobSpec, catalog: Path | None, at_s: int) -> None:
+    """Refuse a budget that does not pay the reliable tier until the job can be ended."""
+    check_budget(spec, read_catalog(catalog), at_s, "--budget")
 
 
 def check_database(url: str) -> bool:

@@ -7,7 +7,7 @@ eviction_notices  eviction notices that the reliable tier reports
 features          market features for policies that weigh the recent past
 ingest            price history from the market into the price store
 instances         machines: lookup, purchase and termination, each purchase with a token
-ledger            cost of each hour of each allocation
+ledger            cost of each hour of each allocation, and what it can come to
 opening           opening and closing the bidding of a job
 prices            current prices, and whether they are recent enough to decide on
 reaping           the machines of this owner that nothing needs

@@ -9,7 +9,7 @@ from bidding.billing.spending import MachineLife, Use, divide_hour
 from bidding.market.model import HOUR_S, Tier
 from bidding.market.money import Micros, to_dollars
 from infra.state.charge_shares import by_hour, by_second
-from infra.state.ledger import BY_SECOND, charges_and_refunds
+from infra.state.ledger import charges_and_refunds, is_by_second
 from infra.state.records import AllocationRecord, Job, ObservationKind
 from infra.state.store import Store
 from tasks.runtime import current_runtime, runtime_task
@@ -72,7 +72,7 @@ def _job_rows(store: Store, job: Job) -> list[CostRow]:
         key = (str(record.allocation.market), str(record.allocation.tier))
         total = sums.setdefault(key, {})
         hours.setdefault(key, 0.0)
-        for part in by_second(record, line, refund) if line.note == BY_SECOND else by_hour(record, line, refund):
+        for part in by_second(record, line, refund) if is_by_second(line) else by_hour(record, line, refund):
             hours[key] += part.paid_s / HOUR_S
             life = lives[line.allocation_id][part.machine]
             uses = divide_hour(part.amount, line.at_s, part.refunded, life, lost, part.paid_s)

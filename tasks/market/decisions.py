@@ -5,6 +5,8 @@ from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
+from bidding.economics.budget import Spending
+from bidding.economics.deadline import TimeLeft
 from bidding.engine.engine import AllocationState, BidEngine, MachineState
 from bidding.engine.events import AllocationGone, BidEvent, MachineGone, MachineNoticed, NoticeSeen, TickDue
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
@@ -13,6 +15,7 @@ from bidding.forecast import MarketFeatures
 from bidding.market.model import HOUR_S, InstanceFact, Market, Tier
 from bidding.market.money import Micros, to_dollars
 from infra.errors import TickStopped
+from tasks.job_ends import wants_machines
 from tasks.job_records import training_begun
 from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import tiers_of
@@ -27,16 +30,19 @@ def decide(
     notices: Mapping[str, int],
     left_out: Mapping[Market, str] | None = None,
     signals: Mapping[Market, MarketFeatures] | None = None,
+    spending: Spending | None = None,
+    left: TimeLeft | None = None,
 ) -> list[Order]:
     """Reconcile the engine with `facts`, enter the `notices`, and have the engine decide.
 
-    Nothing is bought before the reliable tier runs and the training has begun.
+    Nothing is bought before the reliable tier runs and the training has begun, nor after a stop was requested.
 
     Parameters
     ----------
     notices : second at which the market takes a machine or a whole allocation, by its id.
     left_out : markets whose prices are too old to decide on, each with the reason.
     signals : features of the recent past of the markets, if the job's policy uses them.
+    spending, left : worst case of the job's spending, and its work before the deadline; None without such a limit.
 
     Raises
     ------
@@ -56,8 +62,12 @@ def decide(
         for name, takes_at_s in sorted(notices.items()):
             events += _noticed(engine, events, name, takes_at_s, now_s)
         if engine.job_id is not None:
-            buy = training_begun(job_engine.job_id) and _reliable_tier_stands(engine)
-            events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}))
+            buy = (
+                training_begun(job_engine.job_id)
+                and _reliable_tier_stands(engine)
+                and wants_machines(job_engine.job_id)
+            )
+            events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}, spending, left))
         return events
 
     orders = job_engine.commit(plan, groups)

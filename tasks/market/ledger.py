@@ -1,16 +1,32 @@
-"""The ledger: the cost of every hour of every allocation, brought up to date with the market."""
+"""The ledger: the cost of every hour of every allocation, brought up to date with the market; its worst case.
+
+The rule of the budget is in `bidding.economics.budget`; here its figures are read from the state database and the
+market's prices.
+"""
 
 import logging
+from collections.abc import Mapping, Sequence
 
-from bidding.market.money import usd
+from bidding.economics.budget import Spending
+from bidding.engine.engine import AllocationState, BidEngine
+from bidding.market.model import HOUR_S, Allocation, Market, Tier
+from bidding.market.money import Micros, usd
 from bidding.market.spot_market import MarketError
-from bidding.market.traces import TraceSet
+from bidding.market.traces import Trace, TraceSet
+from infra.state.commitments import most_owed, requested
 from infra.state.ledger import book
+from infra.state.records import AllocationRecord, IntentState, ObservationKind
+from tasks.job_ends import request_stop, wants_machines
 from tasks.job_records import job_spec
+from tasks.job_spec import JobSpec
 from tasks.market.prices import history
 from tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
+#: Seconds that the end of a training takes, market and real: the model is saved and the machines are released.
+_STOP_S, _STOP_REAL_S = 240.0, 5.0
+#: Why a job was stopped that had reached its budget.
+BUDGET = "budget"
 
 
 def book_or_postpone(job_id: str) -> int | None:
@@ -42,3 +58,105 @@ def book_ledger(job_id: str) -> int:
             usd(due.amount_micros),
         )
     return len(booking.added)
+
+
+def spending_now(spec: JobSpec, engine: BidEngine) -> Spending | None:
+    """Return the worst case of the job's spending, for the decisions of this tick; None without a budget."""
+    budget_micros = spec.budget_micros
+    if budget_micros is None:
+        return None
+    runtime = current_runtime()
+    now_s = runtime.now_s()
+    # a tick may be lost, the next requests the stop, and the one after the stop releases the last machines
+    ends_by_s = now_s + round(3 * runtime.settings.tick_s + stop_s(spec.job_id))
+    return Spending(budget_micros, committed_micros(spec, engine, ends_by_s), ends_by_s)
+
+
+def committed_micros(spec: JobSpec, engine: BidEngine | None, ends_by_s: int) -> Micros:
+    """Return what the job's ledger comes to at most if every machine is ended by `ends_by_s`.
+
+    Machines of the reliable tier that the job still lacks count as bought now. Where whole hours are paid, a spot
+    allocation counts to the end of its last decided hour: the next one is a decision of its own.
+    """
+    runtime = current_runtime()
+    now_s, job_id = runtime.now_s(), spec.job_id
+    records = runtime.store.allocations(job_id)
+    recorded = {record.order_id for record in records}
+    for intent in runtime.store.intents(job_id, [IntentState.PLANNED]):
+        if intent.kind == "acquire" and intent.order_id not in recorded:
+            records.append(requested(intent, job_id))
+    records += _missing_reliable(spec, records, now_s)
+    billing = spec.transient.billing_model
+    paid_until_s = {} if billing.by_second or engine is None else _decided_until_s(engine)
+
+    def until_s(record: AllocationRecord) -> int:
+        return max(paid_until_s.get(record.allocation_id, ends_by_s), now_s + 1)
+
+    booked = runtime.store.ledger(job_id)
+    return most_owed(records, booked, _known_prices(records, now_s), runtime.catalog, now_s, until_s, billing)
+
+
+def _decided_until_s(engine: BidEngine) -> dict[str, int]:
+    """Return the end of the last hour that each transient allocation is certain to be held for."""
+    return {
+        name: position.allocation.launched_at_s
+        + HOUR_S * (max(position.decided) + 1 if position.lapse is None else position.lapse.hour)
+        for name, position in engine.positions.items()
+        if position.allocation.tier is Tier.TRANSIENT
+        and position.standing in (AllocationState.HELD, AllocationState.LAPSING)
+    }
+
+
+def _missing_reliable(spec: JobSpec, records: Sequence[AllocationRecord], now_s: int) -> list[AllocationRecord]:
+    market = Market(spec.reliable.instance_type, spec.reliable.zone)
+    held = sum(
+        record.allocation.count
+        for record in records
+        if record.alive and record.allocation.bid_micros is None and record.allocation.market == market
+    )
+    missing = spec.reliable.count - held
+    if missing < 1:
+        return []
+    allocation = Allocation("reliable", market, missing, now_s, Tier.RELIABLE)
+    return [AllocationRecord(spec.job_id, allocation, (), "reliable")]
+
+
+def _known_prices(records: Sequence[AllocationRecord], now_s: int) -> Mapping[Market, Trace]:
+    """Return the prices since the hours in progress began; none if the market does not answer: bids stand for them."""
+    spot = [r.allocation for r in records if r.alive and r.allocation.bid_micros is not None]
+    if not spot:
+        return {}
+    from_s = min(a.launched_at_s + a.hour_index(now_s) * HOUR_S for a in spot)
+    try:
+        return history(sorted({a.market for a in spot}), min(from_s, now_s), now_s)
+    except MarketError as error:
+        _log.warning("the budget is checked at the bids: the market did not report its prices (%s)", error.code)
+        return {}
+
+
+def stop_s(job_id: str) -> float:
+    """Return the market seconds that an end takes: two clocks, the model, the release of the machines."""
+    runtime = current_runtime()
+    scale = runtime.clock.scale
+    last = runtime.store.last_observation(job_id, ObservationKind.PROGRESS)
+    clock_s = 0.0 if last is None else float(last.payload.get("seconds_per_clock") or 0.0) * scale
+    return max(_STOP_S, _STOP_REAL_S * scale) + 2 * clock_s
+
+
+def stop_at_budget(spec: JobSpec, engine: BidEngine, spending: Spending | None) -> None:
+    """Request the stop of an open job whose budget is reached; its model is saved.
+
+    A stop that takes longer than the budget lasts ends the machines at once, and the last checkpoint remains.
+    """
+    runtime, job_id = current_runtime(), spec.job_id
+    if spending is None or not spending.is_reached:
+        return
+    shown = f"{usd(spending.budget_micros)}, {usd(spending.committed_micros)} committed"
+    if wants_machines(job_id):
+        _log.warning("%s: the budget is reached (%s): the job saves its model and stops", job_id, shown)
+        request_stop(job_id, BUDGET, by="a tick")
+        return
+    soon_s = runtime.now_s() + round(1.5 * runtime.settings.tick_s)
+    if committed_micros(spec, engine, soon_s) > spending.budget_micros:
+        _log.warning("%s: the budget does not last until the model is saved (%s): the machines end", job_id, shown)
+        request_stop(job_id, BUDGET, now=True, by="a tick")

@@ -1,11 +1,17 @@
-"""Instance types of the markets of a run, a job or a backtest, at the on-demand price of a day."""
+"""Instance types of the markets of a run, a job or a backtest, at the on-demand price of a day; the least budget."""
 
 from collections.abc import Collection, Mapping
-from datetime import date
+from datetime import UTC, date, datetime
 
+from bidding.economics.budget import purchase_micros
 from bidding.market.catalog import Catalog, RegionsDiffer
 from bidding.market.model import InstanceType, Market
+from bidding.market.money import usd
 from infra.errors import InputError
+from tasks.job_spec import JobSpec
+
+#: Seconds that a job lives at least, where seconds are paid: two ticks, and its end.
+_LEAST_S = 600
 
 
 def types_of(
@@ -32,3 +38,28 @@ def types_of(
         return catalog.types(markets, day)
     except RegionsDiffer as error:
         raise InputError(f"{where}{error}; choose markets of one region{choose.format(error.regions[0])}") from None
+
+
+def check_budget(spec: JobSpec, catalog: Catalog, at_s: int, name: str) -> None:
+    """Refuse a budget that does not pay the reliable tier until the job can be ended.
+
+    Parameters
+    ----------
+    name : the budget as the user wrote it, for the message.
+
+    Raises
+    ------
+    InputError
+        With the least budget of use.
+    """
+    budget_micros, tier = spec.budget_micros, spec.reliable
+    kind = catalog.find(Market(tier.instance_type, tier.zone), datetime.fromtimestamp(at_s, UTC).date())
+    if budget_micros is None or kind is None:
+        return
+    whole_hours = not spec.transient.billing_model.by_second
+    least = tier.count * purchase_micros(whole_hours, kind.on_demand_micros, _LEAST_S)
+    if budget_micros < least:
+        raise InputError(
+            f"{name} {usd(budget_micros)}: the reliable tier alone, {tier.count} x {kind.name} at "
+            f"{usd(kind.on_demand_micros)} an hour, costs {usd(least)} before the job can be ended; give more"
+        )

@@ -3,6 +3,7 @@
 application_checks  checks of an application and its parameters before anything is started
 code_shipping       shipping of a user's application to the nodes
 controller          the training as its controller reports it: start, status, drain, stop
+deadline            the work that a job has left before its deadline
 follow              progress and result of a training, for the flow that asked for it
 hints               one-line hints on a training that has ended
 inputs              checks of the user's data before a job begins

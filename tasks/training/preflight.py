@@ -1,11 +1,14 @@
 """Checks of a job before anything is bought or written."""
 
 from bidding.market.model import Market
+from infra.errors import InputError
 from tasks.job_records import is_known
 from tasks.job_spec import JobSpec
 from tasks.market.opening import priced
 from tasks.market_data.eviction_tables import job_table
+from tasks.market_data.on_demand import check_budget
 from tasks.runtime import current_runtime, runtime_task
+from tasks.times import iso
 from tasks.training.application_checks import check_asked
 from tasks.training.code_shipping import check_code
 
@@ -26,5 +29,14 @@ def check(spec: JobSpec) -> None:
         check_code(spec)
         job_table(spec)
     reliable = Market(spec.reliable.instance_type, spec.reliable.zone)
-    priced([*markets, reliable], runtime.clock.now_s())
+    now_s = runtime.now_s()
+    priced([*markets, reliable], now_s)
+    if not is_known(spec.job_id):
+        check_budget(spec, runtime.catalog, now_s, f"job {spec.job_id}: budget_usd")
+        deadline_s = spec.deadline_s(now_s)
+        if deadline_s is not None and deadline_s <= now_s:
+            raise InputError(
+                f"job {spec.job_id}: deadline {spec.deadline} has passed by the market's clock ({iso(now_s)}); give a "
+                "later one"
+            )
     runtime.market.describe([("proteus:job", spec.job_id)])  # the market answers, and accepts the credentials

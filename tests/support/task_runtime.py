@@ -26,8 +26,9 @@ from tasks.market.decisions import decide
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.instances import buy, let_go, secure_reliable_tier
-from tasks.market.ledger import book_ledger
+from tasks.market.ledger import book_ledger, spending_now
 from tasks.market.opening import open_job
+from tasks.training.deadline import time_left
 from tests.support.market_servers import ManualClock
 
 T0 = 1464739200  # 2016-06-01T00:00:00Z
@@ -46,6 +47,7 @@ class TaskRuntime:
     directory : where the database and the blobs go.
     taken_after_s : the price of `MARKET` passes every bid so long after the job's begin; None: never.
     database : writes the database of a job that the market has sold machines to; None: it is new.
+    traces : prices of `MARKET` and `OTHER`; None: calm ones.
     """
 
     def __init__(
@@ -54,10 +56,12 @@ class TaskRuntime:
         patch: pytest.MonkeyPatch,
         taken_after_s: int | None = None,
         database: Callable[[Path, SimSpotMarket], None] | None = None,
+        traces: TraceSet | None = None,
     ) -> None:
         rows = [(T0, 20_000), *([] if taken_after_s is None else [(BEGIN_S + taken_after_s, 900_000)])]
         times, prices = (np.array(column) for column in zip(*rows, strict=True))
-        traces = TraceSet({MARKET: Trace(times, prices), OTHER: Trace(np.array([T0]), np.array([30_000]))})
+        calm = {MARKET: Trace(times, prices), OTHER: Trace(np.array([T0]), np.array([30_000]))}
+        traces = TraceSet(calm) if traces is None else traces
         self.clock = ManualClock(float(BEGIN_S))
         catalog = read_catalog()
         day = datetime.fromtimestamp(BEGIN_S, UTC).date()
@@ -91,7 +95,8 @@ class TaskRuntime:
         facts = self.facts(spec)
         prices = {market: trace.price_at(self.clock.at_s) for market, trace in self.market.traces.items()}
         job_engine = JobEngine(spec.job_id)
-        orders = plain(decide)(job_engine, facts, prices, notices or {})
+        limits = spending_now(spec, job_engine.loaded()), time_left(spec)
+        orders = plain(decide)(job_engine, facts, prices, notices or {}, None, None, *limits)
         for order in orders:
             if isinstance(order, Acquire):
                 plain(buy)(spec, job_engine, order)

@@ -8,6 +8,7 @@ from bidding.engine.events import AllocationGone, AllocationGranted, AllocationR
 from bidding.engine.orders import Acquire, Lapse, Order
 from bidding.forecast.features import PriceHistory, features_at
 from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
+from bidding.market.money import Micros
 from bidding.market.traces import TraceSet
 
 
@@ -85,8 +86,8 @@ class RecordedMarket:
             match order:
                 case Lapse():
                     self._life(order.allocation_id).lapses_s = order.before_s
-                case Acquire() if prices[order.market] <= order.bid_micros:
-                    self._grant(order, now_s)
+                case Acquire(bid_micros=int(bid)) if prices[order.market] <= bid:
+                    self._grant(order, bid, now_s)
                     bought = True
                 case Acquire():
                     self.tell(AllocationRefused(now_s, order.order_id, "bid-too-low", "the price is above the bid"))
@@ -105,10 +106,10 @@ class RecordedMarket:
         for life in self.alive:
             self._end(life, ends_s, EndCause.EVICTED if life.takes_s == ends_s else EndCause.USER)
 
-    def _grant(self, order: Acquire, now_s: int) -> None:
-        bought = Allocation(order.order_id, order.market, order.count, now_s, Tier.TRANSIENT, order.bid_micros)
+    def _grant(self, order: Acquire, bid_micros: Micros, now_s: int) -> None:
+        bought = Allocation(order.order_id, order.market, order.count, now_s, Tier.TRANSIENT, bid_micros)
         ends = [
-            self.traces[order.market].first_above(order.bid_micros, now_s),
+            self.traces[order.market].first_above(bid_micros, now_s),
             None if self.max_life_s is None else now_s + self.max_life_s,
         ]
         takes_s = min((moment for moment in ends if moment is not None and moment < self.window_ends_s), default=None)

@@ -13,6 +13,7 @@ from bidding.billing import (
     Flat,
     HourlyRefund,
     OnDemandHourly,
+    OnDemandPerSecond,
     PerSecondFirstHourFree,
     Repricing,
     total_micros,
@@ -297,7 +298,8 @@ def bill(records: list[AllocationRecord], spot: BillingModel) -> int:
     total = 0
     for record in records:
         a = record.allocation
-        model = spot if a.bid_micros is not None else OnDemandHourly(120_000)
+        on_demand = OnDemandPerSecond(120_000) if spot.by_second else OnDemandHourly(120_000)
+        model = spot if a.bid_micros is not None else on_demand
         trace = TRACES[SPOT]
         for name in record.instance_ids:
             end = record.instance_ends.get(name, (record.ended_at_s, record.end_cause))
@@ -318,7 +320,7 @@ def test_instances_that_end_by_themselves_are_billed_by_themselves_whenever_it_i
         fold(records, often, now_s, model)
     assert often == once
     # an hour in progress whose seconds are paid is not booked yet
-    settled = [r for r in records if not r.alive or r.allocation.bid_micros is None or not model.by_second]
+    settled = [r for r in records if not r.alive or not model.by_second]
     names = {record.allocation_id for record in settled}
     assert sum(line.amount_micros for line in once.values() if line.allocation_id in names) == bill(settled, model)
 

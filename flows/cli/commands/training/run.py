@@ -15,8 +15,13 @@ from flows.terminal.output import write_json
     "--job", metavar="ID", help="Id of the job; the id of an ended job shows its figures again. Default: a new id."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of market and training.")
-@click.option("--hours", type=click.FloatRange(min=0.05), default=2.0, show_default=True, help="Market hours to train.")
+@click.option("--hours", type=click.FloatRange(min=0.05), show_default="2, none with --deadline",
+              help="Market hours to train.")  # fmt: skip
 @click.option("--clocks", type=click.IntRange(min=1), help="Stop after this many clocks, if earlier.")
+@click.option("--budget", type=float, metavar="USD", help="Maximum cost; when it is reached the job saves and stops.")
+@click.option("--deadline", metavar="TIME",
+              help="Finish --clocks by then, if need be on demand: 90m or 12h from the start, or a time with its "
+              "zone.")  # fmt: skip
 @click.option(
     "--scale",
     type=click.FloatRange(min=1),

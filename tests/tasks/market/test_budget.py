@@ -1,0 +1,186 @@
+"""A job under a budget in a simulated market: whatever the market does, its ledger never passes the budget."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bidding.engine.orders import Acquire, Wait
+from bidding.market.model import HOUR_S
+from bidding.market.traces import Trace, TraceSet
+from infra.state.ledger import due_lines
+from infra.state.records import JobState
+from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
+from tasks.market.instances import release_reliable_tier
+from tasks.market.ledger import book_ledger, spending_now
+from tasks.market.opening import close_job
+from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskRuntime, plain, spec
+
+TICK_S = 120
+BILLING = {
+    "hourly-refund": {"billing": "hourly-refund"},
+    "per-second": {"billing": "per-second-first-hour-free"},
+    "at-change": {"billing": "per-second-first-hour-free", "reprice": "change"},
+    "flat": {"billing": "flat", "flat_price": "0.021"},
+}
+
+
+def budgeted(budget: float, **transient: Any) -> JobSpec:
+    """A job that may spend `budget` dollars."""
+    return spec(**transient).model_copy(update={"budget_usd": budget})
+
+
+def end(world: TaskRuntime, job: JobSpec, drain_s: float) -> None:
+    """End the job as its ticks do after a stop: drained, closed, its machines released."""
+    world.clock.at_s += drain_s
+    plain(close_job)(JobEngine(job.job_id), {"stopped": "budget"})
+    plain(release_reliable_tier)(JobEngine(job.job_id))
+
+
+def run(world: TaskRuntime, job: JobSpec, hours: float, lost: random.Random, loss: float = 0.0) -> bool:
+    """Tick until the budget is reached, or for so long, and then until nothing lives; return whether it was reached.
+
+    A tick is lost with probability `loss`, never two in a row.
+    """
+    reached, skipped = False, False
+    world.begin(job)
+    for _ in range(int(hours * HOUR_S / TICK_S)):
+        world.clock.at_s += TICK_S
+        skipped = not skipped and lost.random() < loss
+        if skipped:
+            continue
+        spending = spending_now(job, JobEngine(job.job_id).current())
+        assert spending is not None
+        if spending.is_reached:
+            reached = True
+            break
+        world.tick(job)
+        spent = world.store.spent(job.job_id)
+        assert spent <= spending.budget_micros
+    end(world, job, lost.uniform(0, 240))
+    while world.store.allocations(job.job_id, alive=True):
+        world.clock.at_s += TICK_S
+        world.tick(job)
+    plain(book_ledger)(job.job_id)
+    return reached
+
+
+def spent_by_the_market(world: TaskRuntime, job: JobSpec) -> int:
+    """What the ledger comes to if it is made anew from what was held."""
+    lines = due_lines(
+        world.store.allocations(job.job_id),
+        world.market.traces,
+        world.runtime.catalog,
+        world.runtime.now_s(),
+        job.transient.billing_model,
+    )
+    return sum(line.amount_micros for line in lines)
+
+
+def random_prices(rng: np.random.Generator) -> Trace:
+    """Calm prices, and spikes above every bid."""
+    times = [T0, *sorted(set(rng.integers(BEGIN_S, BEGIN_S + 12 * HOUR_S, size=int(rng.integers(0, 40))).tolist()))]
+    prices = np.where(rng.random(len(times)) < 0.2, 900_000, rng.integers(5_000, 100_000, size=len(times)))
+    prices[0] = 20_000
+    return Trace(np.array(times), prices)
+
+
+@pytest.mark.parametrize("name", BILLING)
+def test_a_job_that_reaches_its_budget_has_used_it_and_not_passed_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = TaskRuntime(tmp_path, monkeypatch)
+    job = budgeted(0.5, **BILLING[name])
+    assert run(world, job, 24.0, random.Random(0))
+    spent = world.store.spent(job.job_id)
+    assert 0.25e6 < spent <= 0.5e6
+    assert spent == spent_by_the_market(world, job)
+    world.close()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(sorted(BILLING)),
+    policy=st.sampled_from(["proteus", "standard", "just-above", "fixed-delta:0.3"]),
+    budget=st.integers(106_000, 1_500_000),
+    seed=st.integers(0, 2**32 - 1),
+    loss=st.sampled_from([0.0, 0.3, 0.6]),
+)
+def test_whatever_the_market_does_the_ledger_never_passes_the_budget(
+    tmp_path_factory: pytest.TempPathFactory, name: str, policy: str, budget: int, seed: int, loss: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    traces = TraceSet({market: random_prices(rng) for market in (MARKET, OTHER)})
+    with pytest.MonkeyPatch.context() as patch:
+        world = TaskRuntime(tmp_path_factory.mktemp("world"), patch, traces=traces)
+        markets = [str(MARKET), str(OTHER)]
+        job = budgeted(budget / 1e6, policy=policy, markets=markets, max_vcpus=8, **BILLING[name])
+        run(world, job, 4.0, random.Random(seed), loss)
+        assert world.store.spent(job.job_id) <= budget
+        assert world.store.spent(job.job_id) == spent_by_the_market(world, job)
+        assert not [fact for fact in world.facts(job) if fact.alive]
+        world.close()
+
+
+def test_a_purchase_that_does_not_fit_is_not_made(here: TaskRuntime) -> None:
+    job = budgeted(ON_DEMAND / 1e6 + 0.001)
+    here.begin(job)
+    (order,) = here.tick(job)
+    assert isinstance(order, Wait)
+    assert "the budget of" in order.decision.reason
+    wealthy = budgeted(1.0).model_copy(update={"job_id": "other"})
+    here.begin(wealthy)
+    (order,) = here.tick(wealthy)
+    assert isinstance(order, Acquire)
+
+
+def test_what_was_requested_and_not_answered_is_committed(here: TaskRuntime) -> None:
+    job = budgeted(1.0)
+    here.begin(job)
+    before = spending_now(job, JobEngine("job").current())
+    params = {"market": str(MARKET), "count": 2, "bid_micros": 40_000}
+    here.store.plan("job-buy-0", "job", "acquire", "job-buy-0", params, here.clock.now_s())
+    after = spending_now(job, JobEngine("job").current())
+    assert before is not None
+    assert after is not None
+    assert after.committed_micros - before.committed_micros == 2 * 40_000
+
+
+def test_a_reliable_machine_that_is_lost_is_still_committed(here: TaskRuntime) -> None:
+    job = budgeted(1.0, policy="on-demand")
+    here.begin(job)
+    before = spending_now(job, JobEngine("job").current())
+    here.clock.at_s += TICK_S
+    here.market.terminate([fact.instance_id for fact in here.facts(job)])
+    here.clock.at_s += TICK_S
+    here.tick(job)
+    after = spending_now(job, JobEngine("job").current())
+    assert before is not None
+    assert after is not None
+    assert after.committed_micros == before.committed_micros + ON_DEMAND, "it is bought again"
+
+
+def test_without_prices_the_bids_stand_for_them(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    from infra.simulated_ec2.faults import Fault, FaultKind
+
+    job = budgeted(1.0, **BILLING["per-second"])
+    here.begin(job)
+    here.tick(job)
+    here.clock.at_s += TICK_S
+    known = spending_now(job, JobEngine("job").current())
+    here.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history"))
+    unknown = spending_now(job, JobEngine("job").current())
+    assert known is not None
+    assert unknown is not None
+    assert unknown.committed_micros > known.committed_micros
+
+
+def test_a_budget_is_not_asked_for_by_a_job_without_one(here: TaskRuntime) -> None:
+    here.begin(spec())
+    assert spending_now(spec(), JobEngine("job").current()) is None
+    assert here.store.job("job").state is JobState.STARTING
