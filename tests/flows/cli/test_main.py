@@ -271,7 +271,7 @@ def test_broken_off_while_it_stops_a_job_nobody_knows(tmp_path: Path, number: si
             silent.settimeout(60)
             connection, _ = silent.accept()
             with connection:
-                says = "whether job job was told to end is not known; `proteus jobs` shows it, and stop may be repeated"
+                says = "whether job job is to stop is not known; `proteus jobs` shows it; stop may be repeated"
                 assert _broken_off(process, number) == (code, "", says)
 
 
