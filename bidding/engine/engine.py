@@ -32,6 +32,7 @@ from bidding.engine.events import (
     MachineNoticed,
     MachineSeen,
     MachinesUnlisted,
+    MarketCooled,
     NoticeSeen,
     TickDue,
 )
@@ -240,6 +241,8 @@ class BidEngine:
                 self._handle_machine_gone(event)
             case MachinesUnlisted():
                 self._unlisted_since_s = self._unlisted_since_s if self._unlisted_since_s is not None else event.at_s
+            case MarketCooled():
+                self._cool(event.market, event.at_s + self.opened.job.cooldown_s)
             case JobClosed():
                 # An unanswered purchase stays open until the caller has found out whether it was made.
                 self._closed_at_s = event.at_s if self._closed_at_s is None else self._closed_at_s
@@ -282,7 +285,10 @@ class BidEngine:
         position.update()
         # A market that is about to take machines would sell one and take it, too.
         market = position.allocation.market
-        self._cooling[market] = max(self._cooling.get(market, at_s), takes_at_s + 1)
+        self._cool(market, takes_at_s + 1)
+
+    def _cool(self, market: Market, until_s: int) -> None:
+        self._cooling[market] = max(self._cooling.get(market, until_s), until_s)
 
     def _handle_gone(self, event: AllocationGone) -> None:
         position = self._position(event.allocation_id)

@@ -128,5 +128,13 @@ class MachinesUnlisted(BidEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class MarketCooled(BidEvent):
+    """Machines of a market were of no use, for the reason `why`: nothing is bought there for the job's cooldown."""
+
+    market: Market
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobClosed(BidEvent):
     """The work is done (or given up): nothing more is bought; spot allocations stay to the end of their paid hour."""

@@ -25,6 +25,7 @@ from bidding.engine.events import (
     MachineNoticed,
     MachineSeen,
     MachinesUnlisted,
+    MarketCooled,
     NoticeSeen,
     TickDue,
 )
@@ -50,6 +51,7 @@ _EVENTS: Mapping[str, type] = MappingProxyType(
             MachineNoticed,
             MachineGone,
             MachinesUnlisted,
+            MarketCooled,
             JobClosed,
         )
     }

@@ -38,6 +38,7 @@ from bidding.engine.events import (
     MachineNoticed,
     MachineSeen,
     MachinesUnlisted,
+    MarketCooled,
     NoticeSeen,
     TickDue,
 )
@@ -237,6 +238,8 @@ def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
                 found.append((at_s, "seen", item.allocation_id, text))
             case MachinesUnlisted():
                 found.append((at_s, "alarm", "", f"the market lists none of {item.count} living machines"))
+            case MarketCooled():
+                found.append((at_s, "alarm", "", f"nothing is bought in {item.market} for a while: {item.why}"))
             case Renew():
                 found.append((at_s, "renewed", item.allocation_id, f"hour {item.hour}: {item.decision.reason}"))
             case Lapse() if (item.allocation_id, item.hour) not in lapsed:

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from bidding.engine.events import MarketCooled
+from bidding.market.model import InstanceFact
 from infra.state.records import AllocationRecord, ObservationKind
 from tasks.ending.machines import end_machines
 from tasks.job_ends import request_stop
@@ -29,13 +31,13 @@ def not_joined(
         name
         for record in records
         if record.alive and now_s - max(record.allocation.launched_at_s, since_s) >= within_s
-        for name in record.instance_ids
-        if name not in record.instance_ends and name not in joined
+        for name in record.living_ids
+        if name not in joined
     ]
 
 
 def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> list[str]:
-    """Terminate the machines that have not joined the controller in time; return them.
+    """Terminate the machines that have not joined the controller in time, and cool their markets; return them.
 
     The controller's own machine is not among them: it is replaced where no controller answers.
 
@@ -53,7 +55,10 @@ def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> 
     within_s = runtime.settings.join_minutes * 60 * runtime.clock.scale
     absent = not_joined(records, joined, begun.at_s, runtime.clock.now_s(), within_s)
     if absent:
-        end_machines(job_engine, lambda fact: fact.instance_id in absent)
+        ended: list[InstanceFact] = end_machines(job_engine, lambda fact: fact.instance_id in absent)
+        why = f"its machines did not join within {runtime.settings.join_minutes:g} minutes ({', '.join(absent)})"
+        markets = sorted({fact.market for fact in ended if fact.bid_micros is not None})
+        job_engine.commit(lambda engine: [MarketCooled(runtime.now_s(), market, why) for market in markets])
     return absent
 
 

@@ -142,7 +142,7 @@ def _stop_local(jobs: JobStore, directory: Path, job_id: str, why: str, *, at_on
             "goes on, and without that directory it is gone"
         )
         return StopAnswer(job_id, str(job.state), why_ended(job), next=[] if job.state.terminal else [says])
-    before = {name for record in jobs.store.allocations(job_id, alive=True) for name in record.instance_ids}
+    before = {name for record in jobs.store.allocations(job_id, alive=True) for name in record.living_ids}
     job = jobs.store.request_stop(job_id, why, _BY, jobs.now_s(job_id), at_once=at_once)
     if at_once:
         _await_end(jobs, job_id)
@@ -204,8 +204,7 @@ def _in_the_book(job: Job, records: Sequence[AllocationRecord], now_s: float) ->
         _machine(job, name, str(a.market), a.tier, a.launched_at_s, now_s, answers=False)
         for record in records
         for a in [record.allocation]
-        for name in record.instance_ids
-        if name not in record.instance_ends
+        for name in record.living_ids
     ]
 
 

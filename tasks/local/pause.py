@@ -8,16 +8,14 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from inspect import unwrap
 
-from bidding.engine.reconcile import by_token, reconcile
 from bidding.market.money import usd
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.state.records import JobState
 from infra.storage.checkpoints import newest_clock
+from tasks.ending.machines import end_machines
 from tasks.job_records import job_spec
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import job_tag, tiers_of
 from tasks.market.ledger import book_ledger
-from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime
 from tasks.training.submit import submit
 
@@ -42,7 +40,7 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
         return f"nothing was bought; to begin anew: {command}"
     clock = 0 if job.state.terminal else _keep(job_id)
     if not market_stays or job.state is JobState.FAILED:
-        _let_all_go(job_id)
+        unwrap(end_machines)(JobEngine(job_id))
     unwrap(book_ledger)(job_id)
     spent, job = usd(runtime.store.spent(job_id)), runtime.store.job(job_id)
     if job.state is JobState.FAILED:
@@ -62,17 +60,6 @@ def _keep(job_id: str) -> int:
     except ControllerUnreachable as error:
         _log.warning("job %s goes on from its last checkpoint: %s", job_id, error)
     return newest_clock(runtime.blobs, job_id)
-
-
-def _let_all_go(job_id: str) -> None:
-    runtime = current_runtime()
-    tag = job_tag(job_id)
-    runtime.market.terminate([fact.instance_id for fact in runtime.market.describe([tag]) if fact.alive])
-    facts = runtime.market.describe([tag])
-    job_engine = JobEngine(job_id)
-    if is_opened(job_engine):
-        groups = by_token(facts)
-        job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(facts), runtime.now_s()), groups)
 
 
 def job_states() -> dict[str, JobState]:

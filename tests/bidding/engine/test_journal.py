@@ -28,6 +28,7 @@ from bidding.engine.events import (
     MachineNoticed,
     MachineSeen,
     MachinesUnlisted,
+    MarketCooled,
     NoticeSeen,
     TickDue,
 )
@@ -115,6 +116,7 @@ ITEMS = {
         MachineGone, at_s=TIMES, allocation_id=NAMES, instance_id=NAMES, cause=st.sampled_from(EndCause)
     ),
     MachinesUnlisted: st.builds(MachinesUnlisted, at_s=TIMES, count=st.integers(1, 100)),
+    MarketCooled: st.builds(MarketCooled, at_s=TIMES, market=st.sampled_from(MARKETS), why=NAMES),
     JobClosed: st.builds(JobClosed, at_s=TIMES),
     Acquire: st.builds(
         Acquire,

@@ -12,7 +12,7 @@ from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job
 from tests.support.fake_controllers import FakeControllers
 from tests.support.task_runtime import ON_DEMAND, TaskRuntime, plain, spec
-from tests.tasks.ending.conftest import Ticks
+from tests.tasks.ending.conftest import TICK_S, Ticks
 
 DAY_S = 86_400
 
@@ -186,6 +186,15 @@ def test_a_machine_that_does_not_join_is_let_go_in_time(
     living = {fact.instance_id for fact in here.facts(spec()) if fact.alive}
     assert absent.instance_id not in living
     assert present.instance_id in living
+    (cooled,) = [e.record for e in here.store.journal("job") if e.record["kind"] == "MarketCooled"]
+    assert cooled["market"] == str(absent.market)
+    assert cooled["why"] == f"its machines did not join within 15 minutes ({absent.instance_id})"
+    until_s = int(cooled["at_s"]) + 600
+    while here.clock.at_s + TICK_S < until_s:
+        ticks()
+        assert len([fact for fact in here.market.log() if fact.bid_micros is not None]) == 2, "its market is cooled"
+    ticks(2)
+    assert len([fact for fact in here.market.log() if fact.bid_micros is not None]) > 2
 
 
 def test_a_machine_has_its_time_to_join_a_controller_that_has_started_anew(
