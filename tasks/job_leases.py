@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from bidding.market.model import Tier
 from infra.state.records import AllocationRecord, ObservationKind
@@ -31,9 +32,7 @@ def leases_of(
     """
     leases, reason = {}, f"a tick last extended it at {utc(now_s)}"
     for record in records:
-        for name in record.instance_ids:
-            if not record.alive or name in record.instance_ends:
-                continue
+        for name in record.living_ids:
             if paid_until_s is not None:
                 until_s = paid_until_s[record.allocation_id]
                 leases[name] = Lease(until_s, record.order_id, "its job has ended", is_last=True)
@@ -79,5 +78,5 @@ def _record_alarms(job_id: str) -> None:
     runtime = current_runtime()
     for alarm in read_alarms(runtime.blobs, job_id):
         _log.warning("job %s: machine %s: %s", job_id, alarm.instance_id, alarm.reason)
-        runtime.store.observe(job_id, alarm.at_s, ObservationKind.ALARM, alarm.to_json())
+        runtime.store.observe(job_id, alarm.at_s, ObservationKind.ALARM, asdict(alarm))
         remove_alarm(runtime.blobs, job_id, alarm)

@@ -5,7 +5,6 @@ machine in the book writes ``jobs/<id>/leases/<instance>.json`` anew (`tasks.job
 (`infra.nodes.lease_guard`).
 """
 
-import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -20,6 +19,8 @@ _SCHEMA = 1
 FIRST_S = 900.0
 #: Market seconds before the end of a lease at which the machine raises the alarm and its job is checkpointed.
 ENDING_S = 300.0
+#: The year 3000.
+_LATEST_S = 32_503_680_000.0
 #: Maximum number of leases written at a time.
 _WRITERS = 16
 
@@ -51,7 +52,7 @@ class Lease:
                 raise ValueError(f"schema {record['schema']!r} is not {_SCHEMA}")
             webhook = record.get("webhook")
             until_s = float(record["until_s"])
-            if not math.isfinite(until_s):
+            if not 0 <= until_s < _LATEST_S:
                 raise ValueError(f"until_s {until_s} is no time")
             return cls(
                 until_s=until_s,

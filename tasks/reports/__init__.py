@@ -1,5 +1,6 @@
 """Reports on a job.
 
+alarms         alarms of a job's machines, recorded by ticks or waiting for one
 job_list       list of jobs and their costs over several state databases
 job_page       HTML report of a job, from the state database alone
 job_snapshot   the state of a job in one value, for terminal and report

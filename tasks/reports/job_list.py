@@ -4,9 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.errors import ProteusError
 from infra.local.job_stores import JobStore, find_job, open_job_stores
+from infra.settings import load_settings
+from infra.state.records import Job
+from infra.storage.blobs import Blobs, open_blobs
+from infra.urls import file_url
 from tasks.job_ends import why_ended
 from tasks.market.costs import CostRow, cost_rows
+from tasks.reports.alarms import waiting_line
 from tasks.reports.job_summary import snapshot_of
 
 
@@ -43,7 +49,8 @@ def list_jobs(database: str | None = None, directory: Path | None = None) -> tup
     `database` and `directory` choose as in `infra.local.job_stores.open_job_stores`.
     """
     with open_job_stores(database, directory) as (stores, left_out):
-        return [line for each in stores for line in job_lines(each)], left_out
+        notes = list(left_out)
+        return [line for each in stores for line in job_lines(each, notes)], notes
 
 
 def list_costs(
@@ -63,8 +70,8 @@ def list_costs(
         return [row for each, job_id in found for row in cost_rows([job_id], each.store)], left_out
 
 
-def job_lines(jobs: JobStore) -> list[JobLine]:
-    """Return every job of one database, oldest first."""
+def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
+    """Return every job of one database, oldest first; add a line to `notes` if the alarms of jobs cannot be read."""
     lines = []
     for job in jobs.store.jobs():
         ended_s = job.ended_at_s if job.ended_at_s is not None else jobs.now_s(job.job_id)
@@ -80,7 +87,7 @@ def job_lines(jobs: JobStore) -> list[JobLine]:
                 machines=held,
                 evictions=shot.evictions,
                 spent_micros=shot.spent_micros,
-                why=why_ended(job),
+                why="; ".join(filter(None, (why_ended(job), _alarm(jobs, job, notes)))),
                 spent_is_known=shot.spent_is_known,
                 begun_s=job.created_at_s,
                 ended_s=job.ended_at_s,
@@ -88,3 +95,16 @@ def job_lines(jobs: JobStore) -> list[JobLine]:
             )
         )
     return lines
+
+
+def _alarm(jobs: JobStore, job: Job, notes: list[str]) -> str:
+    """Return what the machines of an open job report in its bucket; empty if they report nothing."""
+    if job.state.terminal:
+        return ""
+    directory = jobs.directory
+    try:
+        blobs = open_blobs(load_settings()) if directory is None else Blobs(file_url(directory / "blobs"))
+        return waiting_line(blobs, job.job_id)
+    except ProteusError as error:
+        notes.append(f"alarms of job {job.job_id}: {error}")
+        return ""

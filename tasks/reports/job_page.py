@@ -27,6 +27,10 @@ from reports.pages.job_tables import (
     progress_tables,
     utc,
 )
+from tasks.reports.alarms import alarm_line, recorded_alarms
+
+#: Maximum number of alarms that the report shows.
+_MOST_ALARMS = 20
 
 
 def gather(store: Store, job_id: str, blob_url: str = "") -> ReportPage:
@@ -57,6 +61,10 @@ def gather(store: Store, job_id: str, blob_url: str = "") -> ReportPage:
         notes.append(
             f"{left} candidates of decisions that bought nothing are left out, the best kept; the journal holds them."
         )
+    alarms = recorded_alarms(store, job_id)
+    notes += [f"Alarm: {alarm_line(alarm)}." for alarm in alarms[-_MOST_ALARMS:]]
+    if len(alarms) > _MOST_ALARMS:
+        notes.append(f"{len(alarms) - _MOST_ALARMS} earlier alarms of machines are left out.")
     return ReportPage(
         job_id=job_id,
         state=str(facts.job.state),

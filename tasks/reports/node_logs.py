@@ -9,10 +9,12 @@ from infra.errors import InputError
 from infra.local.job_stores import check_exists
 from infra.settings import load_settings
 from infra.state.store import Store
+from infra.storage.alarms import Alarm, read_alarms
 from infra.storage.blobs import Blobs, open_blobs
 from infra.storage.job_paths import JobPaths
 from infra.storage.node_logs import EVERY_S, Incarnation, StoredLog, log_name, log_names
 from infra.urls import file_url, sqlite_url
+from tasks.reports.alarms import alarm_line, recorded_alarms
 
 _LAST_LINE_BYTES = 4096
 #: Number of last lines of each log that following a whole job begins with.
@@ -67,6 +69,14 @@ class JobLogs:
             check_exists(database)
         self._database = database
         self._check_known()
+
+    def alarms(self) -> list[str]:
+        """Return the alarms that machines of the job have raised, one line each, oldest first."""
+        recorded: list[Alarm] = []
+        if self._database is not None:
+            with Store.open(self._database) as store:
+                recorded = recorded_alarms(store, self._job_id)
+        return [alarm_line(alarm) for alarm in [*recorded, *read_alarms(self._blobs, self._job_id)]]
 
     def lines(self) -> list[LogLine]:
         """Return every incarnation of every node, by node and in order of time."""

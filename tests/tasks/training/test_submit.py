@@ -27,7 +27,7 @@ transient: {markets: [c4.large/us-east-1a]}
 def test_a_job_is_a_line(here: TaskRuntime) -> None:
     here.begin(spec())
     here.tick(spec())
-    (line,) = job_lines(JobStore(here.store, None))
+    (line,) = job_lines(JobStore(here.store, None), [])
     assert (line.job_id, line.state, line.machines, line.evictions) == ("job", "starting", 3, 0)
     assert line.spent_micros == here.store.spent("job")
 

@@ -11,7 +11,7 @@ import click
 
 from flows.cli.options import json_option, state_options
 from flows.terminal.interrupts import Interrupted, explain_interrupt
-from flows.terminal.output import write_json
+from flows.terminal.output import notes, write_json
 from flows.terminal.tables import Column, show_lines, show_table
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ def logs(
         raise click.UsageError("--json writes the table of all nodes: leave NODE and --follow out")
     found = JobLogs(job, database, directory)
     if node is None and not follow:
-        lines = found.lines()
-        write_json(json_target, {"job": job, "logs": [asdict(line) for line in lines]})
+        lines, alarms = found.lines(), found.alarms()
+        notes(alarms)
+        write_json(json_target, {"job": job, "logs": [asdict(line) for line in lines], "alarms": alarms})
         if json_target != "-":
             _show(lines)
         return

@@ -1,0 +1,138 @@
+"""Leases by the tick: which machines of the book get one, until when, and what is done with alarms."""
+
+import logging
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from bidding.market.model import HOUR_S, LaunchRequest
+from infra.settings import Settings
+from infra.state.records import JobState, ObservationKind
+from infra.storage.alarms import Alarm, read_alarms, write_alarm
+from infra.storage.blobs import BlobError, BlobMissing
+from infra.storage.leases import FIRST_S, Lease, read_lease
+from tasks.job_leases import extend_leases
+from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
+
+HOOK = "https://hooks.example/secret"
+
+
+@pytest.fixture
+def held(here: TaskRuntime) -> TaskRuntime:
+    """A job with a reliable machine and a spot allocation of two machines, 100 s after its begin."""
+    here.begin(spec())
+    here.tick(spec())
+    here.clock.at_s = BEGIN_S + 100
+    return here
+
+
+def machines(held: TaskRuntime, tier: str = "") -> list[str]:
+    facts = [fact for fact in held.facts(spec()) if fact.alive]
+    return sorted(fact.instance_id for fact in facts if tier in ("", fact.tags["proteus:tier"]))
+
+
+def lease(held: TaskRuntime, instance_id: str) -> Lease:
+    return read_lease(held.runtime.blobs, "job", instance_id)
+
+
+def leases(held: TaskRuntime) -> dict[str, float]:
+    """Return the end of every machine's lease, in seconds after the job's begin."""
+    names = held.runtime.blobs.list("jobs/job/leases")
+    ids = [Path(name).stem for name in names]
+    return {instance_id: lease(held, instance_id).until_s - BEGIN_S for instance_id in ids}
+
+
+def test_a_tick_extends_every_machine_of_the_book_to_an_hour_from_now(held: TaskRuntime) -> None:
+    assert len(machines(held)) == 3
+    plain(extend_leases)("job")
+    assert leases(held) == dict.fromkeys(machines(held), 100 + 3600)
+    held.clock.at_s += 120
+    plain(extend_leases)("job")
+    assert leases(held) == dict.fromkeys(machines(held), 220 + 3600)
+    (reliable,) = machines(held, "reliable")
+    assert lease(held, reliable).order == "job-reliable-0"
+    assert lease(held, reliable).reason == "a tick last extended it at 2016-06-03 00:03:40 UTC"
+    assert not lease(held, reliable).is_last
+
+
+def test_the_setting_says_by_how_much(held: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = held.runtime.settings.model_copy(update={"lease_minutes": 20.0})
+    monkeypatch.setattr("tasks.job_leases.current_runtime", lambda: _with(held, changed))
+    plain(extend_leases)("job")
+    assert set(leases(held).values()) == {100 + 1200}
+
+
+def test_one_machine_alone_gets_the_webhook(held: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = held.runtime.settings.model_copy(update={"alarm_webhook": SecretStr(HOOK)})
+    monkeypatch.setattr("tasks.job_leases.current_runtime", lambda: _with(held, changed))
+    plain(extend_leases)("job")
+    (reliable,) = machines(held, "reliable")
+    assert {name: lease(held, name).webhook for name in machines(held)} == {
+        name: HOOK if name == reliable else None for name in machines(held)
+    }
+
+
+def _with(held: TaskRuntime, settings: Settings) -> object:
+    return replace(held.runtime, settings=settings)
+
+
+def test_a_machine_that_has_ended_gets_no_more_and_its_siblings_do(held: TaskRuntime) -> None:
+    plain(extend_leases)("job")
+    gone = machines(held, "transient")[0]
+    held.market.terminate([gone])
+    held.clock.at_s += 120
+    held.tick(spec())  # the book learns of it
+    plain(extend_leases)("job")
+    ends = leases(held)
+    assert ends.pop(gone) == 100 + 3600
+    assert set(ends.values()) == {220 + 3600}
+
+
+def test_a_machine_that_the_book_does_not_hold_keeps_its_first_lease(held: TaskRuntime) -> None:
+    tags = {"proteus:job": "job", "proteus:owner": "another"}
+    (stray,) = held.market.launch(LaunchRequest("stray", MARKET, 1, None, "", tags))
+    plain(extend_leases)("job")
+    with pytest.raises(BlobMissing):
+        lease(held, stray.instance_id)
+
+
+@pytest.mark.parametrize(("billing", "until_s"), [("hourly-refund", HOUR_S), ("per-second-first-hour-free", 1000)])
+def test_after_the_end_of_its_job_a_machine_lives_to_the_end_of_its_paid_hour_at_most(
+    here: TaskRuntime, billing: str, until_s: int
+) -> None:
+    job = spec(billing=billing)
+    here.begin(job)
+    here.tick(job)
+    here.clock.at_s = BEGIN_S + 1000
+    here.store.move_job("job", JobState.FINISHED, here.clock.now_s())
+    for at_s in (1010, 2000, HOUR_S + 10, 2 * HOUR_S + 10):  # a late tick pays for no further hour
+        here.clock.at_s = BEGIN_S + at_s
+        plain(extend_leases)("job")
+        assert set(leases(here).values()) == {until_s}
+    assert all(lease(here, name).is_last for name in leases(here))
+
+
+def test_a_blob_store_that_fails_is_logged_and_the_tick_goes_on(
+    held: TaskRuntime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(name: str, value: object = None) -> None:
+        raise BlobError(f"{name}: out of order")
+
+    monkeypatch.setattr(held.runtime.blobs, "write_json", fail)
+    monkeypatch.setattr(held.runtime.blobs, "list", fail)
+    with caplog.at_level(logging.ERROR):
+        plain(extend_leases)("job")
+    assert len([line for line in caplog.messages if "was not extended" in line]) == 3
+    assert any("alarms of its machines cannot be read" in line for line in caplog.messages)
+
+
+def test_a_tick_records_an_alarm_once_and_removes_it(held: TaskRuntime) -> None:
+    alarm = Alarm("i-1", BEGIN_S + FIRST_S, "no tick extends the lease")
+    write_alarm(held.runtime.blobs, "job", alarm)
+    plain(extend_leases)("job")
+    plain(extend_leases)("job")
+    (seen,) = held.store.observations("job", ObservationKind.ALARM)
+    assert (seen.at_s, dict(seen.payload)) == (alarm.at_s, asdict(alarm))
+    assert read_alarms(held.runtime.blobs, "job") == []
