@@ -38,7 +38,7 @@ def keep_reliable_tier(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -
         if not training_begun(spec.job_id) and len(controllers) >= MOST_STARTS:
             raise JobFailed(_never_started(spec.job_id, controllers))
         end_machines(job_engine, lambda fact: fact.token == controllers[-1].allocation_id)
-    if _is_a_purchase_lost(spec.job_id):
+    if _is_a_machine_lost(spec):
         secure_reliable_tier(spec, job_engine)
 
 
@@ -70,13 +70,13 @@ def _reliable(job_id: str) -> list[AllocationRecord]:
     return [record for record in records if record.allocation.tier is Tier.RELIABLE]
 
 
-def _is_a_purchase_lost(job_id: str) -> bool:
-    """Return whether all machines of one purchase of the reliable tier have ended: the controller's, maybe.
+def _is_a_machine_lost(spec: JobSpec) -> bool:
+    """Return whether fewer machines of the reliable tier live, by the book, than the job wants.
 
-    Machines of another purchase may still be alive, and wait for a controller.
+    The controller's machine counts by itself: without it the others wait for a controller.
     """
-    alive: dict[str, bool] = {}
-    for record in _reliable(job_id):
-        first_order = purchase(record.order_id)
-        alive[first_order] = alive.get(first_order, False) or record.alive
-    return not all(alive.values())
+    first = f"{spec.job_id}-{CONTROLLER_ORDER}"
+    living = {True: 0, False: 0}
+    for record in _reliable(spec.job_id):
+        living[purchase(record.order_id) == first] += record.living_count
+    return living[True] < 1 or living[False] < spec.reliable.count - 1

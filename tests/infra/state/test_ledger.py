@@ -21,7 +21,15 @@ from bidding.billing import (
 from bidding.market.catalog import Catalog, CatalogRow
 from bidding.market.model import Allocation, EndCause, InstanceType, Market, Tier
 from bidding.market.traces import Trace, TraceSet
-from infra.state.ledger import BillingError, Booking, book, compare, due_lines
+from infra.state.ledger import (
+    REFUND_REVOKED,
+    BillingError,
+    Booking,
+    book,
+    charges_and_refunds,
+    compare,
+    due_lines,
+)
 from infra.state.records import AllocationRecord, LedgerKind, LedgerLine
 from infra.state.store import Store
 
@@ -345,6 +353,76 @@ def test_single_ends_learned_of_late_cost_the_same(
     fold(records, once, LAST, model)
     owed = sum(line.amount_micros for line in once.values())
     assert spent == owed
+
+
+@st.composite
+def beliefs(draw: st.DrawFn) -> tuple[list[AllocationRecord], list[tuple[int, list[AllocationRecord]]]]:
+    """Return lives, and what was believed of them at some times: any machine missing, alive or ended at any time."""
+    records = draw(ragged())
+    believed = []
+    for now_s in sorted(draw(TIMES | STEP_TIMES)):
+        if now_s > LAST - HOUR:
+            continue
+        seen = []
+        for record in records:
+            a, names = record.allocation, record.instance_ids
+            names = names[: draw(st.integers(1, len(names)))]
+            end = st.tuples(st.integers(0, max((now_s - a.launched_at_s) // STEP, 0)), st.sampled_from(EndCause))
+            ends = {name: draw(st.none() | end) for name in names} if now_s >= a.launched_at_s else {}
+            told = {name: (a.launched_at_s + end[0] * STEP, end[1]) for name, end in ends.items() if end is not None}
+            last = max(told.values()) if len(told) == len(names) else (None, None)
+            if now_s >= a.launched_at_s:
+                a = replace(a, count=len(names))
+                seen.append(AllocationRecord("job-1", a, names, record.order_id, *last, told))
+        believed.append((now_s, seen))
+    return records, believed
+
+
+@settings(max_examples=300, deadline=None)
+@given(beliefs(), MODELS)
+def test_whatever_was_believed_of_machines_the_ledger_is_the_bill_when_it_is_known(
+    lives_and_beliefs: tuple[list[AllocationRecord], list[tuple[int, list[AllocationRecord]]]], model: BillingModel
+) -> None:
+    records, believed = lives_and_beliefs
+    ledger: dict[str, LedgerLine] = {}
+    for now_s, seen in believed:
+        fold(seen, ledger, now_s, model)
+    fold(records, ledger, LAST, model)
+    once: dict[str, LedgerLine] = {}
+    fold(records, once, LAST, model)
+    assert sum(line.amount_micros for line in ledger.values()) == sum(line.amount_micros for line in once.values())
+    merged = charges_and_refunds(ledger.values())
+    assert sum(c.amount_micros + (0 if r is None else r.amount_micros) for c, r in merged) == sum(
+        line.amount_micros for line in ledger.values()
+    )
+    before = dict(ledger)
+    fold(records, ledger, LAST, model)
+    assert ledger == before
+
+
+def test_a_refund_of_a_machine_that_lives_after_all_is_taken_back_and_a_machine_that_is_found_is_charged(
+    store: Store,
+) -> None:
+    store.record_allocation("job-1", "order", replace(HELD, count=2), ["i-1", "i-2"])
+    store.end_allocation("a-1", T0 + 600, EndCause.EVICTED)
+    book(store, "job-1", TRACES, CATALOG, T0 + 700)
+    assert amounts(store) == {"a-1/0/charge": 40_000, "a-1/0/refund": -40_000}
+    for name in ("i-1", "i-3"):
+        store.record_instance("a-1", name)
+    assert book(store, "job-1", TRACES, CATALOG, T0 + 800) == Booking((), ()), "more may be known when the hour is over"
+    booking = book(store, "job-1", TRACES, CATALOG, T0 + HOUR)
+    assert [(line.entry_id, line.amount_micros) for line in booking.added] == [
+        ("a-1/0/charge/1", 20_000),
+        ("a-1/0/charge/2", 20_000),
+        ("a-1/1/charge", 60_000),
+    ]
+    assert booking.disputed == ()
+    assert {line.note for line in booking.added} == {"spot", REFUND_REVOKED}
+    assert book(store, "job-1", TRACES, CATALOG, T0 + HOUR) == Booking((), ())
+    assert store.spent("job-1") == 20_000 * 2 + 30_000 * 2
+    first, second = charges_and_refunds(store.ledger("job-1"))
+    assert (first[0].amount_micros, first[1] and first[1].amount_micros) == (60_000, -20_000)
+    assert (second[0].amount_micros, second[1]) == (60_000, None)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

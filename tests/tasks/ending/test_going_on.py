@@ -101,6 +101,18 @@ def test_the_controllers_machine_is_bought_again_while_another_of_the_tier_lives
     ]
 
 
+def test_one_of_several_reliable_machines_that_is_lost_is_bought_again(here: TaskRuntime, ticks: Ticks) -> None:
+    job = spec()
+    here.begin(job.model_copy(update={"reliable": job.reliable.model_copy(update={"count": 3})}))
+    ticks(2)
+    lost = next(fact for fact in here.facts(job) if fact.token == "job-reliable-1")
+    here.market.terminate([lost.instance_id])
+    ticks(3)
+    assert alive(here).count("job-reliable-1") == 1
+    assert alive(here).count("job-reliable-1-again-1") == 1
+    assert [name for name, _ in orders(here)] == ["job-reliable-0", "job-reliable-1", "job-reliable-1-again-1"]
+
+
 def test_a_controller_that_starts_anew_on_its_machine_gets_its_job_again(
     here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
 ) -> None:
