@@ -1,6 +1,7 @@
 """The engine against a market that refuses, does not answer, evicts and repeats itself; and against its journal."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bidding.economics.job_model import JobModel
-from bidding.engine.engine import AllocationState, BidEngine
-from bidding.engine.events import AllocationGranted, AllocationRefused, BidEvent, JobClosed, NoticeSeen, TickDue
+from bidding.engine.engine import AllocationState, BidEngine, MachineState
+from bidding.engine.events import (
+    AllocationGranted,
+    AllocationRefused,
+    BidEvent,
+    JobClosed,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    MachinesUnlisted,
+    NoticeSeen,
+    TickDue,
+)
 from bidding.engine.journal import from_record, replay, to_record
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.engine.snapshot import from_snapshot, to_snapshot
@@ -49,6 +61,14 @@ TOLD = dict.fromkeys(MARKETS[:-2], FLAT)
 FORESIGHT = foresight_of(((0.2, 0.5), (0.1, 0.3), (0.01, 0.02)))
 
 
+def names_of(allocation: Allocation) -> tuple[str, ...]:
+    return tuple(f"i-{allocation.allocation_id}-{number}" for number in range(allocation.count))
+
+
+def vcpus_of(order: Acquire) -> int:
+    return order.count * TYPES[order.market.instance_type].vcpu
+
+
 class EngineMachine(RuleBasedStateMachine):
     """Plays the clock and the market; `purchases` may be answered once or again."""
 
@@ -79,6 +99,10 @@ class EngineMachine(RuleBasedStateMachine):
         self.lapses: dict[str, Lapse] = {}
         self.standing: dict[str, AllocationState] = {}
         self.allocations: dict[str, Allocation] = {}
+        #: the state of each machine, by its allocation; of some the grant did not say which they are
+        self.machines: dict[str, dict[str, MachineState]] = {}
+        self.unnamed: dict[str, set[str]] = {}
+        self.unlisted_since_s: int | None = None
         self.cooling: dict[Market, int] = {}
         self.foresees = policy == "best"
         self.tell(replace(opened(job, policy, evictions), foresight=FORESIGHT if self.foresees else None))
@@ -100,11 +124,26 @@ class EngineMachine(RuleBasedStateMachine):
         assert states[0] == states[1] == states[2]
         return orders
 
-    def take_in(self, allocation: Allocation) -> None:
+    def take_in(self, allocation: Allocation, *, named: bool = False) -> None:
         name = allocation.allocation_id
         if name not in self.standing:
             self.standing[name], self.allocations[name] = AllocationState.HELD, allocation
             self.hours[name] = {0}
+            self.machines[name] = dict.fromkeys(names_of(allocation), MachineState.HELD)
+            self.unnamed[name] = set() if named else set(self.machines[name])
+
+    def update(self, name: str, *machines: str, to: MachineState) -> None:
+        """Note the new state of machines, and what follows for their allocation."""
+        self.machines[name].update(dict.fromkeys(machines, to))
+        states = set(self.machines[name].values())
+        if MachineState.HELD in states:
+            self.standing[name] = AllocationState.LAPSING if name in self.lapses else AllocationState.HELD
+        else:
+            noticed = MachineState.NOTICED in states
+            self.standing[name] = AllocationState.NOTICED if noticed else AllocationState.GONE
+
+    def those(self, name: str, *states: MachineState) -> list[str]:
+        return [machine for machine, state in self.machines[name].items() if state in states]
 
     # -- the clock --------------------------------------------------------------------------------------------
 
@@ -127,6 +166,7 @@ class EngineMachine(RuleBasedStateMachine):
         if prices is None:
             return
         self.now_s = at_s
+        self.unlisted_since_s = None
         orders = self.tell(TickDue(self.now_s, prices, buy, signals=TOLD if self.foresees else {}))
         for order in orders:
             event(type(order).__name__)
@@ -135,6 +175,8 @@ class EngineMachine(RuleBasedStateMachine):
         assert [order for order in orders if isinstance(order, Lapse)] == sorted(due, key=self.granted_at)
         buying = [order for order in orders if isinstance(order, Acquire | Wait)]
         assert len(buying) == (0 if self.closed or not buy else 1)
+        if self.open_order is not None and any(isinstance(order, Wait) for order in buying):
+            assert self.capped_vcpus() + vcpus_of(self.open_order) > self.job.max_spot_vcpus
         self.check_hours()
 
     def granted_at(self, lapse: Lapse) -> int:
@@ -144,6 +186,7 @@ class EngineMachine(RuleBasedStateMachine):
         match order:
             case Acquire() if self.open_order is not None:
                 assert order == self.open_order
+                assert self.capped_vcpus() + vcpus_of(order) <= self.job.max_spot_vcpus
             case Acquire():
                 assert not self.closed
                 assert order.order_id not in self.bought
@@ -154,11 +197,13 @@ class EngineMachine(RuleBasedStateMachine):
                 assert not self.job.ceiling_on_demand or prices[order.market] <= kind.on_demand_micros
                 assert self.cooling.get(order.market, 0) <= self.now_s
                 assert 0 < order.count * kind.vcpu <= self.job.allocation_vcpus
-                assert self.held_vcpus() + order.count * kind.vcpu <= self.job.max_spot_vcpus
+                assert self.capped_vcpus() + vcpus_of(order) <= self.job.max_spot_vcpus
                 self.open_order = order
             case Renew():
                 self.decided(order)
                 assert not self.closed
+                is_late = "no tick came" in order.decision.reason
+                assert is_late or self.capped_vcpus() <= self.job.max_spot_vcpus, "what was found is let go first"
             case Lapse() if order.allocation_id in self.lapses:
                 assert order == self.lapses[order.allocation_id]
                 assert self.standing[order.allocation_id] is AllocationState.LAPSING
@@ -170,7 +215,7 @@ class EngineMachine(RuleBasedStateMachine):
                 assert 0 < order.before_s - self.now_s <= self.job.renewal_lead_s
                 assert order.before_s == self.allocations[order.allocation_id].launched_at_s + order.hour * HOUR_S
                 self.lapses[order.allocation_id] = order
-                self.standing[order.allocation_id] = AllocationState.LAPSING
+                self.update(order.allocation_id, to=MachineState.HELD)  # of no machine: the whole lapses
 
     def decided(self, order: Renew | Lapse) -> None:
         name = order.allocation_id
@@ -190,11 +235,14 @@ class EngineMachine(RuleBasedStateMachine):
                 due = max(self.now_s + self.job.renewal_lead_s - allocation.launched_at_s, 0) // HOUR_S
                 assert self.hours[name] == set(range(due + 1))
 
-    def held_vcpus(self) -> int:
+    def capped_vcpus(self) -> int:
+        """Return the spot vCPUs that the limit is for: those held, and those noticed until they are gone."""
         return sum(
-            a.count * TYPES[a.market.instance_type].vcpu
+            TYPES[a.market.instance_type].vcpu
             for name, a in self.allocations.items()
-            if self.standing[name] is AllocationState.HELD and a.tier is Tier.TRANSIENT
+            for state in self.machines[name].values()
+            if a.tier is Tier.TRANSIENT
+            and (state is MachineState.NOTICED or (state is MachineState.HELD and name not in self.lapses))
         )
 
     # -- the market -------------------------------------------------------------------------------------------
@@ -209,8 +257,8 @@ class EngineMachine(RuleBasedStateMachine):
         if sold and not (name in self.answered and name not in self.allocations):
             new = Allocation(name, order.market, order.count, self.now_s, Tier.TRANSIENT, order.bid_micros)
             allocation = self.allocations.get(name, new)
-            assert self.tell(AllocationGranted(self.now_s, name, allocation)) == ()
-            self.take_in(allocation)
+            assert self.tell(AllocationGranted(self.now_s, name, allocation, names_of(allocation))) == ()
+            self.take_in(allocation, named=True)
         else:
             assert self.tell(AllocationRefused(self.now_s, name, "NoCapacity", "")) == ()
             if self.open_order == order:
@@ -240,12 +288,59 @@ class EngineMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from([name for name in self.standing if name != "red"] or ["red"]))
         if end is not None:
             assert self.tell(gone(name, self.now_s, end)) == ()
-            self.standing[name] = AllocationState.GONE
+            living = self.those(name, MachineState.HELD, MachineState.NOTICED)
+            self.update(name, *living, to=MachineState.GONE)
         else:
             assert self.tell(NoticeSeen(self.now_s, name, self.now_s + in_s)) == ()
-            if self.standing[name] in (AllocationState.HELD, AllocationState.LAPSING):
-                self.standing[name] = AllocationState.NOTICED
+            self.update(name, *self.those(name, MachineState.HELD), to=MachineState.NOTICED)
         self.tick(self.now_s + 5, prices)
+
+    @rule(
+        data=st.data(),
+        becomes=st.sampled_from(MachineState),
+        end=st.sampled_from(EndCause),
+        prices=st.none() | PRICES,
+    )
+    def observe_a_machine(
+        self, data: st.DataObject, becomes: MachineState, end: EndCause, prices: dict[Market, int] | None
+    ) -> None:
+        """Announce the loss of one machine, or carry it out, or see it alive, also where it was given up."""
+        name = data.draw(st.sampled_from([name for name in self.standing if name != "red"] or ["red"]))
+        machine = data.draw(st.sampled_from(list(self.machines[name])))
+        was = self.machines[name][machine]
+        told: dict[MachineState, BidEvent] = {
+            MachineState.HELD: MachineSeen(self.now_s, name, machine),
+            MachineState.NOTICED: MachineNoticed(self.now_s, name, machine, self.now_s + 120),
+            MachineState.GONE: MachineGone(self.now_s, name, machine, end),
+        }
+        assert self.tell(told[becomes]) == ()
+        event(f"a machine that is {was} becomes {becomes}")
+        self.unnamed[name].discard(machine)
+        is_noticed_too_late = becomes is MachineState.NOTICED and was is MachineState.GONE
+        self.update(name, machine, to=was if is_noticed_too_late else becomes)
+        self.tick(self.now_s + 5, prices)
+
+    @rule(data=st.data(), dead=st.booleans())
+    def find_one_more_machine(self, data: st.DataObject, dead: bool) -> None:
+        """Find a machine of a purchase that was not listed when the others were."""
+        whole = [name for name in self.standing if name != "red" and not self.unnamed[name]]
+        if not whole:
+            return
+        name = data.draw(st.sampled_from(whole))
+        machine = f"i-{name}-{len(self.machines[name])}"
+        found = (
+            MachineGone(self.now_s, name, machine, EndCause.USER) if dead else MachineSeen(self.now_s, name, machine)
+        )
+        assert self.tell(found) == ()
+        self.allocations[name] = replace(self.allocations[name], count=len(self.machines[name]) + 1)
+        self.update(name, machine, to=MachineState.GONE if dead else MachineState.HELD)
+
+    @rule(in_s=st.sampled_from([0, 120]))
+    def list_nothing(self, in_s: int) -> None:
+        self.now_s += in_s
+        assert self.tell(MachinesUnlisted(self.now_s, 3)) == ()
+        if self.unlisted_since_s is None:
+            self.unlisted_since_s = self.now_s
 
     @precondition(lambda self: len(self.records) > 15)
     @rule()
@@ -264,8 +359,20 @@ class EngineMachine(RuleBasedStateMachine):
         assert {name: p.standing for name, p in positions.items()} == self.standing
         assert list(positions) == list(self.standing)
         assert {name: p.decided for name, p in positions.items()} == self.hours
-        held = [name for name, standing in self.standing.items() if standing is AllocationState.HELD]
-        assert [a.allocation_id for a in self.engine.footprint] == held
+        assert [(a.allocation_id, a.count) for a in self.engine.footprint] == [
+            (name, len(self.those(name, MachineState.HELD)))
+            for name, standing in self.standing.items()
+            if standing is AllocationState.HELD
+        ]
+        for name, position in positions.items():
+            states = {machine: its.state for machine, its in position.machines.items()}
+            assert Counter(states.values()) == Counter(self.machines[name].values())
+            if not self.unnamed[name]:
+                assert states == self.machines[name]
+            assert position.allocation == self.allocations[name]
+            assert (position.ended_at_s is None) == (position.standing is not AllocationState.GONE)
+        assert self.engine.spot_vcpus == self.capped_vcpus()
+        assert self.engine.unlisted_since_s == self.unlisted_since_s
         assert self.bought == [f"j-buy-{number}" for number in range(len(self.bought))]
 
     @invariant()
