@@ -19,9 +19,11 @@ from tasks.market.costs import publish_ledger
 from tasks.market.decisions import decide, opened_markets, publish
 from tasks.market.engine_journal import JobEngine
 from tasks.market.features import signals_to_decide_on
-from tasks.market.instances import buy, let_go, machine_names, observe_machines, release_reliable_tier
+from tasks.market.instances import let_go, machine_names, observe_machines
 from tasks.market.ledger import book_or_postpone, spending_now, stop_at_budget
 from tasks.market.prices import prices_to_decide_on
+from tasks.market.purchases.reliable_tier import release_reliable_tier
+from tasks.market.purchases.sending import PurchaseBlocked, abandon_orders, buy
 from tasks.market.renewals import book_renewals
 from tasks.market.tick import claim_tick, drain_s, is_overtaken, time_to_let_go
 from tasks.reports.publish import show_job_now_and_then
@@ -50,6 +52,12 @@ async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
 def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: float = 0.0) -> str:
     """Reconcile, decide and act for one job; log and return a summary of the actions.
 
+    Raises
+    ------
+    PurchaseBlocked
+        After all that can be done, if credentials or settings let nothing be bought: the run fails, and the next tick
+        tries again.
+
     Parameters
     ----------
     notices : eviction time of each machine or allocation with an eviction notice, by its id, market seconds.
@@ -72,7 +80,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
             spending = spending_now(spec, job_engine.loaded())
             stop_at_budget(spec, job_engine.loaded(), spending)
         carry_out_stop(job_engine)
-        keep_going(job_engine)
+        alarms = [keep_going(job_engine)]
         facts = observe_machines(job_id)
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
@@ -80,10 +88,10 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         orders = decide(job_engine, facts, prices.by_market, notices, prices.left_out, signals, spending, left)
         extend_leases(job_id)  # the book was just compared with the market
         let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])
-        for order in orders:
-            carry_out(job_engine, order)
+        alarms += [carry_out(job_engine, order) for order in orders]
         if not is_open(job_id):
             release_reliable_tier(job_engine)  # however it ended, and again where that was not completed
+            abandon_orders(job_engine)
         booked = book_or_postpone(job_id)
         if booked:
             publish_ledger(job_id)
@@ -91,6 +99,8 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
             settle_job(job_id)
         book_renewals(job_id)
         publish(job_id, orders)
+    if any(alarms):
+        raise PurchaseBlocked("; ".join(alarm for alarm in alarms if alarm))
     return ", ".join(type(order).__name__.lower() for order in orders) or "nothing to do"
 
 
@@ -105,10 +115,20 @@ def let_lapse(job_id: str, lapses: Sequence[Lapse]) -> None:
     let_go(job_id, names)
 
 
-def carry_out(job_engine: JobEngine, order: Order) -> None:
-    """Carry out an order of the engine; those that let machines go are carried out together (`let_lapse`)."""
+def carry_out(job_engine: JobEngine, order: Order) -> str:
+    """Carry out an order of the engine; those that let machines go are carried out together (`let_lapse`).
+
+    Returns
+    -------
+    str
+        One line on what must be mended before anything can be bought, or ''.
+    """
     match order:
         case Acquire():
-            buy(job_spec(job_engine.job_id), job_engine, order)
+            outcome = buy(job_spec(job_engine.job_id), job_engine, order)
+            get_run_logger().info("%s: %s", order.order_id, outcome.line)
+            if outcome.blocked:
+                return f"job {job_engine.job_id}: {order.order_id} cannot be bought: {outcome.line}"
         case Renew() | Wait() | Lapse():
             pass  # a renewed allocation stays held; the ledger books its hour when it begins
+    return ""

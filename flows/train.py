@@ -11,13 +11,13 @@ from prefect.logging import get_run_logger
 
 from infra.errors import InputError, JobFailed
 from tasks.ending.cancelled_runs import record_follower, stop_cancelled_job
-from tasks.job_records import ended_result, is_known, record_job
+from tasks.job_records import ended_result, has_failed, is_known, record_job
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
-from tasks.market.instances import release_reliable_tier, secure_reliable_tier
 from tasks.market.ledger import book_ledger
-from tasks.market.opening import close_job, is_opened, open_job
+from tasks.market.opening import close_job, is_opened, open_job, reopen_job
+from tasks.market.purchases.reliable_tier import await_reliable_tier, release_reliable_tier
 from tasks.reports.publish import show_job
 from tasks.training.code_shipping import prepare_code
 from tasks.training.controller import await_controller, prepare_data, start_training
@@ -36,6 +36,9 @@ async def train(spec: JobSpec) -> dict[str, Any]:
     job_engine = JobEngine(spec.job_id)
     result = ended_result(spec.job_id)
     if result is None:
+        if has_failed(spec.job_id):
+            release_reliable_tier(job_engine)
+            reopen_job(job_engine)
         prepare_code(spec)  # not in the `try`: a file edited since must not end a running job
         try:
             data = prepare_data(spec)
@@ -44,7 +47,7 @@ async def train(spec: JobSpec) -> dict[str, Any]:
             if not is_opened(job_engine):
                 fetch_prices(markets_of(spec), history_days())
                 open_job(spec, job_engine)
-            secure_reliable_tier(spec, job_engine)
+            await_reliable_tier(spec, job_engine)
             address = await_controller(spec.job_id)
             if address is not None:
                 start_training(spec, address, data)

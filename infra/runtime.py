@@ -5,15 +5,17 @@ clock; no other code asks which it is.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from bidding.market.catalog import Catalog
 from bidding.market.spot_market import SpotMarket
 from infra.clock import Clock, open_clock
 from infra.ec2.spot_market import Ec2SpotMarket
+from infra.errors import InputError
 from infra.market_data.catalogs import read_catalog
 from infra.masking import mask_logs
 from infra.settings import Settings, load_settings
+from infra.state.identity import write_owner_file
 from infra.state.store import Store
 from infra.storage.blobs import Blobs, open_blobs
 
@@ -33,6 +35,29 @@ class Runtime:
         """Return market time in whole seconds."""
         return int(self.clock.now_s())
 
+    @cached_property
+    def owner(self) -> str:
+        """Owner of the machines of this state database: the tag that tells them from all others in the account."""
+        return self.store.identity().owner_id
+
+    def pinned_market(self) -> SpotMarket:
+        """Return the market, after a check that it is in the account and region in which this database's machines are.
+
+        Raises
+        ------
+        InputError
+            If it is in others: there all machines would look as if they had vanished, and all would be bought again.
+        MarketError
+            If the market does not say its account.
+        """
+        return self._market_of_account
+
+    @cached_property
+    def _market_of_account(self) -> SpotMarket:
+        identity = self.store.pin(self.market.account_id(), self.settings.region)
+        write_owner_file(self.settings.database_url, identity, self.settings.ec2_endpoint_url)
+        return self.market
+
 
 @lru_cache(maxsize=1)
 def open_runtime() -> Runtime:
@@ -45,10 +70,20 @@ def open_runtime() -> Runtime:
     """
     mask_logs()
     settings = load_settings()
+    clock = open_clock(settings.clock)
+    store = Store.open(settings.database_url)
+    identity = store.identity()
+    if settings.owner not in ("", identity.owner_id):
+        store.close()
+        raise InputError(
+            f"PROTEUS_OWNER {settings.owner}: the machines of this state database belong to {identity.owner_id}; "
+            "unset it, or use another state database (PROTEUS_DATABASE_URL)"
+        )
+    write_owner_file(settings.database_url, identity, settings.ec2_endpoint_url)
     return Runtime(
         settings=settings,
-        clock=open_clock(settings.clock),
-        store=Store.open(settings.database_url),
+        clock=clock,
+        store=store,
         blobs=open_blobs(settings),
         market=Ec2SpotMarket(settings),
         catalog=read_catalog(settings.catalog),

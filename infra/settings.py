@@ -1,9 +1,7 @@
 """All settings, from ``PROTEUS_…`` environment variables, with descriptions and defaults for one machine."""
 
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -39,11 +37,14 @@ class Settings(BaseSettings):
     clock: str = Field("system", description="`system`, or the path of a scaled clock's file.")
     owner: str = Field(
         "",
-        description="Tag of our machines, unlike those of others in the account; empty: derived from the database.",
+        description="Owner of a new state database, as a tag of its machines; empty: a random one.",
     )
     region: str = Field("us-east-1", description="EC2 region.")
     ec2_endpoint_url: str | None = Field(None, description="EC2 API to talk to; unset: AWS itself.")
     image_id: str = Field("ami-00000000", description="Machine image of a node; it carries this project.")
+    root_volume_gb: int | None = Field(
+        None, ge=1, le=16384, description="Size of a node's encrypted root volume in GiB; unset: that of the image."
+    )
     subnet_ids: dict[str, str] = Field(default_factory=dict, description="Subnet by zone; empty: the default one.")
     security_group_ids: list[str] = Field(default_factory=list, description="Security groups of a node.")
     instance_profile: str | None = Field(None, description="Instance profile that lets a node read its bucket.")
@@ -108,15 +109,6 @@ class Settings(BaseSettings):
         if webhook is not None and not webhook.get_secret_value().startswith(("https://", "http://")):
             raise ValueError("is no URL that begins with https:// or http://")
         return webhook
-
-    @property
-    def owner_tag(self) -> str:
-        """Tag of our machines; the same for all processes that share the state database."""
-        if self.owner:
-            return self.owner
-        url = urlsplit(self.database_url, allow_fragments=False)  # without the credentials, which change
-        place = f"{url.scheme.partition('+')[0]}://{url.hostname or ''}:{url.port or ''}{url.path}"
-        return "db-" + sha256(place.encode()).hexdigest()[:16]
 
     def fastest_scale(self, flow_latency_s: float) -> float:
         """Return the largest scale at which flows that take `flow_latency_s` real seconds keep their periods."""

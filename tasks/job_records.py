@@ -3,7 +3,7 @@
 from typing import Any
 
 from infra.errors import JobFailed
-from infra.state.records import Job, JobState, ObservationKind
+from infra.state.records import IntentState, Job, JobState, ObservationKind
 from infra.storage.job_paths import JobPaths
 from tasks.job_spec import JobSpec
 from tasks.runtime import current_runtime, runtime_task
@@ -57,18 +57,21 @@ def is_open(job_id: str) -> bool:
     return not current_runtime().store.job(job_id).state.terminal
 
 
+def has_failed(job_id: str) -> bool:
+    """Return whether the job has failed; it goes on from its checkpoint when it is run again."""
+    return current_runtime().store.job(job_id).state is JobState.FAILED
+
+
 def ended_result(job_id: str) -> dict[str, Any] | None:
-    """Return the result of a job whose work is done, or None while it is not.
+    """Return the result of a job whose work is done, or None while it is not; one that failed may go on.
 
     Raises
     ------
     JobFailed
-        If it failed before; it does not run again under this id.
+        If effects of micro-tasks are missing from the model that it saved.
     """
     job = current_runtime().store.job(job_id)
-    if job.state is JobState.FAILED:
-        raise JobFailed(f"job {job_id}: failed before ({job.failure}); give a new job another id")
-    if job.state.terminal:
+    if job.state in (JobState.FINISHED, JobState.STOPPED):
         return dict(job.result or {})
     return saved_result(job_id)
 
@@ -85,13 +88,26 @@ def ticking_jobs(job_id: str | None = None) -> list[str]:
 
 def _settled(job_id: str) -> bool:
     store = current_runtime().store
-    return bool(store.observations(job_id, ObservationKind.SETTLED)) and not store.allocations(job_id, alive=True)
+    settled, job = store.last_observation(job_id, ObservationKind.SETTLED), store.job(job_id)
+    # A job that failed, and went on, was settled in its first life, too.
+    is_settled = settled is not None and job.ended_at_s is not None and settled.at_s >= job.ended_at_s
+    return is_settled and not store.allocations(job_id, alive=True)
 
 
 def settle_job(job_id: str) -> None:
-    """Record that an ended job holds no machine and all its hours are booked; call it after booking."""
+    """Record that an ended job holds no machine, has no open order, and all its hours are booked.
+
+    Call it after booking.
+    """
     runtime = current_runtime()
-    if runtime.store.job(job_id).state.terminal and not runtime.store.allocations(job_id, alive=True):
+    open_orders = [
+        intent for intent in runtime.store.intents(job_id, [IntentState.PLANNED]) if intent.kind == "acquire"
+    ]
+    if (
+        runtime.store.job(job_id).state.terminal
+        and not open_orders
+        and not runtime.store.allocations(job_id, alive=True)
+    ):
         runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.SETTLED, {})
 
 

@@ -12,6 +12,7 @@ from infra.errors import InputError, ProteusError
 from infra.local.environment import endpoint_file
 from infra.local.job_stores import is_under_way
 from infra.settings import load_settings
+from infra.state.identity import owner_directory, read_owner_files, shown_url
 from infra.urls import sqlite_url
 
 #: Real seconds to wait for the market to end the machines, and between two looks.
@@ -69,7 +70,11 @@ def _recorded_owner(directory: Path | None) -> str | None:
     settings = load_settings()
     if directory is not None:
         settings = settings.model_copy(update={"database_url": sqlite_url(directory / "state.db")})
-    return settings.owner_tag
+    if settings.owner and directory is None:
+        return settings.owner
+    shown = shown_url(settings.database_url)
+    records = read_owner_files(owner_directory(settings.database_url))
+    return next((record.owner for record in records if record.database == shown), None)
 
 
 def _local(directory: Path) -> OwnedMachines:

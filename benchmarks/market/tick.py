@@ -51,9 +51,11 @@ from tasks.job_records import record_job
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
-from tasks.market.instances import buy, let_go, observe_machines, secure_reliable_tier
+from tasks.market.instances import let_go, observe_machines
 from tasks.market.ledger import book_ledger
 from tasks.market.opening import open_job
+from tasks.market.purchases.reliable_tier import secure_reliable_tier
+from tasks.market.purchases.sending import buy
 
 TICKS = 600
 PERIOD_S = 120

@@ -4,7 +4,8 @@ It uses no clock, no market and no database: time comes with the events, and the
 answers them with further events. Replaying the same events gives the same orders.
 
 Invariants (`validate`): at most one purchase is unanswered at a time; each (allocation, hour) is decided at most once
-(but closing the job revokes renewals of hours that have not begun); nothing is bought or renewed after `JobClosed`.
+(but closing the job revokes renewals of hours that have not begun); nothing is bought or renewed after `JobClosed`,
+until a `JobReopened`.
 `max_spot_vcpus` limits decisions: a purchase is ordered, or ordered again, only if it fits in beside what is held and
 what the market will take. It limits no facts: machines that are found later may exceed it, and then hours lapse instead
 of being renewed until it is kept again.
@@ -28,6 +29,7 @@ from bidding.engine.events import (
     BidEvent,
     JobClosed,
     JobOpened,
+    JobReopened,
     MachineGone,
     MachineNoticed,
     MachineSeen,
@@ -151,6 +153,7 @@ class BidEngine:
     def __init__(self) -> None:
         self._opened: JobOpened | None = None
         self._policy: Policy | None = None
+        self._begun_at_s = 0
         self._closed_at_s: int | None = None
         #: Allocation id -> position, in the order of the grants; ended ones stay, for the record.
         self._positions: dict[str, HeldAllocation] = {}
@@ -179,8 +182,13 @@ class BidEngine:
         return self._opened
 
     @property
+    def begun_at_s(self) -> int:
+        """When the job was opened, or opened again, last; 0 before."""
+        return self._begun_at_s
+
+    @property
     def closed(self) -> bool:
-        """Whether the job was closed."""
+        """Whether the job was closed, and not opened again since."""
         return self._closed_at_s is not None
 
     @property
@@ -243,6 +251,8 @@ class BidEngine:
                 self._unlisted_since_s = self._unlisted_since_s if self._unlisted_since_s is not None else event.at_s
             case MarketCooled():
                 self._cool(event.market, event.at_s + self.opened.job.cooldown_s)
+            case JobReopened():
+                self._begun_at_s, self._closed_at_s = event.at_s, None
             case JobClosed():
                 # An unanswered purchase stays open until the caller has found out whether it was made.
                 self._closed_at_s = event.at_s if self._closed_at_s is None else self._closed_at_s
@@ -253,6 +263,7 @@ class BidEngine:
             raise EngineError(f"job {event.job_id} was opened before")
         self._policy = policy(event.policy)
         self._opened = event
+        self._begun_at_s = event.at_s
 
     def _handle_granted(self, event: AllocationGranted) -> None:
         if event.allocation.market.instance_type not in self.opened.types:

@@ -136,5 +136,10 @@ class MarketCooled(BidEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class JobReopened(BidEvent):
+    """A job that had failed, and was closed, goes on from its checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobClosed(BidEvent):
     """The work is done (or given up): nothing more is bought; spot allocations stay to the end of their paid hour."""

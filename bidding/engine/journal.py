@@ -21,6 +21,7 @@ from bidding.engine.events import (
     BidEvent,
     JobClosed,
     JobOpened,
+    JobReopened,
     MachineGone,
     MachineNoticed,
     MachineSeen,
@@ -52,6 +53,7 @@ _EVENTS: Mapping[str, type] = MappingProxyType(
             MachineGone,
             MachinesUnlisted,
             MarketCooled,
+            JobReopened,
             JobClosed,
         )
     }

@@ -1,15 +1,19 @@
 """Orders, the engine's output. An order's id depends only on the job and its past, so repeating it is harmless."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 
 from bidding.market.model import Market
 from bidding.market.money import Micros
 from bidding.policies.base import Decision
 
+#: Characters of a client token; EC2 takes 64.
+_TOKEN_LENGTH = 40
+
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Buy `count` instances under `bid_micros`, or on demand if that is None; `order_id` is the client token."""
+    """Buy `count` instances under `bid_micros`, or on demand if that is None."""
 
     order_id: str
     market: Market
@@ -45,3 +49,8 @@ class Wait:
 
 
 Order = Acquire | Renew | Lapse | Wait
+
+
+def client_token(owner: str, order_id: str) -> str:
+    """Return the client token of an order: the same in every process, another one for every owner."""
+    return sha256(f"{owner}\n{order_id}".encode()).hexdigest()[:_TOKEN_LENGTH]

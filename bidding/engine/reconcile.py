@@ -1,6 +1,6 @@
 """Comparison of the engine's state with the market's facts, as events, machine by machine; stateless.
 
-The token of a purchase is its order's id, and an allocation is named after the order that bought it, so a purchase
+Each instance carries a tag with the order that bought it, and an allocation is named after that order, so a purchase
 whose answer was lost is found by a look-up.
 """
 
@@ -39,7 +39,7 @@ def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
     """Return the allocation that the instances of one purchase form."""
     first = min(facts, key=lambda fact: (fact.launched_at_s, fact.instance_id))
     return Allocation(
-        allocation_id=first.token,
+        allocation_id=first.order_id,
         market=first.market,
         count=len(facts),
         launched_at_s=first.launched_at_s,
@@ -54,10 +54,13 @@ def grant_of(order_id: str, facts: Sequence[InstanceFact], tier: Tier, now_s: in
     return AllocationGranted(now_s, order_id, allocation_of(facts, tier), names)
 
 
-def by_token(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:
-    """Return the instances of each purchase, by its token, in the order of their ids."""
-    ordered = sorted(facts, key=lambda fact: (fact.token, fact.instance_id))
-    return {token: list(group) for token, group in groupby(ordered, key=lambda fact: fact.token)}
+def by_order(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:
+    """Return the instances of each purchase, by its order, in the order of their ids.
+
+    Instances without the tag of an order are left out: no order of ours bought them.
+    """
+    ordered = sorted((fact for fact in facts if fact.order_id), key=lambda fact: (fact.order_id, fact.instance_id))
+    return {order_id: list(group) for order_id, group in groupby(ordered, key=lambda fact: fact.order_id)}
 
 
 def unlisted(engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], now_s: int) -> int:
@@ -88,8 +91,8 @@ def reconcile(
     Parameters
     ----------
     engine : the engine as the journal left it; not changed.
-    facts : every instance of the job that the market reports, by token.
-    tiers : tier by token, if known; others are transient if they have a bid.
+    facts : every instance of the job that the market reports, by order (`by_order`).
+    tiers : tier by order, if known; others are transient if they have a bid.
     now_s : time of the observation.
 
     Notes
@@ -101,7 +104,8 @@ def reconcile(
     A machine has ended when the market says so, or when the market, which lists ended instances for a while, no longer
     lists it an hour after the launch (before that the market may be slow to list it). Where it lists none at all, see
     `unlisted`: nothing is concluded from such an answer but `MachinesUnlisted`, once.
-    A machine of a type that the job does not know is none of its allocations. A purchase of a closed job that the
+    A machine of a type that the job does not know is none of its allocations, and machines that are not reported
+    completely yet become one when they are; they count as listed in the meantime. A purchase of a closed job that the
     market does not list is abandoned.
     """
     if engine.job_id is None:
@@ -111,15 +115,17 @@ def reconcile(
         return [MachinesUnlisted(now_s, missing)] if engine.unlisted_since_s is None else []
     events: list[BidEvent] = []
     positions = engine.positions
-    for token in sorted({*facts, *positions}):
-        group = facts.get(token, ())
-        position = positions.get(token)
+    for order_id in sorted({*facts, *positions}):
+        group = facts.get(order_id, ())
+        position = positions.get(order_id)
         if position is None:
             if not group or group[0].market.instance_type not in engine.opened.types:
                 continue
+            if not all(fact.complete for fact in group):
+                continue  # at what bid it was bought is not known yet
             bid_for = any(fact.bid_micros is not None for fact in group)
-            tier = tiers.get(token, Tier.TRANSIENT if bid_for else Tier.RELIABLE)
-            grant = grant_of(token, group, tier, now_s)
+            tier = tiers.get(order_id, Tier.TRANSIENT if bid_for else Tier.RELIABLE)
+            grant = grant_of(order_id, group, tier, now_s)
             events.append(grant)
             position = HeldAllocation(grant.allocation, {name: HeldMachine() for name in grant.instance_ids})
         events += _machine_events(position, group, now_s)

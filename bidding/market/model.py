@@ -7,12 +7,16 @@ hourly. No decisions are made here.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from bidding.market.money import Micros
 
 MINUTE_S = 60
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
+
+#: Tag of every instance of ours: the order that bought it.
+ORDER_TAG = "proteus:order"
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -83,7 +87,8 @@ class Allocation:
 class LaunchRequest:
     """One purchase: all `count` instances or none, under a token that makes repeating it harmless.
 
-    `bid_micros` None asks for on-demand machines.
+    `bid_micros` None asks for on-demand machines. `parameters` is the request as the market's API takes it; None: it is
+    made of the rest and the settings when it is sent. `SpotMarket.freeze` makes it.
     """
 
     token: str
@@ -92,6 +97,7 @@ class LaunchRequest:
     bid_micros: Micros | None
     user_data: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, Any] | None = None
 
 
 class InstanceState(StrEnum):
@@ -112,8 +118,10 @@ class InstanceState(StrEnum):
 class InstanceFact:
     """The market's present report of one instance.
 
-    `ended_at_s` and `end_cause` are None while it lives. `notice_at_s` is the time at which a marked instance will be
-    taken, None where none was given. `end_reason` is EC2's code of the reason for its end.
+    `ended_at_s` and `end_cause` are None while it lives; `end_reason` is the market's code of the reason. `notice_at_s`
+    is the time at which a marked instance will be taken, None where none was given. An instance that is not `complete`
+    is a young spot machine whose bid and notice the market does not report yet: `bid_micros` and `notice_at_s` are None
+    then. It is certain that it lives or has ended, and who bought it by which order, but not what it costs.
     """
 
     instance_id: str
@@ -128,6 +136,12 @@ class InstanceFact:
     ended_at_s: int | None = None
     end_cause: EndCause | None = None
     end_reason: str = ""
+    complete: bool = True
+
+    @property
+    def order_id(self) -> str:
+        """The order that bought the instance, by its tag; empty for an instance that no order of ours bought."""
+        return self.tags.get(ORDER_TAG, "")
 
     @property
     def alive(self) -> bool:

@@ -6,6 +6,7 @@ Errors are part of the contract and defined here, too.
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from bidding.market.failures import TOKEN_USED, Failure, failure_of
 from bidding.market.model import InstanceFact, LaunchRequest, Market, PricePoint
 
 
@@ -17,6 +18,11 @@ class MarketError(Exception):
         self.code = code
         self.message = message
 
+    @property
+    def failure(self) -> Failure:
+        """The class of the error, from which follows what becomes of an order."""
+        return Failure.UNKNOWN
+
 
 class LaunchRefused(MarketError):
     """The market will not sell this now (price above the bid, no capacity, quota); nothing was bought.
@@ -24,40 +30,104 @@ class LaunchRefused(MarketError):
     Throttling is no refusal: it is `MarketUnreachable`.
     """
 
+    @property
+    def failure(self) -> Failure:
+        """Quota or capacity."""
+        return Failure.QUOTA if failure_of(self.code) is Failure.QUOTA else Failure.CAPACITY
 
-class TokenMismatch(MarketError):
-    """The token was used before for another purchase; nothing was bought."""
+
+class AccessRefused(MarketError):
+    """The credentials are missing, expired or not allowed this; nothing was done."""
+
+    @property
+    def failure(self) -> Failure:
+        """The class of the error."""
+        return Failure.AUTH
 
 
 class BadRequest(MarketError):
     """The request itself is wrong (unknown type, bad bid); repeating it is useless."""
+
+    @property
+    def failure(self) -> Failure:
+        """The class of the error."""
+        return Failure.CONFIGURATION
 
 
 class MarketUnreachable(MarketError):
     """The market did not answer, after the retries; whether the request took effect is not known."""
 
 
+class TokenMismatch(MarketUnreachable):
+    """The token was used before: for another request, or for machines that have ended. This request bought nothing."""
+
+
+def market_error(code: str, message: str, status: int = 400, launching: bool = False) -> MarketError:
+    """Return the error for a code of the market; `status` classes codes that are not known."""
+    if launching and code in TOKEN_USED:
+        return TokenMismatch(code, message)
+    failure = failure_of(code, status)
+    if failure in (Failure.CAPACITY, Failure.QUOTA):
+        return LaunchRefused(code, message) if launching else BadRequest(code, message)
+    kinds = {Failure.AUTH: AccessRefused, Failure.CONFIGURATION: BadRequest, Failure.UNKNOWN: MarketUnreachable}
+    return kinds[failure](code, message)
+
+
 class SpotMarket(Protocol):
     """A market for machines: the real EC2, the simulated one behind its endpoint, or the simulated one itself."""
+
+    def account_id(self) -> str:
+        """Return the account that the credentials belong to."""
+        ...
+
+    def freeze(self, request: LaunchRequest) -> LaunchRequest:
+        """Return `request` with everything that a launch sends (`LaunchRequest.parameters`), settings included.
+
+        A launch of the frozen request sends the same in every process, under other settings and in later versions.
+
+        Raises
+        ------
+        AccessRefused, BadRequest, MarketUnreachable
+            Where something has to be looked up for it.
+        """
+        ...
+
+    def dry_run(self, request: LaunchRequest) -> None:
+        """Have the market check a purchase without making it.
+
+        Raises
+        ------
+        AccessRefused, BadRequest, MarketUnreachable
+            As a launch would. Whether there is capacity is not checked.
+        """
+        ...
 
     def launch(self, request: LaunchRequest) -> list[InstanceFact]:
         """Buy `request.count` instances, all or none.
 
-        The same token with the same parameters returns the same instances, whatever their state.
+        The same token with the same parameters returns the same instances while they live.
 
         Raises
         ------
-        LaunchRefused, TokenMismatch, BadRequest, MarketUnreachable
+        LaunchRefused
+            If the market does not sell this now: nothing was bought.
+        AccessRefused, BadRequest
+            If the credentials or the request are wrong: nothing was bought by this call.
+        MarketUnreachable
+            If the outcome is unknown; `TokenMismatch` if the token was used by another request, or all that it bought
+            has ended.
         """
         ...
 
     def describe(self, tags: "Iterable[tuple[str, str]]" = ()) -> list[InstanceFact]:
         """Return every instance that has all of `tags`, ended ones too as long as the market lists them.
 
+        An instance whose bid and eviction notice the market does not report yet is among them, marked by
+        `InstanceFact.complete`.
+
         Raises
         ------
-        MarketUnreachable
-            Also if the market lists an instance, but not yet the bid that bought it (`IncompleteAnswer`).
+        AccessRefused, BadRequest, MarketUnreachable
         """
         ...
 

@@ -7,6 +7,7 @@ service has it exactly.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,12 +15,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError, ParamValidationError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+    PartialCredentialsError,
+    SSOError,
+    TokenRetrievalError,
+)
 from botocore.loaders import Loader, create_loader
 
+from bidding.market.failures import is_failed_launch
 from bidding.market.model import EndCause, InstanceFact, InstanceState, LaunchRequest, Market, PricePoint
 from bidding.market.money import to_micros
-from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
+from bidding.market.spot_market import AccessRefused, BadRequest, MarketUnreachable, market_error
 from infra.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,36 +40,15 @@ if TYPE_CHECKING:
 
 _PRODUCT = "Linux/UNIX"
 _PAGE = 1000
-#: EC2's codes for a purchase that it refuses now.
-_REFUSED = (
-    "SpotMaxPriceTooLow",
-    "InsufficientInstanceCapacity",
-    "InsufficientCapacity",
-    "InsufficientHostCapacity",
-    "InsufficientFreeAddressesInSubnet",
-    "InstanceLimitExceeded",
-    "VcpuLimitExceeded",
-    "MaxSpotInstanceCountExceeded",
-    "SpotInstanceCountLimitExceeded",
-)
-#: EC2's codes for a client token that was used before: with other parameters, or for instances that have all been
-#: terminated (since January 2025).
-_TOKEN_USED = ("IdempotentParameterMismatch", "IdempotentInstanceTerminated")
-#: EC2's codes for the end of an instance that never ran.
-_FAILED_LAUNCH = ("Server.InsufficientInstanceCapacity", "Client.VolumeLimitExceeded", "Client.InternalError")
-#: EC2's codes for server errors and throttling. The outcome is unknown or nothing was done; a retry helps.
-#: A throttled purchase was not considered, so it was not refused: it is repeated with the same token.
-_TRY_AGAIN = (
-    "RequestLimitExceeded",
-    "Throttling",
-    "ThrottlingException",
-    "RequestThrottled",
-    "RequestThrottledException",
-    "EC2ThrottledException",
-    "Unavailable",
-    "InternalError",
-    "InternalFailure",
-    "ServiceUnavailable",
+#: Maximum number of values of a filter.
+_FILTER_VALUES = 200
+#: boto3's errors about credentials, before anything is sent.
+_NO_CREDENTIALS = (
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    SSOError,
+    TokenRetrievalError,
 )
 _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
@@ -90,25 +81,103 @@ class Ec2SpotMarket:
             user_agent_extra="proteus",
         )
         self._made = client
+        self._root: str | None = None
 
     @property
     def _client(self) -> "EC2Client":
         """The client, created at the first call (it reads EC2's model, which takes a while)."""
         if self._made is None:
-            core = botocore.session.get_session()
-            core.register_component("data_loader", _loader())
-            # EC2 writes times in ISO 8601; botocore's general parser takes most of the time of a long price history.
-            core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=datetime.fromisoformat)
-            try:
-                self._made = boto3.session.Session(botocore_session=core).client(
-                    "ec2",
-                    region_name=self._settings.region,
-                    endpoint_url=self._settings.ec2_endpoint_url,
-                    config=self._config,
-                )
-            except (BotoCoreError, ValueError) as error:
-                raise BadRequest("InvalidConfiguration", str(error)) from None
+            self._made = self._connect("ec2")
         return self._made
+
+    def _connect(self, service: str) -> Any:
+        core = botocore.session.get_session()
+        core.register_component("data_loader", _loader())
+        # EC2 writes times in ISO 8601; botocore's general parser takes most of the time of a long price history.
+        core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=datetime.fromisoformat)
+        try:
+            return boto3.session.Session(botocore_session=core).client(
+                service,  # type: ignore[call-overload]
+                region_name=self._settings.region,
+                endpoint_url=self._settings.ec2_endpoint_url,
+                config=self._config,
+            )
+        except (BotoCoreError, ValueError) as error:
+            raise BadRequest("InvalidConfiguration", str(error)) from None
+
+    def account_id(self) -> str:
+        """Return the account that the credentials belong to; see `SpotMarket.account_id`."""
+        try:
+            return str(self._connect("sts").get_caller_identity()["Account"])
+        except (ClientError, BotoCoreError) as error:
+            _raise(error)
+
+    def freeze(self, request: LaunchRequest) -> LaunchRequest:
+        """Return the request with its parameters of RunInstances; see `SpotMarket.freeze`."""
+        return request if request.parameters is not None else replace(request, parameters=self._parameters(request))
+
+    def dry_run(self, request: LaunchRequest) -> None:
+        """Have EC2 check a purchase, permissions included; see `SpotMarket.dry_run`."""
+        try:
+            self._client.run_instances(**dict(self.freeze(request).parameters or {}), DryRun=True)
+        except (ClientError, BotoCoreError) as error:
+            if not isinstance(error, ClientError) or _code_and_message(error)[0] != "DryRunOperation":
+                _raise(error)
+
+    def _parameters(self, request: LaunchRequest) -> dict[str, Any]:
+        """Return the parameters of RunInstances, of JSON's types."""
+        settings = self._settings
+        volume: dict[str, Any] = {"Encrypted": True, "DeleteOnTermination": True, "VolumeType": "gp3"}
+        if settings.root_volume_gb is not None:
+            volume["VolumeSize"] = settings.root_volume_gb
+        parameters: dict[str, Any] = {
+            "ImageId": settings.image_id,
+            "InstanceType": request.market.instance_type,
+            "MinCount": request.count,
+            "MaxCount": request.count,
+            "ClientToken": request.token,
+            "Placement": {"AvailabilityZone": request.market.zone},
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "MetadataOptions": {"HttpEndpoint": "enabled", "HttpTokens": "required"},
+            "BlockDeviceMappings": [{"DeviceName": self._root_device(), "Ebs": volume}],
+        }
+        if request.user_data:
+            parameters["UserData"] = request.user_data
+        if request.tags:
+            tags = [{"Key": key, "Value": value} for key, value in sorted(request.tags.items())]
+            spot = () if request.bid_micros is None else ("spot-instances-request",)
+            kinds = ("instance", "volume", "network-interface", *spot)
+            parameters["TagSpecifications"] = [{"ResourceType": kind, "Tags": tags} for kind in kinds]
+        if request.market.zone in settings.subnet_ids:
+            parameters["SubnetId"] = settings.subnet_ids[request.market.zone]
+        if settings.security_group_ids:
+            parameters["SecurityGroupIds"] = list(settings.security_group_ids)
+        if settings.instance_profile is not None:
+            parameters["IamInstanceProfile"] = {"Name": settings.instance_profile}
+        if request.bid_micros is not None:
+            dollars, micros = divmod(request.bid_micros, 1_000_000)
+            parameters["InstanceMarketOptions"] = {
+                "MarketType": "spot",
+                "SpotOptions": {
+                    "MaxPrice": f"{dollars}.{micros:06d}",
+                    "SpotInstanceType": "one-time",
+                    "InstanceInterruptionBehavior": "terminate",
+                },
+            }
+        return parameters
+
+    def _root_device(self) -> str:
+        """Return the name of the image's root device; it is looked up once."""
+        if self._root is None:
+            image = self._settings.image_id
+            try:
+                images = self._client.describe_images(ImageIds=[image])["Images"]
+            except (ClientError, BotoCoreError) as error:
+                _raise(error)
+            if not images or "RootDeviceName" not in images[0]:
+                raise BadRequest("InvalidAMIID.NotFound", f"EC2 describes no image {image} (PROTEUS_IMAGE_ID)")
+            self._root = images[0]["RootDeviceName"]
+        return self._root
 
     def launch(self, request: LaunchRequest) -> list[InstanceFact]:
         """Buy instances; see `SpotMarket.launch`.
@@ -120,40 +189,11 @@ class Ec2SpotMarket:
         MarketUnreachable
             Also if EC2 throttles, and if the purchase was made but its state is unknown: repeating the call with the
             same token buys nothing twice.
-        TokenMismatch, BadRequest
+        TokenMismatch, AccessRefused, BadRequest
         """
-        params: dict[str, Any] = {
-            "ImageId": self._settings.image_id,
-            "InstanceType": request.market.instance_type,
-            "MinCount": request.count,
-            "MaxCount": request.count,
-            "ClientToken": request.token,
-            "Placement": {"AvailabilityZone": request.market.zone},
-            "InstanceInitiatedShutdownBehavior": "terminate",
-        }
-        if request.user_data:
-            params["UserData"] = request.user_data
-        if request.tags:
-            tags = [{"Key": key, "Value": value} for key, value in sorted(request.tags.items())]
-            params["TagSpecifications"] = [{"ResourceType": "instance", "Tags": tags}]
-        if request.market.zone in self._settings.subnet_ids:
-            params["SubnetId"] = self._settings.subnet_ids[request.market.zone]
-        if self._settings.security_group_ids:
-            params["SecurityGroupIds"] = self._settings.security_group_ids
-        if self._settings.instance_profile is not None:
-            params["IamInstanceProfile"] = {"Name": self._settings.instance_profile}
-        if request.bid_micros is not None:
-            dollars, micros = divmod(request.bid_micros, 1_000_000)
-            params["InstanceMarketOptions"] = {
-                "MarketType": "spot",
-                "SpotOptions": {
-                    "MaxPrice": f"{dollars}.{micros:06d}",
-                    "SpotInstanceType": "one-time",
-                    "InstanceInterruptionBehavior": "terminate",
-                },
-            }
+        parameters = dict(self.freeze(request).parameters or {})
         try:
-            instances = self._client.run_instances(**params)["Instances"]
+            instances = self._client.run_instances(**parameters)["Instances"]
         except (ClientError, BotoCoreError) as error:
             _raise(error, launching=True)
         instances.sort(key=lambda instance: instance.get("AmiLaunchIndex", 0))
@@ -171,12 +211,12 @@ class Ec2SpotMarket:
     def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
         """Return the account's instances that carry all of `tags`; see `SpotMarket.describe`.
 
+        For some seconds after a purchase EC2 returns a spot instance without its request, which holds the bid. It would
+        look like an instance without a bid, so its fact says that it is not complete.
+
         Raises
         ------
-        MarketUnreachable
-            Also ``IncompleteAnswer``: for some seconds after a purchase EC2 returns a spot instance without its
-            request. Such an instance would look like one without a bid.
-        BadRequest
+        MarketUnreachable, AccessRefused, BadRequest
         """
         filters = [{"Name": f"tag:{key}", "Values": [_literal(value)]} for key, value in tags]
         try:
@@ -267,12 +307,19 @@ class Ec2SpotMarket:
             _raise(error)
 
     def _spot_requests(self, instances: "Iterable[InstanceTypeDef]") -> "dict[str, SpotInstanceRequestTypeDef]":
-        """Return the spot requests of `instances` by instance id; they hold bids, marks and ends."""
+        """Return the spot requests of `instances` by instance id; they hold bids, marks and ends.
+
+        They are asked for by a filter: of a list of ids, one that EC2 does not list yet would fail the whole call.
+        """
         ids = [instance["SpotInstanceRequestId"] for instance in instances if "SpotInstanceRequestId" in instance]
         found: dict[str, SpotInstanceRequestTypeDef] = {}
-        for start in range(0, len(ids), _PAGE):
-            answer = self._client.describe_spot_instance_requests(SpotInstanceRequestIds=ids[start : start + _PAGE])
-            found |= {row["InstanceId"]: row for row in answer["SpotInstanceRequests"] if "InstanceId" in row}
+        for start in range(0, len(ids), _FILTER_VALUES):
+            pages = self._client.get_paginator("describe_spot_instance_requests").paginate(
+                Filters=[{"Name": "spot-instance-request-id", "Values": ids[start : start + _FILTER_VALUES]}],
+                PaginationConfig={"PageSize": _PAGE},
+            )
+            rows = [row for page in pages for row in page["SpotInstanceRequests"]]
+            found |= {row["InstanceId"]: row for row in rows if "InstanceId" in row}
         return found
 
     def _fact(
@@ -285,15 +332,14 @@ class Ec2SpotMarket:
         request = requests.get(instance_id)
         if request is not None:
             bid_micros = to_micros(request["SpotPrice"])
-        elif "SpotInstanceRequestId" in instance and bid_micros is None:
-            raise MarketUnreachable("IncompleteAnswer", f"EC2 does not return the spot request of {instance_id} yet")
+        is_complete = bid_micros is not None or "SpotInstanceRequestId" not in instance
         state = InstanceState(_STATES.get(instance["State"]["Name"], instance["State"]["Name"]))
         status: Mapping[str, Any] = request["Status"] if request is not None else {}
         notice_at_s = ended_at_s = end_cause = None
         end_reason = ""
         if state in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED):
             end_reason = instance.get("StateReason", {}).get("Code", "")
-            end_cause = EndCause.FAILED if end_reason.startswith(_FAILED_LAUNCH) else EndCause.USER
+            end_cause = EndCause.FAILED if is_failed_launch(end_reason) else EndCause.USER
             end_cause = EndCause.EVICTED if end_reason.startswith("Server.Spot") else end_cause
             ended_at_s = _end_s(instance, status)
         elif status.get("Code") == "marked-for-termination":
@@ -311,6 +357,7 @@ class Ec2SpotMarket:
             ended_at_s=ended_at_s,
             end_cause=end_cause,
             end_reason=end_reason,
+            complete=is_complete,
         )
 
 
@@ -346,16 +393,12 @@ def _code_and_message(error: ClientError) -> tuple[str, str]:
 
 def _raise(error: ClientError | BotoCoreError, launching: bool = False) -> NoReturn:
     """Raise the Protocol's exception for an error of boto3."""
-    if isinstance(error, NoCredentialsError | NoRegionError | ParamValidationError):
+    if isinstance(error, _NO_CREDENTIALS):
+        raise AccessRefused(type(error).__name__, str(error)) from None
+    if isinstance(error, NoRegionError | ParamValidationError):
         raise BadRequest(type(error).__name__, str(error)) from None
     if not isinstance(error, ClientError):
         raise MarketUnreachable(type(error).__name__, str(error)) from None
     code, message = _code_and_message(error)
-    if launching and code in _TOKEN_USED:
-        raise TokenMismatch(code, message) from None
-    if launching and code in _REFUSED:
-        raise LaunchRefused(code, message) from None
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code in _TRY_AGAIN or status >= 500:
-        raise MarketUnreachable(code, message) from None
-    raise BadRequest(code, message) from None
+    raise market_error(code, message, status, launching) from None

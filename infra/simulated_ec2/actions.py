@@ -36,6 +36,7 @@ _STATE_CODES = {
 #: Parameters that a purchase is made of; all others are compared by their digest where a client token is used again.
 _PURCHASE = ("ClientToken", "DryRun")
 
+_ROOT_DEVICE = "/dev/xvda"
 #: Image reported for a machine that an earlier process of this market sold.
 _FORGOTTEN_IMAGE = "ami-00000000"
 
@@ -66,6 +67,7 @@ class Ec2Actions:
             "DescribeSpotInstanceRequests": ("describe", self._describe_spot_instance_requests),
             "DescribeSpotPriceHistory": ("price_history", self._history.describe),
             "DescribeAvailabilityZones": ("describe", self._describe_availability_zones),
+            "DescribeImages": ("describe", self._describe_images),
         }
 
     def operation(self, action: str) -> str:
@@ -223,6 +225,22 @@ class Ec2Actions:
                     "OptInStatus": "opt-in-not-required",
                 }
                 for name in names
+            ]
+        }
+
+    def _describe_images(self, params: Params) -> Answer:
+        """Return the images that are asked for: a simulated machine boots from any."""
+        self._market.enter("describe")
+        return {
+            "Images": [
+                {
+                    "ImageId": image,
+                    "State": "available",
+                    "Architecture": "x86_64",
+                    "RootDeviceType": "ebs",
+                    "RootDeviceName": _ROOT_DEVICE,
+                }
+                for image in params.get("ImageIds", ())
             ]
         }
 

@@ -20,14 +20,14 @@ it. The codes are today's, not those of 2016. A client token whose instances hav
 import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
 from bidding.evictions.fit_capacity import DOWN, UP
 from bidding.market.model import EndCause, InstanceFact, InstanceState, InstanceType, LaunchRequest, Market, PricePoint
 from bidding.market.money import Micros
-from bidding.market.spot_market import BadRequest, MarketUnreachable
+from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable
 from bidding.market.traces import Trace, TraceSet
 from infra.simulated_ec2.faults import OF_MACHINES, OF_SPOT, Fault, FaultKind, FaultScript
 from infra.simulated_ec2.held_instances import ACCOUNT, Boot, HeldInstance, LaunchOptions
@@ -150,6 +150,20 @@ class SimSpotMarket:
 
     # The SpotMarket Protocol, for the account `ACCOUNT` or another (`AccountMarket`)
 
+    def account_id(self) -> str:
+        """Return the account `ACCOUNT`; see `SpotMarket.account_id`."""
+        self.enter("account")
+        return ACCOUNT
+
+    def freeze(self, request: LaunchRequest) -> LaunchRequest:
+        """Return `request`: it is all that a launch uses; see `SpotMarket.freeze`."""
+        return request
+
+    def dry_run(self, request: LaunchRequest) -> None:
+        """Check a purchase; see `SpotMarket.dry_run`."""
+        self.enter("launch", request.market)
+        self._check(request)
+
     def launch(self, request: LaunchRequest, options: LaunchOptions = _DEFAULT_OPTIONS) -> list[InstanceFact]:
         """Buy `request.count` instances, all or none (but see `options`); see `SpotMarket.launch`."""
         facts = self.purchase(request, options)
@@ -162,13 +176,13 @@ class SimSpotMarket:
         wanted = tuple(tags)
         listing = self.listing(account)
         found = [fact for fact in listing.instances if all(fact.tags.get(key) == value for key, value in wanted)]
-        for fact in found:
-            if fact.bid_micros is not None and fact.instance_id not in listing.requests:
-                raise MarketUnreachable(
-                    "IncompleteAnswer", f"the market does not return the spot request of {fact.instance_id} yet"
-                )
         self._lose_answer("describe")
-        return found
+        return [
+            fact
+            if fact.bid_micros is None or fact.instance_id in listing.requests
+            else replace(fact, bid_micros=None, notice_at_s=None, complete=False)
+            for fact in found
+        ]
 
     def terminate(self, instance_ids: Sequence[str], account: str = ACCOUNT) -> None:
         """Terminate instances; see `SpotMarket.terminate`. An eviction due in the same second wins."""
@@ -438,7 +452,7 @@ class SimSpotMarket:
                 "InvalidParameterValue", f"Invalid value '{market.instance_type}' for InstanceType: unknown type"
             )
         if request.bid_micros is not None and market not in self.traces:
-            raise BadRequest("Unsupported", f"{market} is not on the spot market: it has no price")
+            raise LaunchRefused("Unsupported", f"{market} is not on the spot market: it has no price")
         check_parameters(request)
 
     def _check_bid(self, market: Market, bid_micros: Micros, now_s: int) -> None:
@@ -643,6 +657,19 @@ class AccountMarket:
 
     market: SimSpotMarket
     account: str
+
+    def account_id(self) -> str:
+        """See `SpotMarket.account_id`."""
+        self.market.enter("account")
+        return self.account
+
+    def freeze(self, request: LaunchRequest) -> LaunchRequest:
+        """See `SpotMarket.freeze`."""
+        return self.market.freeze(request)
+
+    def dry_run(self, request: LaunchRequest) -> None:
+        """See `SpotMarket.dry_run`."""
+        self.market.dry_run(request)
 
     def launch(self, request: LaunchRequest) -> list[InstanceFact]:
         """See `SpotMarket.launch`."""

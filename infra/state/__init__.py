@@ -4,6 +4,7 @@ base             base class of the tables: engine, shared transaction, row helpe
 charge_shares    the share of each machine in an hour's charge
 commitments      the most that a job's ledger can come to
 database         opens SQLite or PostgreSQL; transactions
+identity         the owner, account and region of the machines of a database
 job_tables       methods on jobs and their observations
 ledger           computes the due lines of a job's ledger and adds those that are missing
 migrations/      Alembic's migrations

@@ -38,7 +38,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from infra.errors import InputError
 from infra.masking import masked
 from infra.state.records import StoreError
-from infra.state.upgrades import create_or_upgrade
+from infra.state.upgrades import create_or_upgrade, ensure_owner
 
 #: Maximum seconds that a write waits for another one to end.
 BUSY_S = 30.0
@@ -63,7 +63,7 @@ def open_engine(text: str) -> Engine:
     except ModuleNotFoundError as error:
         raise InputError(f"{shown}: the driver {error.name} is not installed; install it") from None
     try:
-        _ensure_schema(engine, shown)
+        _ensure_schema(engine, text, shown)
         if url.get_backend_name() == "sqlite":
             _use_write_ahead_log(engine)  # only now that the file is known to be ours: the mode is written into it
     except (DBAPIError, sqlite3.Error) as error:
@@ -190,7 +190,7 @@ def _use_write_ahead_log(engine: Engine) -> None:
                 raw.close()
 
 
-def _ensure_schema(engine: Engine, shown: str) -> None:
+def _ensure_schema(engine: Engine, text: str, shown: str) -> None:
     with engine.connect() as connection:
         if connection.dialect.name == "sqlite":
             connection.detach()  # nobody else shall use a connection without foreign keys
@@ -198,6 +198,7 @@ def _ensure_schema(engine: Engine, shown: str) -> None:
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
             create_or_upgrade(connection, shown)
+            ensure_owner(connection, text)
 
 
 def _is_locked(error: BaseException) -> bool:

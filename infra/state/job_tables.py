@@ -118,6 +118,35 @@ class JobTables(Tables):
             connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
             return _job(require_row(connection, query, "job", job_id))
 
+    def reopen_job(self, job_id: str) -> Job:
+        """Have a job that failed start again; one that has not ended is left as it is.
+
+        Raises
+        ------
+        IllegalTransition
+            If it finished or was stopped.
+        """
+        with self.write() as connection:
+            query = select(jobs).where(jobs.c.job_id == job_id).with_for_update()
+            job = _job(require_row(connection, query, "job", job_id))
+            if not job.state.terminal:
+                return job
+            if job.state is not JobState.FAILED:
+                raise IllegalTransition(f"job {job_id}: is {job.state}, and only a job that failed starts again")
+            new = {
+                "state": JobState.STARTING.value,
+                "ended_at_s": None,
+                "controller_address": None,
+                "result": None,
+                "failure": None,
+                "stop_why": None,
+                "stop_by": None,
+                "stop_at_s": None,
+                "stop_now": False,
+            }
+            connection.execute(update(jobs).where(jobs.c.job_id == job_id).values(new))
+            return _job(require_row(connection, query, "job", job_id))
+
     def observe(self, job_id: str, at_s: float, kind: ObservationKind, payload: Json) -> None:
         """Store an observation of a job; a number that JSON cannot represent becomes null.
 

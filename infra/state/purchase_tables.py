@@ -49,6 +49,8 @@ class PurchaseTables(Tables):
     def settle(self, order_id: str, state: IntentState, outcome: Json, now_s: float) -> Intent:
         """Record the outcome of an order; the same state again changes nothing.
 
+        An order that was refused or abandoned becomes done when its machines are found after all.
+
         Raises
         ------
         IllegalTransition
@@ -61,11 +63,61 @@ class PurchaseTables(Tables):
             intent = _intent(require_row(connection, query, "order", order_id))
             if intent.state is state:
                 return intent
-            if intent.state is not IntentState.PLANNED:
+            corrects = state is IntentState.DONE and intent.state is not IntentState.PLANNED
+            if intent.state is not IntentState.PLANNED and not corrects:
                 raise IllegalTransition(f"order {order_id}: is {intent.state}, and {state} cannot follow")
             new = {"state": state.value, "outcome": as_stored(outcome), "settled_at_s": now_s}
+            if state is not IntentState.DONE:
+                new["request"] = None  # it is never sent again, and it is long
             connection.execute(update(intents).where(intents.c.order_id == order_id).values(new))
             return _intent(require_row(connection, query, "order", order_id))
+
+    def intent(self, order_id: str) -> Intent:
+        """Return an order; `UnknownRecord` if there is none."""
+        with self.read() as connection:
+            return _intent(
+                require_row(connection, select(intents).where(intents.c.order_id == order_id), "order", order_id)
+            )
+
+    def begin_sending(self, order_id: str, request: Json, now_s: float) -> Intent:
+        """Record that the request of an open order is about to be sent; return the order as it was before.
+
+        The first request is kept: the order returned holds that one. From now on the order is in doubt, until
+        `end_sending` says otherwise: this process may die before it has the answer.
+        """
+        query = select(intents).where(intents.c.order_id == order_id).with_for_update()
+        with self.write() as connection:
+            before = _intent(require_row(connection, query, "order", order_id))
+            if before.state is not IntentState.PLANNED:
+                return before
+            if before.request is None:
+                before = replace(before, request=as_stored(request))
+            new: dict[str, Any] = {"request": before.request}
+            if before.doubtful_since_s is None:
+                new["doubtful_since_s"] = now_s
+            connection.execute(update(intents).where(intents.c.order_id == order_id).values(new))
+        return before
+
+    def end_sending(
+        self, order_id: str, answer: Json, doubtful_since_s: float | None, *, keep_request: bool = True
+    ) -> None:
+        """Record the market's error for an open order, and since when its outcome is unknown (None: it is known).
+
+        Without `keep_request` the next request is made anew, because this one can never succeed.
+        """
+        new: dict[str, Any] = {"answer": as_stored(answer), "doubtful_since_s": doubtful_since_s}
+        if not keep_request:
+            new["request"] = None
+        self._change_open(order_id, new)
+
+    def note_answer(self, order_id: str, answer: Json) -> None:
+        """Record an error of the market on the way to an open order; nothing was sent."""
+        self._change_open(order_id, {"answer": as_stored(answer)})
+
+    def _change_open(self, order_id: str, new: Mapping[str, Any]) -> None:
+        is_open = (intents.c.order_id == order_id) & (intents.c.state == IntentState.PLANNED.value)
+        with self.write() as connection:
+            connection.execute(update(intents).where(is_open).values(new))
 
     def intents(self, job_id: str, states: Sequence[IntentState] = ()) -> list[Intent]:
         """Return the intents of a job, or those in one of `states`, oldest first."""

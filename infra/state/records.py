@@ -55,7 +55,10 @@ class ObservationKind(StrEnum):
 
 
 class JobState(StrEnum):
-    """The state of a job, as its controller reports it; the last three are terminal."""
+    """The state of a job, as its controller reports it; the last three are terminal.
+
+    Only `infra.state.job_tables.JobTables.reopen_job` leads out of one of those: a job that failed may start again.
+    """
 
     STARTING = "starting"
     WAITING = "waiting"  # no worker left; continues automatically when one joins
@@ -72,7 +75,10 @@ class JobState(StrEnum):
 
 
 class IntentState(StrEnum):
-    """The state of an intent: recorded before the market is called, settled once by its answer."""
+    """The state of an intent: recorded before the market is called, settled by its answer.
+
+    Machines that are found of an order that was refused or abandoned correct that: it is done.
+    """
 
     PLANNED = "planned"
     DONE = "done"
@@ -157,7 +163,12 @@ class EngineSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An order to the market. `token` makes repeating it harmless; None if nothing is bought."""
+    """An order to the market. `token` makes repeating it harmless; None if nothing is bought.
+
+    `request` is the request as it is sent, the same at every repetition; None before the first. `doubtful_since_s` is
+    when it became unknown whether the request has bought machines; None while that is known. `answer` is the last error
+    of the market: its code, message and class (`bidding.market.failures.Failure`), and `at_s`.
+    """
 
     order_id: str
     job_id: str
@@ -168,6 +179,9 @@ class Intent:
     planned_at_s: float
     outcome: Json | None = None
     settled_at_s: float | None = None
+    request: Json | None = None
+    doubtful_since_s: float | None = None
+    answer: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,16 @@ schema_revision = Table(
     PrimaryKeyConstraint("version_num", name="schema_revision_pkc"),
 )
 
+identity = Table(
+    "identity",
+    metadata,
+    Column("one", Integer, CheckConstraint("one = 1"), primary_key=True, autoincrement=False),
+    Column("owner_id", _NAME, nullable=False),
+    Column("account_id", String(64)),
+    Column("region", String(64)),
+    CheckConstraint("(account_id IS NULL) = (region IS NULL)", name="pinned_together"),
+)
+
 jobs = Table(
     "jobs",
     metadata,
@@ -97,6 +107,9 @@ intents = Table(
     Column("planned_at_s", Double, nullable=False),
     Column("outcome", _JSON),
     Column("settled_at_s", Double),
+    Column("request", _JSON),
+    Column("doubtful_since_s", Double),
+    Column("answer", _JSON),
 )
 
 allocations = Table(

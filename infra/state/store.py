@@ -16,14 +16,15 @@ from sqlalchemy.exc import IntegrityError
 from infra.open_close import ClosedAtEnd
 from infra.state.base import columns, require_row
 from infra.state.database import insert_or, now_s, open_engine
+from infra.state.identity import IdentityTable
 from infra.state.job_tables import JobTables
 from infra.state.purchase_tables import PurchaseTables
 from infra.state.records import EngineSnapshot, Entry, JournalConflict, JournalEntry
 from infra.state.schema import claims, jobs, journal, snapshots
 
 
-class Store(JobTables, PurchaseTables, ClosedAtEnd):
-    """The state database: jobs and observations, intents, allocations and the ledger, and here the journal and claims.
+class Store(IdentityTable, JobTables, PurchaseTables, ClosedAtEnd):
+    """The state database: identity, jobs, observations, intents, allocations, ledger, and here the journal and claims.
 
     **Thread and process safety.** Any number of threads and processes may use one database; each process opens its own
     store. A store inside `transaction()` belongs to the thread that opened it.

@@ -1,22 +1,27 @@
 """Create the schema, or upgrade that of an earlier program with Alembic, in a transaction that holds the lock.
 
 The revisions are the files of `infra.state.migrations.versions`. A new database is created from `schema` at the newest
-revision; both ways give the same tables.
+revision; both ways give the same tables. The owner's id is made in the same transaction: a random one, but a database
+of version 0.1.0 keeps the id that was derived from its URL, for machines may run that carry it as a tag.
 """
 
 import logging
 import os
 import re
+import secrets
 import sqlite3
 from contextlib import closing
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from threading import Lock
+from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, insert, inspect, select, update
 
 from infra.errors import InputError
+from infra.settings import load_settings
 from infra.state import schema
 
 #: Revision of a database whose `schema_version` is 1 and that names no revision: version 0.1.0 made it.
@@ -69,6 +74,26 @@ def create_or_upgrade(connection: Connection, shown: str) -> None:
             "%s: upgraded from schema %s to %s%s", shown, current, newest, f"; a copy of it is {copy}" if copy else ""
         )
     connection.execute(update(schema.schema_version).values(one=1))  # changes nothing; fails on a read-only database
+
+
+def ensure_owner(connection: Connection, database_url: str) -> None:
+    """Give a database its owner, if it has none: that of the settings, else a new one, or the one it had."""
+    if connection.execute(select(schema.identity.c.owner_id)).one_or_none() is not None:
+        return
+    had_jobs = connection.execute(select(schema.jobs.c.job_id).limit(1)).one_or_none() is not None
+    owner_id = load_settings().owner or (derived_owner_id(database_url) if had_jobs else _new_owner_id())
+    connection.execute(insert(schema.identity).values(one=1, owner_id=owner_id))
+
+
+def derived_owner_id(database_url: str) -> str:
+    """Return the id that version 0.1.0 derived from the database's URL."""
+    url = urlsplit(database_url, allow_fragments=False)  # without the credentials, which change
+    location = f"{url.scheme.partition('+')[0]}://{url.hostname or ''}:{url.port or ''}{url.path}"
+    return "db-" + sha256(location.encode()).hexdigest()[:16]
+
+
+def _new_owner_id() -> str:
+    return f"owner-{secrets.token_hex(8)}"
 
 
 def _current(connection: Connection, present: set[str]) -> str:

@@ -9,7 +9,7 @@ from infra.state.records import AllocationRecord, ObservationKind
 from tasks.ending.machines import end_machines
 from tasks.job_ends import request_stop
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import CONTROLLER_ORDER, purchase
+from tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
 from tasks.runtime import current_runtime
 
 #: A clock may take so many times as long as the last ones did, whatever the deadline says.

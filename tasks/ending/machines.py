@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
-from bidding.engine.reconcile import by_token, reconcile
+from bidding.engine.reconcile import by_order, reconcile
 from bidding.market.model import InstanceFact
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import job_tag, tiers_of
+from tasks.market.instances import job_machines, tiers_of
 from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime, runtime_task
 
 
 def living_machines(job_id: str) -> list[InstanceFact]:
     """Return the machines of the job that the market says are alive."""
-    return [fact for fact in current_runtime().market.describe([job_tag(job_id)]) if fact.alive]
+    return [fact for fact in job_machines(job_id) if fact.alive]
 
 
 @runtime_task("end machines", market=True)
@@ -24,11 +24,11 @@ def end_machines(job_engine: JobEngine, ends: Callable[[InstanceFact], bool] = l
     ending = [fact for fact in living_machines(job_engine.job_id) if ends(fact)]
     if ending:
         current_runtime().market.terminate([fact.instance_id for fact in ending])
-        _enter(job_engine, current_runtime().market.describe([job_tag(job_engine.job_id)]))
+        _enter(job_engine, job_machines(job_engine.job_id))
     return ending
 
 
 def _enter(job_engine: JobEngine, facts: Sequence[InstanceFact]) -> None:
     if is_opened(job_engine):
-        groups, now_s = by_token(facts), current_runtime().now_s()
+        groups, now_s = by_order(facts), current_runtime().now_s()
         job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(facts), now_s), groups)

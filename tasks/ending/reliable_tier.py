@@ -1,5 +1,7 @@
 """The reliable tier of a job: kept while the job goes on, released when it has ended."""
 
+import logging
+
 from bidding.market.model import Tier
 from infra.errors import JobFailed
 from infra.state.records import AllocationRecord, ObservationKind
@@ -8,38 +10,63 @@ from tasks.job_ends import wants_machines
 from tasks.job_records import training_begun
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import CONTROLLER_ORDER, purchase, secure_reliable_tier
+from tasks.market.purchases.reliable_tier import (
+    CONTROLLER_ORDER,
+    has_reliable_orders,
+    is_reliable_tier_complete,
+    purchase,
+    secure_reliable_tier,
+)
+from tasks.market.purchases.sending import PurchaseBlocked
 from tasks.runtime import current_runtime
+
+_log = logging.getLogger(__name__)
 
 #: Machines on which a controller may fail to start before the job fails.
 MOST_STARTS = 3
 
 
-def keep_reliable_tier(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -> None:
-    """Buy machines of the reliable tier that were lost, and another one for a controller that does not answer.
+def keep_reliable_tier(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -> str:
+    """Buy machines of the reliable tier that are missing, and another one for a controller that does not answer.
 
-    The first purchase is the flow's: before it nothing is bought here.
+    The first purchase is the flow's: before it was ordered nothing is bought here. What the market does not sell now is
+    asked for again at each tick.
 
     Parameters
     ----------
     answers : whether the controller answers now.
 
+    Returns
+    -------
+    str
+        One line on what must be mended before anything can be bought, or ''.
+
     Raises
     ------
     JobFailed
-        If no controller has started on several machines, or the market refuses others.
+        If no controller has started on several machines, or machines were lost again and again.
     """
-    if not wants_machines(spec.job_id):
-        return
+    if not wants_machines(spec.job_id) or not has_reliable_orders(spec.job_id):
+        return ""
     controllers = [r for r in _reliable(spec.job_id) if purchase(r.order_id) == f"{spec.job_id}-{CONTROLLER_ORDER}"]
-    if not controllers:
-        return
-    if not answers and controllers[-1].alive and _silent_s(spec.job_id, controllers[-1]) >= start_deadline_s():
+    if (
+        not answers
+        and controllers
+        and controllers[-1].alive
+        and _silent_s(spec.job_id, controllers[-1]) >= start_deadline_s()
+    ):
         if not training_begun(spec.job_id) and len(controllers) >= MOST_STARTS:
             raise JobFailed(_never_started(spec.job_id, controllers))
-        end_machines(job_engine, lambda fact: fact.token == controllers[-1].allocation_id)
-    if _is_a_machine_lost(spec):
-        secure_reliable_tier(spec, job_engine)
+        end_machines(job_engine, lambda fact: fact.order_id == controllers[-1].allocation_id)
+    if is_reliable_tier_complete(spec):
+        return ""
+    try:
+        waits = secure_reliable_tier(spec, job_engine)
+    except PurchaseBlocked as error:
+        return str(error)
+    if waits is not None:
+        _log.warning("job %s: %s", spec.job_id, waits)
+    return ""
 
 
 def start_deadline_s() -> float:
@@ -68,15 +95,3 @@ def _never_started(job_id: str, controllers: list[AllocationRecord]) -> str:
 def _reliable(job_id: str) -> list[AllocationRecord]:
     records = current_runtime().store.allocations(job_id)
     return [record for record in records if record.allocation.tier is Tier.RELIABLE]
-
-
-def _is_a_machine_lost(spec: JobSpec) -> bool:
-    """Return whether fewer machines of the reliable tier live, by the book, than the job wants.
-
-    The controller's machine counts by itself: without it the others wait for a controller.
-    """
-    first = f"{spec.job_id}-{CONTROLLER_ORDER}"
-    living = {True: 0, False: 0}
-    for record in _reliable(spec.job_id):
-        living[purchase(record.order_id) == first] += record.living_count
-    return living[True] < 1 or living[False] < spec.reliable.count - 1

@@ -235,11 +235,11 @@ def _machine(
 
 def _in_flight(job_id: str, facts: Sequence[InstanceFact]) -> list[str]:
     """Return a line for each purchase that was not answered and of which the market shows no machine."""
-    tokens = {fact.token for fact in facts}
+    listed = {fact.order_id for fact in facts}
     return [
         f"the purchase {intent.order_id} was not answered yet; a machine of it would be ended by a tick"
         for intent in current_runtime().store.intents(job_id, [IntentState.PLANNED])
-        if intent.token is not None and intent.token not in tokens
+        if intent.token is not None and intent.order_id not in listed
     ]
 
 

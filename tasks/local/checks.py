@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from bidding.market.money import usd
 from bidding.market.spot_market import MarketError
 from infra.ec2.spot_market import Ec2SpotMarket
 from infra.errors import InputError
@@ -120,23 +119,21 @@ class JobStatus(StrEnum):
 
 
 def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> JobStatus:
-    """Return whether the job was begun before; a job that was not run to its end resumes.
+    """Return whether the job was begun before; a job that failed, or was not run to its end, resumes.
 
     For an ended job nothing is left but to report its figures.
 
     Raises
     ------
     InputError
-        If it failed, or was begun with another `spec`.
+        If it was begun with another `spec`.
     """
     with closing(Store.open(url)) as store:
         job = store.find_job(job_id)
         if job is None:
             return JobStatus.NEW
         alive = store.allocations(job_id, alive=True)
-        spent = usd(store.spent(job_id))
-    if job.state is JobState.FAILED:
-        raise InputError(f"job {job_id}: failed before ({job.failure}), {spent} spent; give another --job")
     if JobSpec.model_validate(dict(job.spec)) != JobSpec.model_validate(spec):
         raise InputError(f"job {job_id}: was begun before with other options; give the same ones, or another --job")
-    return JobStatus.ENDED if job.state.terminal and not alive else JobStatus.PAUSED
+    is_ended = job.state.terminal and job.state is not JobState.FAILED and not alive
+    return JobStatus.ENDED if is_ended else JobStatus.PAUSED

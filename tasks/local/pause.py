@@ -45,7 +45,8 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
     spent, job = usd(runtime.store.spent(job_id)), runtime.store.job(job_id)
     if job.state is JobState.FAILED:
         return (
-            f"job {job_id} failed ({job.failure}), {spent} spent, and leaves nothing running; give a new job another id"
+            f"job {job_id} failed ({job.failure}), {spent} spent, and leaves nothing running; to go on from its last "
+            f"checkpoint: {command}"
         )
     if job.state.terminal:
         return f"job {job_id} is trained ({spent} spent) and leaves nothing running; to see its end: {command}"

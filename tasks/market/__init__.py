@@ -6,10 +6,11 @@ engine_journal    the engine of a job and its journal, replayed and appended in 
 eviction_notices  eviction notices that the reliable tier reports
 features          market features for policies that weigh the recent past
 ingest            price history from the market into the price store
-instances         machines: lookup, purchase and termination, each purchase with a token
+instances         machines: tags, look-up and termination
 ledger            cost of each hour of each allocation, and what it can come to
 opening           opening and closing the bidding of a job
 prices            current prices, and whether they are recent enough to decide on
+purchases         purchases of machines: requests, their sending, the reliable tier
 reaping           the machines of this owner that nothing needs
 renewals          schedule of the renewal decision of an allocation
 tick              claim on a job, so that one tick of it runs at a time

@@ -10,7 +10,7 @@ from bidding.economics.deadline import TimeLeft
 from bidding.engine.engine import AllocationState, BidEngine, MachineState
 from bidding.engine.events import AllocationGone, BidEvent, MachineGone, MachineNoticed, NoticeSeen, TickDue
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
-from bidding.engine.reconcile import BELIEVED_AFTER_S, by_token, reconcile, unlisted
+from bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, reconcile, unlisted
 from bidding.forecast import MarketFeatures
 from bidding.market.model import HOUR_S, InstanceFact, Market, Tier
 from bidding.market.money import Micros, to_dollars
@@ -50,7 +50,7 @@ def decide(
         If the market lists none of the machines that live by the book: nothing is decided on such an answer.
     """
     now_s = current_runtime().now_s()
-    groups = by_token(facts)
+    groups = by_order(facts)
     missing = 0
 
     def plan(engine: BidEngine) -> Sequence[BidEvent]:

@@ -21,11 +21,12 @@ from bidding.engine.events import (
     AllocationRefused,
     BidEvent,
     JobOpened,
+    JobReopened,
     MachineGone,
     MachineSeen,
 )
 from bidding.engine.journal import JournalError, catch_up, from_record, replay, to_record
-from bidding.engine.orders import Acquire, Lapse, Order
+from bidding.engine.orders import Acquire, Lapse, Order, client_token
 from bidding.engine.reconcile import ABANDONED
 from bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
 from bidding.market.model import InstanceFact
@@ -186,7 +187,8 @@ def _decide(store: Store, job_id: str, order: Order, now_s: float) -> None:
     match order:
         case Acquire():
             params = {"market": str(order.market), "count": order.count, "bid_micros": order.bid_micros}
-            store.plan(order.order_id, job_id, "acquire", order.order_id, params, now_s)
+            token = client_token(current_runtime().owner, order.order_id)
+            store.plan(order.order_id, job_id, "acquire", token, params, now_s)
         case Lapse():
             params = {"allocation_id": order.allocation_id, "hour": order.hour, "before_s": order.before_s}
             store.plan(f"{order.allocation_id}-lapse-{order.hour}", job_id, "lapse", None, params, now_s)
@@ -206,10 +208,11 @@ def _settle(
             }
             intents = {intent.order_id: intent for intent in store.intents(job_id)}
             if event.order_id not in intents:  # an unrecorded purchase: its tags are ours, so it is adopted
-                store.plan(event.order_id, job_id, "found", event.order_id, params, now_s)
+                token = client_token(current_runtime().owner, event.order_id)
+                store.plan(event.order_id, job_id, "found", token, params, now_s)
             ids = list(event.instance_ids) or [fact.instance_id for fact in instances.get(event.order_id, ())]
             store.record_allocation(job_id, event.order_id, allocation, ids)
-            if event.order_id not in intents or intents[event.order_id].state is IntentState.PLANNED:
+            if event.order_id not in intents or intents[event.order_id].state is not IntentState.DONE:
                 store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
         case AllocationRefused():
             outcome = {"code": event.code, "message": event.message}
@@ -225,6 +228,8 @@ def _settle(
             for intent in store.intents(job_id, [IntentState.PLANNED]):
                 if intent.kind == "lapse" and intent.params["allocation_id"] == event.allocation_id:
                     store.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
+        case JobReopened():
+            store.reopen_job(job_id)
         case JobOpened():
             return
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bidding.billing import Flat
 from bidding.economics.job_model import JobModel
-from bidding.engine.events import JobClosed, JobOpened
+from bidding.engine.events import JobClosed, JobOpened, JobReopened
 from bidding.evictions.table import fit
 from bidding.forecast import Forecast, fit_forecast
 from bidding.market.model import DAY_S, InstanceType, Market
@@ -135,6 +135,20 @@ def close_bidding(job_engine: JobEngine) -> None:
     """Enter in the journal that nothing more is bought or renewed; again changes nothing."""
     if is_opened(job_engine):
         job_engine.commit(unless_seen(JobClosed, JobClosed(current_runtime().now_s())))
+
+
+@runtime_task("reopen job")
+def reopen_job(job_engine: JobEngine) -> None:
+    """Have a job that failed go on from its last checkpoint; any other one is left as it is.
+
+    Its reliable tier must have been released: a controller that failed would only report its failure again.
+    """
+    runtime, job_id = current_runtime(), job_engine.job_id
+    if is_opened(job_engine):
+        event = JobReopened(runtime.now_s())
+        job_engine.commit(lambda engine: [event] if engine.closed else [])
+    else:
+        runtime.store.reopen_job(job_id)
 
 
 @runtime_task("close job")

@@ -1,10 +1,10 @@
 """Reaping: the machines of this owner that nothing needs, by machine."""
 
-from bidding.engine.reconcile import by_token, reconcile
+from bidding.engine.reconcile import by_order, reconcile
 from infra.state.records import IntentState
 from tasks.job_records import is_known, ticking_jobs
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import JOB_TAG, OWNER_TAG, job_tag, tiers_of
+from tasks.market.instances import JOB_TAG, OWNER_TAG, job_machines, tiers_of
 from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime, runtime_task
 
@@ -19,25 +19,25 @@ def orphans() -> dict[str, list[str]]:
     """
     runtime = current_runtime()
     now_s, grace_s = runtime.now_s(), 2 * runtime.settings.tick_s
-    facts = [fact for fact in runtime.market.describe([(OWNER_TAG, runtime.settings.owner_tag)]) if fact.alive]
+    facts = [fact for fact in runtime.pinned_market().describe([(OWNER_TAG, runtime.owner)]) if fact.alive]
     grown = [fact for fact in facts if now_s - fact.launched_at_s >= grace_s]
     found: dict[str, list[str]] = {}
     for job_id in sorted({fact.tags.get(JOB_TAG, "") for fact in grown}):
         living, awaited = _needed(job_id)
         for fact in grown:
-            if fact.tags.get(JOB_TAG, "") == job_id and fact.instance_id not in living and fact.token not in awaited:
+            if fact.tags.get(JOB_TAG, "") == job_id and fact.instance_id not in living and fact.order_id not in awaited:
                 found.setdefault(job_id, []).append(fact.instance_id)
     return found
 
 
 def _needed(job_id: str) -> tuple[set[str], set[str]]:
-    """Return the job's living machines by the book, and the tokens of purchases whose answer is awaited."""
+    """Return the job's living machines by the book, and the purchases whose answer is awaited."""
     store = current_runtime().store
     if not is_known(job_id):
         return set(), set()
     living = {name for record in store.allocations(job_id, alive=True) for name in record.living_ids}
     planned = store.intents(job_id, [IntentState.PLANNED]) if ticking_jobs(job_id) else []
-    return living, {intent.token for intent in planned if intent.token is not None}
+    return living, {intent.order_id for intent in planned if intent.token is not None}
 
 
 @runtime_task("enter orphans", market=True)
@@ -49,6 +49,6 @@ def enter(job_id: str) -> None:
     runtime, job_engine = current_runtime(), JobEngine(job_id)
     if not is_known(job_id) or not is_opened(job_engine):
         return
-    facts = runtime.market.describe([job_tag(job_id)])
-    groups = by_token(facts)
+    facts = job_machines(job_id)
+    groups = by_order(facts)
     job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(facts), runtime.now_s()), groups)

@@ -3,6 +3,7 @@
 With availability traces the same holds while there is capacity, and further rules hold while there is none.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -10,9 +11,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from bidding.evictions.fit_capacity import availability_trace
+from bidding.market.failures import Failure
 from bidding.market.model import EndCause, InstanceState, Market
 from bidding.market.money import to_micros
 from bidding.market.spot_market import (
+    AccessRefused,
     BadRequest,
     LaunchRefused,
     MarketError,
@@ -20,7 +23,10 @@ from bidding.market.spot_market import (
     SpotMarket,
     TokenMismatch,
 )
+from infra.ec2.spot_market import Ec2SpotMarket
+from infra.settings import Settings
 from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.held_instances import ACCOUNT
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
 from tests.support.market_servers import (
@@ -158,18 +164,54 @@ def test_on_demand_is_sold_at_any_price_and_never_taken(case):
     [
         replace(request("t"), market=Market("c9.huge", "us-east-1a")),
         replace(request("t"), market=Market("c4.large", "us-east-1z")),
-        replace(request("t"), market=Market("c4.xlarge", "us-east-1a")),  # has no price
         replace(request("t"), count=0),
         replace(request("t"), bid_micros=1000),
         replace(request("t"), token="x" * 65),
         replace(request("t"), user_data="#!/bin/sh\n" + "x" * 16384),
     ],
-    ids=["type", "zone", "no-price", "count", "bid", "token", "user-data"],
+    ids=["type", "zone", "count", "bid", "token", "user-data"],
 )
 def test_a_wrong_request_is_refused_and_buys_nothing(case, wrong):
     with pytest.raises(BadRequest):
         case.market.launch(wrong)
     assert case.market.describe() == []
+
+
+def test_a_type_that_its_zone_does_not_sell_is_refused_so_that_others_are_tried(case):
+    with pytest.raises(LaunchRefused) as refused:
+        case.market.launch(request("t", market=Market("c4.xlarge", "us-east-1a")))
+    assert (refused.value.code, refused.value.failure) == ("Unsupported", Failure.CAPACITY)
+    assert case.market.describe() == []
+
+
+# Freezing and trying
+
+
+def test_a_frozen_request_is_the_same_purchase_under_other_settings(case, monkeypatch):
+    """`freeze` is the adapter's own; EC2 compares every parameter of a token (IdempotentParameterMismatch)."""
+    frozen = case.market.freeze(request("t", tags={"job": "j"}, user_data="#!/bin/sh\nexec sleep 1000\n"))
+    first = case.market.launch(frozen)
+    if isinstance(case.market, Ec2SpotMarket):
+        assert json.loads(json.dumps(frozen.parameters)) == frozen.parameters, "it can be stored"
+        other = Settings(image_id="ami-9", instance_profile="other", root_volume_gb=9)
+        case.market._settings = case.market._settings.model_copy(update=other.model_dump(exclude_unset=True))
+        with pytest.raises(TokenMismatch):
+            case.market.launch(replace(frozen, parameters=None))
+    assert case.market.launch(frozen) == first
+    assert len(case.sim.log()) == 1
+
+
+def test_a_dry_run_checks_and_buys_nothing(case):
+    case.market.dry_run(request("t"))
+    case.sim.add_fault(Fault(FaultKind.DENIED, operation="launch", times=1, code="UnauthorizedOperation"))
+    with pytest.raises(AccessRefused) as refused:
+        case.market.dry_run(request("t"))
+    assert (refused.value.code, refused.value.failure) == ("UnauthorizedOperation", Failure.AUTH)
+    assert case.sim.log() == []
+
+
+def test_the_account_is_that_of_the_credentials(case):
+    assert case.market.account_id() == ACCOUNT
 
 
 # Tokens

@@ -228,7 +228,7 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     assert sum(on_demand for _, on_demand in bought) == 1, bought
     assert len({token for token, _ in bought}) == len(bought) == 2, bought
     reliable = [intent for intent in deployed.store.intents(JOB) if intent.params.get("bid_micros", 0) is None]
-    assert [(one.token, one.state) for one in reliable] == [(f"{JOB}-reliable-0", IntentState.DONE)]
+    assert [(one.order_id, one.state) for one in reliable] == [(f"{JOB}-reliable-0", IntentState.DONE)]
     spot = next(one for one in deployed.market_log() if one["bid_micros"] is not None)
     assert (spot["end_cause"], spot["ended_at_s"]) == ("evicted", SPIKE_S)  # under the training, which lost nothing
     # The machine ends with its job; a moment passes until it is off.

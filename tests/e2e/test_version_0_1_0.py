@@ -10,7 +10,6 @@ import csv
 import json
 import shutil
 import sqlite3
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from infra.applications.trained_models import load_model
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.state.records import JobState
 from infra.state.store import Store
+from infra.state.upgrades import derived_owner_id
 from infra.storage.blobs import Blobs
 from infra.storage.checkpoints import read_shard
 from infra.storage.price_store import PriceStore
@@ -93,7 +93,7 @@ def test_a_running_job_goes_on_with_its_next_tick(tmp_path: Path, monkeypatch: p
 def running_job(path: Path, market: SimSpotMarket) -> None:
     """Write the database of the running job, and have the market hold its machines, with the tags of version 0.1.0."""
     text = (WRITTEN / "running.sql").read_text()
-    owner = "db-" + sha256(f"sqlite://:{path}".encode()).hexdigest()[:16]
+    owner = derived_owner_id(f"sqlite:///{path}")
     number = 0
     purchases = (("reliable", "running-reliable-0", 1, None), ("transient", "running-buy-0", 2, 20_100))
     for tier, order, count, bid in purchases:

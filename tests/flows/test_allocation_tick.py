@@ -18,8 +18,8 @@ from flows.allocation_tick import allocation_tick
 from infra.state.records import IntentState, JournalEntry
 from infra.state.store import Store
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import release_reliable_tier
 from tasks.market.opening import close_job
+from tasks.market.purchases.reliable_tier import release_reliable_tier
 from tests.support.prefect import prefect_api
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 

@@ -188,7 +188,7 @@ STEPS = (
     "prepare_data",
     "fetch_prices",
     "open_job",
-    "secure_reliable_tier",
+    "await_reliable_tier",
     "await_controller",
     "start_training",
     "follow",
@@ -223,10 +223,10 @@ def check_one_of_everything(here: Here, result: dict[str, Any]) -> None:
     assert result["clocks"] == CLOCKS
     assert (here.controller.clock, here.controller.saves) == (CLOCKS, 1)
     log = here.market.log()
-    assert sorted(fact.token for fact in log) == [f"{JOB}-reliable-0", f"{JOB}-reliable-1"]
+    assert sorted(fact.order_id for fact in log) == [f"{JOB}-reliable-0", f"{JOB}-reliable-1"]
     assert not [fact for fact in log if fact.alive]
     intents = here.store.intents(JOB)
-    assert [(one.token, one.state) for one in intents] == [
+    assert [(one.order_id, one.state) for one in intents] == [
         (f"{JOB}-reliable-{n}", IntentState.DONE) for n in range(RELIABLE)
     ]
     job = here.store.job(JOB)
@@ -261,7 +261,7 @@ def test_code_travels_before_anything_is_bought_and_an_edited_file_ends_no_job(h
     own = {"app": "kmeans:KMeans", "code": str(mine)}
     spec = JobSpec.model_validate(SPEC.model_dump() | {"training": SPEC.training.model_dump() | own})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flows.train, "secure_reliable_tier", Death(flows.train.secure_reliable_tier, 1, after=False))
+        patch.setattr(flows.train, "await_reliable_tier", Death(flows.train.await_reliable_tier, 1, after=False))
         with pytest.raises(Killed):
             asyncio.run(flows.train.train(spec))
     assert here.market.log() == []

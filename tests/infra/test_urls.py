@@ -56,11 +56,6 @@ def test_the_default_places_are_in_a_home_of_any_name(tmp_path: Path, monkeypatc
     assert make_url(settings.database_url).database == str(tmp_path / ODD_NAME / "proteus" / "state.db")
 
 
-def test_databases_in_directories_with_another_fragment_have_other_owners() -> None:
-    tags = {Settings(database_url=f"sqlite:////a#{number}/state.db").owner_tag for number in range(3)}
-    assert len(tags) == 3
-
-
 @pytest.mark.parametrize("url", ["s3://bucket/a", "memory://a", "/a", "file://host/a"])
 def test_another_url_names_no_path_here(url: str) -> None:
     assert local_path(url) is None

@@ -53,13 +53,13 @@ def test_a_tick_is_killed_between_its_purchase_and_the_record_and_the_next_one_f
     (sold,) = story.sold()
     assert story.spot() == [], "nobody has heard the market's answer"
     (intent,) = deployed.store.intents(JOB, [IntentState.PLANNED])
-    assert intent.token == sold["token"] == f"{JOB}-buy-0"
+    assert (intent.token, intent.order_id) == (sold["token"], f"{JOB}-buy-0")
     deployed.await_state(killed, "CRASHED", 30)
 
     deployed.clock.jump_to(deployed.clock.now_s() + 2 * TICK_S)  # the dead tick's claim has ended by then
     story.done(story.tick())
     (held,) = story.spot()
-    assert (held.order_id, list(held.instance_ids)) == (sold["token"], [sold["instance_id"]])
+    assert (held.order_id, list(held.instance_ids)) == (f"{JOB}-buy-0", [sold["instance_id"]])
     assert [one["instance_id"] for one in story.sold()] == [sold["instance_id"]]
     assert [one["order_id"] for one in story.journal("Acquire")] == [sold["token"]]
     assert not deployed.store.intents(JOB, [IntentState.PLANNED])

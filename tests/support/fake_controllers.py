@@ -44,7 +44,7 @@ class FakeControllers:
     def machine(self) -> InstanceFact | None:
         """The living machine that a controller runs on."""
         facts = self._here.facts(spec())
-        alive = [fact for fact in facts if fact.alive and fact.token.startswith("job-reliable-0")]
+        alive = [fact for fact in facts if fact.alive and fact.order_id.startswith("job-reliable-0")]
         return alive[0] if alive else None
 
     def address(self, *_: Any) -> str:
@@ -52,7 +52,7 @@ class FakeControllers:
         machine = self.machine()
         if machine is None or self.silent:
             raise ControllerUnreachable("nothing answers")
-        return f"tcp://{machine.token}"
+        return f"tcp://{machine.order_id}"
 
     def client(self, address: str, _call_s: float) -> "FakeClient":
         """Return the way to call the one at `address`."""

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from bidding.economics.job_model import JobModel
 from bidding.engine.events import AllocationGone, AllocationGranted, JobOpened, TickDue
 from bidding.evictions.table import EvictionTable
-from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, InstanceState, InstanceType, Market, Tier
+from bidding.market.model import (
+    HOUR_S,
+    ORDER_TAG,
+    Allocation,
+    EndCause,
+    InstanceFact,
+    InstanceState,
+    InstanceType,
+    Market,
+    Tier,
+)
 from bidding.market.money import Micros, to_micros
 from bidding.policies.base import MarketView
 
@@ -90,7 +100,7 @@ def gone(name: str, at_s: int, cause: EndCause = EndCause.EVICTED) -> Allocation
 
 
 def fact(
-    token: str,
+    order_id: str,
     number: int = 0,
     *,
     market: Market = XLARGE,
@@ -103,13 +113,13 @@ def fact(
     """Return what the market says of an instance: it runs, unless it has ended."""
     state = InstanceState.RUNNING if cause is None else InstanceState.TERMINATED
     return InstanceFact(
-        f"i-{token}-{number}",
+        f"i-{order_id}-{number}",
         market,
         state,
         launched_at_s,
         bid,
-        token,
-        {},
+        "token",
+        {ORDER_TAG: order_id},
         notice_at_s=notice_at_s,
         ended_at_s=ended_at_s,
         end_cause=cause,

@@ -25,9 +25,11 @@ from tasks.job_spec import JobSpec
 from tasks.market.decisions import decide
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
-from tasks.market.instances import buy, let_go, secure_reliable_tier
+from tasks.market.instances import let_go
 from tasks.market.ledger import book_ledger, spending_now
 from tasks.market.opening import open_job
+from tasks.market.purchases.reliable_tier import secure_reliable_tier
+from tasks.market.purchases.sending import buy
 from tasks.training.deadline import time_left
 from tests.support.market_servers import ManualClock
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from bidding.market.model import LaunchRequest, Market
 from bidding.market.money import Micros, to_dollars
-from bidding.market.spot_market import BadRequest, LaunchRefused
+from bidding.market.spot_market import BadRequest, LaunchRefused, MarketError, market_error
 
 _TOKEN_LENGTH = 64
 _USER_DATA_BYTES = 16384
@@ -42,10 +42,10 @@ def check_parameters(request: LaunchRequest) -> None:
         raise BadRequest("InvalidParameterValue", "User data is limited to 16384 bytes")
 
 
-def denied(code: str) -> BadRequest:
+def denied(code: str) -> MarketError:
     """Return the refusal of a call that has nothing to do with what it asks for; ``RequestExpired`` without a code."""
     code = code or "RequestExpired"
-    return BadRequest(code, _DENIALS.get(code, "The request was denied."))
+    return market_error(code, _DENIALS.get(code, "The request was denied."))
 
 
 def no_capacity(market: Market) -> LaunchRefused:

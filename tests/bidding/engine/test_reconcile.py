@@ -20,8 +20,8 @@ from bidding.engine.events import (
     NoticeSeen,
 )
 from bidding.engine.orders import Acquire, Lapse
-from bidding.engine.reconcile import NOTICE_GRACE_S, allocation_of, by_token, reconcile, unlisted
-from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceFact, InstanceState, Market, Tier
+from bidding.engine.reconcile import NOTICE_GRACE_S, allocation_of, by_order, reconcile, unlisted
+from bidding.market.model import HOUR_S, ORDER_TAG, Allocation, EndCause, InstanceFact, InstanceState, Market, Tier
 from bidding.policies.base import Choice, Decision
 from tests.support.markets import (
     PROPERTY,
@@ -100,7 +100,7 @@ def test_what_a_fact_means(standing, what, events, closed):
     engine = engine_with(standing)
     if closed:
         engine.handle(JobClosed(NOW_S - 1))
-    facts = by_token([*REDS, what])
+    facts = by_order([*REDS, what])
     found = reconcile(engine, facts, {}, NOW_S)
     assert found == events
     for one in found:
@@ -123,10 +123,10 @@ def pair(*events: BidEvent) -> BidEngine:
 
 def seen_by(engine: BidEngine, *facts: InstanceFact, now_s: int = NOW_S) -> list[BidEvent]:
     """Return the events of an observation of `facts`, and of the reliable tier; the engine receives them."""
-    found = reconcile(engine, by_token([*REDS, *facts]), {}, now_s)
+    found = reconcile(engine, by_order([*REDS, *facts]), {}, now_s)
     for one in found:
         assert engine.handle(one) == ()
-    assert reconcile(engine, by_token([*REDS, *facts]), {}, now_s) == []
+    assert reconcile(engine, by_order([*REDS, *facts]), {}, now_s) == []
     engine.validate()
     return found
 
@@ -261,8 +261,8 @@ def test_an_allocation_is_what_its_instances_say():
 
 def test_instances_are_grouped_whatever_their_order():
     facts = [fact("b", 1), fact("a", 0), fact("b", 0)]
-    groups = by_token(facts)
-    assert groups == by_token(facts[::-1])
+    groups = by_order(facts)
+    assert groups == by_order(facts[::-1])
     assert {token: [f.instance_id for f in group] for token, group in groups.items()} == {
         "a": ["i-a-0"],
         "b": ["i-b-0", "i-b-1"],
@@ -271,7 +271,7 @@ def test_instances_are_grouped_whatever_their_order():
 
 def test_the_tier_is_what_we_know_else_what_was_bid_for():
     def found(bid, tiers):
-        (grant,) = reconcile(engine_with(None), by_token([*REDS, fact("x", bid=bid)]), tiers, NOW_S)
+        (grant,) = reconcile(engine_with(None), by_order([*REDS, fact("x", bid=bid)]), tiers, NOW_S)
         return grant.allocation.tier
 
     assert found(100, {}) is Tier.TRANSIENT
@@ -318,7 +318,7 @@ def test_a_machine_of_a_type_that_the_job_does_not_know_is_left_alone():
 
 
 def test_nothing_is_concluded_for_a_job_that_was_not_opened():
-    assert reconcile(BidEngine(), by_token([LIVES]), {}, NOW_S) == []
+    assert reconcile(BidEngine(), by_order([LIVES]), {}, NOW_S) == []
 
 
 # -- an answer that lists none of ours --------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def ordering() -> tuple[BidEngine, Acquire]:
 
 def test_an_unanswered_purchase_is_found_by_its_token():
     engine, order = ordering()
-    facts = by_token([*REDS, *[fact(order.order_id, n, bid=order.bid_micros) for n in range(2)]])
+    facts = by_order([*REDS, *[fact(order.order_id, n, bid=order.bid_micros) for n in range(2)]])
     (grant,) = reconcile(engine, facts, {}, NOW_S)
     assert grant.order_id == grant.allocation.allocation_id == order.order_id
     engine.handle(grant)
@@ -413,7 +413,7 @@ def test_an_unanswered_purchase_of_a_closed_job_that_was_made_is_taken_in_even_i
         if abandoned_first:
             for one in reconcile(engine, {"red": [*REDS]}, {}, NOW_S):
                 engine.handle(one)
-        found = reconcile(engine, by_token([*REDS, fact(order.order_id)]), {}, NOW_S)
+        found = reconcile(engine, by_order([*REDS, fact(order.order_id)]), {}, NOW_S)
         assert [type(one) for one in found] == [AllocationGranted]
         engine.handle(found[0])
         assert engine.open_order is None
@@ -453,17 +453,17 @@ def test_reconciling_again_finds_nothing_and_order_does_not_matter(cases, named,
             engine.positions[name].update()
         for machine, what in enumerate(group):
             if what is not None:
-                facts.append(replace(what, token=name, instance_id=f"i-{name}-{machine}"))
+                facts.append(replace(what, tags={ORDER_TAG: name}, instance_id=f"i-{name}-{machine}"))
     if close:
         engine.handle(JobClosed(START_S + 70))
-    found = reconcile(engine, by_token(facts), {}, now_s)
+    found = reconcile(engine, by_order(facts), {}, now_s)
     shuffle.shuffle(facts)
-    assert reconcile(engine, by_token(facts), {}, now_s) == found
+    assert reconcile(engine, by_order(facts), {}, now_s) == found
     event(f"{len(found)} events")
     for one in found:
         assert engine.handle(one) == ()
-    assert reconcile(engine, by_token(facts), {}, now_s) == []
-    alive = {(f.token, f.instance_id) for f in facts if f.alive}
+    assert reconcile(engine, by_order(facts), {}, now_s) == []
+    alive = {(f.order_id, f.instance_id) for f in facts if f.alive}
     living = {(name, machine) for name, p in engine.positions.items() for machine in p.living()}
     assert living == alive
     marked = {f.instance_id for f in facts if f.alive and f.notice_at_s is not None and now_s < f.notice_at_s + 240}

@@ -1,6 +1,7 @@
 """boto3's market beyond the contract: settings on the wire, lost answers, no server, peculiarities of EC2."""
 
 import socket
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 import boto3
@@ -10,10 +11,9 @@ from botocore.exceptions import EndpointConnectionError
 from botocore.stub import ANY, Stubber
 
 from bidding.market.model import EndCause, InstanceState, Market
-from bidding.market.spot_market import BadRequest, LaunchRefused, MarketUnreachable
+from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
 from bidding.market.traces import Trace, TraceSet
 from infra.clock import SystemClock
-from infra.ec2 import spot_market as ec2
 from infra.ec2.spot_market import Ec2SpotMarket
 from infra.settings import Settings
 from infra.simulated_ec2.faults import Fault, FaultKind
@@ -42,6 +42,17 @@ def instance(instance_id="i-00000000000000001", state="running", **more):
     }
 
 
+IMAGE = {"Images": [{"ImageId": "ami-7", "RootDeviceName": "/dev/sda1"}]}
+
+
+def market_of(stub, settings=None):
+    """The market on scripted answers, which has looked up the image's root device."""
+    market = Ec2SpotMarket(settings or Settings(), client=stub.client)
+    stub.add_response("describe_images", IMAGE)
+    market._root_device()
+    return market
+
+
 def described(*instances):
     return {"Reservations": [{"Instances": list(instances)}]}
 
@@ -52,7 +63,9 @@ def test_settings_and_request_on_the_wire(stub):
         subnet_ids={"us-east-1a": "subnet-a"},
         security_group_ids=["sg-1"],
         instance_profile="node",
+        root_volume_gb=30,
     )
+    market = market_of(stub, settings)
     stub.add_response(
         "run_instances",
         {"Instances": [instance(SpotInstanceRequestId="sir-1")]},
@@ -65,7 +78,17 @@ def test_settings_and_request_on_the_wire(stub):
             "Placement": {"AvailabilityZone": "us-east-1a"},
             "InstanceInitiatedShutdownBehavior": "terminate",
             "UserData": ANY,
-            "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "job", "Value": "j"}]}],
+            "MetadataOptions": {"HttpEndpoint": "enabled", "HttpTokens": "required"},
+            "BlockDeviceMappings": [
+                {
+                    "DeviceName": "/dev/sda1",
+                    "Ebs": {"Encrypted": True, "DeleteOnTermination": True, "VolumeType": "gp3", "VolumeSize": 30},
+                }
+            ],
+            "TagSpecifications": [
+                {"ResourceType": kind, "Tags": [{"Key": "job", "Value": "j"}]}
+                for kind in ("instance", "volume", "network-interface", "spot-instances-request")
+            ],
             "SubnetId": "subnet-a",
             "SecurityGroupIds": ["sg-1"],
             "IamInstanceProfile": {"Name": "node"},
@@ -79,7 +102,6 @@ def test_settings_and_request_on_the_wire(stub):
             },
         },
     )
-    market = Ec2SpotMarket(settings, client=stub.client)
     (fact,) = market.launch(request("t", count=2, bid="1.000001", user_data="#!/bin/sh\n", tags={"job": "j"}))
     assert fact.bid_micros == 1_000_001
 
@@ -109,9 +131,35 @@ def test_a_stopped_instance_has_not_ended(stub, state):
 def test_a_spot_instance_is_never_taken_for_an_on_demand_one(stub):
     stub.add_response("describe_instances", described(instance(SpotInstanceRequestId="sir-1")))
     stub.add_response("describe_spot_instance_requests", {"SpotInstanceRequests": []})
-    with pytest.raises(MarketUnreachable) as incomplete:
-        Ec2SpotMarket(Settings(), client=stub.client).describe()
-    assert incomplete.value.code == "IncompleteAnswer"
+    (fact,) = Ec2SpotMarket(Settings(), client=stub.client).describe()
+    assert (fact.complete, fact.bid_micros, fact.alive) == (False, None, True)
+
+
+def test_a_young_machine_hides_no_other(stub):
+    old, young = (instance(f"i-0000000000000000{n}", SpotInstanceRequestId=f"sir-{n}") for n in (1, 2))
+    status = {"Code": "fulfilled", "UpdateTime": datetime.fromtimestamp(T0, UTC)}
+    stub.add_response("describe_instances", described(old, young, instance("i-00000000000000003")))
+    stub.add_response(
+        "describe_spot_instance_requests",
+        {"SpotInstanceRequests": [{"InstanceId": old["InstanceId"], "SpotPrice": "0.03", "Status": status}]},
+        {"Filters": [{"Name": "spot-instance-request-id", "Values": ["sir-1", "sir-2"]}], "MaxResults": 1000},
+    )
+    facts = Ec2SpotMarket(Settings(), client=stub.client).describe()
+    assert [(fact.complete, fact.bid_micros) for fact in facts] == [(True, 30_000), (False, None), (True, None)]
+
+
+def test_an_image_that_is_not_there_is_named_before_anything_is_bought(stub):
+    stub.add_response("describe_images", {"Images": []})
+    with pytest.raises(BadRequest, match=r"EC2 describes no image ami-00000000 \(PROTEUS_IMAGE_ID\)"):
+        Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
+
+
+@pytest.mark.parametrize(("code", "error"), [("DryRunOperation", None), ("UnauthorizedOperation", AccessRefused)])
+def test_a_dry_run_is_right_when_it_would_have_succeeded(stub, code, error):
+    market = market_of(stub)
+    stub.add_client_error("run_instances", code, "told", 412)
+    with nullcontext() if error is None else pytest.raises(error):
+        market.dry_run(request("t"))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +167,17 @@ def test_a_spot_instance_is_never_taken_for_an_on_demand_one(stub):
     [
         ("VcpuLimitExceeded", 400, LaunchRefused),
         ("MaxSpotInstanceCountExceeded", 400, LaunchRefused),
-        ("UnauthorizedOperation", 403, BadRequest),
+        ("UnauthorizedOperation", 403, AccessRefused),
+        ("RequestExpired", 400, AccessRefused),
+        ("ExpiredToken", 400, AccessRefused),
+        ("SomethingNew", 403, AccessRefused),
+        ("IdempotentInstanceTerminated", 400, TokenMismatch),
+        ("IdempotentParameterMismatch", 400, TokenMismatch),
+        ("Client.RequestLimitExceeded", 503, MarketUnreachable),
+        ("InvalidSpotInstanceRequestID.NotFound", 400, MarketUnreachable),
+        ("UnfulfillableCapacity", 400, LaunchRefused),
+        ("VolumeLimitExceeded", 400, LaunchRefused),
+        ("SomethingNew", 400, BadRequest),
         ("InvalidAMIID.NotFound", 400, BadRequest),
         ("RequestLimitExceeded", 503, MarketUnreachable),
         ("RequestLimitExceeded", 400, MarketUnreachable),
@@ -129,28 +187,27 @@ def test_a_spot_instance_is_never_taken_for_an_on_demand_one(stub):
     ],
 )
 def test_codes(stub, code, status, error):
+    market = market_of(stub)
     stub.add_client_error("run_instances", code, "told", status)
     with pytest.raises(error) as raised:
-        Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
+        market.launch(request("t"))
     assert (raised.value.code, raised.value.message) == (code, "told")
-
-
-def test_a_code_means_one_thing():
-    assert not set(ec2._REFUSED) & set(ec2._TRY_AGAIN)
 
 
 @pytest.mark.parametrize(
     "code", ["RequestLimitExceeded", "UnauthorizedOperation", "InternalError", "VcpuLimitExceeded"]
 )
 def test_what_goes_wrong_after_a_purchase_is_no_refusal(stub, code):
+    market = market_of(stub)
     stub.add_response("run_instances", {"Instances": [instance(state="terminated", SpotInstanceRequestId="sir-1")]})
     stub.add_client_error("describe_spot_instance_requests", code, "told", 400)
     with pytest.raises(MarketUnreachable) as raised:
-        Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
+        market.launch(request("t"))
     assert (raised.value.code, raised.value.message) == (code, "told")
 
 
 def test_an_answer_that_is_lost_after_a_purchase_is_no_refusal(stub, monkeypatch):
+    market = market_of(stub)
     stub.add_response("run_instances", {"Instances": [instance(state="terminated", SpotInstanceRequestId="sir-1")]})
 
     def lost(**params):
@@ -158,7 +215,7 @@ def test_an_answer_that_is_lost_after_a_purchase_is_no_refusal(stub, monkeypatch
 
     monkeypatch.setattr(stub.client, "describe_spot_instance_requests", lost)
     with pytest.raises(MarketUnreachable, match="EndpointConnectionError"):
-        Ec2SpotMarket(Settings(), client=stub.client).launch(request("t"))
+        market.launch(request("t"))
 
 
 def test_no_server(monkeypatch):
@@ -186,7 +243,7 @@ def test_no_credentials_is_no_trouble_of_the_market(monkeypatch):
     credentials(monkeypatch)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(BadRequest) as wrong:
+    with pytest.raises(AccessRefused) as wrong:
         client("http://127.0.0.1:9").describe()
     assert wrong.value.code == "NoCredentialsError"
 

@@ -19,7 +19,7 @@ DAY_S = 86_400
 
 def alive(here: TaskRuntime) -> list[str]:
     """The orders of the machines that the market says are alive."""
-    return sorted(fact.token for fact in here.facts(spec()) if fact.alive)
+    return sorted(fact.order_id for fact in here.facts(spec()) if fact.alive)
 
 
 def orders(here: TaskRuntime) -> list[tuple[str, EndCause | None]]:
@@ -105,7 +105,7 @@ def test_one_of_several_reliable_machines_that_is_lost_is_bought_again(here: Tas
     job = spec()
     here.begin(job.model_copy(update={"reliable": job.reliable.model_copy(update={"count": 3})}))
     ticks(2)
-    lost = next(fact for fact in here.facts(job) if fact.token == "job-reliable-1")
+    lost = next(fact for fact in here.facts(job) if fact.order_id == "job-reliable-1")
     here.market.terminate([lost.instance_id])
     ticks(3)
     assert alive(here).count("job-reliable-1") == 1

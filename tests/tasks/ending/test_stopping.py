@@ -9,8 +9,8 @@ from infra.state.records import IllegalTransition, JobState, UnknownRecord
 from infra.storage.job_paths import JobPaths
 from tasks.job_ends import request_stop, wants_machines
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import secure_reliable_tier
 from tasks.market.opening import close_job
+from tasks.market.purchases.reliable_tier import secure_reliable_tier
 from tasks.training.controller import await_controller
 from tasks.training.follow import follow
 from tests.support.fake_controllers import FakeControllers
@@ -22,7 +22,7 @@ HOUR_S = 3600
 
 def alive(here: TaskRuntime) -> list[str]:
     """The orders of the machines that the market says are alive."""
-    return sorted(fact.token for fact in here.facts(spec()) if fact.alive)
+    return sorted(fact.order_id for fact in here.facts(spec()) if fact.alive)
 
 
 def records_of(here: TaskRuntime) -> list[str]:

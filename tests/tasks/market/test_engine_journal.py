@@ -11,8 +11,8 @@ from infra.state.records import IntentState
 from infra.state.store import Store
 from tasks.market.decisions import decide
 from tasks.market.engine_journal import JobEngine, unless_seen
-from tasks.market.instances import buy
 from tasks.market.opening import close_job
+from tasks.market.purchases.sending import buy
 from tasks.market.tick import claim_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
@@ -156,5 +156,5 @@ def test_an_order_that_was_not_carried_out_before_the_job_closed_is_abandoned(he
     plain(decide)(JobEngine("job"), here.facts(spec()), prices, {})
     states = {intent.order_id: intent.state for intent in here.store.intents("job")}
     assert states[order.order_id] is IntentState.ABANDONED
-    assert plain(buy)(spec(), JobEngine("job"), order) == "answered meanwhile"
+    assert plain(buy)(spec(), JobEngine("job"), order).line == "answered meanwhile"
     assert len(here.facts(spec())) == 1, "only the reliable machine was bought"

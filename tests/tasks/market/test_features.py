@@ -21,9 +21,9 @@ from infra.simulated_ec2.faults import Fault, FaultKind
 from tasks.market.decisions import decide, opened_markets
 from tasks.market.engine_journal import JobEngine
 from tasks.market.features import observe_signals, signals_to_decide_on
-from tasks.market.instances import buy
 from tasks.market.opening import job_model
 from tasks.market.prices import Prices
+from tasks.market.purchases.sending import buy
 from tests.support.forecasts import foresight_of
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskRuntime, plain, spec
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from bidding.billing.spending import Use
-from bidding.engine.reconcile import by_token, reconcile
+from bidding.engine.orders import client_token
+from bidding.engine.reconcile import by_order, reconcile
 from bidding.market.model import EndCause, InstanceState, LaunchRequest
 from infra.errors import JobFailed
 from infra.simulated_ec2.faults import Fault, FaultKind
@@ -15,14 +16,9 @@ from tasks.job_records import record_job
 from tasks.local.pause import pause
 from tasks.market.costs import cost_rows
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import (
-    OWNER_TAG,
-    machine_names,
-    release_reliable_tier,
-    secure_reliable_tier,
-    terminate,
-)
+from tasks.market.instances import OWNER_TAG, machine_names, terminate
 from tasks.market.opening import close_job
+from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
 from tasks.market.reaping import orphans
 from tasks.reports.job_summary import summary
 from tasks.training.controller import await_controller
@@ -37,7 +33,7 @@ def test_the_reliable_tier_is_bought_once(here: TaskRuntime) -> None:
 
 
 def _stray(here: TaskRuntime, job_id: str, token: str) -> str:
-    tags = {OWNER_TAG: here.runtime.settings.owner_tag, "proteus:job": job_id}
+    tags = {OWNER_TAG: here.runtime.owner, "proteus:job": job_id, "proteus:order": token}
     return here.market.launch(LaunchRequest(token, MARKET, 1, None, "", tags))[0].instance_id
 
 
@@ -213,12 +209,12 @@ def test_a_machine_that_shuts_down_by_itself_ends_when_it_is_seen_if_the_market_
     others = [fact for fact in here.facts(spec()) if fact.bid_micros is None]
     here.clock.at_s += 600
     for seen in (down, replace(down, ended_at_s=BEGIN_S + 500)):
-        groups = by_token([*others, seen, second])
+        groups = by_order([*others, seen, second])
         JobEngine("job").commit(
             lambda engine, groups=groups: reconcile(engine, groups, {}, int(here.clock.at_s)), groups
         )
         here.clock.at_s += 600
-    record = next(r for r in here.store.allocations("job") if r.allocation_id == first.token)
+    record = next(r for r in here.store.allocations("job") if r.allocation_id == first.order_id)
     assert record.instance_ends == {first.instance_id: (BEGIN_S + 600, EndCause.USER)}
 
 
@@ -226,8 +222,9 @@ def test_every_machine_says_whose_it_is_for_which_job_and_order_and_until_when(h
     here.begin(spec())
     here.tick(spec())
     for fact in here.facts(spec()):
-        assert fact.tags[OWNER_TAG] == here.runtime.settings.owner_tag
-        assert (fact.tags["proteus:job"], fact.tags["proteus:order"]) == ("job", fact.token)
+        assert fact.tags[OWNER_TAG] == here.runtime.owner
+        assert fact.tags["proteus:job"] == "job"
+        assert fact.token == client_token(here.runtime.owner, fact.tags["proteus:order"])
         assert int(fact.tags["proteus:expires"]) > BEGIN_S + 86_400
 
 

@@ -20,10 +20,11 @@ from infra.storage.price_store import PriceStore
 from tasks.job_records import record_job
 from tasks.market.decisions import decide, opened_markets
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import buy, let_go
+from tasks.market.instances import let_go
 from tasks.market.ledger import book_ledger, book_or_postpone
 from tasks.market.opening import open_job
 from tasks.market.prices import Prices, observe_prices, prices_to_decide_on
+from tasks.market.purchases.sending import buy
 from tests.support.market_servers import client, credentials, served
 from tests.support.task_runtime import BEGIN_S, MARKET, OTHER, T0, TaskRuntime, plain, spec
 

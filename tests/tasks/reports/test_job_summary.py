@@ -4,8 +4,8 @@ import pytest
 
 from infra.state.records import JobState, ObservationKind
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import release_reliable_tier
 from tasks.market.opening import close_job
+from tasks.market.purchases.reliable_tier import release_reliable_tier
 from tasks.reports.job_summary import hour_end_decisions, snapshot, summary
 from tests.support.task_runtime import BEGIN_S, ON_DEMAND, TaskRuntime, plain, spec
 

@@ -5,7 +5,7 @@ import pytest
 from infra.errors import InputError
 from tasks.job_records import record_job
 from tasks.market.eviction_notices import EvictionNotice, seen_notices
-from tasks.market.instances import node_threads
+from tasks.market.purchases.requests import node_threads
 from tasks.market.tick import is_overtaken, next_hour_end_s, next_tick_s
 from tasks.reports.job_snapshot import Snapshot
 from tasks.training.controller import prepare_data

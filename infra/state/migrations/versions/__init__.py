@@ -5,4 +5,6 @@
 0003_claims_and_observations  claims end by the database's clock; observations are found by their kind
 0004_snapshots                snapshots of the engines
 0005_requests_to_stop         requests to stop a job
+0006_identity                 the owner, account and region of a database's machines
+0007_frozen_requests          the request of an order, and what the market answered
 """

@@ -1,0 +1,142 @@
+"""The identity of a state database: the owner of the machines that its jobs buy, and their account and region.
+
+The owner's id is made with the schema and never changes. Two databases have different ones, wherever they are, so no
+process takes the machines of another database for its own. Account and region are recorded when the market is first
+used; afterwards others are refused, because from there all machines would look as if they had vanished.
+
+The owner is also in a file, for who has to find the machines when the database is gone: in the folder ``owners`` beside
+a SQLite database, otherwise in that folder of the user's data directory.
+"""
+
+import json
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from platformdirs import user_data_dir
+from sqlalchemy import Connection, make_url, select, update
+from sqlalchemy.exc import ArgumentError
+
+from infra.errors import InputError
+from infra.state.base import Tables, columns
+from infra.state.schema import identity
+
+_FOLDER = "owners"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The owner of a database's machines, and the account and region that they are in (None before their first use)."""
+
+    owner_id: str
+    account_id: str | None = None
+    region: str | None = None
+
+
+class IdentityTable(Tables):
+    """The one row of the identity."""
+
+    def identity(self) -> Identity:
+        """Return the identity of this database."""
+        with self.read() as connection:
+            return _read(connection)
+
+    def pin(self, account_id: str, region: str) -> Identity:
+        """Record the account and the region of the machines, if none are recorded yet; return the identity.
+
+        Raises
+        ------
+        InputError
+            If another account or region is recorded: one line that names both and the mend.
+        """
+        with self.write() as connection:
+            unused = identity.c.account_id.is_(None)
+            connection.execute(update(identity).where(unused).values(account_id=account_id, region=region))
+            pinned = _read(connection)
+        others = "or use another state database (PROTEUS_DATABASE_URL)"
+        if pinned.account_id != account_id:
+            raise InputError(
+                f"AWS account {account_id}: the machines of this state database are in account {pinned.account_id}; "
+                f"use credentials of that account, {others}"
+            )
+        if pinned.region != region:
+            raise InputError(
+                f"PROTEUS_REGION {region}: the machines of this state database are in {pinned.region}; "
+                f"set that region, {others}"
+            )
+        return pinned
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerFile:
+    """What the file of an owner holds.
+
+    Attributes
+    ----------
+    owner : the owner id that its machines carry as a tag.
+    account, region : where they are; None before the first use of the market.
+    database : URL of the state database, without its password.
+    endpoint : EC2 API that they were bought from; None: AWS itself.
+    """
+
+    owner: str
+    account: str | None
+    region: str | None
+    database: str
+    endpoint: str | None
+
+
+def owner_directory(database_url: str) -> Path:
+    """Return the folder of the owner file of a state database."""
+    try:
+        url = make_url(database_url)
+    except ArgumentError:
+        return Path(user_data_dir("proteus")) / _FOLDER
+    name = url.database or ""
+    if url.get_backend_name() == "sqlite" and name and not name.startswith((":", "file:")):
+        return Path(name).absolute().parent / _FOLDER
+    return Path(user_data_dir("proteus")) / _FOLDER
+
+
+def write_owner_file(database_url: str, identity: Identity, endpoint: str | None) -> None:
+    """Write the owner file of a state database, if it does not say the same already.
+
+    A folder that cannot be written is a warning: the tags of the machines name the owner, too.
+    """
+    shown = shown_url(database_url)
+    record = OwnerFile(identity.owner_id, identity.account_id, identity.region, shown, endpoint)
+    path = owner_directory(database_url) / f"{quote(identity.owner_id, safe='')}.json"
+    text = json.dumps(asdict(record), indent=1)
+    try:
+        if path.exists() and path.read_text() == text:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".new")
+        unfinished.write_text(text)
+        unfinished.replace(path)
+    except OSError as error:
+        _log.warning("%s: the owner %s is not recorded there: %s", path, identity.owner_id, error.strerror)
+
+
+def shown_url(database_url: str) -> str:
+    """Return the URL of a state database as its owner file has it, without its password."""
+    return make_url(database_url).render_as_string(hide_password=True)
+
+
+def read_owner_files(directory: Path) -> list[OwnerFile]:
+    """Return the owners that are recorded in a folder, in the order of their ids; files that hold none are left out."""
+    found = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            found.append(OwnerFile(**json.loads(path.read_text())))
+        except (OSError, ValueError, TypeError) as error:
+            _log.warning("%s: names no owner of machines: %s", path, error)
+    return found
+
+
+def _read(connection: Connection) -> Identity:
+    values = columns(connection.execute(select(identity)).one())
+    del values["one"]
+    return Identity(**values)

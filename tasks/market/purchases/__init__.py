@@ -1,0 +1,6 @@
+"""Purchases of machines: each order becomes one request, which is repeated unchanged until its outcome is known.
+
+reliable_tier  the machines bought on demand: bought, bought again when lost, released
+requests       the request of an order: client token, tags, user-data, network
+sending        sends the request of an order, and records what the market answers
+"""

@@ -1,0 +1,197 @@
+"""The machines of the reliable tier, bought on demand: bought, bought again when they are lost, released.
+
+The tier has two purchases: the machine that the controller runs on, and all others. Each is a chain of orders, of which
+one is open at a time: an order follows when the one before was refused, or when machines that it bought were lost.
+"""
+
+from bidding.engine.orders import client_token
+from bidding.engine.reconcile import by_order, reconcile
+from bidding.market.failures import Failure
+from bidding.market.model import InstanceFact, Market, Tier
+from infra.errors import JobFailed
+from infra.state.records import AllocationRecord, Intent, IntentState, JobState
+from tasks.job_ends import wants_machines
+from tasks.job_records import saved_result
+from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
+from tasks.market.instances import job_machines, tiers_of
+from tasks.market.purchases.requests import launch_request
+from tasks.market.purchases.sending import PurchaseBlocked, PurchaseOutcome, Result, send
+from tasks.runtime import current_runtime, runtime_task
+
+#: Maximum number of times that the machines of one purchase are bought again after a loss.
+_MOST_LOSSES = 5
+_AGAIN = "-again-"
+#: Suffix of the order for the machine that the controller runs on, and of that for the others.
+CONTROLLER_ORDER = "reliable-0"
+_OTHERS = "reliable-1"
+#: Seconds between two sendings of an order whose outcome is unknown.
+_RESEND_S = 10
+#: Seconds after which machines that died at once are bought again.
+_DIED_S = 600
+
+
+@runtime_task("secure reliable tier", market=True)
+def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
+    """Buy the machines of the reliable tier that are missing, or find them bought; the controller's machine first.
+
+    Lost ones (released by a paused local run, for instance) are replaced, and the training resumes from its
+    checkpoint. What the market does not sell now is asked for again, at most once a tick.
+
+    Returns
+    -------
+    str or None
+        None if all are there, else one line on what the job waits for.
+
+    Raises
+    ------
+    JobFailed
+        If they are lost again and again.
+    PurchaseBlocked
+        If somebody has to mend credentials or settings first; the job stays as it is.
+    """
+    if saved_result(spec.job_id) is not None or not wants_machines(spec.job_id):
+        return None  # a tick found the work done, or the job is to stop
+    for part, count in _parts(spec).items():
+        outcome = _secure_part(spec, job_engine, part, count)
+        if outcome is None or outcome.result is Result.GRANTED:
+            continue
+        if outcome.blocked:
+            raise PurchaseBlocked(
+                f"job {spec.job_id}: the reliable tier cannot be bought: {outcome.line}; mend that, and the next tick "
+                "buys it (or run `train` again)"
+            )
+        if outcome.result is Result.REFUSED and part == CONTROLLER_ORDER:
+            _move(spec.job_id, JobState.WAITING)
+        return f"the reliable tier ({spec.reliable.instance_type}/{spec.reliable.zone}) waits: {outcome.line}"
+    return None
+
+
+def await_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
+    """Secure the reliable tier, waiting while the market does not sell it; raises as `secure_reliable_tier` does."""
+    clock = current_runtime().clock
+    while secure_reliable_tier(spec, job_engine) is not None:
+        clock.wait_until(clock.now_s() + _RESEND_S)
+
+
+def has_reliable_orders(job_id: str) -> bool:
+    """Return whether machines of the reliable tier were ordered, whatever became of that."""
+    first = f"{job_id}-{CONTROLLER_ORDER}"
+    return any(purchase(intent.order_id) == first for intent in current_runtime().store.intents(job_id))
+
+
+def is_reliable_tier_complete(spec: JobSpec) -> bool:
+    """Return whether every machine of the reliable tier is held."""
+    records = current_runtime().store.allocations(spec.job_id)
+    return all(_alive(records, f"{spec.job_id}-{part}") >= count for part, count in _parts(spec).items())
+
+
+def purchase(order_id: str) -> str:
+    """Return the first order for the machines that `order_id` bought, or bought again."""
+    first, again, number = order_id.rpartition(_AGAIN)
+    return first if again and number.isdecimal() else order_id
+
+
+def _parts(spec: JobSpec) -> dict[str, int]:
+    parts = {CONTROLLER_ORDER: 1, _OTHERS: spec.reliable.count - 1}
+    return {part: count for part, count in parts.items() if count}
+
+
+def _alive(records: list[AllocationRecord], first: str) -> int:
+    """Return how many machines of the purchase that began with the order `first` are held."""
+    return sum(record.living_count for record in records if purchase(record.order_id) == first)
+
+
+def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) -> PurchaseOutcome | None:
+    """Buy what is missing of one purchase; return the outcome, None if nothing is missing."""
+    runtime = current_runtime()
+    store, now_s, first = runtime.store, runtime.clock.now_s(), f"{spec.job_id}-{part}"
+    missing = count - _alive(store.allocations(spec.job_id), first)
+    if missing <= 0:
+        return None
+    chain = sorted((intent for intent in store.intents(spec.job_id) if purchase(intent.order_id) == first), key=_number)
+    last = chain[-1] if chain else None
+    if last is None or last.state is not IntentState.PLANNED:
+        waits = _waits(last, now_s)
+        if waits is not None:
+            return waits
+        begun_s = job_engine.current().begun_at_s
+        losses = sum(intent.state is IntentState.DONE and intent.planned_at_s >= begun_s for intent in chain)
+        if losses > _MOST_LOSSES:
+            raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {losses} times; see who ends it")
+        order_id = first if last is None else f"{first}{_AGAIN}{_number(last) + 1}"
+        if last is not None and last.state is IntentState.REFUSED and _failure(last) is Failure.QUOTA:
+            missing = min(missing, max(int(last.params["count"]) // 2, 1))
+        market = Market(spec.reliable.instance_type, spec.reliable.zone)
+        params = {"market": str(market), "count": missing, "bid_micros": None}
+        token = client_token(runtime.owner, order_id)
+        last = store.plan(order_id, spec.job_id, "acquire", token, params, now_s)
+    elif last.answer is not None and now_s - float(last.answer["at_s"]) < _RESEND_S:
+        return PurchaseOutcome(Result.OPEN, _line(last), _failure(last))
+    return send(
+        job_engine,
+        last.order_id,
+        lambda intent: launch_request(
+            spec,
+            intent.order_id,
+            Market.parse(intent.params["market"]),
+            int(intent.params["count"]),
+            Tier.RELIABLE,
+            token=intent.token or "",
+            controller=part == CONTROLLER_ORDER,
+        ),
+    )
+
+
+def _waits(last: Intent | None, now_s: float) -> PurchaseOutcome | None:
+    """Return what a purchase waits for if its last order was refused, or its machines died, a short time ago."""
+    if last is None or last.answer is None:
+        return None
+    patience_s = _DIED_S if last.state is IntentState.DONE else current_runtime().settings.tick_s
+    if now_s - float(last.answer["at_s"]) >= patience_s:
+        return None
+    return PurchaseOutcome(Result.REFUSED, _line(last), _failure(last))
+
+
+def _number(intent: Intent) -> int:
+    """Return the place of an order in its chain."""
+    return (
+        int(intent.order_id.removeprefix(purchase(intent.order_id) + _AGAIN) or 0) if _AGAIN in intent.order_id else 0
+    )
+
+
+def _failure(intent: Intent) -> Failure | None:
+    return None if intent.answer is None else Failure(intent.answer["failure"])
+
+
+def _line(intent: Intent) -> str:
+    answer = intent.answer or {}
+    return f"{answer.get('code')}: {answer.get('message')}"
+
+
+def _move(job_id: str, state: JobState) -> None:
+    """Move an open job to `state`, unless somebody stops or ends it at this moment."""
+    runtime = current_runtime()
+    if wants_machines(job_id):
+        runtime.store.move_job(job_id, state, runtime.clock.now_s())
+
+
+@runtime_task("release reliable tier", market=True)
+def release_reliable_tier(job_engine: JobEngine) -> None:
+    """Terminate the machines that were bought on demand, and record their end.
+
+    Spot machines stay to the end of their paid hour: an eviction until then refunds the hour.
+    """
+    runtime, job_id = current_runtime(), job_engine.job_id
+    records = runtime.store.allocations(job_id, alive=True)
+    names = [record.allocation_id for record in records if record.allocation.tier is Tier.RELIABLE]
+    if not names:
+        return
+    facts = by_order(job_machines(job_id))
+    runtime.market.terminate([fact.instance_id for name in names for fact in facts.get(name, ()) if fact.alive])
+    groups = by_order(job_machines(job_id))
+    job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(_flat(groups)), runtime.now_s()), groups)
+
+
+def _flat(groups: dict[str, list[InstanceFact]]) -> list[InstanceFact]:
+    return [fact for group in groups.values() for fact in group]

@@ -1,0 +1,79 @@
+"""The request of an order: client token, tags, user-data, network; made once, and stored before it is first sent."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from bidding.market.model import ORDER_TAG, LaunchRequest, Market, Tier
+from bidding.market.money import Micros
+from infra.ec2.user_data import NodeBoot, user_data
+from infra.state.records import Json
+from tasks.job_spec import JobSpec
+from tasks.market.instances import JOB_TAG, OWNER_TAG, TIER_TAG
+from tasks.market.opening import type_on_sale
+from tasks.runtime import current_runtime
+
+#: Seconds after which a clean-up of the account may end a machine (its tag `proteus:expires`), unless its job is open.
+_EXPIRES_S = 7 * 86_400
+
+
+def launch_request(
+    spec: JobSpec,
+    order_id: str,
+    market: Market,
+    count: int,
+    tier: Tier,
+    *,
+    token: str,
+    bid_micros: Micros | None = None,
+    controller: bool = False,
+) -> LaunchRequest:
+    """Return the request of an order, complete (`SpotMarket.freeze`); `controller` says whether it runs there, too."""
+    runtime = current_runtime()
+    settings = runtime.settings
+    environment = {
+        "PROTEUS_CLOCK": settings.clock,
+        "PROTEUS_REGION": settings.region,
+        "PROTEUS_ALLOCATION": order_id,
+    }
+    if tier is Tier.RELIABLE and settings.events_url is not None:
+        environment["PROTEUS_EVENTS_URL"] = settings.events_url  # transient machines send no events to Prefect
+    if settings.node_host is not None:
+        environment["PROTEUS_NODE_HOST"] = settings.node_host
+    boot = NodeBoot(
+        job_id=spec.job_id,
+        blob_url=settings.blob_url,
+        tier=tier,
+        threads=node_threads(market, runtime.clock.scale),
+        controller=controller,
+        python=settings.node_python,
+        poll_s=settings.poll_s / runtime.clock.scale,
+        environment=environment,
+        clock=settings.clock,
+        region=settings.region,
+    )
+    tags: Mapping[str, str] = {
+        OWNER_TAG: runtime.owner,
+        JOB_TAG: spec.job_id,
+        TIER_TAG: str(tier),
+        ORDER_TAG: order_id,
+        "proteus:expires": str(int(runtime.clock.now_s()) + _EXPIRES_S),
+        "Name": f"proteus {spec.job_id} {tier}",
+    }
+    return runtime.market.freeze(LaunchRequest(token, market, count, bid_micros, user_data(boot), tags))
+
+
+def node_threads(market: Market, scale: float) -> int:
+    """Return how many micro-tasks a machine runs at a time: its vCPUs, or one where many share a real machine."""
+    kind = type_on_sale(market, current_runtime().clock.now_s())
+    return 1 if scale != 1 or kind is None else kind.vcpu
+
+
+def to_record(request: LaunchRequest) -> dict[str, Any]:
+    """Return a request as a JSON object."""
+    return {**asdict(request), "market": str(request.market)}
+
+
+def from_record(record: Json) -> LaunchRequest:
+    """Return the request that `to_record` wrote."""
+    return LaunchRequest(**{**record, "market": Market.parse(record["market"])})

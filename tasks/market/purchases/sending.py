@@ -1,0 +1,183 @@
+"""Send the request of an order, and record what the market answers.
+
+A request is stored before it is sent for the first time, and every repetition sends it unchanged, so that the market
+takes it for the same purchase. An order whose outcome is unknown stays open: it is looked for by its tag and repeated,
+until its machines are found, or the market has listed none of them for `SETTLES_S` and a repetition says that it bought
+nothing. What follows from which answer is decided in `bidding.market.failures`.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from bidding.engine.events import AllocationRefused
+from bidding.engine.orders import Acquire
+from bidding.engine.reconcile import ABANDONED, grant_of
+from bidding.market.failures import SETTLES_S, TOKEN_USED, Failure, Step, step_after
+from bidding.market.model import ORDER_TAG, InstanceFact, LaunchRequest, Tier
+from bidding.market.spot_market import MarketError
+from infra.errors import ProteusError
+from infra.state.records import Intent, IntentState
+from tasks.job_ends import wants_machines
+from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
+from tasks.market.instances import TIER_TAG, machine_tags
+from tasks.market.purchases.requests import from_record, launch_request, to_record
+from tasks.runtime import current_runtime, runtime_task
+
+_log = logging.getLogger(__name__)
+
+
+class PurchaseBlocked(ProteusError):
+    """Nothing can be bought until somebody mends credentials or settings; no order was lost by it."""
+
+
+class Result(StrEnum):
+    """What has become of an order."""
+
+    GRANTED = "granted"
+    REFUSED = "refused"  # nothing was bought
+    OPEN = "open"  # its outcome is unknown, or nothing can be bought now: the same order again, later
+
+
+@dataclass(frozen=True, slots=True)
+class PurchaseOutcome:
+    """What has become of an order, in a word and in a line; `failure` is the class of the market's error, if any."""
+
+    result: Result
+    line: str
+    failure: Failure | None = None
+
+    @property
+    def blocked(self) -> bool:
+        """Whether somebody has to mend credentials or settings."""
+        return self.failure in (Failure.AUTH, Failure.CONFIGURATION)
+
+
+@runtime_task("buy", market=True)
+def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome:
+    """Carry out a purchase of spot machines, and record its outcome.
+
+    An order that was answered meanwhile (because its job was closed, for instance) is not carried out.
+    """
+    open_order = job_engine.current().open_order
+    if open_order is None or open_order.order_id != order.order_id:
+        return PurchaseOutcome(Result.GRANTED, "answered meanwhile")
+    if not wants_machines(spec.job_id):
+        return PurchaseOutcome(Result.OPEN, "the job is to stop")
+
+    def request(intent: Intent) -> LaunchRequest:
+        return launch_request(
+            spec,
+            order.order_id,
+            order.market,
+            order.count,
+            Tier.TRANSIENT,
+            token=intent.token or "",
+            bid_micros=order.bid_micros,
+        )
+
+    return send(job_engine, order.order_id, request)
+
+
+def send(job_engine: JobEngine, order_id: str, make_request: Callable[[Intent], LaunchRequest]) -> PurchaseOutcome:
+    """Send the request of a planned order once, and record the answer.
+
+    Parameters
+    ----------
+    make_request : returns the request of the intent; called only if none was stored.
+
+    Raises
+    ------
+    InputError
+        If the account or the region is another one than before.
+    """
+    try:
+        return _send(job_engine, order_id, make_request)
+    except MarketError as error:  # while it was looked for, or its request was made: nothing was sent
+        current_runtime().store.note_answer(order_id, _answer(error))
+        return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", error.failure)
+
+
+def _send(job_engine: JobEngine, order_id: str, make_request: Callable[[Intent], LaunchRequest]) -> PurchaseOutcome:
+    runtime = current_runtime()
+    market = runtime.pinned_market()
+    intent = runtime.store.intent(order_id)
+    if intent.request is None:
+        record = to_record(make_request(intent))
+    else:
+        record = dict(intent.request)
+        found = _look(job_engine.job_id, order_id)
+        if found:
+            return _grant(job_engine, order_id, found)
+    before = runtime.store.begin_sending(order_id, record, runtime.clock.now_s())
+    if before.state is not IntentState.PLANNED or before.request is None:
+        return PurchaseOutcome(Result.OPEN, f"{order_id} was answered meanwhile")
+    request = from_record(before.request)
+    try:
+        facts = market.launch(request)
+    except MarketError as error:
+        return _failed(job_engine, before, error)
+    return _grant(job_engine, order_id, facts)
+
+
+def _look(job_id: str, order_id: str) -> list[InstanceFact]:
+    """Return the machines of an order that the market lists, once it reports all of them completely."""
+    facts = current_runtime().market.describe([*machine_tags(job_id), (ORDER_TAG, order_id)])
+    return facts if all(fact.complete for fact in facts) else []
+
+
+def _grant(job_engine: JobEngine, order_id: str, facts: list[InstanceFact]) -> PurchaseOutcome:
+    runtime = current_runtime()
+    granted = grant_of(order_id, facts, Tier(facts[0].tags.get(TIER_TAG, Tier.TRANSIENT)), runtime.now_s())
+    job_engine.commit(lambda engine: [] if order_id in engine.positions else [granted], {order_id: facts})
+    return PurchaseOutcome(Result.GRANTED, f"granted: {len(facts)} x {facts[0].market}")
+
+
+def _failed(job_engine: JobEngine, before: Intent, error: MarketError) -> PurchaseOutcome:
+    """Record the failure of a request, and return what follows from it."""
+    runtime, order_id = current_runtime(), before.order_id
+    now_s, failure = runtime.clock.now_s(), error.failure
+    step = step_after(failure, error.code, before.doubtful_since_s, now_s)
+    doubtful_since_s = before.doubtful_since_s
+    if failure is Failure.UNKNOWN and doubtful_since_s is None:
+        doubtful_since_s = now_s
+    runtime.store.end_sending(order_id, _answer(error), doubtful_since_s, keep_request=step is not Step.REMAKE)
+    if error.code in TOKEN_USED and (found := _look(job_engine.job_id, order_id)):
+        return _grant(job_engine, order_id, found)
+    _log.warning("%s: %s (%s): %s", order_id, error, failure, step)
+    if step in (Step.REFUSE, Step.ABANDON):
+        code = error.code if step is Step.REFUSE else ABANDONED
+        _refuse(job_engine, AllocationRefused(runtime.now_s(), order_id, code, error.message))
+        return PurchaseOutcome(Result.REFUSED, f"refused: {error}", failure)
+    return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", failure)
+
+
+def _refuse(job_engine: JobEngine, refused: AllocationRefused) -> None:
+    """Enter a refusal, unless another process has found the machines of the order meanwhile."""
+    job_engine.commit(lambda engine: [] if refused.order_id in engine.positions else [refused])
+
+
+def _answer(error: MarketError) -> dict[str, Any]:
+    now_s = current_runtime().clock.now_s()
+    return {"code": error.code, "message": error.message, "failure": str(error.failure), "at_s": now_s}
+
+
+def abandon_orders(job_engine: JobEngine) -> None:
+    """Abandon the open orders of an ended job of which nothing lives.
+
+    An order whose outcome is unknown stays open, and is looked for by every tick, for `SETTLES_S` after its request.
+    """
+    runtime, job_id = current_runtime(), job_engine.job_id
+    now_s = runtime.clock.now_s()
+    for intent in runtime.store.intents(job_id, [IntentState.PLANNED]):
+        if intent.kind == "acquire" and not is_in_doubt(intent, now_s):
+            why = "the job ended before it was bought"
+            _refuse(job_engine, AllocationRefused(runtime.now_s(), intent.order_id, ABANDONED, why))
+
+
+def is_in_doubt(intent: Intent, now_s: float) -> bool:
+    """Return whether machines of an open order may exist that the market does not list yet."""
+    return intent.doubtful_since_s is not None and now_s - intent.doubtful_since_s < SETTLES_S
