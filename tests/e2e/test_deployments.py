@@ -4,6 +4,7 @@ The tests share one server and stand in the order of a story: what waits long (a
 heartbeats) waits while the next chapter runs.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,6 +234,50 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     assert (spot["end_cause"], spot["ended_at_s"]) == ("evicted", SPIKE_S)  # under the training, which lost nothing
     # The machine ends with its job; a moment passes until it is off.
     wait_until(lambda: not psutil.pid_exists(story.controller_pid), "the controller's end")
+
+
+def stop(deployed: Deployed, job_id: str, *options: str) -> dict[str, Any]:
+    """Run `proteus stop JOB --json -`; return its answer."""
+    code = "import sys; from flows.cli.main import main; sys.argv[0] = 'proteus'; sys.exit(main())"
+    answer: dict[str, Any] = json.loads(deployed.python("-c", code, "stop", job_id, "--json", "-", *options))
+    return answer
+
+
+def living(deployed: Deployed, job_id: str) -> set[str]:
+    """Return the instances of the job that the market's own record says are alive."""
+    return {
+        one["instance_id"]
+        for one in deployed.market_log()
+        if one["tags"]["proteus:job"] == job_id and one["ended_at_s"] is None
+    }
+
+
+@pytest.mark.parametrize("moment", ["acquisition", "boot"])
+def test_cancel_in_the_ui_stops_the_job_and_stop_names_every_machine_that_lives(story: Story, moment: str) -> None:
+    deployed, job_id = story.deployed, f"cancelled-{moment}"
+    if moment == "acquisition":
+        deployed.market_fault(kind="delay", operation="launch", delay_s=3.0, times=1)
+    run = deployed.start("train/train", {"spec": SPEC | {"job_id": job_id}})
+    if moment == "acquisition":
+        deployed.await_task(run, "secure reliable tier", 60)
+        wait_until(lambda: bool(living(deployed, job_id)), "the machine whose purchase is not answered yet")
+        assert deployed.at_task(run, "secure reliable tier")
+    else:
+        deployed.await_task(run, "meet the controller", 60)
+    deployed.post(f"/flow_runs/{run}/set_state", state={"type": "CANCELLING", "name": "Cancelling"}, force=True)
+    deployed.await_state(run, "CANCELLED", 60)
+
+    answer = stop(deployed, job_id)
+    assert living(deployed, job_id) <= {machine["instance_id"] for machine in answer["stays"]}
+    assert answer["why"] == "cancelled in the Prefect UI"
+    assert answer["state"] in ("stopping", "stopped")
+
+    tick = deployed.start("allocation-tick/default", {"job_id": job_id})
+    deployed.await_state(tick, "COMPLETED", 60)
+    wait_until(lambda: deployed.store.job(job_id).state is JobState.STOPPED, "a tick that closes the job", 30)
+    assert dict(deployed.store.job(job_id).result or {})["stopped"] == "cancelled in the Prefect UI"
+    deployed.clock.jump_to(deployed.clock.now_s() + HOUR_S)
+    assert living(deployed, job_id) == set()
 
 
 def test_the_tick_runs_by_itself_every_two_minutes(story: Story) -> None:
