@@ -123,6 +123,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
     table.add_column("figure", justify="right")
     hours, figures = result["machine_hours"], result.get("metrics", {})
     rows = [
+        *((("why", result["why"]),) if result.get("why") else ()),
         ("cost", f"${result['ledger_usd']:.4f}"),
         ("the same work on demand", f"${result['on_demand_usd']:.4f}"),
         ("cost against on-demand", _figure(result["cost_vs_on_demand"], ".1%")),

@@ -104,6 +104,7 @@ class ReportPage:
     job_id: str
     state: str
     failure: str | None
+    stop: str
     period: str
     figures: tuple[PageFigure, ...]
     chart: Mapping[str, Any]

@@ -195,6 +195,7 @@ def about_tables(facts: JobFacts) -> tuple[Table, ...]:
     outcome = [("state", str(job.state)), ("recorded", utc(job.created_at_s))]
     outcome += [] if job.ended_at_s is None else [("ended", utc(job.ended_at_s))]
     outcome += [] if job.failure is None else [("failure", job.failure)]
+    outcome += [] if job.stop_by is None else [("stop requested by", job.stop_by)]
     return (
         Table("parameters", "Parameters of the job", ("parameter", "value"), tuple(_flat(job.spec))),
         Table("result", "Result", ("what", "value"), (*outcome, *_flat(result))),

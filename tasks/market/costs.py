@@ -12,6 +12,7 @@ from infra.state.charge_shares import by_hour, by_second
 from infra.state.ledger import charges_and_refunds, is_by_second
 from infra.state.records import AllocationRecord, Job, ObservationKind
 from infra.state.store import Store
+from tasks.job_ends import why_ended
 from tasks.runtime import current_runtime, runtime_task
 
 _LEAVING = ("draining", "drained")
@@ -44,6 +45,8 @@ class CostRow:
     machine_hours: float
     charged: Micros
     uses: Mapping[Use, Micros]
+    #: Why the job failed, or was stopped; empty otherwise.
+    why: str = ""
 
     @property
     def spent(self) -> Micros:
@@ -79,7 +82,7 @@ def _job_rows(store: Store, job: Job) -> list[CostRow]:
             for use, amount in uses.items():
                 total[use] = total.get(use, 0) + amount
     return [
-        CostRow(job.job_id, market, tier, hours[market, tier], sum(uses.values()), uses)
+        CostRow(job.job_id, market, tier, hours[market, tier], sum(uses.values()), uses, why_ended(job))
         for (market, tier), uses in sorted(sums.items())
     ]
 

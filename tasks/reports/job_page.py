@@ -27,6 +27,7 @@ from reports.pages.job_tables import (
     progress_tables,
     utc,
 )
+from tasks.job_ends import why_ended
 from tasks.reports.alarms import alarm_line, recorded_alarms
 
 #: Maximum number of alarms that the report shows.
@@ -69,6 +70,7 @@ def gather(store: Store, job_id: str, blob_url: str = "") -> ReportPage:
         job_id=job_id,
         state=str(facts.job.state),
         failure=facts.job.failure,
+        stop="" if facts.job.failure else why_ended(facts.job),
         period=f"{origin}; {how} {elapsed(facts.last_s - facts.t0)}",
         figures=figures(facts),
         chart=drawn,

@@ -9,6 +9,7 @@ from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
 from infra.state.ledger import charges_and_refunds
 from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine, ObservationKind, UnknownRecord
 from infra.state.store import Store
+from tasks.job_ends import why_ended
 from tasks.market.opening import type_on_sale
 from tasks.reports.job_snapshot import Holding, Snapshot
 from tasks.runtime import current_runtime
@@ -97,6 +98,7 @@ def summary(job_id: str) -> dict[str, Any]:
     return {
         "job": job_id,
         "state": str(job.state),
+        "why": why_ended(job),
         "ledger_usd": to_dollars(spent),
         "refunded_usd": to_dollars(-sum(line.amount_micros for line in lines if line.kind is LedgerKind.REFUND)),
         "on_demand_usd": reference,

@@ -58,6 +58,7 @@ PACED = ("--app", "slow_apps:Paced", "--code", str(Path(paced.__file__)))
 FIGURES = {
     "job": str,
     "state": str,
+    "why": str,
     "ledger_usd": float,
     "refunded_usd": float,
     "on_demand_usd": float,

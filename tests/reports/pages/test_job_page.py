@@ -15,6 +15,7 @@ PAGE = ReportPage(
     job_id=EVIL,
     state="finished",
     failure=None,
+    stop="",
     period="then",
     figures=(PageFigure(EVIL, EVIL, EVIL),),
     chart={"job": EVIL, "line": "\u2028"},

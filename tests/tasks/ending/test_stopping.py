@@ -1,16 +1,23 @@
 """A stop is a state in the database that ticks carry out, whether a controller answers or not."""
 
+import html
 from typing import Any
 
 import pytest
 
 from bidding.market.model import LaunchRequest
+from infra.local.job_stores import JobStore
 from infra.state.records import IllegalTransition, JobState, UnknownRecord
 from infra.storage.job_paths import JobPaths
+from reports.pages.job_page import render
 from tasks.job_ends import request_stop, wants_machines
+from tasks.market.costs import cost_rows
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job
 from tasks.market.purchases.reliable_tier import secure_reliable_tier
+from tasks.reports.job_list import job_lines
+from tasks.reports.job_page import gather
+from tasks.reports.job_summary import summary
 from tasks.training.controller import await_controller
 from tasks.training.follow import follow
 from tests.support.fake_controllers import FakeControllers
@@ -219,3 +226,24 @@ def test_the_follower_of_a_stopped_job_ends_with_its_result(
     result = plain(follow)(spec())
     assert result["stopped"] == "budget"
     assert here.clock.at_s < BEGIN_S + 5 * TICK_S
+
+
+def test_why_a_job_was_stopped_is_in_its_list_its_costs_its_figures_and_its_report(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks(3)
+    request_stop("job", "budget <b>", by="a tick")
+
+    def shown() -> list[str]:
+        (line,) = job_lines(JobStore(here.store, None), [])
+        page = gather(here.store, "job")
+        assert f'<p class="stop">{html.escape(page.stop)}</p>' in render(page)
+        return [line.why, *{row.why for row in cost_rows(["job"])}, summary("job")["why"], page.stop]
+
+    assert shown() == ["budget <b>"] * 4, "while it is to stop"
+    controllers.silent = True
+    ticks.minutes(8)
+    assert here.store.job("job").state is JobState.STOPPED
+    unsaved = "no model was saved: no controller answered for 5 minutes; there is no checkpoint"
+    assert shown() == [f"budget <b>; {unsaved}"] * 4

@@ -34,6 +34,7 @@ def cost(job: tuple[str, ...], database: str | None, directory: Path | None, jso
             "job": row.job_id,
             "market": row.market,
             "tier": row.tier,
+            "why": row.why,
             "machine_hours": row.machine_hours,
             "spent_usd": to_dollars(row.spent),
             **{f"{use.value.replace('-', '_')}_usd": to_dollars(row.uses.get(use, 0)) for use in Use},
@@ -67,3 +68,4 @@ def cost(job: tuple[str, ...], database: str | None, directory: Path | None, jso
         *(Column(str(use), 3 + number, right=True) for number, use in enumerate(Use)),
     )
     show_table(columns, cells)
+    show_lines(*dict.fromkeys(f"{row.job_id}: {row.why}" for row in rows if row.why))
