@@ -4,7 +4,7 @@ cli/             the command `proteus`
 local/           jobs that run entirely on one machine
 terminal/        terminal output of the verbs
 allocation_tick  flow of the tick: observe prices and machines, decide, buy and release
-automations      automation of the Prefect server: silent runs are marked as crashed
+automations      automations of the Prefect server: crashed runs, notifications
 backtest         flow of a backtest: table and pictures as Prefect artifacts
 handle_eviction  flow of an eviction notice: record it and decide at once
 ingest_prices    flow that extends the stored price history

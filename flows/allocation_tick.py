@@ -13,37 +13,56 @@ from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from tasks.ending.cancelled_runs import stop_if_cancelled
 from tasks.ending.going_on import keep_going
 from tasks.ending.stopping import carry_out_stop
+from tasks.job_events import emit_tick
 from tasks.job_leases import extend_leases
 from tasks.job_records import is_open, job_spec, settle_job, ticking_jobs
-from tasks.market.costs import publish_ledger
-from tasks.market.decisions import decide, opened_markets, publish
+from tasks.market.decisions import decide, opened_markets
 from tasks.market.engine_journal import JobEngine
 from tasks.market.features import signals_to_decide_on
 from tasks.market.instances import let_go, machine_names, observe_machines
-from tasks.market.ledger import book_or_postpone, spending_now, stop_at_budget
+from tasks.market.ledger import book_or_postpone, report_budget, spending_now, stop_at_budget
 from tasks.market.prices import prices_to_decide_on
 from tasks.market.purchases.reliable_tier import release_reliable_tier
 from tasks.market.purchases.sending import PurchaseBlocked, abandon_orders, buy
 from tasks.market.renewals import book_renewals
 from tasks.market.tick import claim_tick, drain_s, is_overtaken, time_to_let_go
 from tasks.reports.publish import show_job_now_and_then
+from tasks.run_labels import label_run
 from tasks.training.controller import drain
 from tasks.training.deadline import time_left
+
+_OVERTAKEN = "skipped: it is late, and another late tick decides"
 
 
 @flow(name="allocation-tick", validate_parameters=True)
 async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
     """Make one decision for every open job, or for one job; return the actions by job."""
     if is_overtaken():
-        get_run_logger().info("skipped: a later tick is due already")
-        return {"skipped": "a later tick is due already"}
+        get_run_logger().info(_OVERTAKEN)
+        label_run(_OVERTAKEN)
+        return {"skipped": _OVERTAKEN}
+    done = tick_each({name: {} for name in ticking_jobs(job_id)})
+    emit_tick(list(done))
+    return done
+
+
+def tick_each(notices: Mapping[str, Mapping[str, int]], patience_s: float = 0.0) -> dict[str, str]:
+    """Tick jobs one after the other; name this run after what was done, and return that by job.
+
+    Parameters
+    ----------
+    notices : eviction time of each allocation with an eviction notice, by job.
+    patience_s : market seconds to wait for another tick of a job to end.
+    """
     done: dict[str, str] = {}
     failed: list[Exception] = []
-    for name in ticking_jobs(job_id):
+    for name, taken in notices.items():
         try:
-            done[name] = tick_job(name)
+            done[name] = tick_job(name, taken, patience_s)
         except Exception as error:  # noqa: BLE001 - the other jobs still get their tick; raised below
+            done[name] = "failed"
             failed.append(error)
+    label_run("; ".join(f"{name}: {outcome}" for name, outcome in done.items()) or "no open job", done)
     if failed:
         raise failed[0] if len(failed) == 1 else ExceptionGroup("the ticks of several jobs failed", failed)
     return done
@@ -94,11 +113,10 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
             abandon_orders(job_engine)
         booked = book_or_postpone(job_id)
         if booked:
-            publish_ledger(job_id)
+            report_budget(job_id)
         if booked is not None:
             settle_job(job_id)
         book_renewals(job_id)
-        publish(job_id, orders)
     if any(alarms):
         raise PurchaseBlocked("; ".join(alarm for alarm in alarms if alarm))
     return ", ".join(type(order).__name__.lower() for order in orders) or "nothing to do"

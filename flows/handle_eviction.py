@@ -1,16 +1,17 @@
-"""The flow of an eviction notice seen on a machine: record it, and decide at once.
+"""The flow of eviction notices seen on machines: record them, and decide at once.
 
-The data plane needs no flow: the controller drains the machine within the notice. This is the control plane's part.
+The data plane needs no flow: the controller drains the machine within the notice. This is the control plane's part. One
+run handles a burst: the trigger in prefect.yaml starts it for the first event, and delays it until the burst is over.
 """
 
 from prefect import flow
 
-from flows.allocation_tick import tick_job
-from tasks.market.eviction_notices import EvictionNotice
+from flows.allocation_tick import tick_each
+from tasks.market.eviction_notices import EvictionNotice, await_burst, burst_of
 
 
 @flow(name="handle-eviction", validate_parameters=True)
-async def handle_eviction(notice: EvictionNotice) -> str:
-    """Reconcile the job of `notice`; return a summary of the actions."""
-    taken = notice.instance_id or notice.allocation_id
-    return tick_job(notice.job_id, {taken: notice.takes_at_s}, patience_s=notice.patience_s)
+async def handle_eviction(notice: EvictionNotice) -> dict[str, str]:
+    """Reconcile the job of `notice`, and every job that has received notices since; return the actions by job."""
+    await_burst()
+    return tick_each(burst_of(notice), patience_s=notice.patience_s)

@@ -3,10 +3,13 @@
 from prefect import flow
 
 from tasks.market.ingest import IngestRequest, fetch_prices, markets_of_interest
+from tasks.run_labels import label_run
 
 
 @flow(name="ingest-prices", validate_parameters=True)
 async def ingest_prices(request: IngestRequest | None = None) -> int:
     """Fetch and store new prices of the markets of open jobs (or of `request`); return the number of new rows."""
     wanted = request or IngestRequest()
-    return fetch_prices(markets_of_interest(wanted), wanted.days)
+    new = fetch_prices(markets_of_interest(wanted), wanted.days)
+    label_run(f"{new} new prices")
+    return new

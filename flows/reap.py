@@ -5,9 +5,11 @@ from functools import partial
 from prefect import flow
 
 from flows.allocation_tick import tick_job
+from tasks.job_events import emit_orphans
 from tasks.job_records import is_known
 from tasks.market.instances import terminate
 from tasks.market.reaping import enter, orphans
+from tasks.run_labels import label_run
 
 
 @flow(name="reap")
@@ -19,13 +21,16 @@ async def reap() -> list[str]:
     """
     ended: list[str] = []
     failed: list[Exception] = []
-    for job_id, instance_ids in sorted(orphans().items()):
+    found = orphans()
+    for job_id, instance_ids in sorted(found.items()):
+        emit_orphans(job_id, instance_ids)
         for step in (partial(enter, job_id), partial(terminate, instance_ids), partial(_book, job_id)):
             try:
                 step()
             except Exception as error:  # noqa: BLE001 - raised below, when every machine was seen to
                 failed.append(error)
         ended += instance_ids
+    label_run(f"ended {len(ended)} orphans" if ended else "no orphan", found)
     if failed:
         raise failed[0] if len(failed) == 1 else ExceptionGroup("the reaper met several errors", failed)
     return ended

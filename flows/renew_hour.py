@@ -8,9 +8,12 @@ from prefect import flow
 
 from flows.allocation_tick import tick_job
 from tasks.market.renewals import HourEnd
+from tasks.run_labels import label_run
 
 
 @flow(name="renew-hour", validate_parameters=True)
 async def renew_hour(hour_end: HourEnd) -> str:
     """Decide whether to keep the allocation for its next hour; return a summary of the actions."""
-    return tick_job(hour_end.job_id, patience_s=hour_end.patience_s)
+    outcome = tick_job(hour_end.job_id, patience_s=hour_end.patience_s)
+    label_run(f"{hour_end.job_id}: {hour_end.name}: {outcome}", [hour_end.job_id])
+    return outcome

@@ -4,6 +4,8 @@ Every step finds the work of an earlier run: the job is recorded once, the relia
 controller outlives the flow, and a saved result is not trained again.
 """
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from prefect import flow
@@ -14,18 +16,29 @@ from tasks.ending.cancelled_runs import record_follower, stop_cancelled_job
 from tasks.job_records import ended_result, has_failed, is_known, record_job
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
+from tasks.market.eviction_notices import events_url, notices_in, report_notice
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.ledger import book_ledger
 from tasks.market.opening import close_job, is_opened, open_job, reopen_job
 from tasks.market.purchases.reliable_tier import await_reliable_tier, release_reliable_tier
-from tasks.reports.publish import show_job
+from tasks.reports.job_log import JobLog, state_and_spending
+from tasks.reports.publish import FOLLOWED_S, link_page, show_job, show_job_now_and_then
 from tasks.training.code_shipping import prepare_code
 from tasks.training.controller import await_controller, prepare_data, start_training
 from tasks.training.follow import follow
 from tasks.training.preflight import check
+from tasks.training.run_names import name_ended, name_running
 
 
-@flow(name="train", validate_parameters=True, on_cancellation=[stop_cancelled_job])
+@flow(
+    name="train",
+    validate_parameters=True,
+    on_running=[name_running],
+    on_completion=[name_ended],
+    on_failure=[name_ended],
+    on_crashed=[name_ended],
+    on_cancellation=[stop_cancelled_job, name_ended],
+)
 async def train(spec: JobSpec) -> dict[str, Any]:
     """Train a model on a spot market; return the result (clocks, losses, held-out metrics)."""
     check(spec)
@@ -47,11 +60,15 @@ async def train(spec: JobSpec) -> dict[str, Any]:
             if not is_opened(job_engine):
                 fetch_prices(markets_of(spec), history_days())
                 open_job(spec, job_engine)
+            log = JobLog(spec.job_id, get_run_logger().info)
+            link_page(spec.job_id)
             await_reliable_tier(spec, job_engine)
+            show_job(spec.job_id)
             address = await_controller(spec.job_id)
             if address is not None:
                 start_training(spec, address, data)
-            result = follow(spec)
+            result = follow(spec, partial(_show, spec.job_id, log, set()))
+            log.look(at_once=True)
         except (JobFailed, InputError) as error:
             close_job(job_engine, None, str(error))
             release_reliable_tier(job_engine)
@@ -60,4 +77,17 @@ async def train(spec: JobSpec) -> dict[str, Any]:
     release_reliable_tier(job_engine)
     book_ledger(spec.job_id)
     show_job(spec.job_id)
+    get_run_logger().info("%s: %s, %s spent", spec.job_id, *state_and_spending(spec.job_id))
     return result
+
+
+def _show(job_id: str, log: JobLog, reported: set[str], status: Mapping[str, Any] | None) -> None:
+    """Show the job's progress, and report new notices where its machines cannot."""
+    log.look()
+    show_job_now_and_then(job_id, FOLLOWED_S)
+    if status is None or events_url() is not None:
+        return
+    for notice in notices_in(status):
+        if notice.taken not in reported:
+            report_notice(notice)
+            reported.add(notice.taken)

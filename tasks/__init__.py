@@ -11,11 +11,14 @@ reports/         reports on a job: status, summary, list of jobs, HTML pages, no
 training/        training of a job: checks, submission, its controller, progress
 billing_options  options of the billing models of spot machines
 job_ends         requests to end a job, which ticks carry out
+job_events      events of jobs in Prefect's event feed
 job_leases       the leases of a job's machines, which ticks extend, and the alarms of machines
+job_pages       the page of a job in the Prefect UI, one artifact
 job_records      jobs in the state database: record, look up, settle
 job_spec         the description of a training job; the Prefect form is drawn from it
 output_files     output files of a verb: checked before the work, written atomically after it
 panic            the end of all machines of an owner, without database or Prefect
+run_labels      names and tags of flow runs
 runtime          the runtime (set of adapters) of this process, and the task decorator with its retry policy
 times            times of day and durations as users write and read them
 """

@@ -5,7 +5,7 @@ from typing import Any
 from infra.errors import JobFailed
 from infra.state.records import IntentState, Job, JobState, ObservationKind
 from infra.storage.job_paths import JobPaths
-from tasks.job_spec import JobSpec
+from tasks.job_spec import RECORDED, JobSpec
 from tasks.runtime import current_runtime, runtime_task
 
 
@@ -14,14 +14,14 @@ def record_job(spec: JobSpec) -> Job:
     """Record the job, or return the recorded one; the same id with another spec is refused."""
     store = current_runtime().store
     job = store.find_job(spec.job_id)
-    if job is not None and JobSpec.model_validate(dict(job.spec)) == spec:
+    if job is not None and JobSpec.model_validate(dict(job.spec), context=RECORDED) == spec:
         return job  # also where it was recorded before a field with a default was added
     return store.create_job(spec.job_id, spec.model_dump(mode="json"), current_runtime().clock.now_s())
 
 
 def job_spec(job_id: str) -> JobSpec:
     """Return the description of a recorded job."""
-    return JobSpec.model_validate(dict(current_runtime().store.job(job_id).spec))
+    return JobSpec.model_validate(dict(current_runtime().store.job(job_id).spec), context=RECORDED)
 
 
 def is_paid_by_hour(job_id: str) -> bool:

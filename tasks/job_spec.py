@@ -1,6 +1,7 @@
 """The description of a training job. The Prefect UI draws its form from this model."""
 
 import re
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -38,6 +39,13 @@ _MOST_USD = 1e9
 _MARKET_PATTERN = r"^[^/\s]+/[^/\s]+$"
 _POLICY_PATTERN = f"^({'|'.join(sorted(POLICIES))}|{FIXED_DELTA}:.+)$"
 
+#: Context in which a job is validated that was recorded before: what it was accepted with is not refused any more.
+RECORDED = MappingProxyType({"recorded": True})
+#: What makes a URL a secret: a signature or a token of S3, CloudFront, Azure or Google in its query, or a password.
+_CREDENTIAL = re.compile(
+    r"[?&](X-Amz-(Signature|Credential|Security-Token)|X-Goog-(Signature|Credential)|AWSAccessKeyId|Signature|sig|"
+    r"Key-Pair-Id|token|access_token|api_key)=|://[^/@\s]*:[^/@\s]*@"
+)
 #: Hours, minutes and, perhaps, seconds.
 _SEXAGESIMAL = re.compile(r"([0-9]+):([0-5]?[0-9])(?::([0-5]?[0-9]))?")
 
@@ -47,6 +55,22 @@ def _is_market(text: str) -> str:
     if any(letter.isspace() or not letter.isprintable() for letter in text):
         raise ValueError(f"not a market: {text!r} (want TYPE/ZONE, as in c4.large/us-east-1a)")
     return text
+
+
+def _has_no_credential(url: str, info: ValidationInfo) -> str:
+    """Refuse a URL with a credential: a run's parameters are stored and shown in the clear."""
+    if _CREDENTIAL.search(url) and not (info.context or {}).get("recorded"):
+        raise ValueError(
+            "is a URL with a credential in it, and a job's parameters are stored and shown in the clear; name a URL "
+            "that the machines may read by their own rights, as in s3://bucket/file, or a path"
+        )
+    return url
+
+
+#: A path or URL of a file of the user's; the same check as a pattern, for the Prefect form.
+_Location = Annotated[
+    str, AfterValidator(_has_no_credential), Field(json_schema_extra={"pattern": f"^(?!.*({_CREDENTIAL.pattern}))"})
+]
 
 
 class _Asked(BaseModel):
@@ -75,13 +99,13 @@ class Training(_Asked):
     """The application, its data, and when it is done."""
 
     app: str = Field("mlr", title="Application", description="A built-in one, or module:Class.")
-    code: str = Field(
+    code: _Location = Field(
         "",
         title="Code of the application",
         description="Path or URL of the .py file or wheel that holds module:Class. Empty: it is on every machine.",
     )
     app_params: dict[str, Any] = Field(default_factory=dict, title="Parameters of the application")
-    data: str = Field(
+    data: _Location = Field(
         "digits",
         title="Data",
         description="A built-in set, or path or URL of a .csv, .tsv, .svm (svmlight) or .npz file, packed or not.",
@@ -153,7 +177,7 @@ class TransientTier(_Asked):
         description="best, fixed-delta:USD, just-above, on-demand, proteus or standard.",
         json_schema_extra={"pattern": _POLICY_PATTERN},
     )
-    evictions: str = Field(
+    evictions: _Location = Field(
         "",
         title="Eviction model",
         description="Path or URL of a model made by `proteus evictions fit`. "

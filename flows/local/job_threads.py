@@ -188,10 +188,11 @@ class MarketTicks:
         from flows.handle_eviction import handle_eviction
         from tasks.market.eviction_notices import seen_notices
 
-        for notice in [each for job_id in jobs for each in seen_notices(job_id)]:
-            if notice.allocation_id not in self._handled:
-                call_flow(partial(handle_eviction, notice))
-                self._handled.add(notice.allocation_id)
+        notices = [each for job_id in jobs for each in seen_notices(job_id)]
+        new = [each for each in notices if each.taken not in self._handled]
+        if new:
+            call_flow(partial(handle_eviction, new[0]))  # it handles the others, too
+            self._handled.update(each.taken for each in new)
 
 
 def measured_latency_s() -> float:

@@ -115,6 +115,23 @@ def _is_temporary(error: BaseException) -> bool:
     return is_server_error or isinstance(error, httpx.TransportError)
 
 
+def notice_event(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the event that starts `handle-eviction`; its id follows from the machine, so a repetition is the same.
+
+    Parameters
+    ----------
+    about : job_id, allocation_id, takes_at_s (market time) and, where one machine is taken alone, instance_id.
+    """
+    resource = f"spot.allocation.{about['allocation_id']}"
+    machine = about.get("instance_id") or ""
+    return {
+        "id": str(uuid5(NAMESPACE_URL, f"{resource}/{machine}" if machine else resource)),
+        "event": "spot.interruption-notice",
+        "resource": {"prefect.resource.id": resource, "prefect.resource.name": str(about["allocation_id"])},
+        "payload": dict(about),
+    }
+
+
 @retry(
     retry=retry_if_exception(_is_temporary),
     stop=stop_after_delay(20),
@@ -127,19 +144,12 @@ def report_notice(events_url: str, about: Mapping[str, Any]) -> None:
     Parameters
     ----------
     events_url : the Prefect API, as in ``http://host:4200/api``.
-    about : job_id, allocation_id, takes_at_s (market time). Repeated reports of one allocation are the same event.
+    about : job_id, allocation_id, takes_at_s (market time). Repeated reports of one machine are the same event.
 
     Raises
     ------
     httpx.HTTPError
         If the API does not accept the event; temporary failures are retried for 20 s.
     """
-    resource = f"spot.allocation.{about['allocation_id']}"
-    event = {
-        "id": str(uuid5(NAMESPACE_URL, resource)),
-        "occurred": datetime.fromtimestamp(SystemClock().now_s(), UTC).isoformat(),
-        "event": "spot.interruption-notice",
-        "resource": {"prefect.resource.id": resource, "prefect.resource.name": str(about["allocation_id"])},
-        "payload": dict(about),
-    }
+    event = notice_event(about) | {"occurred": datetime.fromtimestamp(SystemClock().now_s(), UTC).isoformat()}
     httpx.post(f"{events_url.rstrip('/')}/events", json=[event], timeout=10.0).raise_for_status()

@@ -49,6 +49,7 @@ class ObservationKind(StrEnum):
     CLOCK = "clock"  # clock and state of the controller at a tick, when one changes
     FOLLOWER = "follower"  # a flow run of `train` that follows the job
     PICTURE = "picture"  # the job's picture was last made
+    PAGE = "page"  # the address of the job's page in the Prefect UI
     COMMAND = "command"  # the command line that runs the job again
     ALARM = "alarm"  # a machine reported that it ends itself, and why
     SETTLED = "settled"  # an ended job has no machine and no unbooked hour left

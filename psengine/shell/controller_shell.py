@@ -241,11 +241,11 @@ class ControllerShell:
         """Process an eviction notice; returns whether the node is known.
 
         The node works on while time is left (`draining`). `about` (job_id, allocation_id, takes_at_s) is reported to
-        the control plane, once per allocation.
+        the control plane, once per node.
         """
         self._feed(NoticeReceived(node, seconds_left, _now(), about))
-        if about is not None and about["allocation_id"] not in self._reported:
-            self._reported.add(about["allocation_id"])
+        if about is not None and node not in self._reported:
+            self._reported.add(node)
             self._spawn(self._report(about))
         return {"known": node in self.controller.members.nodes}
 

@@ -1,6 +1,7 @@
 """HTML reports, each in one file.
 
 figures_page  HTML report of a backtest or of a local training
+job_markdown  page of a job in the Prefect UI, as Markdown
 job_page      HTML report of a job
 job_series    data of the chart in a job's report: thinned series, events, decisions
 job_tables    tables of a job's report: decisions, ledger, parameters, links

@@ -21,7 +21,7 @@ from infra.market_data.catalogs import read_catalog
 from infra.settings import Settings, load_settings
 from infra.state.records import JobState
 from infra.state.store import Store
-from tasks.job_spec import JobSpec
+from tasks.job_spec import RECORDED, JobSpec
 from tasks.local.environment import environment_variables
 from tasks.market_data.on_demand import check_budget
 
@@ -133,7 +133,7 @@ def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> JobStatus:
         if job is None:
             return JobStatus.NEW
         alive = store.allocations(job_id, alive=True)
-    if JobSpec.model_validate(dict(job.spec)) != JobSpec.model_validate(spec):
+    if JobSpec.model_validate(dict(job.spec), context=RECORDED) != JobSpec.model_validate(spec, context=RECORDED):
         raise InputError(f"job {job_id}: was begun before with other options; give the same ones, or another --job")
     is_ended = job.state.terminal and job.state is not JobState.FAILED and not alive
     return JobStatus.ENDED if is_ended else JobStatus.PAUSED

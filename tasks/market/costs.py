@@ -3,36 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from prefect.artifacts import create_table_artifact
-
 from bidding.billing.spending import MachineLife, Use, divide_hour
 from bidding.market.model import HOUR_S, Tier
-from bidding.market.money import Micros, to_dollars
+from bidding.market.money import Micros
 from infra.state.charge_shares import by_hour, by_second
 from infra.state.ledger import charges_and_refunds, is_by_second
 from infra.state.records import AllocationRecord, Job, ObservationKind
 from infra.state.store import Store
 from tasks.job_ends import why_ended
-from tasks.runtime import current_runtime, runtime_task
+from tasks.runtime import current_runtime
 
 _LEAVING = ("draining", "drained")
-
-
-@runtime_task("publish ledger")
-def publish_ledger(job_id: str) -> None:
-    """Show in the Prefect UI what the job has cost, by market and use."""
-    table = [
-        {
-            "market": row.market,
-            "tier": row.tier,
-            "machine-hours": row.machine_hours,
-            "spent $": to_dollars(row.spent),
-            **{f"{use} $": to_dollars(row.uses.get(use, 0)) for use in Use},
-        }
-        for row in cost_rows([job_id])
-    ]
-    if table:
-        create_table_artifact(table, key=f"ledger-{job_id}", description=f"What {job_id} has cost")
 
 
 @dataclass(frozen=True, slots=True)

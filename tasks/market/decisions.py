@@ -1,19 +1,16 @@
 """Decision points: observations go to the engine, and its orders are recorded before they are carried out."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from prefect.artifacts import create_table_artifact
 
 from bidding.economics.budget import Spending
 from bidding.economics.deadline import TimeLeft
 from bidding.engine.engine import AllocationState, BidEngine, MachineState
 from bidding.engine.events import AllocationGone, BidEvent, MachineGone, MachineNoticed, NoticeSeen, TickDue
-from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from bidding.engine.orders import Order
 from bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, reconcile, unlisted
 from bidding.forecast import MarketFeatures
 from bidding.market.model import HOUR_S, InstanceFact, Market, Tier
-from bidding.market.money import Micros, to_dollars
+from bidding.market.money import Micros
 from infra.errors import TickStopped
 from tasks.job_ends import wants_machines
 from tasks.job_records import training_begun
@@ -102,37 +99,7 @@ def opened_markets(job_engine: JobEngine) -> tuple[Market, ...]:
     return engine.opened.markets if engine.job_id is not None else ()
 
 
-@runtime_task("publish decision")
-def publish(job_id: str, orders: Sequence[Order]) -> None:
-    """Show the last decision in the Prefect UI, with its candidates."""
-    rows = [row for order in orders for row in _rows(order)]
-    if rows:
-        create_table_artifact(rows, key=f"decision-{job_id}", description=f"Last decision for {job_id}")
-
-
 def _reliable_tier_stands(engine: BidEngine) -> bool:
     return any(
         p.standing is AllocationState.HELD and p.allocation.tier is Tier.RELIABLE for p in engine.positions.values()
     )
-
-
-def _rows(order: Order) -> list[dict[str, Any]]:
-    match order:
-        case Acquire() | Wait():
-            verdict = {"order": type(order).__name__, "reason": order.decision.reason}
-            rows = [
-                {
-                    **verdict,
-                    "market": str(c.market),
-                    "count": c.count,
-                    "bid": to_dollars(c.bid_micros),
-                    "eviction within the hour": round(c.eviction_prob, 3),
-                    "$ per vCPU-h": round(c.cost_per_work, 6),
-                    "why not": c.why_not,
-                }
-                for c in order.decision.candidates
-            ]
-            return rows or [verdict]
-        case Renew() | Lapse():
-            name = f"{type(order).__name__} {order.allocation_id}, hour {order.hour}"
-            return [{"order": name, "reason": order.decision.reason}]

@@ -17,6 +17,7 @@ from infra.state.commitments import most_owed, requested
 from infra.state.ledger import book
 from infra.state.records import AllocationRecord, IntentState, ObservationKind
 from tasks.job_ends import request_stop, wants_machines
+from tasks.job_events import emit_budget
 from tasks.job_records import job_spec
 from tasks.job_spec import JobSpec
 from tasks.market.prices import history
@@ -36,6 +37,13 @@ def book_or_postpone(job_id: str) -> int | None:
     except MarketError as error:
         _log.warning("the ledger waits for the next tick: the market did not report its prices (%s)", error.code)
         return None
+
+
+def report_budget(job_id: str) -> None:
+    """Emit an event if the job has spent most of its budget."""
+    store, budget = current_runtime().store, job_spec(job_id).budget_micros
+    if budget is not None:
+        emit_budget(store.job(job_id), store.spent(job_id), budget)
 
 
 @runtime_task("book the ledger", market=True)

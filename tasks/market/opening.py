@@ -15,6 +15,7 @@ from bidding.policies import FORECAST_POLICIES
 from infra.errors import InputError
 from infra.state.records import IllegalTransition, JobState
 from infra.storage.price_store import PriceStore
+from tasks.job_events import emit_end
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine, unless_seen
 from tasks.market.prices import days
@@ -160,7 +161,7 @@ def close_job(job_engine: JobEngine, result: Mapping[str, Any] | None, failure: 
     if result is not None and result.get("stopped"):
         state = JobState.STOPPED
     try:
-        runtime.store.move_job(job_id, state, runtime.clock.now_s(), result=result, failure=failure)
+        emit_end(runtime.store.move_job(job_id, state, runtime.clock.now_s(), result=result, failure=failure))
     except IllegalTransition:
         if not runtime.store.job(job_id).state.terminal:
             raise  # else a tick, or the flow, has closed it

@@ -10,6 +10,9 @@ from infra.clock import SystemClock
 from tasks.job_records import is_paid_by_hour
 from tasks.runtime import current_runtime
 
+#: Name of the claim of a late tick; it is not released.
+_LATE = "late-tick"
+
 
 @contextmanager
 def claim_tick(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
@@ -39,16 +42,21 @@ def claim_tick(job_id: str, patience_s: float = 0.0) -> Iterator[bool]:
 def is_overtaken() -> bool:
     """Whether this run was scheduled for a decision point that a later one has overtaken.
 
-    After an outage all missed runs start at once, oldest first; only the last has something to decide.
-    An unscheduled run is never overtaken.
+    After an outage all missed runs start at once, and one of them has something to decide: the first that gets to it,
+    because a decision is about now, whatever the schedule said. The claim on being that one lasts half a period, so
+    that where every run starts late, by however much, each still makes its decision. An unscheduled run is never
+    overtaken.
     """
     if not flow_run.id or not deployment.id:
         return False
     scheduled = flow_run.scheduled_start_time
     if scheduled is None:
         return False
+    runtime = current_runtime()
     behind_s = SystemClock().now_s() - float(scheduled.timestamp())
-    return bool(behind_s > current_runtime().settings.tick_s)
+    if behind_s <= runtime.settings.tick_s:
+        return False
+    return not runtime.store.claim(_LATE, uuid4().hex, runtime.settings.tick_s / 2 / runtime.clock.scale)
 
 
 def next_tick_s() -> float:

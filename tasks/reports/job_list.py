@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.errors import ProteusError
+from infra.local.announcement import find_announcement
 from infra.local.job_stores import JobStore, find_job, open_job_stores
 from infra.settings import load_settings
-from infra.state.records import Job
+from infra.state.records import Job, ObservationKind
 from infra.storage.blobs import Blobs, open_blobs
 from infra.urls import file_url
 from tasks.job_ends import why_ended
 from tasks.market.costs import CostRow, cost_rows
+from tasks.market_data.price_feed import ended_prices
 from tasks.reports.alarms import waiting_line
 from tasks.reports.job_summary import snapshot_of
 
@@ -26,6 +28,7 @@ class JobLine:
     spent_is_known : false until the first charge is booked.
     begun_s, ended_s : market time (Unix seconds); `ended_s` is None while its work goes on.
     directory : of a local run; None where the database is shared.
+    page : address of the job's page in the Prefect UI; None before its run has made it.
     """
 
     job_id: str
@@ -41,6 +44,7 @@ class JobLine:
     begun_s: float
     ended_s: float | None
     directory: str | None
+    page: str | None = None
 
 
 def list_jobs(database: str | None = None, directory: Path | None = None) -> tuple[list[JobLine], list[str]]:
@@ -73,10 +77,13 @@ def list_costs(
 def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
     """Return every job of one database, oldest first; add a line to `notes` if the alarms of jobs cannot be read."""
     lines = []
+    up = None if jobs.directory is None else find_announcement(jobs.directory)
+    ended = "" if up is None else ended_prices(up)
     for job in jobs.store.jobs():
         ended_s = job.ended_at_s if job.ended_at_s is not None else jobs.now_s(job.job_id)
         shot = snapshot_of(jobs.store, job.job_id, ended_s)
         held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
+        nothing_bought = shot.buys_nothing or ("" if job.state.terminal else ended)
         lines.append(
             JobLine(
                 job_id=job.job_id,
@@ -87,11 +94,12 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
                 machines=held,
                 evictions=shot.evictions,
                 spent_micros=shot.spent_micros,
-                why="; ".join(filter(None, (why_ended(job), _alarm(jobs, job, notes)))),
+                why="; ".join(filter(None, (why_ended(job), nothing_bought, _alarm(jobs, job, notes)))),
                 spent_is_known=shot.spent_is_known,
                 begun_s=job.created_at_s,
                 ended_s=job.ended_at_s,
                 directory=None if jobs.directory is None else str(jobs.directory),
+                page=_page(jobs, job.job_id),
             )
         )
     return lines
@@ -108,3 +116,8 @@ def _alarm(jobs: JobStore, job: Job, notes: list[str]) -> str:
     except ProteusError as error:
         notes.append(f"alarms of job {job.job_id}: {error}")
         return ""
+
+
+def _page(jobs: JobStore, job_id: str) -> str | None:
+    seen = jobs.store.last_observation(job_id, ObservationKind.PAGE)
+    return None if seen is None else str(seen.payload["url"])

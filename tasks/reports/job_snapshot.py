@@ -18,7 +18,8 @@ class Holding:
 class Snapshot:
     """A job at a moment. `market_s` is seconds since the job was recorded, money is micro-dollars.
 
-    `spent_is_known` is false until the first charge is booked.
+    `spent_is_known` is false until the first charge is booked; `buys_nothing` says why no market has a price to decide
+    on, if none has.
     """
 
     job_id: str
@@ -36,3 +37,4 @@ class Snapshot:
     evictions: int
     last_decision: str
     spent_is_known: bool = True
+    buys_nothing: str = ""

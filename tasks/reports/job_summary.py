@@ -57,6 +57,7 @@ def snapshot_of(store: Store, job_id: str, now_s: float) -> Snapshot:
         hour_end_decisions=hour_end_decisions(journal),
         evictions=evictions(records),
         last_decision=_last_reason(journal),
+        buys_nothing="" if job.state.terminal else _buys_nothing(journal),
     )
 
 
@@ -181,6 +182,15 @@ def _noticed_machines(records: Sequence[AllocationRecord], journal: Sequence[Jou
             case "MachineSeen":
                 noticed.discard((name, entry.record["instance_id"]))
     return noticed
+
+
+def _buys_nothing(journal: Sequence[JournalEntry]) -> str:
+    """Return why the last tick had no price to decide on; empty if it had one, or none was wanted."""
+    last = next((entry.record for entry in reversed(journal) if entry.record["kind"] == "TickDue"), None)
+    if last is None or last["prices"]:
+        return ""
+    reasons = sorted(set(last.get("left_out", {}).values()))
+    return f"nothing is bought: {'; '.join(reasons)}" if reasons else ""
 
 
 def _last_reason(journal: Sequence[JournalEntry]) -> str:

@@ -1,40 +1,60 @@
-"""The picture of a job in the Prefect UI and its report in the blob store. A failure here stops no job."""
+"""The page of a job in the Prefect UI, and its report in the blob store. A failure here stops no job."""
 
-import base64
 import logging
+import shlex
+from collections.abc import Sequence
+from uuid import UUID
 
-from prefect.artifacts import create_markdown_artifact
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 
+from bidding.billing.spending import Use
 from bidding.market.money import usd
 from infra.clock import SystemClock
-from infra.state.records import ObservationKind
+from infra.state.records import Job, JobState, ObservationKind
 from infra.storage.job_paths import JobPaths
-from reports.pages.job_page import render
+from reports.pages.job_markdown import job_markdown
+from reports.pages.job_page import Table, render
+from reports.pages.job_tables import predict_command
 from reports.pictures.job import job_png
-from tasks.reports.job_page import gather
+from tasks.job_pages import open_page, write_page
+from tasks.market.costs import CostRow, cost_rows
+from tasks.reports.job_page import gather, read_facts
 from tasks.runtime import current_runtime, runtime_task
 
 _log = logging.getLogger(__name__)
 
-#: Real seconds between two pictures of an open job.
+#: Real seconds between two pages of an open job: made by the run that follows it, and by ticks where none does.
+FOLLOWED_S = 60.0
 EVERY_S = 300.0
 
 
 def show_job(job_id: str) -> None:
-    """Write the job's report, and show its picture in the Prefect UI; failures are only logged."""
+    """Write the job's report, and its page in the Prefect UI; failures are only logged."""
     try:
         url = save_report(job_id)
-        publish_picture(job_id, url)
-    except Exception:  # noqa: BLE001 - a picture must not end a job, whatever fails
-        _log.exception("job %s: its report or its picture could not be made; the job goes on without", job_id)
+        publish_page(job_id, url)
+    except Exception:  # noqa: BLE001 - a page must not end a job, whatever fails
+        _log.exception("job %s: its report or its page could not be made; the job goes on without", job_id)
 
 
-def show_job_now_and_then(job_id: str) -> None:
+def link_page(job_id: str) -> None:
+    """Make the job's page if there is none, and name its address in the log of this run."""
+    try:
+        if flow_run.id:
+            runtime, url = current_runtime(), open_page(job_id, UUID(str(flow_run.id)))
+            get_run_logger().info("%s: its page: %s", job_id, url)
+            runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.PAGE, {"url": url})
+    except Exception:  # noqa: BLE001 - as above
+        _log.exception("job %s: its page could not be made; the job goes on without", job_id)
+
+
+def show_job_now_and_then(job_id: str, every_s: float = EVERY_S) -> None:
     """Do what `show_job` does every few minutes while the job goes on, and once nothing more is held for it."""
     try:
-        due = _due(job_id)
+        due = _due(job_id, every_s)
     except Exception:  # noqa: BLE001 - as above
-        _log.exception("job %s: could not check whether a picture is due", job_id)
+        _log.exception("job %s: could not check whether its page is due", job_id)
         return
     if due:
         show_job(job_id)
@@ -49,29 +69,55 @@ def save_report(job_id: str) -> str:
     return runtime.blobs.url_of(name)
 
 
-@runtime_task("publish picture")
-def publish_picture(job_id: str, report_url: str) -> None:
-    """Show the job in the Prefect UI: its picture, and the URL of its report.
-
-    Notes
-    -----
-    An image artifact would print the whole data URL as text below the picture; Markdown shows the picture alone.
-    """
+@runtime_task("publish page")
+def publish_page(job_id: str, report_url: str) -> None:
+    """Show the job's page in the Prefect UI; the one that is there is changed, so that links to it stay."""
     runtime = current_runtime()
-    job = runtime.store.job(job_id)
-    lines = [f"**{job.state}**, {usd(runtime.store.spent(job_id))} spent.", f"Report: `{report_url}`"]
-    png = base64.b64encode(job_png(gather(runtime.store, job_id).chart)).decode()
-    lines.append(f"![prices and bids, footprint, loss and dollars](data:image/png;base64,{png})")
-    create_markdown_artifact("\n\n".join(lines), key=f"picture-{job_id}", description=f"{job_id} at one look")
+    facts = read_facts(runtime.store, job_id)
+    page = gather(runtime.store, job_id, runtime.blobs.url)
+    picture = job_png(page.chart) if facts.progress or facts.allocations else b""
+    markdown = job_markdown(
+        facts, page, cost_table(cost_rows([job_id])), picture, report_url, next_commands(facts.job, runtime.blobs.url)
+    )
+    write_page(job_id, markdown, f"{job_id}: {facts.job.state}", UUID(str(flow_run.id)) if flow_run.id else None)
 
 
-def _due(job_id: str) -> bool:
-    """Return whether a tick has to make a picture, and record that it does; the first one waits a period."""
+def cost_table(rows: Sequence[CostRow]) -> Table:
+    """Return the costs of a job by market, tier and use, with their sum."""
+    cells = tuple((row.market, row.tier, f"{row.machine_hours:.2f}", usd(row.spent), *_uses([row])) for row in rows)
+    hours = sum(row.machine_hours for row in rows)
+    total = ("all", "", f"{hours:.2f}", usd(sum(row.spent for row in rows)), *_uses(rows))
+    columns = ("market", "tier", "machine-hours", "spent", *map(str, Use))
+    return Table("costs", "What it has cost", columns, cells, foot=(total,))
+
+
+def next_commands(job: Job, blob_url: str) -> list[str]:
+    """Return what a user may type next about a job, quoted for a shell."""
+    name = job.job_id
+    commands = [["proteus", "logs", name], ["proteus", "cost", name], ["proteus", "report", name]]
+    if not job.state.terminal:
+        commands.append(["proteus", "stop", name])
+    lines = [shlex.join(words) for words in commands]
+    training = job.spec.get("training")
+    if job.state in (JobState.FINISHED, JobState.STOPPED) and isinstance(training, dict) and training.get("data"):
+        model = f"{blob_url.rstrip('/')}/{JobPaths(name).model}"
+        lines.append(
+            predict_command(model, str(training["data"]), str(training.get("app")), str(training.get("code") or ""))
+        )
+    return lines
+
+
+def _uses(rows: Sequence[CostRow]) -> list[str]:
+    return [usd(sum(row.uses.get(use, 0) for row in rows)) for use in Use]
+
+
+def _due(job_id: str, every_s: float) -> bool:
+    """Return whether a page has to be made, and record that it is; the first one waits a period."""
     runtime = current_runtime()
     real_s = SystemClock().now_s()
     made = runtime.store.last_observation(job_id, ObservationKind.PICTURE)
     over = runtime.store.job(job_id).state.terminal and not runtime.store.allocations(job_id, alive=True)
-    if made is not None and not over and real_s - made.payload["real_s"] < EVERY_S:
+    if made is not None and not over and real_s - made.payload["real_s"] < every_s:
         return False
     runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.PICTURE, {"real_s": real_s})
     return over or made is not None

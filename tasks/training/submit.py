@@ -14,24 +14,21 @@ from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import LogSort
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 from prefect.utilities.urls import url_for
 from pydantic import ValidationError
 
-from bidding.market.spot_market import MarketError
-from infra.clock import ScaledClock, SystemClock, open_clock
-from infra.ec2.spot_market import Ec2SpotMarket
+from infra.clock import SystemClock
 from infra.errors import InputError, ProteusError
 from infra.local.announcement import DEFAULT_DIRECTORY, Announcement, find_announcement
-from infra.local.environment import clock_file
-from infra.settings import load_settings
 from infra.structured_text import read_yaml
 from infra.validation import first_fault
+from tasks.job_pages import open_page
 from tasks.job_spec import JobSpec
-from tasks.market.prices import days
 from tasks.market_data.eviction_tables import absolute_evictions
-from tasks.times import minute
+from tasks.market_data.price_feed import ended_prices
+from tasks.run_labels import job_run_tag
 from tasks.training.application_checks import absolute_code, check_asked
 from tasks.training.inputs import absolute_data
 
@@ -89,37 +86,6 @@ def _shown(directory: Path) -> str:
     return str(directory.relative_to(Path.cwd())) if directory.is_relative_to(Path.cwd()) else str(directory)
 
 
-def ended_prices(up: Announcement | None) -> str:
-    """Return why nothing can be bought at the market's prices, because they end before its now; else an empty text.
-
-    Parameters
-    ----------
-    up : a running `proteus up`; None for the market endpoint that the settings name. AWS itself is not asked.
-    """
-    if up is not None:
-        now_s = ScaledClock(clock_file(Path(up.directory))).now_s()
-        if now_s <= up.market_until_s:
-            return ""
-        return (
-            f"the generated prices end at {minute(up.market_until_s)}, and the market's time is {minute(int(now_s))}: "
-            "end `proteus up`, and start it in another --dir"
-        )
-    settings = load_settings()
-    if settings.ec2_endpoint_url is None:
-        return ""
-    now_s, limit_s = int(open_clock(settings.clock).now_s()), settings.prices_max_age_s
-    try:
-        market = Ec2SpotMarket(settings, attempts=1, connect_s=_ANSWER_S, read_s=_ANSWER_S)
-        if market.newest_price_s(now_s - limit_s, now_s) is not None:
-            return ""
-    except MarketError:
-        return ""  # the ticks say so; here it may be out of reach
-    return (
-        f"the market at {settings.ec2_endpoint_url} has no price of the last {days(limit_s)} before its time, "
-        f"{minute(now_s)}: no spot machine is bought; serve a price file that reaches it, or set PROTEUS_CLOCK"
-    )
-
-
 @contextmanager
 def prefect_server(directory: Path | None) -> Iterator[PrefectServer]:
     """Choose the Prefect server for the context: that of `proteus up` in `directory`, else of PREFECT_API_URL.
@@ -172,7 +138,7 @@ def submit(spec: JobSpec) -> dict[str, Any]:
             _TRAIN,
             parameters={"spec": spec.model_dump(mode="json")},
             flow_run_name=spec.job_id,
-            tags=[f"job:{spec.job_id}"],
+            tags=[job_run_tag(spec.job_id)],
             timeout=0,
             as_subflow=False,
         )
@@ -187,7 +153,15 @@ def submit(spec: JobSpec) -> dict[str, Any]:
         "flow_run_id": str(run.id),
         "flow_run": run.name,
         "run_url": url_for(run),
+        "page_url": _page(spec.job_id, run.id),
     }
+
+
+def _page(job_id: str, run_id: UUID) -> str:
+    try:
+        return open_page(job_id, run_id)
+    except (httpx.HTTPError, PrefectException):
+        return ""  # the run makes it when it begins
 
 
 def follow_run(flow_run_id: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ heartbeats) waits while the next chapter runs.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ MARKET = Market("c4.large", "us-east-1a")
 TICK_S = 120.0
 T0 = 1464739200  # 2016-06-01T00:00:00Z
 START_S = T0 + 14 * DAY_S
+NOTIFIED = ("job done", "job failed", "budget at 80 %", "orphan found", "no tick")
 #: Time at which the price rises above every bid, and seconds before it (within the notice) to which the clock jumps.
 SPIKE_S = START_S + HOUR_S // 2
 LEFT_S = 45
@@ -105,9 +107,13 @@ def test_what_is_deployed_is_what_the_file_says(story: Story) -> None:
     assert all(story.deployed.deployment_id(name) for name in others)
 
 
-def test_registering_the_automation_twice_leaves_one(story: Story) -> None:
-    said = [story.deployed.python("-m", "flows.automations").strip() for _ in range(2)]
-    assert [line.removeprefix(f"{NAME}: ") for line in said] == ["created", "updated"]
+def test_registering_the_automations_twice_leaves_one_of_each(story: Story) -> None:
+    said = [story.deployed.python("-m", "flows.automations").splitlines() for _ in range(2)]
+    names = [NAME, *(f"proteus: {what}" for what in NOTIFIED)]
+    for lines, outcome in zip(said, ("created", "updated"), strict=True):
+        assert lines == [f"{name}: {outcome}" for name in names]
+    refused = story.deployed.refused("-m", "flows.automations", "--notify", "slack-webhook/none")
+    assert refused.startswith("flows.automations: --notify slack-webhook/none: the server has no such block; ")
     found = story.deployed.post("/automations/filter", automations={"name": {"any_": [NAME]}})
     assert [(one["enabled"], one["trigger"]["within"]) for one in found] == [(True, float(SILENCE_S))]
 
@@ -118,6 +124,10 @@ def test_registering_the_automation_twice_leaves_one(story: Story) -> None:
         ({"job_id": "Not An Id"}, "field 'spec.job_id'. Failure reason: 'Not An Id' does not match"),
         ({"training": {"clocks": 0}}, "field 'spec.training.clocks'. Failure reason: 0 is less than the minimum of 1"),
         ({"colour": "red"}, "field 'spec'. Failure reason: Additional properties are not allowed ('colour'"),
+        (
+            {"training": {"clocks": 1, "data": "https://bucket.example/x.csv?X-Amz-Signature=00"}},
+            "field 'spec.training.data'. Failure reason: ",
+        ),
         ({"training": None}, "field 'spec.training'. Failure reason: None is not of type 'object'"),
     ],
 )
@@ -159,6 +169,17 @@ def handled(deployed: Deployed) -> dict[str, str]:
     return {run["parameters"]["notice"]["allocation_id"]: run["id"] for run in runs}
 
 
+def fired(deployed: Deployed, name: str) -> list[dict[str, Any]]:
+    """Return how often an automation has fired, from the event feed."""
+    (automation,) = deployed.post("/automations/filter", automations={"name": {"any_": [name]}})
+    wanted = {
+        "event": {"name": ["prefect.automation.triggered"]},
+        "resource": {"id": [f"prefect.automation.{automation['id']}"]},
+    }
+    found: list[dict[str, Any]] = deployed.post("/events/filter", filter=wanted)["events"]
+    return found
+
+
 def bought_on_spot(deployed: Deployed) -> list[AllocationRecord]:
     """Return what the job has bought at a bid."""
     return [record for record in deployed.store.allocations(JOB) if record.allocation.bid_micros is not None]
@@ -180,21 +201,26 @@ def test_a_new_run_attaches_and_a_notice_reaches_the_handler(story: Story) -> No
         SPIKE_S - LEFT_S
     )  # the market gives notice: node -> controller -> event -> automation -> run
 
-    notice = {"job_id": JOB, "allocation_id": spot.allocation_id, "takes_at_s": SPIKE_S}
+    (machine,) = spot.instance_ids
+    notice = {"job_id": JOB, "allocation_id": spot.allocation_id, "instance_id": machine, "takes_at_s": SPIKE_S}
     wait_until(lambda: bool(deployed.runs("handle-eviction/default")), "the handler's run", 30)
     (run,) = deployed.runs("handle-eviction/default")
     assert run["parameters"] == {"notice": notice}
     deployed.await_state(run["id"], "COMPLETED", 40)
-    told = [e.record for e in deployed.store.journal(JOB) if e.record["kind"] == "NoticeSeen"]
+    told = [e.record for e in deployed.store.journal(JOB) if e.record["kind"] in ("NoticeSeen", "MachineNoticed")]
     assert [(one["allocation_id"], one["takes_at_s"]) for one in told] == [(spot.allocation_id, SPIKE_S)]
+    assert deployed.run(run["id"])["tags"] == [f"job:{JOB}"]
+    assert deployed.run(run["id"])["name"].startswith(f"{JOB}: ")
 
     report_notice(deployed.api_url, notice)  # reported twice (after a restart): the same event, no second run
-    other = {"job_id": JOB, "allocation_id": "another", "takes_at_s": SPIKE_S}
-    report_notice(deployed.api_url, other)
-    wait_until(lambda: "another" in handled(deployed), "the run of another notice", 30)
-    deployed.await_state(handled(deployed)["another"], "COMPLETED", 40)
-    assert set(handled(deployed)) == {spot.allocation_id, "another"}
-    assert len(deployed.runs("handle-eviction/default")) == 2
+    burst = [{"job_id": JOB, "allocation_id": f"another-{number}", "takes_at_s": SPIKE_S} for number in range(3)]
+    for other in burst:
+        report_notice(deployed.api_url, other)
+    wait_until(lambda: len(deployed.runs("handle-eviction/default")) == 2, "the run of a burst of notices", 30)
+    assert handled(deployed).keys() - {spot.allocation_id} <= {other["allocation_id"] for other in burst}
+    (handler,) = (run_id for name, run_id in handled(deployed).items() if name != spot.allocation_id)
+    deployed.await_state(handler, "COMPLETED", 60)
+    assert len(deployed.runs("handle-eviction/default")) == 2, "one run handles a burst"
     assert deployed.at_task(second, "follow training")
 
 
@@ -215,6 +241,15 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     wait_until(lambda: "evicted" in [one["end_cause"] for one in deployed.market_log()], "the eviction", LEFT_S)
     (deployed.directory / "blobs" / paced.HURRY).touch()
     deployed.await_state(second, "COMPLETED", 90)
+
+    wait_until(lambda: deployed.run(second)["name"] == f"{JOB}: finished", "the run's name with its verdict")
+    assert deployed.run(second)["tags"] == [f"job:{JOB}"]
+    log = deployed.logs(second)
+    assert f"{JOB}: its page: {deployed.ui_url}/artifacts/artifact/" in log
+    assert re.search(r"clock \d+, loss \d\.\d+, \$\d\.\d+ spent, \d nodes ready, \d evictions, holding ", log)
+    assert "the market took 1 x c4.large/us-east-1a" in log
+    wait_until(lambda: len(fired(deployed, "proteus: job done")) == 1, "the automation that notifies of the end")
+    assert fired(deployed, "proteus: job failed") == []
 
     job = deployed.store.job(JOB)
     assert job.state is JobState.FINISHED

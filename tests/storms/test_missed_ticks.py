@@ -1,4 +1,4 @@
-"""The server is down while ticks are due: missed ticks are skipped, and the next one alone catches up.
+"""The server is down while ticks are due: of the missed ticks one decides, and so does the next one.
 
 It takes four minutes, mostly waiting for ticks that must not run.
 """
@@ -15,7 +15,7 @@ from tests.support.prefect import Deployed, wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.storm, pytest.mark.timeout(900)]
 
 #: So many ticks are missed while the server is away; the next one is due so many real seconds later.
-MISSED = 4
+MISSED = 10
 SOON_S = 30
 
 
@@ -76,11 +76,12 @@ def _miss_ticks(story: Story) -> None:
     acted = [one for one in said.values() if one.startswith(f"{JOB}: ")]
     for run in runs:
         overtaken_at = moment(run, "expected_start_time") + period
-        if moment(run, "start_time") > overtaken_at:
-            assert said[run["id"]] == "skipped: a later tick is due already"
         if moment(run, "end_time") < overtaken_at:
             assert said[run["id"]].startswith(f"{JOB}: "), "who is in time acts"
-    assert len(acted) <= len(runs) - (MISSED - 1)
+        elif not said[run["id"]].startswith(f"{JOB}: "):
+            assert said[run["id"]] == "skipped: it is late, and another late tick decides"
+    late = [run for run in runs if moment(run, "start_time") > moment(run, "expected_start_time") + period]
+    assert 1 <= len([run for run in late if said[run["id"]].startswith(f"{JOB}: ")]) <= 2, "one, or after a minute two"
     assert 1 <= len(story.journal("TickDue")) - decided <= len(acted), "one tick a period, and no more"
     assert [one["end_cause"] for one in story.sold()] == ["evicted", None]
     assert len({one["token"] for one in story.sold()}) == 2

@@ -12,7 +12,7 @@ import flows.allocation_tick
 from tests.support.task_runtime import plain
 
 #: What a tick shows in the Prefect UI, or books there.
-_SHOWN = ("publish", "publish_ledger", "book_renewals", "show_job_now_and_then")
+_SHOWN = ("book_renewals", "show_job_now_and_then")
 
 
 def plain_tick(patch: pytest.MonkeyPatch) -> Callable[[str], str]:

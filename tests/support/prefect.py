@@ -62,6 +62,7 @@ class Deployed(OpenedAtStart):
         """Start the server, the market and a worker, and register the deployments."""
         self._world.open()
         self.api_url = self._world.prefect.api_url
+        self.ui_url = self._world.prefect.ui_url
         self.store = Store.open(self._database_url)
         self.http = httpx.Client(base_url=self.api_url, timeout=20 * PATIENCE)
         self.command("work-pool", "create", POOL, "--type", "process")
@@ -102,7 +103,18 @@ class Deployed(OpenedAtStart):
 
     def python(self, *arguments: str) -> str:
         """Run a Python command in the repository; return what it said, and fail if it does."""
-        done = subprocess.run(
+        done = self._run(*arguments)
+        assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def refused(self, *arguments: str) -> str:
+        """Run a Python command in the repository that refuses its input; return what it said."""
+        done = self._run(*arguments)
+        assert done.returncode == 2, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stderr
+
+    def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
             [sys.executable, *arguments],
             cwd=REPOSITORY,
             env=self.environment,
@@ -111,8 +123,6 @@ class Deployed(OpenedAtStart):
             timeout=90 * PATIENCE,
             check=False,
         )
-        assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
-        return done.stdout
 
     def start_worker(self, queue: str | None = None) -> None:
         """Start a process worker; for one queue of the pool, or for all."""

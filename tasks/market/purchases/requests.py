@@ -9,6 +9,7 @@ from bidding.market.money import Micros
 from infra.ec2.user_data import NodeBoot, user_data
 from infra.state.records import Json
 from tasks.job_spec import JobSpec
+from tasks.market.eviction_notices import events_url
 from tasks.market.instances import JOB_TAG, OWNER_TAG, TIER_TAG
 from tasks.market.opening import type_on_sale
 from tasks.runtime import current_runtime
@@ -36,8 +37,8 @@ def launch_request(
         "PROTEUS_REGION": settings.region,
         "PROTEUS_ALLOCATION": order_id,
     }
-    if tier is Tier.RELIABLE and settings.events_url is not None:
-        environment["PROTEUS_EVENTS_URL"] = settings.events_url  # transient machines send no events to Prefect
+    if tier is Tier.RELIABLE and (url := events_url()) is not None:
+        environment["PROTEUS_EVENTS_URL"] = url  # transient machines send no events to Prefect
     if settings.node_host is not None:
         environment["PROTEUS_NODE_HOST"] = settings.node_host
     boot = NodeBoot(

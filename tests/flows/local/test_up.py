@@ -16,6 +16,9 @@ import httpx
 import pytest
 
 from infra.simulated_ec2.server import KEY_HEADER
+from infra.state.records import JobState, ObservationKind
+from infra.state.store import Store
+from infra.urls import sqlite_url
 from tests.support import slow_apps as paced
 from tests.support.cli_process import Outcome, Running, processes_of, proteus, running
 from tests.support.market_servers import wait_for
@@ -46,14 +49,21 @@ class Up:
         found: dict[str, Any] = json.loads(self.call(*words, "--json", "-").out)
         return found
 
-    def job(self, job_id: str) -> dict[str, Any]:
-        """The job's line of `proteus jobs`; empty while it is not recorded."""
+    def is_in(self, job_id: str, state: JobState) -> bool:
         assert self.process.process.poll() is None, self.process.text()
-        return next((job for job in self.read("jobs")["jobs"] if job["job_id"] == job_id), {})
+        with Store.open(sqlite_url(self.process.directory / "state.db")) as store:
+            job = store.find_job(job_id)
+        assert job is None or job.state is state or not job.state.terminal, job
+        return job is not None and job.state is state
 
     def trains(self, job_id: str) -> bool:
-        job = self.job(job_id)
-        return job.get("state") == "running" and job["machines"] > 1 and job["clock"] > 0
+        """Whether a job has trained a clock, and a spot machine was bought for it."""
+        if not self.is_in(job_id, JobState.RUNNING):
+            return False
+        with Store.open(sqlite_url(self.process.directory / "state.db")) as store:
+            point = store.last_observation(job_id, ObservationKind.PROGRESS)
+            bought = [record for record in store.allocations(job_id) if record.allocation.bid_micros is not None]
+        return bool(bought) and point is not None and point.payload["clock"] > 0
 
     @property
     def ready(self) -> dict[str, Any]:
@@ -88,7 +98,7 @@ def test_a_job_is_submitted_seen_and_stopped(up: Up) -> None:
     assert (run["name"], run["state_type"], run["tags"]) == ("seen", "RUNNING", ["job:seen"])
 
     up.call("stop", "seen", "--reason", "enough")
-    wait_for(lambda: up.job("seen")["state"] == "stopped", "the job's end", 60)
+    wait_for(lambda: up.is_in("seen", JobState.STOPPED), "the job's end", 60)
     wait_for(
         lambda: not [one for one in up.market_log() if one["ended_at_s"] is None and one["bid_micros"] is None],
         "the end of the machines on demand",
@@ -104,7 +114,8 @@ def blocks(text: str, language: str) -> list[str]:
 def test_the_tutorial_can_be_typed(up: Up) -> None:
     page = TUTORIAL.read_text()
     (job,) = blocks(page, "yaml")
-    (up.here / "job.yaml").write_text(job)
+    assert "hours: 2," in job
+    (up.here / "job.yaml").write_text(job.replace("hours: 2", "hours: 40"))  # under way until `stop`, however slowly
     start, *commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
     assert start == "proteus up"
     assert [line.split()[1] for line in commands] == ["submit", "jobs", "cost", "logs", "stop", "report"]
@@ -112,7 +123,7 @@ def test_the_tutorial_can_be_typed(up: Up) -> None:
         up.call(*shlex.split(line)[1:])
         if line.startswith("proteus submit"):
             wait_for(lambda: up.trains("tutorial"), "the tutorial's job", 60)
-    wait_for(lambda: up.job("tutorial")["state"] == "stopped", "the job's end", 60)
+    wait_for(lambda: up.is_in("tutorial", JobState.STOPPED), "the job's end", 60)
     assert "tutorial" in (up.here / "tutorial.html").read_text()
 
 

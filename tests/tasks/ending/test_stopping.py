@@ -79,7 +79,7 @@ def test_a_job_whose_controller_never_booted_ends_with_the_next_tick(here: TaskR
     assert alive(here) == []
     assert plain(await_controller)("job") is None
     plain(secure_reliable_tier)(spec(), JobEngine("job"))
-    assert plain(follow)(spec())["stopped"] == "cancelled"
+    assert plain(follow)(spec(), lambda status: None)["stopped"] == "cancelled"
     assert alive(here) == [], "its own flow, if it is still there, buys nothing and ends"
 
 
@@ -221,9 +221,8 @@ def test_the_follower_of_a_stopped_job_ends_with_its_result(
     here.begin(spec())
     ticks(2)
     request_stop("job", "budget")
-    monkeypatch.setattr("tasks.training.follow._ProgressBar._set", lambda *_: None)
     ticks()
-    result = plain(follow)(spec())
+    result = plain(follow)(spec(), lambda status: None)
     assert result["stopped"] == "budget"
     assert here.clock.at_s < BEGIN_S + 5 * TICK_S
 

@@ -8,7 +8,7 @@ import pytest
 import tasks.reports.publish
 from infra.state.records import JobState, ObservationKind
 from infra.storage.job_paths import JobPaths
-from tasks.reports.publish import EVERY_S, publish_picture, save_report, show_job, show_job_now_and_then
+from tasks.reports.publish import EVERY_S, publish_page, save_report, show_job, show_job_now_and_then
 from tests.support.html_tables import PageTables
 from tests.support.job_states import JOB, record_job
 from tests.support.task_runtime import TaskRuntime, plain
@@ -19,12 +19,12 @@ class Published:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.all: list[dict[str, Any]] = []
-        patch.setattr(tasks.reports.publish, "create_markdown_artifact", self.take)
+        patch.setattr(tasks.reports.publish, "write_page", self.take)
         patch.setattr(tasks.reports.publish, "save_report", plain(save_report))
-        patch.setattr(tasks.reports.publish, "publish_picture", plain(publish_picture))
+        patch.setattr(tasks.reports.publish, "publish_page", plain(publish_page))
 
-    def take(self, markdown: str, key: str, description: str) -> None:
-        self.all.append({"markdown": markdown, "key": key})
+    def take(self, job_id: str, markdown: str, description: str, run_id: object) -> None:
+        self.all.append({"markdown": markdown, "job": job_id, "description": description})
 
 
 @pytest.fixture
@@ -38,19 +38,23 @@ def job(here: TaskRuntime) -> TaskRuntime:
     return here
 
 
-def test_report_and_picture(job: TaskRuntime, published: Published) -> None:
+def test_report_and_page(job: TaskRuntime, published: Published) -> None:
     show_job(JOB)
     page = job.runtime.blobs.read_bytes(JobPaths(JOB).report).decode()
     assert PageTables(page).data["job"] == JOB
     (made,) = published.all
-    assert made["key"] == f"picture-{JOB}"
-    assert made["markdown"].startswith("**finished**, $0.3950 spent.")
-    assert f"Report: `{job.runtime.blobs.url_of(JobPaths(JOB).report)}`" in made["markdown"]
-    assert "](data:image/png;base64,iVBOR" in made["markdown"]
-    assert len(made["markdown"]) < 200_000
+    assert (made["job"], made["description"]) == (JOB, "job-1: finished")
+    markdown = made["markdown"]
+    assert markdown.startswith("# job-1: finished\n")
+    assert "| Cost | $0.3950 |" in markdown
+    assert f"Report: `{job.runtime.blobs.url_of(JobPaths(JOB).report)}`" in markdown
+    assert "](data:image/png;base64,iVBOR" in markdown
+    assert "proteus cost job-1\n" in markdown
+    assert "proteus stop" not in markdown, "it has ended"
+    assert len(markdown) < 200_000
 
 
-@pytest.mark.parametrize("broken", ["save_report", "publish_picture"])
+@pytest.mark.parametrize("broken", ["save_report", "publish_page"])
 @pytest.mark.parametrize("show", [show_job, show_job_now_and_then])
 def test_what_fails_is_logged_and_stops_nothing(
     job: TaskRuntime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str, show: Any
@@ -70,7 +74,7 @@ def test_a_database_that_is_away_stops_no_tick(
     here: TaskRuntime, published: Published, caplog: pytest.LogCaptureFixture
 ) -> None:
     show_job_now_and_then("unknown")
-    assert "could not check whether a picture is due" in caplog.text
+    assert "could not check whether its page is due" in caplog.text
     assert published.all == []
 
 

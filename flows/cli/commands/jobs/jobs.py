@@ -24,6 +24,7 @@ _COLUMNS = (
     Column("spent", right=True),
     Column("why", 1, least=20),
     Column("directory", 9),
+    Column("page", 10),
 )
 
 
@@ -59,6 +60,7 @@ def jobs(database: str | None, directory: Path | None, json_target: str | None) 
             spent_text(line.spent_micros, line.spent_is_known),
             line.why,
             line.directory or "",
+            line.page or "",
         )
         for line in lines
     ]

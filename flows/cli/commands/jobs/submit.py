@@ -36,7 +36,8 @@ def submit(job_file: Path, directory: Path | None, follow: bool, json_target: st
         write_json(json_target, done)
         if json_target != "-":
             click.echo(f"job {done['job']} was submitted as flow run {done['flow_run']} ({done['flow_run_id']})")
-            click.echo(f"its run: {done['run_url']}")
+            click.echo(f"its run:  {done['run_url']}")
+            click.echo(f"its page: {done['page_url']}")
             click.echo("\n".join(["next:", *(f"  {command}" for command in server.next_commands(spec.job_id))]))
         if follow:
             _follow(spec.job_id, follow_run(done["flow_run_id"]), to_stderr=json_target == "-")

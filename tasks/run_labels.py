@@ -1,0 +1,38 @@
+"""Names and tags of flow runs: which run is of which job, and what it did."""
+
+import logging
+from collections.abc import Iterable
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.exceptions import PrefectException
+from prefect.runtime import flow_run
+
+_log = logging.getLogger(__name__)
+#: Characters of a name in the UI's lists.
+_LONGEST = 120
+
+
+def job_run_tag(job_id: str) -> str:
+    """Return the tag of the flow runs of a job."""
+    return f"job:{job_id}"
+
+
+def label_run(name: str, job_ids: Iterable[str] = ()) -> None:
+    """Name the flow run of this context, and tag it with its jobs; outside a run nothing happens."""
+    if flow_run.id:
+        label(UUID(str(flow_run.id)), name, {*flow_run.tags, *map(job_run_tag, job_ids)})
+
+
+def label(run_id: UUID, name: str, tags: Iterable[str]) -> None:
+    """Set name and tags of a flow run.
+
+    A server that does not answer is no reason to end a run: it keeps its former name.
+    """
+    shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    try:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(run_id, name=shown, tags=sorted(tags))
+    except (httpx.HTTPError, PrefectException) as error:
+        _log.warning("the run keeps its name: %s", error)
