@@ -17,7 +17,7 @@ A purchase is ordered again, the same, at each tick until it is answered; a laps
 market gives notice of its eviction. So an order survives a crash between its entry in the journal and its execution.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -134,13 +134,18 @@ class HeldAllocation:
             self.standing = AllocationState.GONE
             ends = [(machine.ended_at_s or 0, machine.cause) for machine in self.machines.values()]
             self.ended_at_s = max(at_s for at_s, _ in ends)
-            taken = all(cause is EndCause.EVICTED for at_s, cause in ends if at_s == self.ended_at_s)
-            self.cause = EndCause.EVICTED if taken else EndCause.USER
+            self.cause = common_cause(cause for at_s, cause in ends if at_s == self.ended_at_s)
 
     def _part(self, count: int) -> Allocation | None:
         if count in (0, self.allocation.count):
             return self.allocation if count else None
         return replace(self.allocation, count=count)
+
+
+def common_cause(causes: Iterable[EndCause | None]) -> EndCause:
+    """Return the cause of the end of several machines: that of all, or the job's where they differ."""
+    (cause, *others) = set(causes)
+    return EndCause.USER if others or cause is None else cause
 
 
 class EngineError(ValueError):
@@ -316,6 +321,8 @@ class BidEngine:
         position.update()
         if names and cause is EndCause.EVICTED:
             self._last_eviction_s = max(at_s, self._last_eviction_s or at_s)
+        if names and cause is EndCause.FAILED:
+            self._cool(position.allocation.market, at_s + self.opened.job.cooldown_s)
 
     def _handle_machine_seen(self, event: MachineSeen) -> None:
         position = self._position(event.allocation_id)

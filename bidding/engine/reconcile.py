@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from bidding.engine.engine import AllocationState, BidEngine, HeldAllocation, HeldMachine, MachineState
+from bidding.engine.engine import (
+    AllocationState,
+    BidEngine,
+    HeldAllocation,
+    HeldMachine,
+    MachineState,
+    common_cause,
+)
 from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
@@ -199,8 +206,7 @@ def _ends(position: HeldAllocation, seen: Sequence[str], ends: Mapping[str, _End
     last: _End | None = None
     if known_ends and not left:
         last_s = max(at_s for at_s, _ in known_ends)
-        taken = all(cause is EndCause.EVICTED for at_s, cause in known_ends if at_s == last_s)
-        last = (last_s, EndCause.EVICTED if taken else EndCause.USER)
+        last = (last_s, common_cause(cause for at_s, cause in known_ends if at_s == last_s))
     events: list[BidEvent] = [
         MachineGone(at_s, name, machine_id, cause)
         for machine_id, (at_s, cause) in sorted(ends.items())

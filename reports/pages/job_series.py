@@ -55,6 +55,7 @@ MOST_CANDIDATES = 1200
 #: Maximum number of changes of the shard map, from the first.
 MOST_MAPS = 400
 
+_ENDS = {EndCause.EVICTED: "evicted", EndCause.FAILED: "failed"}
 #: An event or order with its time.
 Timed = tuple[int, BidEvent | Acquire | Renew | Lapse | Wait]
 
@@ -224,13 +225,13 @@ def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
                     (at_s, "notice", item.allocation_id, f"{market.get(item.allocation_id, '')} {left}".strip())
                 )
             case AllocationGone():
-                kind = "evicted" if item.cause is EndCause.EVICTED else "let go"
+                kind = _ENDS.get(item.cause, "let go")
                 found.append((at_s, kind, item.allocation_id, str(market.get(item.allocation_id, ""))))
             case MachineNoticed():
                 left = f"1 of {market.get(item.allocation_id, '')} will be taken in {item.takes_at_s - item.at_s} s"
                 found.append((at_s, "notice", item.allocation_id, f"{left} ({item.instance_id})"))
             case MachineGone():
-                kind = "evicted" if item.cause is EndCause.EVICTED else "let go"
+                kind = _ENDS.get(item.cause, "let go")
                 text = f"1 of {market.get(item.allocation_id, '')} ({item.instance_id})"
                 found.append((at_s, kind, item.allocation_id, text))
             case MachineSeen():

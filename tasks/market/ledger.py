@@ -118,7 +118,7 @@ def _decided_until_s(engine: BidEngine) -> dict[str, int]:
 def _missing_reliable(spec: JobSpec, records: Sequence[AllocationRecord], now_s: int) -> list[AllocationRecord]:
     market = Market(spec.reliable.instance_type, spec.reliable.zone)
     held = sum(
-        record.allocation.count
+        record.living_count
         for record in records
         if record.alive and record.allocation.bid_micros is None and record.allocation.market == market
     )

@@ -1,7 +1,8 @@
 """Events and costs of a job, read from the journal, the ledger and the result."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bidding.market.model import HOUR_S, EndCause, Tier
@@ -15,6 +16,7 @@ from tasks.reports.job_snapshot import Holding, Snapshot
 from tasks.runtime import current_runtime
 
 _DECIDED = ("Renew", "Lapse")
+_ENDS: Mapping[EndCause | None, str] = MappingProxyType({EndCause.EVICTED: "taken", EndCause.FAILED: "failed"})
 _NOTICES = ("NoticeSeen", "MachineNoticed")
 
 
@@ -157,13 +159,13 @@ def _holdings(records: Sequence[AllocationRecord], journal: Sequence[JournalEntr
         names = [*record.instance_ids, *[""] * (a.count - len(record.instance_ids))]
         for name, life in zip(names, record.machines, strict=True):
             if life.ended_at_s is not None:
-                states["taken" if life.end_cause is EndCause.EVICTED else "let go"] += 1
+                states[_ENDS.get(life.end_cause, "let go")] += 1
             elif (a.allocation_id, name) in noticed:
                 states["noticed"] += 1
             else:
                 states["lapsing" if a.allocation_id in lapsing else "held"] += 1
         bid = "on demand" if a.bid_micros is None else usd(a.bid_micros)
-        for state in ("held", "lapsing", "noticed", "taken", "let go"):
+        for state in ("held", "lapsing", "noticed", "taken", "failed", "let go"):
             if states[state]:
                 yield Holding(str(a.market), states[state], str(a.tier), bid, state)
 

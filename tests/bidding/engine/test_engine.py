@@ -203,6 +203,13 @@ def test_the_market_that_takes_one_machine_is_left_alone_meanwhile():
     assert order.market == XLARGE_B
 
 
+def test_a_market_whose_launch_failed_is_left_alone_for_a_while():
+    engine = engine_of(reliable(), spot(count=2))
+    engine.handle(gone("a", START_S + 5, EndCause.FAILED))
+    (order,) = engine.handle(tick(START_S + 10, PRICES))
+    assert order.market == XLARGE_B
+
+
 def test_what_is_left_of_an_allocation_is_renewed_and_lapses_as_a_smaller_one():
     for price, kind in (("0.05", "Renew"), ("3", "Lapse")):
         engine = full(reliable(), spot(count=4, bid="9"))

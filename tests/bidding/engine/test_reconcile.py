@@ -221,6 +221,8 @@ def test_unnamed_machines_that_end_together_need_no_names():
         ([(-9, EndCause.USER), (-5, EndCause.EVICTED), (-5, EndCause.EVICTED)], EndCause.EVICTED, [0]),
         ([(-9, EndCause.EVICTED), (-5, EndCause.USER)], EndCause.USER, [0]),
         ([(-5, EndCause.EVICTED), (-5, EndCause.USER)], EndCause.USER, [0]),
+        ([(-5, EndCause.FAILED), (-5, EndCause.FAILED)], EndCause.FAILED, []),
+        ([(-9, EndCause.FAILED), (-5, EndCause.EVICTED)], EndCause.EVICTED, [0]),
     ],
 )
 def test_an_allocation_was_taken_if_the_last_of_its_instances_were(ends, cause, before):
