@@ -333,6 +333,7 @@ class BidEngine:
     def _handle_tick(self, event: TickDue) -> Iterator[Order]:
         self._last_prices.update(event.prices)
         self._unlisted_since_s = None
+        event = self._limited(event)
         purse = Purse(event.spending)
         yield from self._hour_ends(event, purse)
         if self.closed or not event.buy:
@@ -441,13 +442,20 @@ class BidEngine:
             raise EngineError("the job was not opened")
         return self._policy
 
+    def _limited(self, event: TickDue) -> TickDue:
+        """Return the tick with the prices of the job's markets alone, in their order; once a tick, not once a view."""
+        opened = self._opened
+        if opened is None:
+            return event
+        prices = {market: event.prices[market] for market in sorted(opened.markets) if market in event.prices}
+        return replace(event, prices=prices)
+
     def _view(self, event: TickDue) -> MarketView:
         opened = self.opened
-        allowed = set(opened.markets)
         return MarketView(
             now_s=event.at_s,
             job=opened.job,
-            prices={market: event.prices[market] for market in sorted(event.prices) if market in allowed},
+            prices=event.prices,
             types=opened.types,
             footprint=self.footprint,
             evictions=opened.evictions,

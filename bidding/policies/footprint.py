@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,7 @@ class Offers:
 _NOTHING = Offers(np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), np.zeros(1))
 
 
+@lru_cache(maxsize=4096)  # every hour's end of a tick weighs the same footprint
 def part(
     beta: float, median_s: float, price: int, count: int, vcpu: int, left_s: int, *, refunded: bool = True
 ) -> Part:
