@@ -16,9 +16,9 @@ from infra.state.ledger import due_lines
 from infra.state.records import JobState
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import release_reliable_tier
 from tasks.market.ledger import book_ledger, spending_now
 from tasks.market.opening import close_job
+from tasks.market.purchases.reliable_tier import release_reliable_tier
 from tests.support.task_runtime import BEGIN_S, MARKET, ON_DEMAND, OTHER, T0, TaskRuntime, plain, spec
 
 TICK_S = 120
