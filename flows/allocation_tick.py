@@ -20,7 +20,13 @@ from tasks.market.decisions import decide, opened_markets
 from tasks.market.engine_journal import JobEngine
 from tasks.market.features import signals_to_decide_on
 from tasks.market.instances import let_go, machine_names, observe_machines
-from tasks.market.ledger import book_or_postpone, report_budget, spending_now, stop_at_budget
+from tasks.market.ledger import (
+    book_or_postpone,
+    lives_within_budget,
+    report_budget,
+    spending_now,
+    stop_at_budget,
+)
 from tasks.market.prices import prices_to_decide_on
 from tasks.market.purchases.reliable_tier import release_reliable_tier
 from tasks.market.purchases.sending import PurchaseBlocked, abandon_orders, buy
@@ -97,7 +103,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         spec, spending = job_spec(job_id), None
         if is_open(job_id):
             spending = spending_now(spec, job_engine.loaded())
-            stop_at_budget(spec, job_engine.loaded(), spending)
+            stop_at_budget(spec, spending)
         carry_out_stop(job_engine)
         alarms = [keep_going(job_engine)]
         facts = observe_machines(job_id)
@@ -105,7 +111,8 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         signals = signals_to_decide_on(job_engine, prices)
         left = time_left(spec)
         orders = decide(job_engine, facts, prices.by_market, notices, prices.left_out, signals, spending, left)
-        extend_leases(job_id)  # the book was just compared with the market
+        # the book was just compared with the market
+        extend_leases(job_id, lives_within_budget(spec, job_engine.loaded()) if is_open(job_id) else None)
         let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])
         alarms += [carry_out(job_engine, order) for order in orders]
         if not is_open(job_id):

@@ -1,7 +1,7 @@
 """The leases of a job's machines: every tick extends them, and records the alarms of machines whose leases end."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from bidding.market.model import Tier
@@ -21,6 +21,7 @@ def leases_of(
     lease_s: float,
     paid_until_s: Mapping[str, float] | None,
     webhook: str | None = None,
+    latest_s: Callable[[AllocationRecord], float] | None = None,
 ) -> dict[str, Lease]:
     """Return the lease of every living machine of `records`, by instance id.
 
@@ -28,6 +29,7 @@ def leases_of(
     ----------
     now_s, lease_s : market time, and the seconds to which a lease of an open job is extended from then on.
     paid_until_s : of an ended job, the end of the paid time by allocation; None for an open job.
+    latest_s : time by which the leases of an allocation of an open job end at the latest; None: there is none.
     webhook : URL for alarms; the first living machine of the reliable tier gets it, so that one of them posts.
     """
     leases, reason = {}, f"a tick last extended it at {utc(now_s)}"
@@ -36,21 +38,25 @@ def leases_of(
             if paid_until_s is not None:
                 until_s = paid_until_s[record.allocation_id]
                 leases[name] = Lease(until_s, record.order_id, "its job has ended", is_last=True)
-            elif record.allocation.tier is Tier.RELIABLE:
-                leases[name] = Lease(now_s + lease_s, record.order_id, reason, webhook=webhook)
-                webhook = None
-            else:
-                leases[name] = Lease(now_s + lease_s, record.order_id, reason)
+                continue
+            until_s = now_s + lease_s if latest_s is None else min(now_s + lease_s, latest_s(record))
+            posts = record.allocation.tier is Tier.RELIABLE
+            leases[name] = Lease(until_s, record.order_id, reason, webhook=webhook if posts else None)
+            webhook = None if posts else webhook
     return leases
 
 
 @runtime_task("extend leases")
-def extend_leases(job_id: str) -> None:
+def extend_leases(job_id: str, latest_s: Callable[[AllocationRecord], float] | None = None) -> None:
     """Extend the leases of the machines that the book holds; call it after the book was compared with the market.
 
     An open job's are extended to `lease_minutes` from now, an ended job's to the end of the hours that were paid when
     it ended. The alarms of machines are recorded. A blob store that fails is logged: the leases that were written
     before still hold, and the next tick records the alarms.
+
+    Parameters
+    ----------
+    latest_s : time by which the leases of an allocation end at the latest, since the job's budget lasts no longer.
     """
     runtime = current_runtime()
     settings, job = runtime.settings, runtime.store.job(job_id)
@@ -64,7 +70,7 @@ def extend_leases(job_id: str) -> None:
             for record in records
         }
     webhook = None if settings.alarm_webhook is None else settings.alarm_webhook.get_secret_value()
-    leases = leases_of(records, runtime.now_s(), settings.lease_minutes * 60, paid_until_s, webhook)
+    leases = leases_of(records, runtime.now_s(), settings.lease_minutes * 60, paid_until_s, webhook, latest_s)
     for instance_id, error in write_leases(runtime.blobs, job_id, leases).items():
         _log.error("job %s: the lease of %s was not extended: %s", job_id, instance_id, error)
     try:

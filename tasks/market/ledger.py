@@ -5,17 +5,18 @@ market's prices.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from bidding.economics.budget import Spending
+from bidding.economics.budget import Spending, lasts_until_s
 from bidding.engine.engine import AllocationState, BidEngine
-from bidding.market.model import HOUR_S, Allocation, Market, Tier
+from bidding.market.model import HOUR_S, MINUTE_S, Allocation, Market, Tier
 from bidding.market.money import Micros, usd
 from bidding.market.spot_market import MarketError
 from bidding.market.traces import Trace, TraceSet
 from infra.state.commitments import most_owed, requested
 from infra.state.ledger import book
 from infra.state.records import AllocationRecord, IntentState, ObservationKind
+from infra.storage.leases import FIRST_S
 from tasks.job_ends import request_stop, wants_machines
 from tasks.job_events import emit_budget
 from tasks.job_records import job_spec
@@ -69,22 +70,52 @@ def book_ledger(job_id: str) -> int:
 
 
 def spending_now(spec: JobSpec, engine: BidEngine) -> Spending | None:
-    """Return the worst case of the job's spending, for the decisions of this tick; None without a budget."""
+    """Return the worst case of the job's spending, for the decisions of this tick; None without a budget.
+
+    Where whole hours are paid, a spot allocation counts to the end of its last decided hour: the next one is a decision
+    of its own.
+    """
+    if spec.budget_micros is None:
+        return None
+    now_s, ends_s = current_runtime().now_s(), _ends_s(spec.job_id)
+    paid_until_s = {} if spec.transient.billing_model.by_second else _decided_until_s(engine)
+    committed = _worst_case(spec)(lambda record: paid_until_s.get(record.allocation_id, now_s + ends_s))
+    return Spending(spec.budget_micros, committed, now_s + max(ends_s, round(FIRST_S)))
+
+
+def lives_within_budget(spec: JobSpec, engine: BidEngine) -> Callable[[AllocationRecord], int] | None:
+    """Return a function to the time until which an allocation can run without a further tick; None without a budget.
+
+    No lease ends later, so that a job whose ticks have died does not pass its budget either. Where whole hours are paid
+    and little is left, a spot allocation can run to the end of its last decided hour only: else all would end when its
+    next hour begins.
+    """
     budget_micros = spec.budget_micros
     if budget_micros is None:
         return None
     runtime = current_runtime()
-    now_s = runtime.now_s()
-    # a tick may be lost, the next requests the stop, and the one after the stop releases the last machines
-    ends_by_s = now_s + round(3 * runtime.settings.tick_s + stop_s(spec.job_id))
-    return Spending(budget_micros, committed_micros(spec, engine, ends_by_s), ends_by_s)
+    now_s, worst = runtime.now_s(), _worst_case(spec)
+    latest_s = now_s + round(runtime.settings.lease_minutes * MINUTE_S)
+    all_until_s = lasts_until_s(lambda until_s: worst(lambda record: until_s), budget_micros, now_s, latest_s)
+    if spec.transient.billing_model.by_second or all_until_s >= now_s + _ends_s(spec.job_id):
+        return lambda record: all_until_s
+    decided_s = _decided_until_s(engine)
+
+    def decided(until_s: int) -> Callable[[AllocationRecord], int]:
+        return lambda record: min(decided_s.get(record.allocation_id, until_s), until_s)
+
+    return decided(lasts_until_s(lambda until_s: worst(decided(until_s)), budget_micros, now_s, latest_s))
 
 
-def committed_micros(spec: JobSpec, engine: BidEngine | None, ends_by_s: int) -> Micros:
-    """Return what the job's ledger comes to at most if every machine is ended by `ends_by_s`.
+def _ends_s(job_id: str) -> int:
+    """Return the seconds until running machines can be ended: a lost tick, one that stops, one that releases."""
+    return round(3 * current_runtime().settings.tick_s + stop_s(job_id))
 
-    Machines of the reliable tier that the job still lacks count as bought now. Where whole hours are paid, a spot
-    allocation counts to the end of its last decided hour: the next one is a decision of its own.
+
+def _worst_case(spec: JobSpec) -> Callable[[Callable[[AllocationRecord], int]], Micros]:
+    """Return a function from the time until which machines run to what the ledger comes to at most.
+
+    Purchases without an answer count as made, and machines of the reliable tier that the job lacks as bought now.
     """
     runtime = current_runtime()
     now_s, job_id = runtime.now_s(), spec.job_id
@@ -92,16 +123,20 @@ def committed_micros(spec: JobSpec, engine: BidEngine | None, ends_by_s: int) ->
     recorded = {record.order_id for record in records}
     for intent in runtime.store.intents(job_id, [IntentState.PLANNED]):
         if intent.kind == "acquire" and intent.order_id not in recorded:
-            records.append(requested(intent, job_id))
-    records += _missing_reliable(spec, records, now_s)
+            is_reliable = intent.order_id.startswith(f"{job_id}-reliable-")
+            records.append(requested(intent, job_id, Tier.RELIABLE if is_reliable else Tier.TRANSIENT))
+    if wants_machines(job_id):
+        records += _missing_reliable(spec, records, now_s)
+    booked, prices = runtime.store.ledger(job_id), _known_prices(records, now_s)
     billing = spec.transient.billing_model
-    paid_until_s = {} if billing.by_second or engine is None else _decided_until_s(engine)
 
-    def until_s(record: AllocationRecord) -> int:
-        return max(paid_until_s.get(record.allocation_id, ends_by_s), now_s + 1)
+    def worst(until_s: Callable[[AllocationRecord], int]) -> Micros:
+        def after_now_s(record: AllocationRecord) -> int:
+            return max(until_s(record), now_s + 1)
 
-    booked = runtime.store.ledger(job_id)
-    return most_owed(records, booked, _known_prices(records, now_s), runtime.catalog, now_s, until_s, billing)
+        return most_owed(records, booked, prices, runtime.catalog, now_s, after_now_s, billing)
+
+    return worst
 
 
 def _decided_until_s(engine: BidEngine) -> dict[str, int]:
@@ -116,17 +151,13 @@ def _decided_until_s(engine: BidEngine) -> dict[str, int]:
 
 
 def _missing_reliable(spec: JobSpec, records: Sequence[AllocationRecord], now_s: int) -> list[AllocationRecord]:
-    market = Market(spec.reliable.instance_type, spec.reliable.zone)
-    held = sum(
-        record.living_count
-        for record in records
-        if record.alive and record.allocation.bid_micros is None and record.allocation.market == market
-    )
-    missing = spec.reliable.count - held
+    tier = spec.reliable
+    reliable = [r for r in records if r.alive and r.allocation.tier is Tier.RELIABLE]
+    missing = tier.count - sum(record.allocation.count for record in reliable)
     if missing < 1:
         return []
-    allocation = Allocation("reliable", market, missing, now_s, Tier.RELIABLE)
-    return [AllocationRecord(spec.job_id, allocation, (), "reliable")]
+    bought_now = Allocation("reliable", Market(tier.instance_type, tier.zone), missing, now_s, Tier.RELIABLE)
+    return [AllocationRecord(spec.job_id, bought_now, (), bought_now.allocation_id)]
 
 
 def _known_prices(records: Sequence[AllocationRecord], now_s: int) -> Mapping[Market, Trace]:
@@ -151,7 +182,7 @@ def stop_s(job_id: str) -> float:
     return max(_STOP_S, _STOP_REAL_S * scale) + 2 * clock_s
 
 
-def stop_at_budget(spec: JobSpec, engine: BidEngine, spending: Spending | None) -> None:
+def stop_at_budget(spec: JobSpec, spending: Spending | None) -> None:
     """Request the stop of an open job whose budget is reached; its model is saved.
 
     A stop that takes longer than the budget lasts ends the machines at once, and the last checkpoint remains.
@@ -165,6 +196,6 @@ def stop_at_budget(spec: JobSpec, engine: BidEngine, spending: Spending | None) 
         request_stop(job_id, BUDGET, by="a tick")
         return
     soon_s = runtime.now_s() + round(1.5 * runtime.settings.tick_s)
-    if committed_micros(spec, engine, soon_s) > spending.budget_micros:
+    if _worst_case(spec)(lambda record: soon_s) > spending.budget_micros:
         _log.warning("%s: the budget does not last until the model is saved (%s): the machines end", job_id, shown)
         request_stop(job_id, BUDGET, now=True, by="a tick")

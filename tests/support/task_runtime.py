@@ -20,13 +20,14 @@ from infra.settings import Settings
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
+from tasks.job_leases import extend_leases
 from tasks.job_records import record_job
 from tasks.job_spec import JobSpec
 from tasks.market.decisions import decide
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.instances import let_go
-from tasks.market.ledger import book_ledger, spending_now
+from tasks.market.ledger import book_ledger, lives_within_budget, spending_now
 from tasks.market.opening import open_job
 from tasks.market.purchases.reliable_tier import secure_reliable_tier
 from tasks.market.purchases.sending import buy
@@ -99,6 +100,8 @@ class TaskRuntime:
         job_engine = JobEngine(spec.job_id)
         limits = spending_now(spec, job_engine.loaded()), time_left(spec)
         orders = plain(decide)(job_engine, facts, prices, notices or {}, None, None, *limits)
+        if spec.budget_usd is not None:
+            plain(extend_leases)(spec.job_id, lives_within_budget(spec, job_engine.loaded()))
         for order in orders:
             if isinstance(order, Acquire):
                 plain(buy)(spec, job_engine, order)
