@@ -153,7 +153,7 @@ def _decided_until_s(engine: BidEngine) -> dict[str, int]:
 def _missing_reliable(spec: JobSpec, records: Sequence[AllocationRecord], now_s: int) -> list[AllocationRecord]:
     tier = spec.reliable
     reliable = [r for r in records if r.alive and r.allocation.tier is Tier.RELIABLE]
-    missing = tier.count - sum(record.allocation.count for record in reliable)
+    missing = tier.count - sum(record.living_count for record in reliable)
     if missing < 1:
         return []
     bought_now = Allocation("reliable", Market(tier.instance_type, tier.zone), missing, now_s, Tier.RELIABLE)

@@ -8,6 +8,7 @@ from bidding.engine.orders import client_token
 from bidding.engine.reconcile import by_order, reconcile
 from bidding.market.failures import Failure
 from bidding.market.model import InstanceFact, Market, Tier
+from bidding.market.money import usd
 from infra.errors import JobFailed
 from infra.state.records import AllocationRecord, Intent, IntentState, JobState
 from tasks.job_ends import wants_machines
@@ -15,6 +16,7 @@ from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import job_machines, tiers_of
+from tasks.market.ledger import spending_now, stop_at_budget
 from tasks.market.purchases.requests import launch_request
 from tasks.market.purchases.sending import PurchaseBlocked, PurchaseOutcome, Result, send
 from tasks.runtime import current_runtime, runtime_task
@@ -52,6 +54,10 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
     """
     if saved_result(spec.job_id) is not None or not wants_machines(spec.job_id):
         return None  # a tick found the work done, or the job is to stop
+    spending = spending_now(spec, job_engine.loaded())
+    if spending is not None and spending.is_reached:  # what is missing counts in it as bought
+        stop_at_budget(spec, spending)
+        return f"the budget of {usd(spending.budget_micros)} does not pay the reliable tier: the job stops"
     for part, count in _parts(spec).items():
         outcome = _secure_part(spec, job_engine, part, count)
         if outcome is None or outcome.result is Result.GRANTED:
