@@ -31,6 +31,7 @@ import tasks.market.renewals
 import tasks.runtime
 import tasks.training.controller
 from benchmarks.figure import Figure, figure, seconds
+from benchmarks.market import candidates
 from bidding.engine.events import TickDue
 from bidding.engine.journal import replay, to_record
 from bidding.engine.orders import Acquire, Lapse
@@ -182,6 +183,7 @@ def run(scratch: Path, ticks: int = TICKS, rounds: int = _ROUNDS) -> list[Figure
         figure("tick", f"{job}: its work", "s", ours, limit, least, alone),
         figure("tick", f"{job}: replays of the journal", "replays", [float(counts["replays"])], [1.0], "one", reads),
         figure("tick", f"{job}: whole", "s", whole, [float(PERIOD_S)], f"the period of {PERIOD_S} s", flow),
+        candidates.run(rounds),
     ]
 
 

@@ -447,7 +447,8 @@ class BidEngine:
         opened = self._opened
         if opened is None:
             return event
-        prices = {market: event.prices[market] for market in sorted(opened.markets) if market in event.prices}
+        found = event.prices.get
+        prices = {market: price for market in sorted(opened.markets) if (price := found(market)) is not None}
         return replace(event, prices=prices)
 
     def _view(self, event: TickDue) -> MarketView:

@@ -34,18 +34,18 @@ def counts_of(view: MarketView, left_vcpus: int) -> tuple[dict[Market, int], dic
     left = min(view.job.allocation_vcpus, left_vcpus)
     counts: dict[Market, int] = {}
     refusals: dict[Market, str] = {}
-    for market in sorted(view.prices):
-        kind = view.types.get(market.instance_type)
-        counts[market] = 0
+    rows, cooling, ceiling, types = view.evictions.rows, view.cooling, view.job.ceiling_on_demand, view.types
+    ordered, none = sorted(view.prices), int(Refusal.NONE)
+    prices = view.prices if ordered == list(view.prices) else {market: view.prices[market] for market in ordered}
+    for market, price in prices.items():  # of many thousands: each look-up of a market hashes it anew
+        kind = types.get(market.instance_type)
         if kind is None:
-            refusals[market] = _why(Refusal.UNKNOWN, view.job, 0)
+            counts[market], refusals[market] = 0, _why(Refusal.UNKNOWN, view.job, 0)
             continue
-        has_history, is_cooling = market in view.evictions.rows, market in view.cooling
-        price, ceiling = view.prices[market], view.job.ceiling_on_demand
-        code = refusal(has_history, left, is_cooling, ceiling, price, kind.on_demand_micros, kind.vcpu)
-        if code == Refusal.NONE:
-            counts[market] = left // kind.vcpu
-        else:
+        is_cooling = bool(cooling) and market in cooling
+        code = refusal(market in rows, left, is_cooling, ceiling, price, kind.on_demand_micros, kind.vcpu)
+        counts[market] = left // kind.vcpu if code == none else 0
+        if code != none:
             refusals[market] = _why(code, view.job, kind.vcpu)
     return counts, refusals
 
