@@ -21,4 +21,5 @@ structured_text  YAML and JSON files that a user writes, without surprises of ty
 text_lines      lines and cells of a text table held as bytes
 urls            URLs of files and SQLite databases, for paths with any character
 validation      faults that pydantic finds, in words for the user
+version         the version of this program
 """

@@ -32,6 +32,10 @@ _CLASSES: Mapping[str, type] = MappingProxyType(
         if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum))
     }
 )
+#: Name -> the fields of those that are dataclasses; `fields` would take most of the time of reading a snapshot.
+_FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {name: tuple(field.name for field in fields(kind)) for name, kind in _CLASSES.items() if is_dataclass(kind)}
+)
 
 
 class SnapshotError(ValueError):
@@ -93,7 +97,8 @@ def _plain(value: Any) -> Any:
         case dict() | MappingProxyType():
             return {_TYPE: "dict", "items": [[_plain(key), _plain(item)] for key, item in value.items()]}
     if is_dataclass(value) and not isinstance(value, type):
-        return {_TYPE: _name(value)} | {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        name = _name(value)
+        return {_TYPE: name} | {field: _plain(getattr(value, field)) for field in _FIELDS[name]}
     raise SnapshotError(f"snapshot: a {type(value).__name__} cannot be written")
 
 
@@ -124,6 +129,6 @@ def _value(plain: Any) -> Any:
     if issubclass(kind, Enum):
         return kind(plain["value"])
     made = object.__new__(kind)  # its fields are as they were, whatever the class computes when one is made
-    for field in fields(kind):
-        object.__setattr__(made, field.name, _value(plain[field.name]))
+    for field in _FIELDS[plain[_TYPE]]:
+        object.__setattr__(made, field, _value(plain[field]))
     return made

@@ -135,7 +135,7 @@ class LocalNodes(ClosedAtEnd):
         paths, clock = JobPaths(self._job_id), SystemClock()
         until_s = clock.now_s() + _LINGER_S
         while self._blobs.exists(paths.rendezvous):
-            address = str(self._blobs.read_json(paths.rendezvous).get("address"))
+            address = str(self._blobs.read_json(paths.rendezvous).get("control"))
             try:
                 if ControllerClient(address, _ASK_S).status()["job_id"] not in (None, self._job_id):
                     return

@@ -1,23 +1,24 @@
 """Synchronous client of a job's controller: one connection per call, usable from any thread.
 
-No connection stays open between calls, so a task that dies leaves nothing behind and does not affect the controller.
+No connection stays open between calls, so a task that dies leaves nothing behind and does not affect the controller. A
+controller runs users' code, so its answer is text of limited length that is parsed as JSON, never unpickled.
 """
 
-from __future__ import annotations
-
-import asyncio
 import json
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
+from infra.clock import SystemClock
 from infra.errors import InputError, ProteusError
 from infra.settings import load_settings
 from infra.storage.blobs import BlobError, open_blobs
 from infra.storage.job_paths import JobPaths
+from infra.version import program_version
+from psengine.protocol.version import PROTOCOL, version_misfit
 
 #: Bounds of the real seconds between two tries to meet a controller; the pause grows by a tenth each time.
 _LOOK_S = 0.1
@@ -26,10 +27,19 @@ _SELDOM_S = 2.0
 _ASK_S = 1.0
 #: A clock after every real one: a status since this clock contains no losses.
 NO_LOSSES = 2**62
+#: Maximum bytes of an answer: the losses of a million clocks fit into it.
+MOST_BYTES = 1 << 26
+_PART_BYTES = 1 << 16
+#: Characters of a controller's error that are shown.
+_SHOWN = 300
 
 
 class ControllerUnreachable(ProteusError):
     """The controller did not answer; it may be restarting, and the call may have taken effect."""
+
+
+class OtherVersion(ProteusError):
+    """The job's controller speaks another protocol than this program; the line names both versions."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class ControllerClient:
         InputError
             If the job cannot run as specified, or the controller runs another one.
         """
-        answer = self._call("proteus_start", job=job)
+        answer = self._ask("start", job=job)
         if "error" in answer:
             raise InputError(f"job {job.get('job_id')}: {answer['error']}")
         return answer
@@ -63,14 +73,14 @@ class ControllerClient:
 
         With `NO_LOSSES` it contains none.
         """
-        return self._call("proteus_status", since_clock=since_clock)
+        return self._ask("status", since_clock=since_clock)
 
     def stop(self, reason: str) -> dict[str, Any]:
         """Stop the job at the end of the present clock and save its model; return the status.
 
         The result is available once the state is ``stopped``; ``result["stopped"]`` is `reason` then.
         """
-        return self._call("proteus_stop", reason=reason)
+        return self._ask("stop", reason=reason)
 
     def checkpoint(self) -> dict[str, Any]:
         """Save a checkpoint of the committed state now.
@@ -80,11 +90,11 @@ class ControllerClient:
         dict
             ``{"clock": clock of the newest checkpoint, "error": line or ""}``.
         """
-        return self._call("proteus_checkpoint")
+        return self._ask("checkpoint")
 
     def hold(self, clock: int | None) -> None:
         """Pause the job after `clock`, until a call with a later clock or None; may be called before the start."""
-        self._call("proteus_hold", clock=clock)
+        self._call("hold", clock=clock)
 
     def drain(self, nodes: Sequence[str], deadline_s: float) -> dict[str, Any]:
         """Begin the planned departure of `nodes`, within `deadline_s` real seconds.
@@ -95,59 +105,94 @@ class ControllerClient:
             ``{"draining": names, "refused": names}``. Refused are unknown names, and nodes that serve shards and so
             cannot leave. Poll `status` to see when a node's state is ``drained``.
         """
-        return self._call("proteus_drain", nodes=list(nodes), deadline_s=deadline_s)
+        return self._ask("drain", nodes=list(nodes), deadline_s=deadline_s)
 
     def notice(self, node: str, seconds_left: float) -> dict[str, Any]:
         """Report an eviction notice for a node that cannot report it."""
-        return self._call("proteus_notice", node=node, seconds_left=seconds_left)
+        return self._ask("notice", node=node, seconds_left=seconds_left)
 
     def shutdown(self) -> None:
         """Close every node and the controller; they exit with code 0."""
-        self._call("proteus_shutdown")
+        self._call("shutdown")
 
-    def _call(self, op: str, **message: Any) -> dict[str, Any]:
-        # In a new thread, because the caller's may have a running event loop.
-        with ThreadPoolExecutor(1, thread_name_prefix="controller-client") as thread:
-            answer = thread.submit(asyncio.run, self._ask(op, message)).result()
-            return cast(dict[str, Any], json.loads(json.dumps(answer)))  # tuples of the wire become lists again
+    def _ask(self, op: str, **arguments: Any) -> dict[str, Any]:
+        answer = self._call(op, **arguments)
+        if not isinstance(answer, dict):
+            raise ControllerUnreachable(f"controller at {self.address}: {op} was answered by no object")
+        return cast(dict[str, Any], answer)
 
-    async def _ask(self, op: str, message: dict[str, Any]) -> Any:
-        from distributed.comm.core import connect
-        from distributed.core import send_recv
-
-        async def ask() -> Any:
-            comm = await connect(self.address, timeout=self.timeout_s)  # type: ignore[no-untyped-call]
-            try:
-                return await send_recv(comm, op=op, **message)
-            finally:
-                await comm.close()
-
+    def _call(self, op: str, **arguments: Any) -> Any:
         try:
-            return await asyncio.wait_for(ask(), self.timeout_s)
-        except (OSError, ValueError) as error:
+            answer = _exchange(self.address, {"op": op, "arguments": arguments}, self.timeout_s)
+        except (OSError, ValueError, RecursionError) as error:
             raise ControllerUnreachable(
                 f"controller at {self.address}: no answer to {op} in {self.timeout_s:g} s "
                 f"({type(error).__name__}); read the job's rendezvous again"
             ) from error
+        if not isinstance(answer, dict) or "answer" not in answer:
+            reason = str(answer.get("error"))[:_SHOWN] if isinstance(answer, dict) else "no such answer"
+            raise ControllerUnreachable(f"controller at {self.address}: {op} failed: {reason}")
+        return answer["answer"]
 
 
-def wait_rendezvous(blob_url: str, job_id: str, deadline_s: float) -> str:
+def _exchange(address: str, request: dict[str, Any], timeout_s: float) -> Any:
+    """Send a line of JSON and return the one that answers it; ValueError for what is no address or no JSON."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    clock = SystemClock()
+    until_s = clock.now_s() + timeout_s
+    with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        received = bytearray()
+        while not received.endswith(b"\n"):
+            connection.settimeout(max(until_s - clock.now_s(), 0.001))
+            part = connection.recv(_PART_BYTES)
+            if not part:
+                raise ConnectionError("the answer ends in the middle")
+            received += part
+            if len(received) > MOST_BYTES:
+                raise ValueError(f"the answer is longer than {MOST_BYTES} bytes")
+            if clock.now_s() > until_s:
+                raise TimeoutError
+    return json.loads(received)
+
+
+#: Whether a controller that the blob store names may be called: given the rendezvous, say whether the machine is ours.
+IsOurs = Callable[[Mapping[str, Any]], bool]
+
+
+def wait_rendezvous(blob_url: str, job_id: str, deadline_s: float, is_ours: IsOurs | None = None) -> str:
     """Return the address of the job's controller once it answers there; wait up to `deadline_s` real seconds.
 
-    An address alone proves nothing: that of a killed controller stays in the blob store. A try that is under way at the
-    deadline may take another second.
+    An address alone proves nothing: that of a killed controller stays in the blob store, and whoever may write there
+    can name any. A try that is under way at the deadline may take another second.
+
+    Parameters
+    ----------
+    is_ours : checks a rendezvous before anything is sent to its address; None trusts the store, as on one machine.
 
     Raises
     ------
     ControllerUnreachable
         If no controller answers by then.
+    OtherVersion
+        If it speaks another protocol.
     """
     blobs = open_blobs(load_settings().model_copy(update={"blob_url": blob_url}))
     name = JobPaths(job_id).rendezvous
 
     def find_address() -> str:
-        address = str(blobs.read_json(name)["address"])
-        served_job = ControllerClient(address, _ASK_S).status(NO_LOSSES)["job_id"]
+        meeting = blobs.read_json(name)
+        if not isinstance(meeting, dict):
+            raise ControllerUnreachable(f"{blobs.url_of(name)}: names no controller")
+        if is_ours is not None and not is_ours(meeting):
+            raise ControllerUnreachable(f"{blobs.url_of(name)}: names no machine of the job that is alive")
+        if meeting.get("protocol") != PROTOCOL:
+            theirs = str(meeting.get("version", ""))
+            raise OtherVersion(
+                version_misfit(f"job {job_id}: its controller", theirs, "this program", program_version())
+            )
+        address = str(meeting.get("control"))
+        served_job = ControllerClient(address, _ASK_S).status(NO_LOSSES).get("job_id", "")
         if served_job not in (None, job_id):
             raise ControllerUnreachable(f"controller at {address}: serves job {served_job} by now")
         return address

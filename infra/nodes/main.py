@@ -166,6 +166,9 @@ async def _controller(
 ) -> int:
     from distributed import Scheduler
 
+    from infra.version import program_version
+    from psengine.protocol.version import PROTOCOL
+    from psengine.shell.control_port import ControlPort
     from psengine.shell.controller_shell import ControllerShell
 
     if options.dashboard:
@@ -175,14 +178,19 @@ async def _controller(
     # The dashboard listens where the scheduler does; on a local run that is the loopback address.
     pages = f"{options.host or ''}:0"
     async with Scheduler(host=options.host, port=0, dashboard=options.dashboard, dashboard_address=pages) as scheduler:
-        shell = ControllerShell(scheduler, _callbacks(blobs, code, options.job))
+        shell = ControllerShell(scheduler, _callbacks(blobs, code, options.job), version=program_version())
         shell.open()
+        control = ControlPort(shell.control)
+        host = scheduler.address.rpartition("://")[2].rpartition(":")[0]
+        port = await control.open(options.host or ("::" if host.startswith("[") else "0.0.0.0"))
         meeting = {"address": scheduler.address, "job_id": options.job, "name": options.name, "pid": os.getpid()}
+        meeting |= {"control": f"tcp://{host}:{port}", "protocol": PROTOCOL, "version": program_version()}
         if options.dashboard:
             meeting["dashboard"] = _dashboard_url(scheduler)
         await asyncio.to_thread(blobs.write_json, rendezvous, meeting)
         logger.info("controller of job %s at %s", options.job, scheduler.address)
         await _first(stop.wait(), shell.closing.wait(), _checkpoint_before_the_end(shell))
+        control.close()
         await shell.close()
         await asyncio.to_thread(_withdraw, blobs, rendezvous, meeting)
     return 0
@@ -265,6 +273,7 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
     from distributed import Worker
 
     from infra.storage.blobs import BlobError, DamagedSet
+    from infra.version import program_version
     from psengine.shell.dask_plugins import AgentPlugin, hello
 
     generation = 0
@@ -292,7 +301,7 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
                 death_timeout=_CALL_S,
                 local_directory=scratch,
                 plugins=(plugin,),
-                startup_information=hello(options.name, options.tier, options.threads, code_sha256),
+                startup_information=hello(options.name, options.tier, options.threads, code_sha256, program_version()),
                 dashboard=False,
             )
             try:
@@ -316,14 +325,24 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
 
 
 async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.Event) -> str | None:
-    """Return the controller's address once it accepts connections; None after `patience_s` seconds or on `stop`."""
+    """Return the controller's address once it accepts connections; None after `patience_s` seconds or on `stop`.
+
+    Raises
+    ------
+    InputError
+        If the controller speaks another protocol: both versions, and the mend.
+    """
+    from infra.errors import InputError
     from infra.storage.blobs import BlobError, BlobMissing
+    from infra.version import program_version
+    from psengine.protocol.version import PROTOCOL, version_misfit
 
     loop = asyncio.get_running_loop()
     began = loop.time()
     while not stop.is_set() and (waited_s := loop.time() - began) < patience_s:
         try:
-            address = str((await asyncio.to_thread(blobs.read_json, rendezvous))["address"])
+            meeting = await asyncio.to_thread(blobs.read_json, rendezvous)
+            address = str(meeting["address"])
             host, _, port = address.rpartition("://")[2].rpartition(":")
             _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), 2.0)
         except (BlobMissing, OSError):
@@ -333,6 +352,9 @@ async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.
             pause_s = 5 * _LOOK_S
         else:
             writer.close()
+            if meeting.get("protocol") != PROTOCOL:
+                theirs = str(meeting.get("version", ""))
+                raise InputError(version_misfit(f"the controller at {address}", theirs, "this node", program_version()))
             return address
         if waited_s >= _SOON_S:
             pause_s = _SELDOM_S

@@ -164,7 +164,7 @@ class Controller(ControllerState):
         self._adopt(event.config, event.checkpoint)
         self.asked_s = event.now_s
         self.reason = f"waiting for {event.config.n_reliable} reliable node(s)"
-        if self.members.compare_code(self.members.in_state("joining")):
+        if self.members.quarantine_misfits(self.members.in_state("joining")):
             return self._continue_without_quarantined(event.now_s)
         return self.members.replan(self._begun) + self._begin(event.now_s)
 
@@ -314,12 +314,12 @@ class Controller(ControllerState):
         previous = self.members.nodes.get(event.node)
         if previous is not None and not previous.gone:  # its process was replaced before the loss was seen
             instructions += self._on_lost(events.NodesLost({previous.address: "its process was replaced"}, event.now_s))
-        node = self.members.join(event.node, event.address, event.tier, event.threads, event.code_sha256)
+        node = self.members.join(event.node, event.address, event.tier, event.threads, event.code_sha256, event.misfit)
         if self.state in ENDED:
             return instructions
         if self._begun:
             instructions.append(self.shards.update_for(node))
-        if self.members.compare_code([node]):
+        if self.members.quarantine_misfits([node]):
             return instructions + self._continue_without_quarantined(event.now_s)
         if self._begun and self.members.in_state("ready"):
             self._arrivals.add(event.now_s)

@@ -113,15 +113,17 @@ class Membership:
         return [node for node in self.in_state("ready", "unfit") if self._serves(node)]
 
     def _serves(self, node: NodeRecord) -> bool:
-        """Whether shards can be opened on a node: it may lack a disk, but not the job's code."""
-        return node.tier == "reliable" and self._config is not None and not self._config.code_misfit(node.code_sha256)
+        """Whether shards can be opened on a node: it may lack a disk, but not the job's code or our version."""
+        return node.tier == "reliable" and self._config is not None and not self._misfit(self._config, node)
 
     # -- nodes join and leave -------------------------------------------------------------------------------------
 
-    def join(self, name: str, address: str, tier: Tier, threads: int, code_sha256: str = "") -> NodeRecord:
+    def join(
+        self, name: str, address: str, tier: Tier, threads: int, code_sha256: str = "", misfit: str = ""
+    ) -> NodeRecord:
         """Add a process, as the newest node; it replaces one of the same name."""
         self.nodes.pop(name, None)
-        self.nodes[name] = node = NodeRecord(name, address, tier, threads, code_sha256)
+        self.nodes[name] = node = NodeRecord(name, address, tier, threads, code_sha256, misfit)
         return node
 
     def loaded(self, node: NodeRecord, request: int, partitions: Iterable[int]) -> None:
@@ -129,13 +131,21 @@ class Membership:
         held = frozenset(partitions)
         node.holds |= held if request == node.request else held & (node.wanted or frozenset())
 
-    def compare_code(self, nodes: Iterable[NodeRecord]) -> bool:
-        """Quarantine the nodes whose code is not the job's; return whether there are any. Without a job all stay."""
+    def quarantine_misfits(self, nodes: Iterable[NodeRecord]) -> bool:
+        """Quarantine nodes of another version or with other code than the job's; return whether there are any.
+
+        Without a job all stay.
+        """
         found = False
         for node in nodes:
-            if self._config is not None and (misfit := self._config.code_misfit(node.code_sha256)):
-                node.state, node.error, found = "unfit", f"it {misfit}", True
+            if self._config is not None and (misfit := self._misfit(self._config, node)):
+                node.state, node.error, found = "unfit", misfit, True
         return found
+
+    @staticmethod
+    def _misfit(config: JobConfig, node: NodeRecord) -> str:
+        code = config.code_misfit(node.code_sha256)
+        return node.misfit or (f"it {code}" if code else "")
 
     def lose(self, node: NodeRecord) -> None:
         """Note that the node's process was lost."""

@@ -22,6 +22,8 @@ class NodeRecord:
     threads: int
     #: Digest of the user's code in its process; empty without such code.
     code_sha256: str = ""
+    #: Why its program cannot work with this controller; empty where it can.
+    misfit: str = ""
     state: NodeState = "joining"
     gone: bool = False
     #: Partitions that it has reported as loaded.

@@ -48,13 +48,15 @@ class JobStarted(Event):
 class NodeJoined(NodeEvent):
     """A node's process registered.
 
-    `code_sha256` is the digest of the user's code that the process has, empty where it has none.
+    `code_sha256` is the digest of the user's code that the process has, empty where it has none. `misfit` says why its
+    program cannot work with this controller; it is empty where it can.
     """
 
     tier: Tier
     threads: int
     now_s: float
     code_sha256: str = ""
+    misfit: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The engine on Dask: the only package of psengine that imports `distributed`.
 
+control_port        the controller's port for the control plane: JSON, never pickles
 controller_shell    the shell around the controller: feeds it events and carries out its instructions
 dask_plugins        Dask plugins: one on each worker, one on the scheduler
 dask_transport      the transport over Dask: connections, deadlines, serialization

@@ -48,9 +48,11 @@ from psengine.protocol.events import (
     TimerFired,
 )
 from psengine.protocol.instructions import Evaluate, GatherModel, Instruction, LoadPartitions, SaveCheckpoint
+from psengine.protocol.version import version_misfit
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Transport
 from psengine.scheduling.micro_tasks import lost_effects
+from psengine.shell.control_port import Handler
 from psengine.shell.dask_plugins import MembershipPlugin
 from psengine.shell.dask_transport import DaskTransport, unpack
 from psengine.shell.evaluator import ApplicationRaised, Evaluator, sharding_of, whole_tables
@@ -111,7 +113,11 @@ class ControllerShell:
     """The controller's process, except for Dask's scheduler itself."""
 
     def __init__(
-        self, scheduler: Scheduler, callbacks: ControllerCallbacks, transport: Transport | None = None
+        self,
+        scheduler: Scheduler,
+        callbacks: ControllerCallbacks,
+        transport: Transport | None = None,
+        version: str = "",
     ) -> None:
         self.controller = Controller()
         self.closing = asyncio.Event()
@@ -119,6 +125,7 @@ class ControllerShell:
         self._scheduler = scheduler
         self._transport: Transport = transport or DaskTransport(scheduler)
         self._callbacks = callbacks
+        self._version = version
         self._failure_detector = FailureDetector()
         self._links = Links()
         self._queues = InstructionQueues(self._transport, self._spawn, self._on_rejected)
@@ -140,19 +147,23 @@ class ControllerShell:
     def open(self) -> None:
         """Register handlers and plugin; the scheduler must be running."""
         self._scheduler.add_plugin(MembershipPlugin(self._on_joined, self._on_lost))
-        self._scheduler.handlers.update(
-            proteus_start=self.start,
-            proteus_status=self.status,
-            proteus_stop=self.stop,
-            proteus_hold=self.hold,
-            proteus_drain=self.drain,
-            proteus_notice=self.notice,
-            proteus_checkpoint=self.checkpoint,
-            proteus_event=self.event,
-            proteus_shutdown=self.shutdown,
-        )
+        self._scheduler.handlers.update(proteus_notice=self.notice, proteus_event=self.event)
         self._spawn(self._tick())
         self._spawn(self._event_log.run())
+
+    @property
+    def control(self) -> dict[str, Handler]:
+        """What the control plane may ask for, by name."""
+        return {
+            "start": self.start,
+            "status": self.status,
+            "stop": self.stop,
+            "hold": self.hold,
+            "drain": self.drain,
+            "notice": self.notice,
+            "checkpoint": self.checkpoint,
+            "shutdown": self.shutdown,
+        }
 
     async def close(self) -> None:
         """End background work, and the event log."""
@@ -277,9 +288,13 @@ class ControllerShell:
 
     # -- events in ------------------------------------------------------------------------------------------------
 
-    def _on_joined(self, node: str, address: str, tier: Tier, threads: int, code_sha256: str = "") -> None:
+    def _on_joined(
+        self, node: str, address: str, tier: Tier, threads: int, code_sha256: str = "", version: str = ""
+    ) -> None:
         logger.info("node %s (%s, %d threads) joined at %s", node, tier, threads, address)
-        self._feed(NodeJoined(node, address, tier, threads, _now(), code_sha256))
+        if misfit := version_misfit("it", version, "the controller", self._version):
+            logger.error("node %s is refused: %s", node, misfit)
+        self._feed(NodeJoined(node, address, tier, threads, _now(), code_sha256, misfit))
 
     def _on_lost(self, address: str, reason: str) -> None:
         """Note a loss; losses that follow closely are passed on together, so that the job rolls back only once."""

@@ -25,9 +25,12 @@ from psengine.worker.agent import Loader, NodeAgent, ShardLoader
 HELLO = "proteus"
 
 
-def hello(node: str, tier: Tier, threads: int, code_sha256: str = "") -> dict[str, Callable[[Worker], dict[str, Any]]]:
+def hello(
+    node: str, tier: Tier, threads: int, code_sha256: str = "", version: str = ""
+) -> dict[str, Callable[[Worker], dict[str, Any]]]:
     """Return the `startup_information` by which the scheduler's plugin recognizes a node."""
-    return {HELLO: lambda _: {"node": node, "tier": tier, "threads": threads, "code_sha256": code_sha256}}
+    about = {"node": node, "tier": tier, "threads": threads, "code_sha256": code_sha256, "version": version}
+    return {HELLO: lambda _: about}
 
 
 class AgentPlugin(WorkerPlugin):
@@ -160,14 +163,17 @@ class MembershipPlugin(SchedulerPlugin):
 
     name = "proteus-membership"
 
-    def __init__(self, joined: Callable[[str, str, Tier, int, str], None], lost: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, joined: Callable[[str, str, Tier, int, str, str], None], lost: Callable[[str, str], None]
+    ) -> None:
         self._joined, self._lost = joined, lost
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Forward a join; other workers have no such startup information and are ignored."""
         node = scheduler.workers[worker].extra.get(HELLO)
         if node:
-            self._joined(node["node"], worker, node["tier"], int(node["threads"]), node["code_sha256"])
+            about = (node["code_sha256"], node.get("version", ""))  # version 0.1.0 does not say which it is
+            self._joined(node["node"], worker, node["tier"], int(node["threads"]), *about)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Forward a loss."""

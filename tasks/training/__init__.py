@@ -9,6 +9,7 @@ hints               one-line hints on a training that has ended
 inputs              checks of the user's data before a job begins
 job_config          the engine's configuration of a job, from its description and its data
 preflight           checks of a job before anything is bought or written
+rendezvous          meeting a job's controller at an address that the market confirms
 run_names           names and tags of the runs of `train`
 submit              submission of a job to the Prefect server
 """

@@ -1,11 +1,12 @@
 """The training as the controller of a job reports it."""
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from infra.datasets.prepare import DataSummary, prepare
-from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, wait_rendezvous
+from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable, OtherVersion
 from infra.state.records import IllegalTransition, JobState, ObservationKind
 from tasks.job_ends import wants_machines
 from tasks.job_records import saved_result
@@ -14,6 +15,9 @@ from tasks.runtime import current_runtime, runtime_task
 from tasks.training.application_checks import check_sizes
 from tasks.training.code_shipping import job_code
 from tasks.training.job_config import job_config
+from tasks.training.rendezvous import meet_controller
+
+logger = logging.getLogger(__name__)
 
 #: Real seconds that a call to the controller may take.
 _CALL_S = 5.0
@@ -53,11 +57,16 @@ def await_controller(job_id: str) -> str | None:
 
     None if no training is to begin any more: the job was stopped, or the work was done meanwhile. How long a controller
     may take to start is the ticks' matter (`tasks.ending.reliable_tier`).
+
+    Raises
+    ------
+    OtherVersion
+        If the controller is of another version than this program.
     """
     runtime = current_runtime()
     while wants_machines(job_id) and saved_result(job_id) is None:
         try:
-            address = wait_rendezvous(runtime.settings.blob_url, job_id, _MEET_S)
+            address = meet_controller(job_id, _MEET_S)
         except ControllerUnreachable:
             continue
         runtime.store.set_controller(job_id, address)
@@ -89,9 +98,12 @@ def find_controller(job_id: str) -> tuple[str, dict[str, Any]] | None:
     status = look(address, since_clock) if address else None
     if status is None:
         try:
-            address = wait_rendezvous(runtime.settings.blob_url, job_id, _LOOK_S)
+            address = meet_controller(job_id, _LOOK_S)
         except ControllerUnreachable:
             return None  # it is still starting; the next look or tick tries again
+        except OtherVersion as error:
+            logger.warning("%s", error)  # it trains on, and its machines are looked after
+            return None
         runtime.store.set_controller(job_id, address)
         status = look(address, since_clock)
     return None if status is None or address is None else (address, status)

@@ -72,7 +72,7 @@ class Story:
 
     def status(self) -> dict[str, Any]:
         """Return the status of the job's controller."""
-        address = rendezvous(self.deployed.blob_url, JOB)["address"]
+        address = rendezvous(self.deployed.blob_url, JOB)["control"]
         return ControllerClient(address, 10.0).status()
 
     def kill(self, run: str) -> None:

@@ -127,9 +127,7 @@ class Here:
         runtime = Runtime(settings, self.clock, self.store, self.blobs, self.market, catalog)
         patch.setattr(tasks.runtime, "open_runtime", lambda: runtime)
         patch.setattr(tasks.training.controller, "ControllerClient", lambda address, timeout_s: self.controller)
-        patch.setattr(
-            tasks.training.controller, "wait_rendezvous", lambda url, job_id, patience_s: "tcp://controller:1"
-        )
+        patch.setattr(tasks.training.controller, "meet_controller", lambda job_id, within_s: "tcp://controller:1")
 
     def train(self) -> dict[str, Any]:
         return asyncio.run(flows.train.train(SPEC))

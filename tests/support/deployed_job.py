@@ -59,7 +59,7 @@ class Story:
 
     def status(self) -> dict[str, Any]:
         """What the job's controller tells of itself."""
-        return ControllerClient(rendezvous(self.deployed.blob_url, JOB)["address"], 10.0).status()
+        return ControllerClient(rendezvous(self.deployed.blob_url, JOB)["control"], 10.0).status()
 
     def tick(self, **more: str) -> str:
         """Start a tick of the job."""

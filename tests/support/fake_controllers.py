@@ -48,7 +48,7 @@ class FakeControllers:
         return alive[0] if alive else None
 
     def address(self, *_: Any) -> str:
-        """Return where the present one is, as `wait_rendezvous` does."""
+        """Return where the present one is, as `meet_controller` does."""
         machine = self.machine()
         if machine is None or self.silent:
             raise ControllerUnreachable("nothing answers")
@@ -138,6 +138,6 @@ def install(patch: pytest.MonkeyPatch, controllers: FakeControllers) -> None:
     """Have all of `tasks` meet the stand-ins."""
     for module in (tasks.training.controller, tasks.ending.stopping, tasks.ending.stop_answer):
         patch.setattr(module, "ControllerClient", controllers.client)
-    patch.setattr(tasks.training.controller, "wait_rendezvous", controllers.address)
+    patch.setattr(tasks.training.controller, "meet_controller", controllers.address)
     for module in (tasks.training.controller, tasks.ending.stopping):
         patch.setattr(module, "prepare_data", lambda _spec: DATA)

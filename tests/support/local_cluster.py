@@ -100,7 +100,7 @@ class LocalCluster(OpenedAtStart):
         Processes are named as in the status, and "controller".
         """
         at = {node["name"]: node["address"] for node in self.client.status()["nodes"]} if ways else {}
-        at["controller"] = self.client.address
+        at["controller"] = self.blobs.read_json(JobPaths(self.job_id).rendezvous)["address"]
         written = self._troubles / "cuts.new"
         written.write_text("".join(f"{one} {at[other]}\n" for one, other in ways))
         written.replace(self._troubles / "cuts")

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e]
 
 def test_nodes_come_and_go_and_none_is_left(tmp_path: Path) -> None:
     blobs = Blobs((tmp_path / "blobs").as_uri())
-    blobs.write_json(JobPaths("job").rendezvous, {"address": "tcp://127.0.0.1:9"})  # an earlier controller was killed
+    blobs.write_json(JobPaths("job").rendezvous, {"control": "tcp://127.0.0.1:9"})  # an earlier controller was killed
     with LocalNodes(tmp_path / "run", "job", blobs) as nodes:
         client = nodes.meet()
         for name, tier in (("r1", "reliable"), ("t1", "transient"), ("t2", "transient")):

@@ -251,6 +251,32 @@ def test_figures_of_an_application_are_kept_by_name_and_hide_none_of_ours() -> N
     story(body, store := Store())
 
 
+def test_a_node_of_another_version_is_refused_and_both_versions_are_named() -> None:
+    async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
+        shell._version = "0.2.0 (protocol 2)"
+        shell._on_joined("r", NODE, "reliable", 1, version="0.2.0 (protocol 2)")
+        shell._on_joined("t", OTHER, "transient", 1, version="0.1.9 (protocol 2)")
+        shell._on_joined("old", "tcp://old", "reliable", 1)
+        await shell.start(job().to_dict())
+        status = await until(shell, "finished", "failed")
+        assert status["state"] == "finished"
+        found = {node["name"]: (node["state"], node["error"]) for node in status["nodes"]}
+        mend = "install one version on both (a node's is that of the image PROTEUS_IMAGE_ID)"
+        assert found["t"] == (
+            "unfit",
+            f"it runs Proteus 0.1.9 (protocol 2), and the controller 0.2.0 (protocol 2); {mend}",
+        )
+        assert found["old"] == (
+            "unfit",
+            f"it runs Proteus 0.1.0 (protocol 1), and the controller 0.2.0 (protocol 2); {mend}",
+        )
+        assert found["r"][1] == ""
+        held = {node["name"]: node["partitions"] for node in status["nodes"]}
+        assert (held["t"], held["old"]) == ([], []), "they were given no work"
+
+    story(body, Store())
+
+
 def test_code_that_is_not_the_jobs_is_told_and_nothing_is_started() -> None:
     async def body(shell: ControllerShell, nodes: Nodes, scheduler: Scheduler) -> None:
         def load_code(config: JobConfig) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +24,9 @@ from infra.settings import Settings
 from infra.storage import job_paths
 from infra.storage.blobs import BlobError, BlobMissing, Blobs
 from infra.storage.job_paths import JobPaths
+from infra.version import program_version
 from psengine.config import JOB_ID_PATTERN
+from psengine.protocol.version import PROTOCOL
 from tasks.job_spec import JOB_ID_PATTERN as JOB_SPEC_PATTERN
 from tests.support.local_cluster import LocalCluster, digits_job
 from tests.support.timeouts import PATIENCE
@@ -47,7 +52,7 @@ def test_bad_options_end_with_code_2(change: tuple[str, str], message: str, caps
 def test_a_controller_that_is_not_there_is_told_at_once() -> None:
     client = ControllerClient("tcp://127.0.0.1:1", timeout_s=0.3)
     began = time.monotonic()
-    with pytest.raises(ControllerUnreachable, match=r"tcp://127\.0\.0\.1:1: no answer to proteus_status"):
+    with pytest.raises(ControllerUnreachable, match=r"tcp://127\.0\.0\.1:1: no answer to status"):
         client.status()
     assert time.monotonic() - began < 2
 
@@ -63,7 +68,7 @@ def test_an_address_is_believed_when_the_controller_there_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs = Blobs(tmp_path.as_uri())
-    blobs.write_json(JobPaths("job").rendezvous, {"address": "tcp://127.0.0.1:1"})
+    blobs.write_json(JobPaths("job").rendezvous, {"control": "tcp://127.0.0.1:1", "protocol": PROTOCOL})
     with pytest.raises(ControllerUnreachable, match=r"no controller was met .*127\.0\.0\.1:1: no answer"):
         wait_rendezvous(blobs.url, "job", 0.2)
 
@@ -104,6 +109,29 @@ def test_a_controller_that_does_not_come_is_looked_for_seldom(
     assert asyncio.run(meet()) is None
     assert 0.9 < time.monotonic() - began < 2.0
     assert 3 <= blank.looks <= 25  # not the hundred of one look every 0.01 s
+
+
+@pytest.mark.parametrize(
+    ("version", "shown"), [("9.9.9 (protocol 3)", "9.9.9 (protocol 3)"), ("", "0.1.0 (protocol 1)")]
+)
+def test_a_node_does_not_join_a_controller_of_another_protocol(tmp_path: Path, version: str, shown: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as controller:
+        meeting = {"address": f"tcp://127.0.0.1:{controller.getsockname()[1]}", "version": version}
+        Blobs(tmp_path.as_uri()).write_json(JobPaths("job").rendezvous, meeting)
+        options = ("--job", "job", "--blob", tmp_path.as_uri(), "--name", "i-1", "--tier", "transient", "--no-notices")
+        done = subprocess.run(
+            [sys.executable, "-m", "infra.nodes.main", *options],
+            check=False,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60 * PATIENCE,
+        )
+    assert done.returncode == 2
+    assert (
+        f"the controller at {meeting['address']} runs Proteus {shown}, and this node {program_version()}; "
+        in done.stderr
+    )
+    assert "Traceback" not in done.stderr
 
 
 def test_a_bucket_is_reached_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
