@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 import flows.train
 import tasks.runtime
@@ -26,6 +27,7 @@ from infra.runtime import Runtime
 from infra.settings import Settings
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.state.records import IntentState, JobState
+from infra.state.schema import claims
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
@@ -61,12 +63,17 @@ class WaitingClock:
 
     def __init__(self, at_s: float) -> None:
         self.at_s = at_s
+        #: The state database, whose clock passes with this one.
+        self.store: Store | None = None
 
     def now_s(self) -> float:
         return self.at_s
 
     def wait_until(self, at_s: float, wake: threading.Event | None = None) -> bool:
-        self.at_s = max(self.at_s, at_s)
+        passed_s, self.at_s = max(at_s - self.at_s, 0.0), max(self.at_s, at_s)
+        if self.store is not None:
+            with self.store.write() as connection:
+                connection.execute(update(claims).values(expires_at_s=claims.c.expires_at_s - passed_s))
         return False
 
 
@@ -120,7 +127,7 @@ class Here:
         catalog = read_catalog()
         self.types = catalog.at(datetime.fromtimestamp(self.clock.at_s, UTC).date(), "us-east-1")
         self.market = SimSpotMarket(TRACES, lambda market: self.types.get(market.instance_type), self.clock.now_s)
-        self.store = Store.open(f"sqlite:///{directory / 'state.db'}")
+        self.store = self.clock.store = Store.open(f"sqlite:///{directory / 'state.db'}")
         self.blobs = Blobs((directory / "blobs").as_uri())
         self.controller = Controller(self.blobs)
         settings = Settings(blob_url=(directory / "blobs").as_uri())
