@@ -10,7 +10,7 @@ from bidding.market.model import InstanceFact
 from bidding.market.spot_market import MarketError
 from infra.clock import SystemClock
 from infra.nodes.controller_client import wait_rendezvous
-from tasks.market.instances import job_tag
+from tasks.market.instances import job_machines
 from tasks.runtime import current_runtime
 
 #: Least real seconds between two questions to the market.
@@ -52,7 +52,7 @@ class _OwnMachines:
         if self._asked_s is None or now_s - self._asked_s >= _ASK_AGAIN_S:
             self._asked_s = now_s
             try:
-                self._facts = current_runtime().market.describe([job_tag(self._job_id)])
+                self._facts = job_machines(self._job_id)
             except MarketError:
                 self._facts = ()  # nobody is believed until the market answers
         return self._facts
