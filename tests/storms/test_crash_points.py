@@ -1,0 +1,179 @@
+"""A flow process is killed before or after every call with an effect; the next tick or a rerun mends it.
+
+The calls are found by instrumenting the boundary (`tests.support.flow_processes`): one undisturbed run says which calls
+there are, and which of them have an effect. What is asserted is read from the market's own log.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from infra.state.records import JobState
+from infra.storage.job_paths import JobPaths
+from tests.support.flow_processes import Boundary, Cut
+from tests.support.job_world import BEGIN_S, LEASE_S, STEP_S, JobWorld
+
+HOUR = 3600
+#: By then a job has ended that was cut in its first half hour and begun anew, and its last machine an hour later.
+ENOUGH_S = 4 * HOUR
+#: Number of parts that the storm of all points is divided into.
+PARTS = 20
+
+
+@contextmanager
+def world(directory: Path, cut: Cut | None = None) -> Iterator[JobWorld]:
+    directory.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        made = JobWorld(directory, patch, Boundary(cut))
+        try:
+            yield made
+        finally:
+            made.store.close()
+
+
+def live(here: JobWorld, *, rerun: bool) -> None:
+    """Let the whole job happen; a train run that was killed is rerun half an hour later, or never."""
+    first = here.train()
+    if first.dead and rerun:
+        here.advance(here.now_s + HOUR / 2)
+        here.train()
+    here.advance(BEGIN_S + ENOUGH_S)
+
+
+def check(here: JobWorld) -> None:
+    """Assert what must hold after any crash that was mended."""
+    assert here.faults == []
+    assert here.bought_twice() == {}
+    assert here.living() == []
+    assert here.store.spent(here.job_id) == here.bill()
+    job = here.store.job(here.job_id)
+    if not here.market.log() and not job.state.terminal:
+        return  # its flow died before it had bought anything: only a rerun can begin it
+    assert job.state is JobState.FINISHED, (job.state, job.failure)
+    manifest = here.blobs.manifest(JobPaths(here.job_id).model)
+    assert manifest is not None
+    assert manifest.about["clocks"] == here.spec.training.clocks == (job.result or {})["clocks"]
+
+
+def told(here: JobWorld, cut: Cut, how: str, error: AssertionError) -> str:
+    struck = here.boundary.calls[cut.call]
+    return f"{cut}, {struck.process}: {struck.name}, {how}: {error}"
+
+
+def crash(cut: Cut, directory: Path, *, rerun: bool) -> str | None:
+    """Cut one process there; return what does not hold afterwards."""
+    with world(directory, cut) as here:
+        try:
+            live(here, rerun=rerun)
+            check(here)
+        except AssertionError as error:
+            return told(here, cut, "rerun" if rerun else "never rerun", error)
+    return None
+
+
+def blackout(cut: Cut, directory: Path) -> str | None:
+    """End every flow there, as if the Prefect server died, for six hours; return what does not hold."""
+    with world(directory, cut) as here:
+
+        def lights_out() -> None:
+            here.ticks_run = False
+
+        here.boundary.all_die, here.boundary.on_cut = True, lights_out
+        try:
+            here.train()
+            while here.ticks_run and here.now_s < BEGIN_S + ENOUGH_S:
+                here.advance(here.now_s + STEP_S)
+            here.advance(here.now_s + LEASE_S + STEP_S)
+            assert here.living() == [], "the last lease has ended"
+            here.faults.clear()  # without ticks the book says nothing
+            here.advance(here.now_s + 5 * HOUR)
+            assert here.living() == []
+            here.ticks_run = True
+            here.train()
+            here.advance(here.now_s + ENOUGH_S)
+            assert here.faults == []
+            assert here.bought_twice() == {}
+            assert here.living() == []
+            assert here.store.job(here.job_id).state is JobState.FINISHED, here.store.job(here.job_id).failure
+            assert here.store.spent(here.job_id) >= here.bill(), (
+                "ends that nobody saw may cost too much, never too little"
+            )
+        except AssertionError as error:
+            return told(here, cut, "blackout", error)
+    return None
+
+
+@pytest.fixture(scope="module")
+def cuts(tmp_path_factory: pytest.TempPathFactory) -> list[Cut]:
+    """Every point at which the undisturbed job may be cut, in a seeded order."""
+    with world(tmp_path_factory.mktemp("undisturbed")) as here:
+        live(here, rerun=False)
+        check(here)
+        assert here.failures == []
+        calls = here.boundary.calls
+    found = [Cut(number, after) for number, call in enumerate(calls) if call.effect for after in (False, True)]
+    kinds = {call.name.split(" ")[0] for call in calls if call.effect}
+    assert kinds == {"market", "store", "blobs", "prefect"}
+    assert {call.process for call in calls if call.effect} >= {"train", "tick", "renew-hour", "handle-eviction"}
+    random.Random(0).shuffle(found)
+    return found
+
+
+def test_a_seeded_tenth_of_all_points_is_mended(cuts: list[Cut], tmp_path: Path) -> None:
+    """Each in one way: by ticks and a rerun, by ticks alone, or after hours without any flow."""
+    broken = []
+    for number, cut in enumerate(cuts[: len(cuts) // 10]):
+        directory = tmp_path / str(number)
+        mended = blackout(cut, directory) if number % 3 == 2 else crash(cut, directory, rerun=number % 3 == 0)
+        broken += [mended] if mended else []
+    assert broken == []
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_point_is_mended_in_every_way(cuts: list[Cut], part: int, tmp_path: Path) -> None:
+    broken = []
+    for number, cut in enumerate(cuts[part::PARTS]):
+        for way in (
+            crash(cut, tmp_path / f"{number}-rerun", rerun=True),
+            crash(cut, tmp_path / f"{number}-ticks", rerun=False),
+            blackout(cut, tmp_path / f"{number}-blackout"),
+        ):
+            broken += [way] if way else []
+    assert broken == []
+
+
+def die_for_real(cut: Cut, directory: Path) -> None:
+    """Live until the cut, and end this process by SIGKILL there."""
+    with world(directory, cut) as here:
+
+        def die() -> None:
+            here.save(directory)  # the market and the machines are no part of this process
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        here.boundary.on_cut = die
+        live(here, rerun=False)
+
+
+@pytest.mark.parametrize(
+    "number", [0, pytest.param(1, marks=pytest.mark.storm), pytest.param(2, marks=pytest.mark.storm)]
+)
+def test_a_process_that_is_killed_for_real_is_mended(cuts: list[Cut], number: int, tmp_path: Path) -> None:
+    """SIGKILL: the database and the blobs are as the kernel has them, no handler and no `finally` has run."""
+    cut = random.Random(number).choice(cuts)
+    command = f"from tests.storms.test_crash_points import *; die_for_real({cut!r}, Path({str(tmp_path)!r}))"
+    done = subprocess.run([sys.executable, "-c", command], check=False, timeout=300)
+    assert done.returncode == -signal.SIGKILL
+    with world(tmp_path) as here:
+        here.load(tmp_path)
+        here.advance(here.now_s + HOUR / 2)
+        here.train()
+        here.advance(BEGIN_S + ENOUGH_S)
+        check(here)

@@ -1,0 +1,462 @@
+"""A whole job on one clock: the honest market, the real database and blobs, a controller, machines with leases, flows.
+
+Time stands still while a flow process works, and moves in steps between: the world then carries out what is due (the
+market's changes, ends of leases, the training, ticks, renewals, the reaper), each at its time.
+"""
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+from sqlalchemy import literal
+
+import flows.allocation_tick
+import flows.handle_eviction
+import flows.reap
+import flows.renew_hour
+import flows.train
+import infra.state.store
+import infra.storage.leases
+import tasks.ending.stopping
+import tasks.reports.publish
+import tasks.runtime
+import tasks.training.controller
+import tasks.training.follow
+from bidding.market.model import InstanceFact, InstanceState, Market
+from bidding.market.money import Micros
+from bidding.market.traces import Trace, TraceSet
+from infra.market_data.catalogs import read_catalog
+from infra.nodes.controller_client import ControllerUnreachable
+from infra.runtime import Runtime
+from infra.settings import Settings
+from infra.simulated_ec2.market import SimSpotMarket
+from infra.simulated_ec2.rules.behaviour import HONEST, Ec2Behaviour
+from infra.simulated_ec2.rules.bill import by_hour, by_second
+from infra.simulated_ec2.snapshot import read_state, write_state
+from infra.state.store import Store
+from infra.storage.blobs import BlobError, BlobMissing, Blobs
+from infra.storage.job_paths import JobPaths
+from infra.storage.leases import FIRST_S, read_lease
+from tasks.job_spec import JobSpec
+from tasks.market.eviction_notices import EvictionNotice
+from tasks.market.renewals import HourEnd
+from tests.support.flow_processes import Boundary, Killed, Process, run_coroutine
+
+DAY_S = 86_400
+T0 = 1464739200  # 2016-06-01T00:00:00Z
+#: The job begins here: two days of history lie before it.
+BEGIN_S = T0 + 2 * DAY_S
+MARKETS = (Market("c4.large", "us-east-1a"), Market("m4.large", "us-east-1b"))
+TICK_S = 600
+LEASE_S = 3600
+#: Seconds between two looks of the world at what is due, from launch to a node that answers, and of a clock.
+STEP_S = 60
+BOOT_S = 60
+CLOCK_S = 120
+
+
+class Clock:
+    """Market time; a wait of a flow process is the world's to spend."""
+
+    scale = 1.0
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+        self.spend: Callable[[float], None] = lambda at_s: None
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def wait_until(self, at_s: float, wake: threading.Event | None = None) -> bool:
+        if at_s > self.at_s:
+            self.spend(at_s)
+        return wake is not None and wake.is_set()
+
+
+class Training:
+    """The controller of a job: it runs on the machine of the reliable tier that was bought for it.
+
+    It trains a clock every `CLOCK_S` while its machine lives, saves a checkpoint every fifth, and its model at the end.
+    """
+
+    def __init__(self, world: "JobWorld", clocks: int) -> None:
+        self.world = world
+        self.clocks = clocks
+        self.machine = ""
+        self.state = ""  # of the job that was started on this machine; none yet
+        self.clock = 0.0
+        self.saved = 0
+        self.reason = ""
+        self.drained: set[str] = set()
+        self.stands_still = False
+
+    def serving(self) -> str | None:
+        """The machine on which a controller answers; it starts anew on another one."""
+        for fact in self.world.living():
+            order = fact.tags.get("proteus:order", "")
+            if order.startswith(f"{self.world.job_id}-reliable-0") and self.world.is_up(fact):
+                if fact.instance_id != self.machine:
+                    self.machine, self.state, self.clock = fact.instance_id, "", float(self.saved)
+                return self.machine
+        return None
+
+    def work(self, seconds: float) -> None:
+        """Train for some seconds."""
+        if self.serving() is None or self.state != "running" or self.stands_still:
+            return
+        self.clock = min(self.clock + seconds / CLOCK_S, float(self.clocks))
+        self.saved = max(self.saved, int(self.clock) // 5 * 5)
+        if self.clock >= self.clocks:
+            self.end("finished")
+
+    def end(self, state: str, reason: str = "") -> None:
+        """Save the model and the result."""
+        self.state, self.reason = state, reason
+        self.saved = int(self.clock)
+        result = {"clocks": int(self.clock), "stopped": reason or None, "lost_micro_tasks": 0}
+        with self.world.boundary.outside():
+            blobs = self.world.blobs
+            blobs.write_set(JobPaths(self.world.job_id).model, {"w.npz": b"model"}, result)
+
+    def status(self, since_clock: int = 0) -> dict[str, Any]:
+        nodes = [
+            {
+                "name": fact.instance_id,
+                "state": "drained" if fact.instance_id in self.drained else "ready",
+                "gone": False,
+            }
+            for fact in self.world.living()
+            if self.world.is_up(fact)
+        ]
+        return {
+            "job_id": self.world.job_id if self.state else None,
+            "state": self.state or "starting",
+            "reason": self.reason,
+            "clock": int(self.clock),
+            "losses": [[int(self.clock), 1.0]] if self.clock >= 1 else [],
+            "stage": 1,
+            "nodes": nodes,
+            "repeated_micro_tasks": 0,
+            "seconds_per_clock": float(CLOCK_S),
+            "elapsed_s": 0.0,
+            "result": {"clocks": int(self.clock), "stopped": self.reason or None} if self.reason else None,
+        }
+
+    # What flows call
+
+    def client(self, address: str, timeout_s: float = 10.0) -> "Training":
+        """Return the client of the controller at an address, which is its machine."""
+        if self.serving() != address.removeprefix("tcp://"):
+            return _Silent()  # type: ignore[return-value]
+        return self
+
+    def find(self, blob_url: str, job_id: str, deadline_s: float) -> str:
+        if self.serving() is None:
+            self.world.clock.wait_until(self.world.clock.now_s() + deadline_s)
+        if (machine := self.serving()) is None:
+            raise ControllerUnreachable(f"job {job_id}: no controller was met")
+        return f"tcp://{machine}"
+
+    def start(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.state = self.state or "running"
+        return self.status()
+
+    def stop(self, reason: str) -> dict[str, Any]:
+        if self.state == "running":
+            self.end("stopped", reason)
+        return self.status()
+
+    def checkpoint(self) -> dict[str, Any]:
+        self.saved = int(self.clock)
+        return {"clock": self.saved, "error": ""}
+
+    def drain(self, nodes: list[str], deadline_s: float) -> dict[str, Any]:
+        self.drained.update(nodes)
+        return {"draining": list(nodes), "refused": []}
+
+
+class _Silent:
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            raise ControllerUnreachable("no answer")
+
+        return call
+
+
+def spec(job_id: str = "job", clocks: int = 45, **fields: Any) -> JobSpec:
+    """A job of an hour and a half with one reliable machine, which may hold two small spot machines."""
+    transient = {
+        "markets": [str(market) for market in MARKETS],
+        "allocation_vcpus": 4,
+        "max_vcpus": 4,
+        "policy": "proteus",
+        "billing": "hourly-refund",
+        **fields.pop("transient", {}),
+    }
+    return JobSpec.model_validate(
+        {
+            "job_id": job_id,
+            "training": {"clocks": clocks, "partitions": 1, "shards": 1},
+            "reliable": {"count": 1, "instance_type": MARKETS[0].instance_type, "zone": MARKETS[0].zone},
+            "transient": transient,
+            **fields,
+        }
+    )
+
+
+class JobWorld:
+    """See the module.
+
+    Parameters
+    ----------
+    directory : of the database and the blobs.
+    patch : takes Prefect away for the time of the test.
+    boundary : counts the calls of flow processes, and may kill one.
+    job : the job.
+    behaviour : of the market.
+    taken_after_s : the price of the first market passes every bid so long after the job's begin; None: never.
+    seed : of the market's lags.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        patch: pytest.MonkeyPatch,
+        boundary: Boundary,
+        job: JobSpec | None = None,
+        behaviour: Ec2Behaviour = HONEST,
+        taken_after_s: int | None = 2400,
+        seed: str = "",
+    ) -> None:
+        self.boundary = boundary
+        self.spec = spec() if job is None else job
+        self.job_id = self.spec.job_id
+        self.clock = Clock(float(BEGIN_S))
+        self.clock.spend = self._spend
+        rows = [(T0, 20_000)]
+        if taken_after_s is not None:
+            rows += [(BEGIN_S + taken_after_s, 900_000), (BEGIN_S + taken_after_s + 1800, 20_000)]
+        times, prices = (np.array(column) for column in zip(*rows, strict=True))
+        traces = TraceSet({MARKETS[0]: Trace(times, prices), MARKETS[1]: Trace(np.array([T0]), np.array([30_000]))})
+        catalog, day = read_catalog(), datetime.fromtimestamp(BEGIN_S, UTC).date()
+        self.market = SimSpotMarket(
+            traces, lambda market: catalog.find(market, day), self.clock.now_s, behaviour=behaviour, seed=seed
+        )
+        url = f"sqlite:///{directory / 'state.db'}"
+        self.store = Store.open(url)
+        (directory / "blobs").mkdir(exist_ok=True)
+        self.blobs = Blobs((directory / "blobs").as_uri())
+        settings = Settings(
+            blob_url=(directory / "blobs").as_uri(), database_url=url, tick_s=TICK_S, renewal_lead_s=2 * TICK_S
+        )
+        self.runtime = Runtime(settings, self.clock, self.store, self.blobs, boundary.of_market(self.market), catalog)
+        self.training = Training(self, self.spec.training.clocks or 0)
+        self.ticks_run = True
+        #: How often the event of a notice arrives, and how late.
+        self.notice_copies, self.notice_delay_s = 1, 5.0
+        self.ended_by_lease: list[str] = []
+        self.failures: list[Process] = []
+        self.faults: list[str] = []
+        self.reruns: list[float] = []
+        self._bookings: dict[str, tuple[float, HourEnd]] = {}
+        self._notices: list[tuple[float, EvictionNotice]] = []
+        self._noticed: set[str] = set()
+        self._unbooked: dict[str, float] = {}
+        self._in_step = False
+        self._patch(patch, directory)
+
+    def _patch(self, patch: pytest.MonkeyPatch, directory: Path) -> None:
+        patch.setattr(tasks.runtime, "open_runtime", lambda: self.runtime)
+        patch.setattr(infra.state.store, "now_s", lambda connection: literal(self.clock.now_s()))
+        patch.setattr(infra.storage.leases, "_WRITERS", 1)  # in a fixed order
+        patch.setattr(tasks.training.follow, "_LOOK_S", float(TICK_S) / 2)
+        patch.setattr(tasks.reports.publish, "show_job", lambda job_id: None)
+        patch.setattr(flows.train, "show_job", lambda job_id: None)
+        for module in (tasks.training.controller, tasks.ending.stopping):
+            patch.setattr(module, "ControllerClient", self.training.client)
+        patch.setattr(tasks.training.controller, "wait_rendezvous", self.training.find)
+        for name in ("tasks.market.renewals", "tasks.reports.publish", "tasks.market.tick"):
+            patch.setattr(f"{name}.SystemClock", lambda: self.clock)
+        self.boundary.watch_database(self.store._engine)
+        self.boundary.watch_blobs(directory / "blobs", patch)
+        answers = {"run_deployment": self._book, "create_progress_artifact": lambda *args, **more: UUID(int=1)}
+        self.boundary.watch_prefect(patch, answers, lambda: self.clock.wait_until(self.now_s + 1))
+
+    # What lives
+
+    @property
+    def now_s(self) -> float:
+        return self.clock.at_s
+
+    def living(self) -> list[InstanceFact]:
+        """The machines of this world's owner that live by the market's own log."""
+        return [fact for fact in self.market.log() if fact.state in (InstanceState.PENDING, InstanceState.RUNNING)]
+
+    def is_up(self, fact: InstanceFact) -> bool:
+        """Whether the node on a machine has booted."""
+        return fact.state is InstanceState.RUNNING and self.now_s - fact.launched_at_s >= BOOT_S
+
+    # Flow processes
+
+    def train(self) -> Process:
+        """Run `train`, or run it again."""
+        return self._run("train", lambda: run_coroutine(flows.train.train.fn(self.spec)))
+
+    def tick(self) -> Process:
+        return self._run("tick", lambda: run_coroutine(flows.allocation_tick.allocation_tick.fn()))
+
+    def reap(self) -> Process:
+        return self._run("reap", lambda: run_coroutine(flows.reap.reap.fn()))
+
+    def _run(self, name: str, flow: Callable[[], Any]) -> Process:
+        process = self.boundary.run(name, flow)
+        if process.error is not None:
+            self.failures.append(process)
+        return process
+
+    def _book(self, name: str, *, parameters: dict[str, Any], scheduled_time: datetime, **more: Any) -> None:
+        key = more["idempotency_key"]
+        self._bookings.setdefault(key, (scheduled_time.timestamp(), HourEnd(**parameters["hour_end"])))
+
+    # Time
+
+    def _spend(self, at_s: float) -> None:
+        process = self.boundary.process
+        if process is not None and process.name == "train" and not self._in_step:
+            self.advance(at_s)
+        else:
+            self.clock.at_s = max(self.clock.at_s, at_s)
+
+    def advance(self, until_s: float) -> None:
+        """Let time pass, with all that is due."""
+        while self.now_s < until_s:
+            next_s = min((self.now_s // STEP_S + 1) * STEP_S, until_s)
+            passed_s = next_s - self.now_s
+            self.clock.at_s = next_s
+            if next_s % STEP_S == 0:
+                self._step(passed_s)
+            process = self.boundary.process
+            if process is not None and process.dead:
+                raise Killed  # all processes died, this one while it waited
+
+    def _step(self, passed_s: float) -> None:
+        was, self._in_step = self._in_step, True
+        try:
+            with self.boundary.outside():
+                self.market.advance()
+                self._obey_leases()
+                self.training.work(passed_s)
+                self._see_notices()
+            if self.ticks_run:
+                self._run_due()
+            self._look_after_book()
+        finally:
+            self._in_step = was
+
+    def _run_due(self) -> None:
+        for key, (at_s, hour_end) in list(self._bookings.items()):
+            if at_s <= self.now_s:
+                del self._bookings[key]
+                self._run("renew-hour", lambda end=hour_end: run_coroutine(flows.renew_hour.renew_hour.fn(end)))
+        for at_s, notice in list(self._notices):
+            if at_s <= self.now_s:
+                self._notices.remove((at_s, notice))
+                self._run(
+                    "handle-eviction",
+                    lambda one=notice: run_coroutine(flows.handle_eviction.handle_eviction.fn(one)),
+                )
+        if self.now_s % TICK_S == 0:
+            self.tick()
+        if self.now_s % TICK_S == TICK_S / 2:
+            self.reap()
+
+    def _obey_leases(self) -> None:
+        """End every machine whose lease has ended, as the guard on it does."""
+        for fact in self.living():
+            try:
+                until_s = read_lease(self.blobs, self.job_id, fact.instance_id).until_s
+            except BlobMissing:
+                until_s = fact.launched_at_s + FIRST_S
+            except BlobError as error:
+                raise AssertionError(f"a lease cannot be read: {error}") from error
+            if self.now_s >= until_s:
+                self.market.shut_down(fact.instance_id)
+                self.ended_by_lease.append(fact.instance_id)
+
+    def _see_notices(self) -> None:
+        """Have the reliable tier report the notices of machines, as its nodes do: one event an allocation."""
+        for fact in self.living():
+            if fact.notice_at_s is None or fact.instance_id in self._noticed:
+                continue
+            self._noticed.add(fact.instance_id)
+            notice = EvictionNotice(
+                job_id=self.job_id,
+                allocation_id=fact.tags["proteus:order"],
+                instance_id=fact.instance_id,
+                takes_at_s=fact.notice_at_s,
+            )
+            self._notices += [(self.now_s + self.notice_delay_s, notice)] * self.notice_copies
+
+    def _look_after_book(self) -> None:
+        """Note machines that live outside of the book for longer than a first lease, or an hour after the job's end."""
+        with self.boundary.outside():
+            job = self.store.find_job(self.job_id)
+            records = [] if job is None else self.store.allocations(self.job_id, alive=True)
+            held = {name for record in records for name in record.living_ids}
+            living = {fact.instance_id for fact in self.living()}
+        for name in living - held:
+            since_s = self._unbooked.setdefault(name, self.now_s)
+            if self.now_s - since_s > FIRST_S + STEP_S:
+                self.faults.append(f"{name} lives outside of the book since {since_s - BEGIN_S:.0f} s")
+        for name in set(self._unbooked) - (living - held):
+            del self._unbooked[name]
+        if job is not None and job.ended_at_s is not None and self.now_s > job.ended_at_s + 3600 + STEP_S and living:
+            self.faults.append(f"{sorted(living)} live {self.now_s - job.ended_at_s:.0f} s after the job's end")
+
+    # The world in a file, for processes that are killed for real
+
+    def save(self, directory: Path) -> None:
+        """Write what is neither in the database nor in the blobs."""
+        training = self.training
+        record = {
+            "now_s": self.now_s,
+            "training": [training.machine, training.state, training.clock, training.saved, training.reason],
+            "bookings": {key: [at_s, end.model_dump()] for key, (at_s, end) in self._bookings.items()},
+        }
+        (directory / "world.json").write_text(json.dumps(record))
+        write_state(directory / "market.json", self.market.state("digest"))
+
+    def load(self, directory: Path) -> None:
+        """Go on from what `save` wrote."""
+        record = json.loads((directory / "world.json").read_text())
+        self.clock.at_s = record["now_s"]
+        training = self.training
+        training.machine, training.state, training.clock, training.saved, training.reason = record["training"]
+        self._bookings = {key: (at_s, HourEnd(**end)) for key, (at_s, end) in record["bookings"].items()}
+        state = read_state(directory / "market.json")
+        assert state is not None
+        self.market.restore(state)
+
+    # What must hold
+
+    def bought_twice(self) -> dict[str, int]:
+        """The orders that were carried out more than once, by the market's log: purchases by order."""
+        purchases: dict[str, set[tuple[str, int]]] = {}
+        for fact in self.market.log():
+            purchases.setdefault(fact.tags["proteus:order"], set()).add((fact.token, fact.launched_at_s))
+        return {order: len(found) for order, found in purchases.items() if len(found) > 1}
+
+    def bill(self) -> Micros:
+        """What the market bills for all of it."""
+        rule = by_second if self.spec.transient.billing_model.by_second else by_hour
+        with self.boundary.outside():
+            return sum(self.market.bill(rule, self.on_demand_rule()).values())
+
+    def on_demand_rule(self) -> Any:
+        return by_hour
