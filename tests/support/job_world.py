@@ -263,6 +263,10 @@ class JobWorld:
         self.ended_by_lease: list[str] = []
         self.failures: list[Process] = []
         self.faults: list[str] = []
+        #: Machines of another owner in the same account.
+        self.others: set[str] = set()
+        #: What happens to machines, at market seconds, in order.
+        self.events: list[tuple[float, Callable[[JobWorld], None]]] = []
         self.reruns: list[float] = []
         self._bookings: dict[str, tuple[float, HourEnd]] = {}
         self._notices: list[tuple[float, EvictionNotice]] = []
@@ -296,7 +300,12 @@ class JobWorld:
 
     def living(self) -> list[InstanceFact]:
         """The machines of this world's owner that live by the market's own log."""
-        return [fact for fact in self.market.log() if fact.state in (InstanceState.PENDING, InstanceState.RUNNING)]
+        alive = (InstanceState.PENDING, InstanceState.RUNNING)
+        return [fact for fact in self.ours() if fact.state in alive]
+
+    def ours(self) -> list[InstanceFact]:
+        """Every machine that this world's owner ever bought, by the market's own log."""
+        return [fact for fact in self.market.log() if fact.instance_id not in self.others]
 
     def is_up(self, fact: InstanceFact) -> bool:
         """Whether the node on a machine has booted."""
@@ -350,6 +359,8 @@ class JobWorld:
         try:
             with self.boundary.outside():
                 self.market.advance()
+                while self.events and self.events[0][0] <= self.now_s:
+                    self.events.pop(0)[1](self)
                 self._obey_leases()
                 self.training.work(passed_s)
                 self._see_notices()
@@ -448,7 +459,7 @@ class JobWorld:
     def bought_twice(self) -> dict[str, int]:
         """The orders that were carried out more than once, by the market's log: purchases by order."""
         purchases: dict[str, set[tuple[str, int]]] = {}
-        for fact in self.market.log():
+        for fact in self.ours():
             purchases.setdefault(fact.tags["proteus:order"], set()).add((fact.token, fact.launched_at_s))
         return {order: len(found) for order, found in purchases.items() if len(found) > 1}
 
@@ -456,7 +467,8 @@ class JobWorld:
         """What the market bills for all of it."""
         rule = by_second if self.spec.transient.billing_model.by_second else by_hour
         with self.boundary.outside():
-            return sum(self.market.bill(rule, self.on_demand_rule()).values())
+            bill = self.market.bill(rule, self.on_demand_rule())
+        return sum(micros for name, micros in bill.items() if name not in self.others)
 
     def on_demand_rule(self) -> Any:
         return by_hour

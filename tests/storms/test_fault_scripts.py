@@ -1,0 +1,68 @@
+"""Seeded scripts of faults over a market that behaves as EC2 does; what is asserted is read from the market's own log."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from infra.state.records import JobState
+from tests.support.fault_scripts import KINDS, FaultScript, fault_script
+from tests.support.flow_processes import Boundary
+from tests.support.job_world import BEGIN_S, JobWorld, spec
+
+HOUR = 3600
+#: However late what went wrong has passed, the job has ended by then, and its last machine an hour later.
+ENOUGH_S = 9 * HOUR
+
+
+@contextmanager
+def world(directory: Path, script: FaultScript, **fields: object) -> Iterator[JobWorld]:
+    with pytest.MonkeyPatch.context() as patch:
+        job = spec(**fields) if fields else None  # type: ignore[arg-type]
+        here = JobWorld(directory, patch, Boundary(), job, script.behaviour, seed=str(script.seed))
+        here.notice_copies, here.notice_delay_s = script.notice_copies, script.notice_delay_s
+        for fault in script.faults:
+            here.market.add_fault(fault)
+        here.events = sorted(((BEGIN_S + at_s, event) for at_s, event in script.events), key=lambda pair: pair[0])
+        try:
+            yield here
+        finally:
+            here.store.close()
+
+
+def live(here: JobWorld) -> None:
+    """Let the job happen; a train run that failed is retried every half hour, as Prefect's Retry does it."""
+    run = here.train()
+    while run.error is not None and here.now_s < BEGIN_S + 4 * HOUR:
+        here.advance(here.now_s + HOUR / 2)
+        run = here.train()
+    here.advance(BEGIN_S + ENOUGH_S)
+
+
+def check(here: JobWorld, script: FaultScript, *states: JobState) -> None:
+    assert here.faults == []
+    assert here.bought_twice() == {}
+    assert here.living() == []
+    job = here.store.job(here.job_id)
+    assert job.state in (states or (JobState.FINISHED,)), (job.failure, job.stop_why)
+    spent, bill = here.store.spent(here.job_id), here.bill()
+    assert spent >= bill
+    if not script.hides_ends:
+        assert spent == bill
+    others = {fact.instance_id: fact.alive for fact in here.market.log() if fact.instance_id in here.others}
+    assert all(others.values()), "machines of another owner were ended"
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=() if seed < 10 else pytest.mark.storm) for seed in range(300)]
+)
+def test_a_job_comes_through_a_script_of_faults(seed: int, tmp_path: Path) -> None:
+    script = fault_script(seed)
+    with world(tmp_path, script) as here:
+        live(here)
+        check(here, script)
+
+
+def test_the_scripts_have_every_kind_of_fault() -> None:
+    assert {kind for seed in range(300) for kind in fault_script(seed).kinds} == set(KINDS)
