@@ -1,4 +1,4 @@
-"""Seeded scripts of faults over a market that behaves as EC2 does; what is asserted is read from the market's own log."""
+"""Seeded scripts of faults over a market that behaves as EC2 does; the market's own log is asserted over."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,9 +54,10 @@ def check(here: JobWorld, script: FaultScript, *states: JobState) -> None:
     assert all(others.values()), "machines of another owner were ended"
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=() if seed < 10 else pytest.mark.storm) for seed in range(300)]
-)
+SEEDS = [pytest.param(seed, marks=() if seed < 10 else pytest.mark.storm) for seed in range(300)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_job_comes_through_a_script_of_faults(seed: int, tmp_path: Path) -> None:
     script = fault_script(seed)
     with world(tmp_path, script) as here:

@@ -72,9 +72,8 @@ def _lag(script: FaultScript, random: np.random.Generator) -> None:
 
 def _throttles(script: FaultScript, random: np.random.Generator) -> None:
     for _ in range(int(random.integers(1, 4))):
-        _call(
-            script, random, FaultKind.THROTTLE, 2400, operation=str(random.choice(["launch", "describe", "terminate"]))
-        )
+        operation = str(random.choice(["launch", "describe", "terminate"]))
+        _call(script, random, FaultKind.THROTTLE, 2400, operation=operation)
 
 
 def _server_errors(script: FaultScript, random: np.random.Generator) -> None:
@@ -84,10 +83,8 @@ def _server_errors(script: FaultScript, random: np.random.Generator) -> None:
 
 def _lost_answers(script: FaultScript, random: np.random.Generator) -> None:
     for operation in ("launch", "terminate", "describe"):
-        fault = Fault(
-            FaultKind.LOSE_ANSWER, BEGIN_S + _at(random) // 2, operation=operation, times=int(random.integers(1, 5))
-        )
-        script.faults.append(fault)
+        at_s, times = BEGIN_S + _at(random) // 2, int(random.integers(1, 5))
+        script.faults.append(Fault(FaultKind.LOSE_ANSWER, at_s, operation=operation, times=times))
     script.faults.append(Fault(FaultKind.LOSE_ANSWER, operation="launch", times=int(random.integers(0, 4))))
 
 
@@ -151,7 +148,7 @@ def _reboots(script: FaultScript, random: np.random.Generator) -> None:
 
 def _reliable(world: JobWorld, kind: FaultKind) -> None:
     for fact in world.living():
-        if fact.bid_micros is None and fact.tags["proteus:owner"] == world.runtime.settings.owner_tag:
+        if fact.bid_micros is None and fact.instance_id not in world.others:
             world.market.add_fault(Fault(kind, instance_id=fact.instance_id))
             return
 

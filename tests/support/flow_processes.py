@@ -1,9 +1,9 @@
 """Flows as processes in this one: every call with an effect is a point at which a process may be killed.
 
-The points are found by instrumenting the boundary, not by a list of places: whatever the database commits, whatever is
-renamed or removed under the blob store's directory, every call of the market's adapter, and every function of Prefect
-that a module of `tasks` or `flows` imports. A process that was killed has no further effect: its `finally` blocks run,
-as they would not after a SIGKILL, but every call of theirs fails.
+The points are found by instrumenting the boundary, not by a list of places: whatever the database commits, whatever
+file is renamed or removed under the directory of the database and the blobs, every call of the market's adapter, and
+every function of Prefect that a module of `tasks` or `flows` imports. A process that was killed has no further effect:
+its `finally` blocks run, as they would not after a SIGKILL, but every call of theirs fails.
 """
 
 import functools
@@ -109,6 +109,7 @@ class Boundary:
 
     def enter(self, name: str) -> int:
         """Note that a call begins; return its number, -1 for one that is not counted."""
+        self._settle()
         process = self.process
         if process is None:
             return -1
@@ -159,8 +160,8 @@ class Boundary:
         event.listen(engine, "commit", before)
         dialect.do_commit = commit  # type: ignore[method-assign]
 
-    def watch_blobs(self, root: Path, patch: pytest.MonkeyPatch) -> None:
-        """Count what is renamed or removed under the blob store's directory, by whatever method."""
+    def watch_files(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        """Count what is renamed or removed under the directory of database and blobs, by whatever method."""
         _AUDITED[:] = [(self, str(root))]
         if not _HOOKED:
             sys.addaudithook(_audit)
@@ -173,15 +174,19 @@ class Boundary:
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
             answer = method(*args, **kwargs)
-            number, self._pending = self._pending, -1
-            self.leave(number, effect=True)
+            self._settle()
             return answer
 
         return call
 
     def audit(self, what: str) -> None:
-        """Note a change of a blob, which is about to happen."""
-        self._pending = self.enter(f"blobs {what}")
+        """Note a change of a file, which is about to happen."""
+        self._pending = self.enter(f"files {what}")
+
+    def _settle(self) -> None:
+        """Note that the change of a file has happened."""
+        number, self._pending = self._pending, -1
+        self.leave(number, effect=True)
 
     def watch_prefect(self, patch: pytest.MonkeyPatch, answers: dict[str, Callable[..., Any]], retry: Any) -> None:
         """Take Prefect away: tasks become functions, and its functions answer by `answers`, or None.

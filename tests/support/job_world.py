@@ -288,7 +288,7 @@ class JobWorld:
         for name in ("tasks.market.renewals", "tasks.reports.publish", "tasks.market.tick"):
             patch.setattr(f"{name}.SystemClock", lambda: self.clock)
         self.boundary.watch_database(self.store._engine)
-        self.boundary.watch_blobs(directory / "blobs", patch)
+        self.boundary.watch_files(directory, patch)
         answers = {"run_deployment": self._book, "create_progress_artifact": lambda *args, **more: UUID(int=1)}
         self.boundary.watch_prefect(patch, answers, lambda: self.clock.wait_until(self.now_s + 1))
 
@@ -467,8 +467,5 @@ class JobWorld:
         """What the market bills for all of it."""
         rule = by_second if self.spec.transient.billing_model.by_second else by_hour
         with self.boundary.outside():
-            bill = self.market.bill(rule, self.on_demand_rule())
+            bill = self.market.bill(rule, rule)
         return sum(micros for name, micros in bill.items() if name not in self.others)
-
-    def on_demand_rule(self) -> Any:
-        return by_hour

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bidding.billing import Flat, HourlyRefund, OnDemandHourly, PerSecondFirstHourFree, total_micros
+from bidding.billing import Flat, HourlyRefund, OnDemandHourly, OnDemandPerSecond, PerSecondFirstHourFree, total_micros
 from bidding.market.model import EndCause
 from bidding.market.traces import Trace
 from infra.simulated_ec2.faults import Fault, FaultKind
@@ -55,6 +55,7 @@ def test_the_ledgers_models_bill_the_same(from_s, seconds, evicted):
     assert by_second(used) == total_micros(PerSecondFirstHourFree().charges(*life))
     assert flat(12_345)(used) == total_micros(Flat(12_345).charges(*life))
     assert by_hour(on_demand) == total_micros(OnDemandHourly(105_000).charges(*life))
+    assert by_second(on_demand) == total_micros(OnDemandPerSecond(105_000).charges(*life))
 
 
 def test_the_market_bills_what_was_on_and_nothing_that_never_ran():
