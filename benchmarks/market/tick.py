@@ -25,7 +25,6 @@ from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 import flows.allocation_tick
-import tasks.market.costs
 import tasks.market.decisions
 import tasks.market.renewals
 import tasks.runtime
@@ -197,12 +196,26 @@ def _world(database: Path, blobs: Path, market: SimSpotMarket, clock: StillClock
     settings = Settings(blob_url=blobs.as_uri(), database_url=f"sqlite:///{database}", tick_s=PERIOD_S)
     with Store.open(settings.database_url) as store:
         runtime = Runtime(settings, clock, store, Blobs(settings.blob_url), market, read_catalog())
-        status = {"job_id": _JOB}  # the job's controller is there, and answers at once
         with (
             patch.object(tasks.runtime, "open_runtime", lambda: runtime),
-            patch.object(tasks.training.controller, "look", lambda address, since_clock: status),
+            patch.object(tasks.training.controller, "look", lambda address, since_clock: _status(market)),
         ):
             yield runtime
+
+
+def _status(market: SimSpotMarket) -> dict[str, Any]:
+    """Return the status of the job's controller, which is there, and answers at once."""
+    nodes = [{"name": fact.instance_id, "state": "ready"} for fact in market.describe() if fact.alive]
+    return {
+        "job_id": _JOB,
+        "state": "running",
+        "clock": market.now_s,
+        "losses": [],
+        "stage": 1,
+        "nodes": nodes,
+        "notices": [],
+        "repeated_micro_tasks": 0,
+    }
 
 
 @contextmanager
@@ -210,8 +223,7 @@ def without_prefect() -> Iterator[None]:
     """Have a task be the function that it wraps, and send nothing to a server."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(Task, "__call__", lambda task, *args, **kwargs: task.fn(*args, **kwargs)))
-        for module in (tasks.market.costs, tasks.market.decisions):
-            stack.enter_context(patch.object(module, "create_table_artifact", lambda table, **_: None))
+        stack.enter_context(patch.object(flows.allocation_tick, "show_job_now_and_then", lambda job_id: None))
         stack.enter_context(patch.object(tasks.market.renewals, "run_deployment", lambda name, **_: None))
         stack.enter_context(patch.object(flows.allocation_tick, "get_run_logger", lambda: logging.getLogger(__name__)))
         yield

@@ -60,9 +60,9 @@ def machines_text(facts: JobFacts) -> tuple[str, str]:
     """Return how many machines of each tier are held, and where."""
     held = [record for record in facts.allocations if record.alive]
     counts = {
-        tier: sum(record.allocation.count for record in held if record.allocation.tier is tier) for tier in list(Tier)
+        tier: sum(record.living_count for record in held if record.allocation.tier is tier) for tier in list(Tier)
     }
-    where = ", ".join(f"{record.allocation.count} x {record.allocation.market}" for record in held)
+    where = ", ".join(f"{record.living_count} x {record.allocation.market}" for record in held)
     return f"{counts[Tier.RELIABLE]} on demand, {counts[Tier.TRANSIENT]} spot", where
 
 

@@ -71,7 +71,7 @@ class JobLog:
         point = store.last_observation(self._job_id, ObservationKind.PROGRESS)
         last: Mapping[str, object] = {} if point is None else point.payload
         loss = last.get("loss")
-        held = ", ".join(f"{r.allocation.count}x{r.allocation.market}" for r in records if r.alive) or "nothing"
+        held = ", ".join(f"{r.living_count}x{r.allocation.market}" for r in records if r.alive) or "nothing"
         evictions = sum(record.end_cause is EndCause.EVICTED for record in records)
         shown = f"{loss:.4f}" if isinstance(loss, float) else "-"
         return (
