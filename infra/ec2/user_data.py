@@ -130,6 +130,7 @@ StartLimitAction=poweroff
 ExecStart=@COMMAND@
 Restart=always
 RestartSec=10
+OOMScoreAdjust=-900
 
 [Install]
 WantedBy=multi-user.target"""

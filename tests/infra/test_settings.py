@@ -44,7 +44,14 @@ def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("PROTEUS_TICK_S", "soon"), ("PROTEUS_TICK_S", "0"), ("PROTEUS_POLL_S", "-1"), ("PROTEUS_SUBNET_IDS", "[]")],
+    [
+        ("PROTEUS_TICK_S", "soon"),
+        ("PROTEUS_TICK_S", "0"),
+        ("PROTEUS_POLL_S", "-1"),
+        ("PROTEUS_SUBNET_IDS", "[]"),
+        ("PROTEUS_LEASE_MINUTES", "9"),
+        ("PROTEUS_ALARM_WEBHOOK", "file:///etc/passwd"),
+    ],
 )
 def test_a_bad_variable_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
@@ -67,6 +74,7 @@ def test_a_variable_that_is_no_json_is_told_in_one_line(monkeypatch: pytest.Monk
         ({"tick_s": 300, "renewal_lead_s": 240}, 50.0, "PROTEUS_RENEWAL_LEAD_S"),
         ({"poll_s": 61.0}, 1.0, "PROTEUS_POLL_S"),
         ({"tick_s": 241}, 1.0, "PROTEUS_RENEWAL_LEAD_S"),
+        ({"tick_s": 121, "lease_minutes": 10}, 1.0, "PROTEUS_LEASE_MINUTES"),
     ],
 )
 def test_periods_that_cannot_be_kept_are_refused(changes: dict[str, float], scale: float, name: str) -> None:
