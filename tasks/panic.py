@@ -12,7 +12,7 @@ from infra.errors import InputError, ProteusError
 from infra.local.environment import endpoint_file
 from infra.local.job_stores import is_under_way
 from infra.settings import load_settings
-from infra.state.identity import owner_directory, read_owner_files, shown_url
+from infra.state.identity import OwnerFile, owner_directory, read_owner_files, shown_url
 from infra.urls import sqlite_url
 
 #: Real seconds to wait for the market to end the machines, and between two looks.
@@ -53,38 +53,52 @@ def panic(owner: str | None, directory: Path | None, tell: Callable[[str], None]
     Raises
     ------
     InputError
-        If `directory` is not one of a run that is under way.
+        If `directory` is not one of a run that is under way, or the credentials are of another account than the one in
+        which the owner's machines are.
     ProteusError
         If the market cannot be asked, or machines are still alive after five minutes.
     """
     settings = load_settings()
-    owner = owner or _recorded_owner(directory)
-    machines = OwnedMachines(settings.region, settings.ec2_endpoint_url) if directory is None else _local(directory)
+    record = _owner_file(owner, directory)
+    owner = owner or (settings.owner or None if record is None else record.owner)
+    region = settings.region if record is None or record.region is None else record.region
+    machines = OwnedMachines(region, settings.ec2_endpoint_url) if directory is None else _local(directory, region)
     if owner is None:
-        return PanicResult(None, settings.region, owners=dict(Counter(each.owner for each in machines.living())))
-    return _end(machines, owner, settings.region, tell)
+        return PanicResult(None, region, owners=dict(Counter(each.owner for each in machines.living())))
+    if record is not None and record.account is not None:
+        _check_account(machines, owner, record.account, tell)
+    return _end(machines, owner, region, tell)
 
 
-def _recorded_owner(directory: Path | None) -> str | None:
-    """Return the owner that is recorded for the state database of the settings, or of a run."""
-    settings = load_settings()
-    if directory is not None:
-        settings = settings.model_copy(update={"database_url": sqlite_url(directory / "state.db")})
-    if settings.owner and directory is None:
-        return settings.owner
-    shown = shown_url(settings.database_url)
-    records = read_owner_files(owner_directory(settings.database_url))
-    return next((record.owner for record in records if record.database == shown), None)
+def _owner_file(owner: str | None, directory: Path | None) -> OwnerFile | None:
+    """Return what is recorded, beside the state database of the settings or of a run, of an owner or the database."""
+    url = load_settings().database_url if directory is None else sqlite_url(directory / "state.db")
+    records = read_owner_files(owner_directory(url))
+    return next((r for r in records if owner == r.owner or (owner is None and r.database == shown_url(url))), None)
 
 
-def _local(directory: Path) -> OwnedMachines:
+def _check_account(machines: OwnedMachines, owner: str, account: str, tell: Callable[[str], None]) -> None:
+    """Refuse credentials of another account, in which no machine of the owner would be found."""
+    try:
+        ours = machines.account_id()
+    except ProteusError as error:
+        tell(f"the account of these credentials is not known ({error}); going on")
+        return
+    if ours != account:
+        raise InputError(
+            f"owner {owner}: its machines are in account {account}, and these credentials are of account {ours}; "
+            "use that account's"
+        )
+
+
+def _local(directory: Path, region: str) -> OwnedMachines:
     """Return the machines of the market that a local run keeps."""
     if not is_under_way(directory):
         raise InputError(f"--dir {directory}: no run is under way there, so no machine of one lives")
     try:
         announced = json.loads(endpoint_file(directory).read_text())
         credentials = (str(announced["access_key_id"]), "unchecked")
-        return OwnedMachines(load_settings().region, str(announced["url"]), credentials)
+        return OwnedMachines(region, str(announced["url"]), credentials)
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"--dir {directory}: its market has not started, so no machine of it lives") from None
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_OWNER_TAG, _JOB_TAG = "proteus:owner", "proteus:job"
+#: Tags of every machine of ours: its owner and its job.
+OWNER_TAG, JOB_TAG = "proteus:owner", "proteus:job"
 #: A stopped instance is not paid for by the hour, but its disk is, and it can be started.
 _LIVING = ("pending", "running", "stopping", "stopped")
 _CONFIG = Config(
@@ -72,20 +73,20 @@ class OwnedMachines:
 
     def living(self, owner: str | None = None) -> list[OwnedMachine]:
         """Return the machines that have not ended: of `owner`, or of every owner."""
-        wanted = {"Name": "tag-key", "Values": [_OWNER_TAG]}
+        wanted = {"Name": "tag-key", "Values": [OWNER_TAG]}
         if owner is not None:
-            wanted = {"Name": f"tag:{_OWNER_TAG}", "Values": [_literal(owner)]}
+            wanted = {"Name": f"tag:{OWNER_TAG}", "Values": [_literal(owner)]}
         states = {"Name": "instance-state-name", "Values": list(_LIVING)}
         pages = self._ec2.get_paginator("describe_instances").paginate(Filters=[wanted, states])  # type: ignore[list-item]
         found = []
         reservations = self._ask(lambda: [reservation for page in pages for reservation in page["Reservations"]])
         for row in (row for reservation in reservations for row in reservation["Instances"]):
             tags = {tag["Key"]: tag["Value"] for tag in row.get("Tags", ())}
-            if owner in (None, tags.get(_OWNER_TAG)):  # whatever the filter was taken for, no other owner's is ended
+            if OWNER_TAG in tags and owner in (None, tags[OWNER_TAG]):  # whatever the filter was taken for
                 found.append(
                     OwnedMachine(
-                        owner=tags.get(_OWNER_TAG, ""),
-                        job=tags.get(_JOB_TAG, ""),
+                        owner=tags[OWNER_TAG],
+                        job=tags.get(JOB_TAG, ""),
                         instance_id=row["InstanceId"],
                         instance_type=row["InstanceType"],
                         zone=row["Placement"]["AvailabilityZone"],
@@ -114,7 +115,7 @@ class OwnedMachines:
     def cancel_open_requests(self, owner: str) -> list[str]:
         """Cancel the owner's spot requests that may still buy; return their ids."""
         filters: Any = [
-            {"Name": f"tag:{_OWNER_TAG}", "Values": [_literal(owner)]},
+            {"Name": f"tag:{OWNER_TAG}", "Values": [_literal(owner)]},
             {"Name": "state", "Values": ["open"]},
         ]
         pages = self._ec2.get_paginator("describe_spot_instance_requests").paginate(Filters=filters)

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from bidding.engine.reconcile import by_order, pending_notice_s
 from bidding.market.model import InstanceFact, Tier
+from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
 from tasks.runtime import current_runtime, runtime_task
 
-#: Tags of every machine of ours: its owner, its job and its tier.
-OWNER_TAG = "proteus:owner"
-JOB_TAG = "proteus:job"
+#: Tag of the tier of every machine of ours.
 TIER_TAG = "proteus:tier"
 
 

@@ -1,10 +1,11 @@
 """Reaping: the machines of this owner that nothing needs, by machine."""
 
 from bidding.engine.reconcile import by_order, reconcile
+from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
 from infra.state.records import IntentState
 from tasks.job_records import is_known, ticking_jobs
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import JOB_TAG, OWNER_TAG, job_machines, tiers_of
+from tasks.market.instances import job_machines, tiers_of
 from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime, runtime_task
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from bidding.market.model import HOUR_S, LaunchRequest
+from bidding.market.model import HOUR_S, Allocation, EndCause, LaunchRequest, Tier
 from infra.settings import Settings
-from infra.state.records import JobState, ObservationKind
+from infra.state.records import AllocationRecord, JobState, ObservationKind
 from infra.storage.alarms import Alarm, read_alarms, write_alarm
 from infra.storage.blobs import BlobError, BlobMissing
 from infra.storage.leases import FIRST_S, Lease, read_lease
-from tasks.job_leases import extend_leases
+from tasks.job_leases import extend_leases, leases_of
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
 HOOK = "https://hooks.example/secret"
@@ -72,6 +72,23 @@ def test_one_machine_alone_gets_the_webhook(held: TaskRuntime, monkeypatch: pyte
     assert {name: lease(held, name).webhook for name in machines(held)} == {
         name: HOOK if name == reliable else None for name in machines(held)
     }
+
+
+def test_of_several_reliable_machines_the_first_that_lives_gets_the_webhook() -> None:
+    def record(name: str, tier: Tier, *ends: str) -> AllocationRecord:
+        allocation = Allocation(name, MARKET, 2, BEGIN_S, tier, None if tier is Tier.RELIABLE else 1000)
+        names = (f"{name}-0", f"{name}-1")
+        return AllocationRecord("job", allocation, names, name, instance_ends=dict.fromkeys(ends, (1, EndCause.USER)))
+
+    records = [record("spot", Tier.TRANSIENT), record("r", Tier.RELIABLE, "r-0"), record("s", Tier.RELIABLE)]
+    found = leases_of(records, BEGIN_S, 3600, None, HOOK)
+    assert [name for name, lease in found.items() if lease.webhook] == ["r-1"]
+    assert sorted(found) == ["r-1", "s-0", "s-1", "spot-0", "spot-1"]
+    assert not [
+        lease
+        for lease in leases_of(records, BEGIN_S, 3600, {"spot": 1, "r": 1, "s": 1}, HOOK).values()
+        if lease.webhook
+    ]
 
 
 def _with(held: TaskRuntime, settings: Settings) -> object:

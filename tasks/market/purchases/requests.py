@@ -6,11 +6,12 @@ from typing import Any
 
 from bidding.market.model import ORDER_TAG, LaunchRequest, Market, Tier
 from bidding.market.money import Micros
+from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
 from infra.ec2.user_data import NodeBoot, user_data
 from infra.state.records import Json
 from tasks.job_spec import JobSpec
 from tasks.market.eviction_notices import events_url
-from tasks.market.instances import JOB_TAG, OWNER_TAG, TIER_TAG
+from tasks.market.instances import TIER_TAG
 from tasks.market.opening import type_on_sale
 from tasks.runtime import current_runtime
 

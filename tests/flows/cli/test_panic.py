@@ -15,11 +15,14 @@ from bidding.market.model import LaunchRequest
 from flows.cli.commands.jobs.panic import panic
 from infra.ec2.owned_machines import OwnedMachines
 from infra.errors import InputError, ProteusError
+from infra.local.environment import endpoint_file, own_directory
 from infra.runtime import forget_runtime
 from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.held_instances import ACCOUNT
 from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.server import Endpoint
-from tests.support.market_servers import T0, TRACES, A, ManualClock, credentials, served, sold
+from infra.state.identity import Identity, write_owner_file
+from tests.support.market_servers import KEY, OTHER_ACCOUNT, T0, TRACES, A, ManualClock, credentials, served, sold
 
 OURS, THEIRS = "db-ours", "db-their*s"
 
@@ -92,17 +95,63 @@ def test_a_machine_that_is_bought_meanwhile_ends_too(endpoint: Endpoint, sim: Si
     assert living(sim) == set()
 
 
-def test_without_an_owner_the_owners_are_listed_and_nothing_ends(
-    endpoint: Endpoint, sim: SimSpotMarket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks.panic, "_recorded_owner", lambda directory: None)
+def test_without_an_owner_the_owners_are_listed_and_nothing_ends(endpoint: Endpoint, sim: SimSpotMarket) -> None:
+    launch(sim, None, "a", 3)
     launch(sim, OURS, "a", 2)
     launch(sim, THEIRS, "a", 1)
     done = call()
     assert isinstance(done.exception, InputError)
     assert str(done.exception).endswith("name one: proteus panic --owner ID")
     assert re.findall(r"(db-\S+)\D+(\d+)", done.output) == [("db-ours", "2"), ("db-their*s", "1")]
-    assert len(living(sim)) == 3
+    assert len(living(sim)) == 6
+
+
+def test_the_owner_and_the_region_are_those_recorded_beside_the_database(
+    endpoint: Endpoint, sim: SimSpotMarket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"  # the file itself is gone
+    write_owner_file(url, Identity(OURS, ACCOUNT, "us-east-1"), endpoint.url)
+    write_owner_file("sqlite:///elsewhere.db", Identity(THEIRS, ACCOUNT, "us-east-1"), None)
+    monkeypatch.setenv("PROTEUS_DATABASE_URL", url)
+    monkeypatch.setenv("PROTEUS_REGION", "eu-west-1")
+    forget_runtime()
+    launch(sim, OURS, "a", 2)
+    others = launch(sim, THEIRS, "a")
+    done = call()
+    assert done.exception is None, done.output
+    assert "2 machines of owner db-ours in us-east-1 have ended" in done.output
+    assert living(sim) == set(others)
+
+
+def test_credentials_of_another_account_are_refused(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    write_owner_file(url, Identity(OURS, OTHER_ACCOUNT, "us-east-1"), endpoint.url)
+    monkeypatch.setenv("PROTEUS_DATABASE_URL", url)
+    forget_runtime()
+    for arguments in ((), ("--owner", OURS)):
+        done = call(*arguments)
+        assert isinstance(done.exception, InputError)
+        assert f"its machines are in account {OTHER_ACCOUNT}" in str(done.exception)
+
+
+def test_the_machines_of_a_local_run_that_is_under_way_end(
+    endpoint: Endpoint, sim: SimSpotMarket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    monkeypatch.delenv("PROTEUS_EC2_ENDPOINT_URL")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of the user")
+    forget_runtime()
+    with own_directory(run):
+        assert "its market has not started" in str(call("--dir", str(run)).exception)
+        endpoint_file(run).write_text(json.dumps({"url": endpoint.url, "access_key_id": KEY}))
+        write_owner_file(f"sqlite:///{run}/state.db", Identity(OURS, ACCOUNT, "us-east-1"), endpoint.url)
+        launch(sim, OURS, "a", 2)
+        others = launch(sim, THEIRS, "a")
+        done = call("--dir", str(run))
+    assert done.exception is None, done.output
+    assert living(sim) == set(others)
 
 
 def test_a_market_that_throttles_is_asked_again_and_one_that_does_not_answer_is_an_error(

@@ -8,6 +8,7 @@ from bidding.billing.spending import Use
 from bidding.engine.orders import client_token
 from bidding.engine.reconcile import by_order, reconcile
 from bidding.market.model import EndCause, InstanceState, LaunchRequest
+from infra.ec2.owned_machines import OWNER_TAG
 from infra.errors import JobFailed
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import JobState
@@ -16,7 +17,7 @@ from tasks.job_records import record_job
 from tasks.local.pause import pause
 from tasks.market.costs import cost_rows
 from tasks.market.engine_journal import JobEngine
-from tasks.market.instances import OWNER_TAG, machine_names, terminate
+from tasks.market.instances import machine_names, terminate
 from tasks.market.opening import close_job
 from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
 from tasks.market.reaping import orphans
