@@ -39,6 +39,7 @@ from bidding.engine.events import (
     TickDue,
 )
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
+from bidding.market.failures import Failure, failure_of
 from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
 from bidding.market.money import Micros
 from bidding.policies import policy
@@ -52,6 +53,10 @@ class MachineState(StrEnum):
     HELD = "held"
     NOTICED = "noticed"  # the market will take it
     GONE = "gone"
+
+
+#: Seconds for which a refusal for the account's quota limits the purchases that follow.
+QUOTA_S = HOUR_S
 
 
 class AllocationState(StrEnum):
@@ -169,6 +174,9 @@ class BidEngine:
         self._cooling: dict[Market, int] = {}
         self._last_prices: dict[Market, Micros] = {}
         self._last_eviction_s: int | None = None
+        #: Most spot vCPUs that the account may have, by a refusal for its quota, and until when that is believed.
+        self._quota_vcpus = 0
+        self._quota_until_s = 0
         #: Since when the market lists none of the machines that live by the book.
         self._unlisted_since_s: int | None = None
 
@@ -279,8 +287,15 @@ class BidEngine:
             self._positions[event.allocation.allocation_id] = HeldAllocation(event.allocation, machines)
 
     def _handle_refused(self, event: AllocationRefused) -> None:
-        if self._open is not None and self._open.order_id == event.order_id:
-            self._cooling[self._open.market] = event.at_s + self.opened.job.cooldown_s
+        order = self._open
+        if order is not None and order.order_id == event.order_id:
+            if failure_of(event.code) is Failure.QUOTA and order.bid_micros is not None:
+                # The quota is the account's, not the market's. Half of the order fits in, perhaps; so it is found out.
+                fewer = replace(order, count=order.count // 2)
+                self._quota_vcpus = self.spot_vcpus + self._vcpus_of(fewer)
+                self._quota_until_s = event.at_s + QUOTA_S
+            else:
+                self._cooling[order.market] = event.at_s + self.opened.job.cooldown_s
         self._answer(event.order_id)
 
     def _handle_notice(self, event: NoticeSeen) -> None:
@@ -411,6 +426,9 @@ class BidEngine:
         decision = forced or self._policy_of_job().acquisition(view)
         decision = purchase_within(decision, forced is not None, self.opened.job, purse, event.at_s)
         decision = _with_left_out(decision, event)
+        if view.job.max_spot_vcpus < self.opened.job.max_spot_vcpus:
+            why = f"{decision.reason}; the account's quota allows {self._quota_vcpus} spot vCPUs"
+            decision = replace(decision, reason=why)
         chosen = decision.chosen
         if chosen is None:
             return Wait(decision)
@@ -452,10 +470,12 @@ class BidEngine:
         return replace(event, prices=prices)
 
     def _view(self, event: TickDue) -> MarketView:
-        opened = self.opened
+        opened, job = self.opened, self.opened.job
+        if event.at_s < self._quota_until_s and self._quota_vcpus < job.max_spot_vcpus:
+            job = replace(job, max_spot_vcpus=self._quota_vcpus)
         return MarketView(
             now_s=event.at_s,
-            job=opened.job,
+            job=job,
             prices=event.prices,
             types=opened.types,
             footprint=self.footprint,

@@ -19,7 +19,6 @@ from bidding.engine.engine import (
 from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
-    AllocationRefused,
     BidEvent,
     MachineGone,
     MachineNoticed,
@@ -112,8 +111,8 @@ def reconcile(
     lists it an hour after the launch (before that the market may be slow to list it). Where it lists none at all, see
     `unlisted`: nothing is concluded from such an answer but `MachinesUnlisted`, once.
     A machine of a type that the job does not know is none of its allocations, and machines that are not reported
-    completely yet become one when they are; they count as listed in the meantime. A purchase of a closed job that the
-    market does not list is abandoned.
+    completely yet become one when they are; they count as listed in the meantime. A purchase that the market does not
+    list stays open: whether it was made is for the caller to find out.
     """
     if engine.job_id is None:
         return []
@@ -136,9 +135,6 @@ def reconcile(
             events.append(grant)
             position = HeldAllocation(grant.allocation, {name: HeldMachine() for name in grant.instance_ids})
         events += _machine_events(position, group, now_s)
-    order = engine.open_order
-    if order is not None and engine.closed and not facts.get(order.order_id):
-        events.append(AllocationRefused(now_s, order.order_id, ABANDONED, "the job was closed before it was bought"))
     return events
 
 

@@ -108,16 +108,15 @@ class PurchaseTables(Tables):
         new: dict[str, Any] = {"answer": as_stored(answer), "doubtful_since_s": doubtful_since_s}
         if not keep_request:
             new["request"] = None
-        self._change_open(order_id, new)
-
-    def note_answer(self, order_id: str, answer: Json) -> None:
-        """Record an error of the market on the way to an open order; nothing was sent."""
-        self._change_open(order_id, {"answer": as_stored(answer)})
-
-    def _change_open(self, order_id: str, new: Mapping[str, Any]) -> None:
         is_open = (intents.c.order_id == order_id) & (intents.c.state == IntentState.PLANNED.value)
         with self.write() as connection:
             connection.execute(update(intents).where(is_open).values(new))
+
+    def note_answer(self, order_id: str, answer: Json) -> None:
+        """Record an error of the market about an order: on the way to it, or the reason why its machines never ran."""
+        with self.write() as connection:
+            named = intents.c.order_id == order_id
+            connection.execute(update(intents).where(named).values(answer=as_stored(answer)))
 
     def intents(self, job_id: str, states: Sequence[IntentState] = ()) -> list[Intent]:
         """Return the intents of a job, or those in one of `states`, oldest first."""

@@ -29,13 +29,15 @@ from bidding.engine.journal import JournalError, catch_up, from_record, replay, 
 from bidding.engine.orders import Acquire, Lapse, Order, client_token
 from bidding.engine.reconcile import ABANDONED
 from bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
-from bidding.market.model import InstanceFact
+from bidding.market.failures import Failure
+from bidding.market.model import EndCause, InstanceFact
 from infra.state.records import EngineSnapshot, Entry, IntentState, JournalConflict, Json, UnknownRecord
 from infra.state.store import Store
 from tasks.runtime import current_runtime
 
 logger = logging.getLogger(__name__)
 
+_log = logging.getLogger(__name__)
 #: Number of journal entries after which a commit writes a snapshot of the engine.
 SNAPSHOT_ENTRIES = 256
 
@@ -223,8 +225,10 @@ def _settle(
         case MachineGone():
             machine = _named(store, job_id, event, instances)
             store.record_instance_ends(event.allocation_id, {machine: (event.at_s, event.cause)})
+            _note_failed_launch(store, event.allocation_id, instances, now_s)
         case AllocationGone():
             store.end_allocation(event.allocation_id, event.at_s, event.cause)
+            _note_failed_launch(store, event.allocation_id, instances, now_s)
             for intent in store.intents(job_id, [IntentState.PLANNED]):
                 if intent.kind == "lapse" and intent.params["allocation_id"] == event.allocation_id:
                     store.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
@@ -232,6 +236,21 @@ def _settle(
             store.reopen_job(job_id)
         case JobOpened():
             return
+
+
+def _note_failed_launch(
+    store: Store, order_id: str, instances: Mapping[str, Sequence[InstanceFact]], now_s: float
+) -> None:
+    """Record why machines of an order never ran, if any did not: so its reason is shown, and not bought again soon."""
+    reason = next((f.end_reason for f in instances.get(order_id, ()) if f.end_cause is EndCause.FAILED), None)
+    if reason is None:
+        return
+    message = "the market accepted the launch, and the machine never ran"
+    answer = {"code": reason, "message": message, "failure": str(Failure.CONFIGURATION), "at_s": now_s}
+    if reason.startswith("Server."):
+        answer["failure"] = str(Failure.CAPACITY)
+    store.note_answer(order_id, answer)
+    _log.warning("%s: %s: %s", order_id, reason, message)
 
 
 def _named(store: Store, job_id: str, event: MachineGone, instances: Mapping[str, Sequence[InstanceFact]]) -> str:

@@ -13,6 +13,7 @@ from infra.storage.blobs import Blobs, open_blobs
 from infra.urls import file_url
 from tasks.job_ends import why_ended
 from tasks.market.costs import CostRow, cost_rows
+from tasks.market.purchases.waiting import what_purchases_wait_for
 from tasks.market_data.price_feed import ended_prices
 from tasks.reports.alarms import waiting_line
 from tasks.reports.job_summary import snapshot_of
@@ -83,6 +84,7 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
         ended_s = job.ended_at_s if job.ended_at_s is not None else jobs.now_s(job.job_id)
         shot = snapshot_of(jobs.store, job.job_id, ended_s)
         held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
+        waits = what_purchases_wait_for(jobs.store, job)
         nothing_bought = shot.buys_nothing or ("" if job.state.terminal else ended)
         lines.append(
             JobLine(
@@ -94,7 +96,7 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
                 machines=held,
                 evictions=shot.evictions,
                 spent_micros=shot.spent_micros,
-                why="; ".join(filter(None, (why_ended(job), nothing_bought, _alarm(jobs, job, notes)))),
+                why="; ".join(filter(None, (why_ended(job), waits, nothing_bought, _alarm(jobs, job, notes)))),
                 spent_is_known=shot.spent_is_known,
                 begun_s=job.created_at_s,
                 ended_s=job.ended_at_s,

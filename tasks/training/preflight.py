@@ -5,6 +5,7 @@ from infra.errors import InputError
 from tasks.job_records import is_known
 from tasks.job_spec import JobSpec
 from tasks.market.opening import priced
+from tasks.market.purchases.dry_run import check_purchases
 from tasks.market_data.eviction_tables import job_table
 from tasks.market_data.on_demand import check_budget
 from tasks.runtime import current_runtime, runtime_task
@@ -39,4 +40,4 @@ def check(spec: JobSpec) -> None:
                 f"job {spec.job_id}: deadline {spec.deadline} has passed by the market's clock ({iso(now_s)}); give a "
                 "later one"
             )
-    runtime.market.describe([("proteus:job", spec.job_id)])  # the market answers, and accepts the credentials
+    check_purchases(spec)

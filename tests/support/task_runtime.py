@@ -112,7 +112,7 @@ class TaskRuntime:
 
     def facts(self, spec: JobSpec) -> Sequence[InstanceFact]:
         """Every machine of the job."""
-        return self.market.describe([("proteus:job", spec.job_id)])
+        return self.market.describe([("proteus:owner", self.runtime.owner), ("proteus:job", spec.job_id)])
 
 
 def plain(task: Any) -> Any:

@@ -11,6 +11,7 @@ from bidding.market.model import InstanceFact, Market, Tier
 from bidding.market.money import usd
 from infra.errors import JobFailed
 from infra.state.records import AllocationRecord, Intent, IntentState, JobState
+from infra.state.store import Store
 from tasks.job_ends import wants_machines
 from tasks.job_records import saved_result
 from tasks.job_spec import JobSpec
@@ -88,8 +89,18 @@ def has_reliable_orders(job_id: str) -> bool:
 
 def is_reliable_tier_complete(spec: JobSpec) -> bool:
     """Return whether every machine of the reliable tier is held."""
-    records = current_runtime().store.allocations(spec.job_id)
-    return all(_alive(records, f"{spec.job_id}-{part}") >= count for part, count in _parts(spec).items())
+    return missing_machines(spec, current_runtime().store) == 0
+
+
+def missing_machines(spec: JobSpec, store: Store) -> int:
+    """Return how many machines of the reliable tier are not held, by the book."""
+    records = store.allocations(spec.job_id)
+    return sum(max(count - _alive(records, f"{spec.job_id}-{part}"), 0) for part, count in _parts(spec).items())
+
+
+def is_reliable_order(job_id: str, order_id: str) -> bool:
+    """Return whether an order of the job is for machines of the reliable tier."""
+    return purchase(order_id) in (f"{job_id}-{CONTROLLER_ORDER}", f"{job_id}-{_OTHERS}")
 
 
 def purchase(order_id: str) -> str:

@@ -20,7 +20,7 @@ from bidding.engine.events import (
     NoticeSeen,
 )
 from bidding.engine.orders import Acquire, Lapse
-from bidding.engine.reconcile import NOTICE_GRACE_S, allocation_of, by_order, reconcile, unlisted
+from bidding.engine.reconcile import ABANDONED, NOTICE_GRACE_S, allocation_of, by_order, reconcile, unlisted
 from bidding.market.model import HOUR_S, ORDER_TAG, Allocation, EndCause, InstanceFact, InstanceState, Market, Tier
 from bidding.policies.base import Choice, Decision
 from tests.support.markets import (
@@ -380,7 +380,7 @@ def ordering() -> tuple[BidEngine, Acquire]:
     return engine, order
 
 
-def test_an_unanswered_purchase_is_found_by_its_token():
+def test_an_unanswered_purchase_is_found_by_its_tag():
     engine, order = ordering()
     facts = by_order([*REDS, *[fact(order.order_id, n, bid=order.bid_micros) for n in range(2)]])
     (grant,) = reconcile(engine, facts, {}, NOW_S)
@@ -397,15 +397,11 @@ def test_an_unanswered_purchase_that_nobody_knows_is_left_for_the_tick_to_repeat
 
 
 @pytest.mark.parametrize("facts", [{"red": [*REDS]}, {"red": [*REDS], "j-buy-0": []}])
-def test_an_unanswered_purchase_of_a_closed_job_is_abandoned(facts):
+def test_an_unanswered_purchase_of_a_closed_job_stays_open_because_reads_lag(facts):
     engine, order = ordering()
     engine.handle(JobClosed(NOW_S - 1))
-    (refused,) = reconcile(engine, facts, {}, NOW_S)
-    assert isinstance(refused, AllocationRefused)
-    assert (refused.order_id, refused.code) == (order.order_id, "Abandoned")
-    engine.handle(refused)
-    assert engine.open_order is None
     assert reconcile(engine, facts, {}, NOW_S) == []
+    assert engine.open_order == order
 
 
 def test_an_unanswered_purchase_of_a_closed_job_that_was_made_is_taken_in_even_if_it_turns_up_later():
@@ -413,13 +409,26 @@ def test_an_unanswered_purchase_of_a_closed_job_that_was_made_is_taken_in_even_i
         engine, order = ordering()
         engine.handle(JobClosed(NOW_S - 1))
         if abandoned_first:
-            for one in reconcile(engine, {"red": [*REDS]}, {}, NOW_S):
-                engine.handle(one)
+            engine.handle(AllocationRefused(NOW_S, order.order_id, ABANDONED, "the job ended before it was bought"))
         found = reconcile(engine, by_order([*REDS, fact(order.order_id)]), {}, NOW_S)
         assert [type(one) for one in found] == [AllocationGranted]
         engine.handle(found[0])
         assert engine.open_order is None
         assert order.order_id in [a.allocation_id for a in engine.footprint]
+
+
+def test_machines_that_are_not_reported_completely_are_taken_in_when_they_are():
+    engine, order = ordering()
+    facts = [fact(order.order_id, n, bid=order.bid_micros) for n in range(2)]
+    young = [facts[0], replace(facts[1], bid_micros=None, complete=False)]
+    assert reconcile(engine, by_order([*REDS, *young]), {}, NOW_S) == []
+    (grant,) = reconcile(engine, by_order([*REDS, *facts]), {}, NOW_S)
+    engine.handle(grant)
+    assert reconcile(engine, by_order([*REDS, *young]), {}, NOW_S) == [], "of a known machine the bid is known"
+
+
+def test_machines_without_the_tag_of_an_order_are_nobodys():
+    assert by_order([replace(LIVES, tags={}), replace(LIVES, tags={"proteus:job": "j"})]) == {}
 
 
 # -- all at once ------------------------------------------------------------------------------------------------------

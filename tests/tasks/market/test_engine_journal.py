@@ -12,7 +12,7 @@ from infra.state.store import Store
 from tasks.market.decisions import decide
 from tasks.market.engine_journal import JobEngine, unless_seen
 from tasks.market.opening import close_job
-from tasks.market.purchases.sending import buy
+from tasks.market.purchases.sending import abandon_orders, buy
 from tasks.market.tick import claim_tick
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
@@ -154,6 +154,7 @@ def test_an_order_that_was_not_carried_out_before_the_job_closed_is_abandoned(he
     (order,) = plain(decide)(JobEngine("job"), here.facts(spec()), prices, {})
     plain(close_job)(JobEngine("job"), {})
     plain(decide)(JobEngine("job"), here.facts(spec()), prices, {})
+    abandon_orders(JobEngine("job"))
     states = {intent.order_id: intent.state for intent in here.store.intents("job")}
     assert states[order.order_id] is IntentState.ABANDONED
     assert plain(buy)(spec(), JobEngine("job"), order).line == "answered meanwhile"

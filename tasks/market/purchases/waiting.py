@@ -1,0 +1,40 @@
+"""What the purchases of an open job wait for, in one line for a list of jobs."""
+
+from bidding.market.failures import Failure
+from infra.state.records import Intent, IntentState, Job
+from infra.state.store import Store
+from tasks.job_spec import JobSpec
+from tasks.market.purchases.reliable_tier import is_reliable_order, missing_machines
+
+_MENDS = {
+    Failure.CAPACITY: "asked for again at each tick, in the same market",
+    Failure.QUOTA: "fewer machines are tried; ask AWS for a higher quota",
+    Failure.AUTH: "mend the credentials; each tick tries again",
+    Failure.CONFIGURATION: "mend the setting; each tick tries again",
+    Failure.UNKNOWN: "looked for, and repeated unchanged, by each tick",
+}
+
+
+def what_purchases_wait_for(store: Store, job: Job) -> str:
+    """Return what the newest purchase of an open job that is not answered, or was refused, waits for; or ''.
+
+    A refused purchase counts if it is of the reliable tier, which the job cannot do without, or was refused for the
+    account's quota.
+    """
+    if job.state.terminal:
+        return ""
+    waiting = [intent for intent in store.intents(job.job_id) if intent.kind == "acquire" and intent.answer is not None]
+    if not waiting:
+        return ""
+    last = max(waiting, key=lambda intent: float((intent.answer or {})["at_s"]))
+    answer = last.answer or {}
+    failure = Failure(answer["failure"])
+    if last.state is not IntentState.PLANNED and not _matters(store, job, last, failure):
+        return ""
+    return f"{last.params['market']}: {answer['code']}: {answer['message']}: {_MENDS[failure]}"
+
+
+def _matters(store: Store, job: Job, intent: Intent, failure: Failure) -> bool:
+    if is_reliable_order(job.job_id, intent.order_id):
+        return missing_machines(JobSpec.model_validate(dict(job.spec)), store) > 0
+    return failure is Failure.QUOTA

@@ -1,0 +1,487 @@
+"""Orders are frozen requests: lost answers, lagging reads, refusals of each class; bought once, never forgotten."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bidding.market.failures import SETTLES_S
+from bidding.market.model import EndCause, InstanceFact, LaunchRequest, Market
+from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
+from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.simulated_ec2.rules.behaviour import HONEST
+from infra.state.records import IntentState, JobState
+from tasks.job_records import record_job
+from tasks.market.engine_journal import JobEngine
+from tasks.market.ingest import fetch_prices, history_days, markets_of
+from tasks.market.opening import close_job, open_job, reopen_job
+from tasks.market.purchases.reliable_tier import release_reliable_tier, secure_reliable_tier
+from tasks.market.purchases.sending import PurchaseBlocked, abandon_orders
+from tasks.market.purchases.waiting import what_purchases_wait_for
+from tasks.market.reaping import orphans
+from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
+
+TICK_S = 120
+
+
+def opened(here: TaskRuntime) -> None:
+    """Record and open the job; nothing is bought yet."""
+    plain(record_job)(spec())
+    plain(fetch_prices)(markets_of(spec()), history_days())
+    plain(open_job)(spec(), JobEngine("job"))
+
+
+def secure(here: TaskRuntime) -> str | None:
+    """Secure the reliable tier as a process does that has just begun."""
+    waits: str | None = plain(secure_reliable_tier)(spec(), JobEngine("job"))
+    return waits
+
+
+def alive(here: TaskRuntime) -> list[InstanceFact]:
+    """The machines that live, by the market's own record."""
+    return [fact for fact in here.market.log() if fact.alive]
+
+
+def states(here: TaskRuntime) -> dict[str, str]:
+    """The state of each purchase."""
+    return {intent.order_id: str(intent.state) for intent in here.store.intents("job") if intent.kind == "acquire"}
+
+
+@contextmanager
+def patched(here: TaskRuntime, **calls: Callable[..., Any]) -> Iterator[None]:
+    """Replace calls of the market."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, call in calls.items():
+            patch.setattr(here.market, name, call)
+        yield
+
+
+def refusing(error: Exception) -> Callable[..., list[InstanceFact]]:
+    """Return a call that raises `error`."""
+
+    def call(*_: object) -> list[InstanceFact]:
+        raise error
+
+    return call
+
+
+def empty(*_: object) -> list[InstanceFact]:
+    """What EC2 lists of what it has just sold."""
+    return []
+
+
+# -- lost answers ---------------------------------------------------------------------------------------------------
+
+
+def test_a_purchase_whose_answer_is_lost_is_repeated_byte_for_byte_and_bought_once(here: TaskRuntime) -> None:
+    opened(here)
+    sent: list[LaunchRequest] = []
+    launch = here.market.launch
+
+    def lossy(request: LaunchRequest) -> list[InstanceFact]:
+        sent.append(request)
+        facts = launch(request)
+        if len(sent) == 1:
+            raise MarketUnreachable("ReadTimeout", "the answer is lost")
+        return facts
+
+    with patched(here, launch=lossy, describe=empty):  # EC2's reads lag its writes
+        assert "ReadTimeout" in str(secure(here))
+        assert states(here) == {"job-reliable-0": "planned"}
+        assert not here.store.job("job").state.terminal
+        here.clock.at_s += 60
+        # another process, under other settings, after an upgrade
+        other = here.runtime.settings.model_copy(update={"node_python": "/opt/python", "notice_s": 100})
+        here.runtime = replace(here.runtime, settings=other)
+        assert secure(here) is None
+    assert sent[0] == sent[1]
+    assert states(here) == {"job-reliable-0": "done"}
+    assert [record.instance_ids for record in here.store.allocations("job")] == [(alive(here)[0].instance_id,)]
+    for _ in range(10):
+        here.clock.at_s += TICK_S
+        here.tick(spec())
+        assert plain(orphans)() == {}
+    assert sum(fact.bid_micros is None for fact in here.market.log()) == 1
+
+
+def test_a_process_that_dies_between_sending_and_recording_leaves_an_order_that_the_next_one_finds(
+    here: TaskRuntime,
+) -> None:
+    opened(here)
+    launch = here.market.launch
+
+    class Killed(BaseException):
+        pass
+
+    def killed(request: LaunchRequest) -> list[InstanceFact]:
+        launch(request)
+        raise Killed
+
+    with patched(here, launch=killed), pytest.raises(Killed):
+        secure(here)
+    (intent,) = here.store.intents("job")
+    assert intent.doubtful_since_s == BEGIN_S
+    with patched(here, launch=refusing(AssertionError("it is found, not sent again"))):
+        assert secure(here) is None
+    assert len(here.market.log()) == 1
+
+
+@pytest.mark.parametrize("code", ["IdempotentParameterMismatch", "IdempotentInstanceTerminated"])
+def test_a_token_that_was_used_is_no_refusal_the_machines_are_looked_for(here: TaskRuntime, code: str) -> None:
+    opened(here)
+    launch, describe = here.market.launch, here.market.describe
+
+    def used(request: LaunchRequest) -> list[InstanceFact]:
+        if not here.market.log():
+            launch(request)
+        raise TokenMismatch(code, "the token was used")
+
+    with patched(here, launch=used, describe=empty):
+        for _ in range(3):
+            assert code in str(secure(here))
+            here.clock.at_s += 30
+        assert states(here) == {"job-reliable-0": "planned"}
+    with patched(here, launch=used, describe=describe):
+        assert secure(here) is None, "it is listed now"
+    assert len(here.market.log()) == 1
+
+
+@pytest.mark.parametrize("code", ["IdempotentParameterMismatch", "IdempotentInstanceTerminated"])
+def test_an_order_of_which_nothing_is_listed_for_long_is_abandoned_and_a_fresh_one_follows(
+    here: TaskRuntime, code: str
+) -> None:
+    opened(here)
+    with patched(here, launch=refusing(TokenMismatch(code, "the token was used"))):
+        began_s = here.clock.at_s
+        while states(here).get("job-reliable-0") != "abandoned":
+            assert here.clock.at_s <= began_s + SETTLES_S
+            secure(here)
+            here.clock.at_s += 20
+        assert here.clock.at_s >= began_s + SETTLES_S
+    assert here.store.intent("job-reliable-0").request is None
+    here.clock.at_s += TICK_S
+    assert secure(here) is None
+    assert states(here) == {"job-reliable-0": "abandoned", "job-reliable-0-again-1": "done"}
+    tokens = [intent.token for intent in here.store.intents("job")]
+    assert len(set(tokens)) == 2
+
+
+@pytest.mark.parametrize("error", [MarketUnreachable("InternalError", "5xx"), MarketUnreachable("Throttling", "slow")])
+def test_server_errors_and_throttling_leave_the_order_open_however_long_they_last(
+    here: TaskRuntime, error: MarketUnreachable
+) -> None:
+    opened(here)
+    with patched(here, launch=refusing(error)):
+        for _ in range(30):
+            assert error.code in str(secure(here))
+            here.clock.at_s += TICK_S
+    assert states(here) == {"job-reliable-0": "planned"}
+    assert secure(here) is None
+    assert len(here.market.log()) == 1
+
+
+def test_a_refusal_after_a_lost_answer_is_not_believed_before_the_reads_have_caught_up(here: TaskRuntime) -> None:
+    here.begin(spec())
+    launch, describe = here.market.launch, here.market.describe
+    count = 0
+
+    def lossy(request: LaunchRequest) -> list[InstanceFact]:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise LaunchRefused("InsufficientInstanceCapacity", "none left")
+        launch(request)
+        raise MarketUnreachable("ReadTimeout", "lost")
+
+    def lagging(tags: object = ()) -> list[InstanceFact]:
+        return [fact for fact in describe(tags) if fact.bid_micros is None]  # type: ignore[arg-type]
+
+    with patched(here, launch=lossy, describe=lagging):
+        here.tick(spec())
+        here.clock.at_s += TICK_S
+        here.tick(spec())
+    assert states(here)["job-buy-0"] == "planned"
+    here.clock.at_s += TICK_S
+    here.tick(spec())
+    assert states(here) == {"job-reliable-0": "done", "job-buy-0": "done"}
+    assert len(alive(here)) == 3
+    assert plain(orphans)() == {}
+
+
+def test_a_young_machine_whose_spot_request_is_not_listed_yet_stops_no_tick_and_is_adopted_later(
+    here: TaskRuntime,
+) -> None:
+    here.market.behaviour = replace(HONEST, instance_lag_s=(0, 0), request_lag_s=(90, 90))
+    here.begin(spec())
+    launch = here.market.launch
+
+    def lossy(request: LaunchRequest) -> list[InstanceFact]:
+        launch(request)
+        raise MarketUnreachable("ReadTimeout", "lost")
+
+    with patched(here, launch=lossy):
+        here.tick(spec())
+        here.clock.at_s += 30
+        assert [fact.complete for fact in here.facts(spec())] == [True, False, False]
+        here.tick(spec())
+    assert states(here)["job-buy-0"] == "planned", "at what bid it was bought is not known"
+    here.clock.at_s += TICK_S
+    here.tick(spec())
+    record = next(r for r in here.store.allocations("job") if r.order_id == "job-buy-0")
+    assert record.allocation.bid_micros is not None
+    assert len(here.market.log()) == 3
+
+
+# -- two processes --------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_within_a_second_buy_one_machine_and_agree(here: TaskRuntime) -> None:
+    opened(here)
+    launch, describe = here.market.launch, here.market.describe
+    calls = []
+
+    def launching(request: LaunchRequest) -> list[InstanceFact]:
+        facts = launch(request)  # EC2 has sold it; its answer takes a moment, in which the other run comes here
+        calls.append(request)
+        if len(calls) == 1:
+            here.clock.at_s += 1
+            with patched(here, describe=empty):
+                assert secure(here) is None
+        return facts
+
+    with patched(here, launch=launching, describe=describe):
+        assert secure(here) is None
+    assert calls[0] == calls[1]
+    assert [(r.order_id, r.alive) for r in here.store.allocations("job")] == [("job-reliable-0", True)]
+    assert not here.store.job("job").state.terminal
+    here.clock.at_s += TICK_S
+    assert [type(order).__name__ for order in here.tick(spec())] == ["Acquire"]
+    assert not JobEngine("job").current().closed
+    assert len(here.market.log()) == 3
+
+
+# -- refusals, each by its class ------------------------------------------------------------------------------------
+
+
+def test_a_controllers_machine_that_cannot_be_bought_again_is_waited_for_and_bought_when_there_is_capacity(
+    here: TaskRuntime,
+) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    machine = next(fact for fact in here.facts(spec()) if fact.bid_micros is None)
+    here.clock.at_s += 600
+    here.market.terminate([machine.instance_id])
+    here.tick(spec())
+    here.market.add_fault(Fault(FaultKind.CAPACITY, operation="launch", times=2))
+    for tries in range(1, 3):
+        waits = secure(here)
+        assert "waits" in str(waits)
+        assert "InsufficientInstanceCapacity" in str(waits)
+        job = here.store.job("job")
+        assert job.state is JobState.WAITING
+        line = what_purchases_wait_for(here.store, job)
+        assert line.startswith(f"{MARKET}: InsufficientInstanceCapacity: ")
+        assert line.endswith("asked for again at each tick, in the same market")
+        assert secure(here) is not None, "at most once a tick"
+        assert list(states(here).values()).count("refused") == tries
+        here.clock.at_s += TICK_S
+    assert secure(here) is None
+    assert what_purchases_wait_for(here.store, here.store.job("job")) == ""
+    held = [r.order_id for r in here.store.allocations("job", alive=True) if r.allocation.bid_micros is None]
+    assert held == ["job-reliable-0-again-3"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AccessRefused("RequestExpired", "Request has expired."),
+        AccessRefused("ExpiredToken", "The security token included in the request is expired"),
+        AccessRefused("UnauthorizedOperation", "You are not authorized to perform: ec2:RunInstances"),
+        BadRequest("InvalidAMIID.NotFound", "The image id '[ami-1]' does not exist"),
+        BadRequest("InvalidSubnetID.NotFound", "The subnet ID 'subnet-1' does not exist"),
+    ],
+    ids=lambda error: error.code,
+)
+def test_credentials_and_settings_that_are_wrong_raise_an_alarm_and_the_job_stays_as_it_is(
+    here: TaskRuntime, error: Exception
+) -> None:
+    opened(here)
+    with patched(here, launch=refusing(error)):
+        for _ in range(3):
+            with pytest.raises(
+                PurchaseBlocked, match="^job job: the reliable tier cannot be bought: .*" + re.escape(str(error))
+            ):
+                secure(here)
+            assert here.store.job("job").state is JobState.STARTING
+            assert states(here) == {"job-reliable-0": "planned"}
+            assert "each tick tries again" in what_purchases_wait_for(here.store, here.store.job("job"))
+            here.clock.at_s += TICK_S
+    assert secure(here) is None, "once it is mended"
+    assert states(here) == {"job-reliable-0": "done"}
+
+
+def test_a_setting_that_is_mended_is_in_the_next_request_unless_the_first_may_have_bought(here: TaskRuntime) -> None:
+    opened(here)
+    sent: list[LaunchRequest] = []
+
+    def wrong(request: LaunchRequest) -> list[InstanceFact]:
+        sent.append(request)
+        raise BadRequest("InvalidAMIID.NotFound", "no such image")
+
+    mended = here.runtime.settings.model_copy(update={"node_python": "/opt/python"})
+    for doubtful in (False, True):
+        with patched(here, launch=wrong):
+            with pytest.raises(PurchaseBlocked):
+                secure(here)
+            here.clock.at_s += TICK_S
+            if doubtful:
+                here.store.begin_sending("job-reliable-0", {}, here.clock.at_s)
+            here.runtime = replace(here.runtime, settings=mended)
+    assert "/opt/python" not in sent[0].user_data
+    assert "/opt/python" in sent[1].user_data
+
+
+def test_a_quota_means_fewer_machines_and_the_user_hears_of_it(here: TaskRuntime) -> None:
+    here.begin(spec(max_vcpus=8, allocation_vcpus=8))
+    job = spec(max_vcpus=8, allocation_vcpus=8)
+    launch = here.market.launch
+
+    def limited(request: LaunchRequest) -> list[InstanceFact]:
+        if request.count > 1:
+            raise LaunchRefused("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+        return launch(request)
+
+    reasons = []
+    with patched(here, launch=limited):
+        for _ in range(6):
+            (order,) = here.tick(job)
+            reasons.append(order.decision.reason)
+            here.clock.at_s += TICK_S
+    counts = [intent.params["count"] for intent in here.store.intents("job") if "buy" in intent.order_id]
+    assert counts == [4, 2, 1]
+    assert sum(fact.bid_micros is not None for fact in alive(here)) == 1
+    assert "the account's quota allows 2 spot vCPUs" in reasons[2]
+    assert "MaxSpotInstanceCountExceeded" not in states(here)
+    here.clock.at_s += 3600
+    here.tick(job)
+    assert here.store.intents("job")[-1].params["count"] > 1, "the quota may be higher now"
+
+
+def test_machines_that_never_ran_are_named_with_the_reason_and_not_bought_every_tick(here: TaskRuntime) -> None:
+    here.begin(spec())
+    here.market.add_fault(Fault(FaultKind.DIE, operation="launch", code="Client.VolumeLimitExceeded"))
+    for _ in range(5):
+        here.tick(spec())
+        here.clock.at_s += TICK_S
+    dead = [fact for fact in here.market.log() if fact.end_cause is EndCause.FAILED]
+    assert len(dead) == 2, "one purchase of two machines in ten minutes"
+    answer = here.store.intent("job-buy-0").answer
+    assert answer is not None
+    assert answer["code"] == "Client.VolumeLimitExceeded"
+
+
+def test_a_reliable_machine_that_never_ran_raises_an_alarm_and_is_not_bought_every_tick(here: TaskRuntime) -> None:
+    opened(here)
+    here.market.add_fault(Fault(FaultKind.DIE, operation="launch", code="Client.InternalError", times=1))
+    assert secure(here) is None
+    here.clock.at_s += 10
+    here.tick(spec())
+    for _ in range(4):
+        with pytest.raises(PurchaseBlocked, match=r"Client\.InternalError"):
+            secure(here)
+        here.clock.at_s += TICK_S
+    here.clock.at_s += 600
+    assert secure(here) is None
+    assert len([fact for fact in here.market.log() if fact.bid_micros is None]) == 2
+
+
+# -- the end of a job, and its going on -----------------------------------------------------------------------------
+
+
+def test_an_order_in_doubt_of_a_job_that_ends_is_found_or_abandoned_and_never_forgotten(here: TaskRuntime) -> None:
+    here.begin(spec())
+    launch, describe = here.market.launch, here.market.describe
+
+    def lossy(request: LaunchRequest) -> list[InstanceFact]:
+        launch(request)
+        raise MarketUnreachable("ReadTimeout", "lost")
+
+    def lagging(tags: object = ()) -> list[InstanceFact]:
+        return [fact for fact in describe(tags) if fact.bid_micros is None]  # type: ignore[arg-type]
+
+    with patched(here, launch=lossy, describe=lagging):
+        here.tick(spec())
+        plain(close_job)(JobEngine("job"), {})
+        plain(release_reliable_tier)(JobEngine("job"))
+        here.clock.at_s += 60
+        here.tick(spec())
+        abandon_orders(JobEngine("job"))
+        assert states(here)["job-buy-0"] == "planned"
+    for _ in range(60):
+        here.clock.at_s += TICK_S
+        here.tick(spec())
+        abandon_orders(JobEngine("job"))
+    assert states(here)["job-buy-0"] == "done"
+    assert alive(here) == []
+    assert here.store.allocations("job", alive=True) == []
+
+
+def test_an_order_of_an_ended_job_of_which_nothing_lives_is_abandoned(here: TaskRuntime) -> None:
+    opened(here)
+    with patched(here, launch=refusing(MarketUnreachable("Throttling", "slow"))):
+        secure(here)
+    plain(close_job)(JobEngine("job"), None, "it broke")
+    abandon_orders(JobEngine("job"))
+    assert states(here) == {"job-reliable-0": "planned"}
+    here.clock.at_s += SETTLES_S
+    abandon_orders(JobEngine("job"))
+    assert states(here) == {"job-reliable-0": "abandoned"}
+
+
+def test_a_job_that_failed_goes_on_under_its_id(here: TaskRuntime) -> None:
+    here.begin(spec())
+    here.tick(spec())
+    plain(close_job)(JobEngine("job"), None, "the application raised")
+    plain(release_reliable_tier)(JobEngine("job"))
+    failed = here.store.job("job")
+    assert (failed.state, failed.failure) == (JobState.FAILED, "the application raised")
+    here.clock.at_s += 600
+    plain(reopen_job)(JobEngine("job"))
+    plain(reopen_job)(JobEngine("job"))
+    job = here.store.job("job")
+    assert (job.state, job.failure, job.ended_at_s) == (JobState.STARTING, None, None)
+    assert not JobEngine("job").current().closed
+    kinds = [entry.record["kind"] for entry in here.store.journal("job")]
+    assert kinds.count("JobReopened") == 1
+    assert secure(here) is None
+    held = [r.order_id for r in here.store.allocations("job", alive=True) if r.allocation.bid_micros is None]
+    assert held == ["job-reliable-0-again-1"]
+    plain(close_job)(JobEngine("job"), {"clocks": 3})
+    assert here.store.job("job").state is JobState.FINISHED
+
+
+def test_a_job_that_failed_before_it_was_opened_starts_again(here: TaskRuntime) -> None:
+    plain(record_job)(spec())
+    plain(close_job)(JobEngine("job"), None, "no prices")
+    plain(reopen_job)(JobEngine("job"))
+    assert here.store.job("job").state is JobState.STARTING
+
+
+def test_machines_that_are_found_of_a_refused_order_correct_it(here: TaskRuntime) -> None:
+    here.begin(spec())
+    launch = here.market.launch
+
+    def wrong(request: LaunchRequest) -> list[InstanceFact]:
+        launch(request)
+        raise LaunchRefused("InsufficientInstanceCapacity", "and yet it sold them")
+
+    with patched(here, launch=wrong):
+        here.tick(spec())
+    assert states(here)["job-buy-0"] == "refused"
+    here.clock.at_s += TICK_S
+    here.tick(spec())
+    assert here.store.intent("job-buy-0").state is IntentState.DONE
+    assert Market.parse(here.store.intent("job-buy-0").params["market"]) == MARKET
