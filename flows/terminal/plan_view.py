@@ -47,6 +47,8 @@ def show(plan: "JobPlan") -> None:
     show_lines(text[0].upper() + text[1:], style="bold")
     if plan.reliable is not None and plan.reliable.text:
         show_lines(plan.reliable.text)
+    if plan.fallback:
+        show_lines(plan.fallback, style="bold")
 
 
 def _job(plan: "JobPlan") -> str:

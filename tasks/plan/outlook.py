@@ -146,6 +146,32 @@ def recommend(outlooks: Sequence[Outlook], job: PlannedJob) -> Recommendation:
     return Recommendation(chosen.scheme, False, text)
 
 
+def on_demand_fallback(job: PlannedJob) -> str:
+    """Return a sentence on the machines on demand that keep a job's deadline; empty without a deadline and a budget.
+
+    They finish the job when its slack is gone; all of the work on demand is the most that they do.
+    """
+    if job.deadline_s is None or job.budget_micros is None:
+        return ""
+    hours = job.work_vcpu_s / (job.scaling_efficiency * job.max_spot_vcpus * HOUR_S)
+    most_micros = round(job.on_demand_usd * MICROS_PER_DOLLAR + hours * job.reliable_count * job.reliable_micros)
+    if hours * HOUR_S > job.deadline_s:
+        return (
+            f"Even on demand from the start, {job.max_spot_vcpus:,} vCPUs take {hours:,.1f} h: only a larger --cap "
+            "keeps the deadline."
+        )
+    if most_micros > job.budget_micros:
+        return (
+            "If the market gives too little, on-demand machines would keep the deadline for up to "
+            f"{usd(most_micros, 2)}, and the budget of {usd(job.budget_micros, 2)} forbids that: the budget wins, and "
+            "the job stops undone."
+        )
+    return (
+        f"If the market gives too little, on-demand machines keep the deadline for up to {usd(most_micros, 2)}, "
+        "within the budget."
+    )
+
+
 def _limits(job: PlannedJob) -> str:
     limits = []
     if job.deadline_s is not None:

@@ -46,6 +46,7 @@ def plan_json(plan: JobPlan, elapsed_s: float) -> dict[str, Any]:
             "scheme": plan.recommendation.scheme,
             "keeps_enough": plan.recommendation.enough,
             "text": plan.recommendation.text,
+            "on_demand_fallback": plan.fallback,
         },
         "schemes": [{"scheme": each.scheme, **as_json(each)} for each in plan.outlooks],
         "reliable_machines": None if plan.reliable is None else reliable_json(plan.reliable, job),

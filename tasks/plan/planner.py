@@ -18,7 +18,7 @@ from tasks.backtest.runner import all_cores
 from tasks.backtest.spec import backtest_spec
 from tasks.market_data.traces import Report
 from tasks.plan.job import PlannedJob, draw_starts, planned_job, scheme_of
-from tasks.plan.outlook import Outlook, Recommendation, outlook, rank, recommend
+from tasks.plan.outlook import Outlook, Recommendation, on_demand_fallback, outlook, rank, recommend
 from tasks.plan.reliable_counts import ReliableAdvice, advise, counts_to_try
 from tasks.plan.spec import PlanSpec
 
@@ -55,7 +55,8 @@ class PlannedScheme:
 class JobPlan:
     """The plan of a job; `outlooks` in the order of the request, `candidates` best first.
 
-    `reliable` is the recommended scheme with other numbers of reliable machines; None if it holds none.
+    `reliable` is the recommended scheme with other numbers of reliable machines; None if it holds none. `fallback` says
+    what the machines on demand cost that keep the deadline, and whether the budget allows them; it may be empty.
     """
 
     spec: PlanSpec
@@ -66,6 +67,7 @@ class JobPlan:
     recommendation: Recommendation
     candidates: tuple[PlannedScheme, ...]
     reliable: ReliableAdvice | None = None
+    fallback: str = ""
 
 
 def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
@@ -106,6 +108,7 @@ def make_plan(spec: PlanSpec, report: Report) -> JobPlan:
         recommendation=recommendation,
         candidates=tuple(sorted(candidates, key=lambda each: (*rank(each.alone), each.market))),
         reliable=reliable,
+        fallback=on_demand_fallback(job),
     )
 
 

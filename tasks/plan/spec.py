@@ -10,9 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from bidding.backtest.reference_cluster import TOO_SMALL
 from bidding.backtest.schemes.registry import SCHEMES, scheme
 from bidding.economics.reliable_tier import load_tier
+from bidding.market.model import HOUR_S
+from infra.clock import open_clock
 from infra.errors import InputError
+from infra.settings import load_settings
 from infra.validation import first_fault
 from tasks.job_spec import JobSpec
+from tasks.times import parse_deadline
 
 #: Schemes compared by default: those in use without BidBrain, and ours.
 RECOMMENDABLE = ("on-demand", "standard+checkpoint", "proteus", "best")
@@ -139,6 +143,10 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
     }
     if tier.evictions:
         fields["evictions"] = tier.evictions
+    if job.budget_usd is not None:
+        fields["budget_usd"] = job.budget_usd
+    if job.deadline is not None:
+        fields["deadline_h"] = hours_to_deadline(f"{file}: deadline", job.deadline)
     if works:
         return fields
     if training.hours is None:
@@ -147,6 +155,31 @@ def spec_of_job(job: JobSpec, file: str, *, works: bool) -> dict[str, Any]:
     note = f"{file} ends after {training.hours:g} h: taken as the work of all its {tier.max_vcpus} vCPUs in that time"
     fields["notes"] = [f"{note}; --vcpu-hours W says otherwise"]
     return fields
+
+
+def hours_to_deadline(name: str, text: str) -> float:
+    """Return the hours to a deadline: a bare number of hours, a duration from the start, or a time with its zone.
+
+    The start is now, by the market's clock.
+
+    Raises
+    ------
+    InputError
+        If it is none of these, or has passed.
+    """
+    try:
+        hours = float(text)
+    except ValueError:
+        now_s = int(open_clock(load_settings().clock).now_s())
+        try:
+            hours = (parse_deadline(text).time_s(now_s) - now_s) / HOUR_S
+        except ValueError as error:
+            raise InputError(f"{name}: {error}") from None
+        if hours <= 0:
+            raise InputError(f"{name} {text}: has passed; give a later time") from None
+    if not 0 < hours <= _MOST_VCPU_HOURS:
+        raise InputError(f"{name} {text}: is no number of hours above 0; write 12, 90m, or a time with its zone")
+    return hours
 
 
 #: Fields whose option has another name than the field.

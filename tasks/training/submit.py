@@ -62,6 +62,22 @@ def read_job(path: Path) -> JobSpec:
     return spec.model_copy(update={"training": training, "transient": spec.transient.model_copy(update=evictions)})
 
 
+def with_limits(spec: JobSpec, budget_usd: float | None, deadline: str | None) -> JobSpec:
+    """Return the job with limits in place of its own; None leaves one as it is.
+
+    Raises
+    ------
+    InputError
+        Naming the option that is wrong.
+    """
+    given = {"budget_usd": budget_usd, "deadline": deadline}
+    changed = spec.model_dump() | {name: value for name, value in given.items() if value is not None}
+    try:
+        return JobSpec.model_validate(changed)
+    except ValidationError as error:
+        raise InputError(first_fault(error, lambda name: f"--{name.removesuffix('_usd')}")) from None
+
+
 @dataclass(frozen=True, slots=True)
 class PrefectServer:
     """The Prefect server that a job is submitted to; `up` is the running `proteus up` it belongs to, if any."""

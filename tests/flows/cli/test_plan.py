@@ -54,7 +54,7 @@ def tree(here: Path) -> dict[str, bytes]:
 
 def test_tables_json_and_picture_say_the_same(here: Path) -> None:
     before = set(tree(here))
-    done = run(*WORK, "--deadline", "1.5", "--budget", "4", "--json", "out.json", "--picture", "out.png")
+    done = run(*WORK, "--deadline", "90m", "--budget", "4", "--json", "out.json", "--picture", "out.png")
     found = json.loads((here / "out.json").read_text())
     assert set(tree(here)) - before == {"out.json", "out.png"}
     assert imread(here / "out.png").shape[1] == 1100
@@ -135,7 +135,11 @@ BAD: Mapping[str, tuple[str, str]] = {
     "work is no number": ("--vcpu-hours nan", r"--vcpu-hours: .*finite number"),
     "endless work": ("--vcpu-hours inf", r"--vcpu-hours: "),
     "work beyond the history": ("--hours 400", r"--hours 400: takes .* the history has .*; give less work"),
-    "no deadline": ("--hours 1 --deadline 0", r"'--deadline': 0(\.0)? is not in the range"),
+    "no deadline": ("--hours 1 --deadline 0", r"--deadline 0: is no number of hours above 0; write 12, 90m"),
+    "endless deadline": ("--hours 1 --deadline nan", r"--deadline nan: is no number of hours"),
+    "deadline that is no time": ("--hours 1 --deadline soon", r"--deadline: 'soon' is no deadline; write 90m or 12h"),
+    "deadline without a zone": ("--hours 1 --deadline 2036-01-01T00:00", r"--deadline: .* has no zone"),
+    "deadline that has passed": ("--hours 1 --deadline 2016-01-01T00:00:00Z", r"--deadline .*: has passed"),
     "no budget": ("--hours 1 --budget nan", r"--budget: "),
     "no cap": ("--hours 1 --cap 0", r"'--cap': 0 is not in the range"),
     "cap below a machine": ("--hours 1 --cap 3", r"--cap 3: the smallest machine on sale has 4 vCPUs"),

@@ -11,7 +11,7 @@ from bidding.backtest.outcomes import Outcome
 from bidding.backtest.reference_cluster import Reference
 from bidding.market.model import HOUR_S, InstanceType
 from tasks.plan.job import PlannedJob
-from tasks.plan.outlook import Outlook, as_json, outlook, percent, recommend, spread
+from tasks.plan.outlook import Outlook, as_json, on_demand_fallback, outlook, percent, recommend, spread
 from tests.support.markets import PROPERTY
 
 JOB = PlannedJob(
@@ -115,3 +115,20 @@ def test_without_limits_a_scheme_only_has_to_end() -> None:
 
 def test_shares_are_not_rounded_to_all_or_none() -> None:
     assert [percent(share) for share in (0, 0.001, 0.4, 0.996, 1)] == ["0%", "under 1%", "40%", "over 99%", "100%"]
+
+
+def test_the_last_sentence_says_what_the_machines_on_demand_cost_that_keep_the_deadline() -> None:
+    # 64 vCPU-hours on 48 vCPUs take 1.33 h: $3.20, and $0.27 for the reliable machine
+    rich = on_demand_fallback(replace(JOB, budget_micros=3_470_000))
+    assert rich == (
+        "If the market gives too little, on-demand machines keep the deadline for up to $3.47, within the budget."
+    )
+    poor = on_demand_fallback(replace(JOB, budget_micros=3_460_000))
+    assert poor == (
+        "If the market gives too little, on-demand machines would keep the deadline for up to $3.47, and the budget of "
+        "$3.46 forbids that: the budget wins, and the job stops undone."
+    )
+    late = on_demand_fallback(replace(JOB, deadline_s=HOUR_S))
+    assert late.startswith("Even on demand from the start, 48 vCPUs take 1.3 h")
+    assert not on_demand_fallback(replace(JOB, deadline_s=None))
+    assert not on_demand_fallback(replace(JOB, budget_micros=None))

@@ -20,7 +20,7 @@ from tasks.plan.job import planned_job, scheme_of
 from tasks.plan.outlook import ENOUGH, rank
 from tasks.plan.output import plan_json
 from tasks.plan.planner import JobPlan, make_plan
-from tasks.plan.spec import PlanSpec, plan_spec, reliable_machines, spec_of_job
+from tasks.plan.spec import PlanSpec, hours_to_deadline, plan_spec, reliable_machines, spec_of_job
 from tests.support.backtests import MARKETS, quiet, small_file
 
 STARTS = 12
@@ -227,3 +227,15 @@ def test_a_job_of_hours_is_what_its_vcpus_do_in_them() -> None:
     assert "vcpu_hours" not in spec_of_job(job_spec(hours=3), "job.yaml", works=True)
     with pytest.raises(InputError, match=r"job\.yaml: counts its work in clocks; say .* --vcpu-hours W"):
         spec_of_job(job_spec(clocks=3), "job.yaml", works=False)
+
+
+def test_a_job_s_budget_and_deadline_are_the_plan_s() -> None:
+    job = job_spec(clocks=3).model_copy(update={"budget_usd": 2.5, "deadline": "90m"})
+    fields = spec_of_job(job, "job.yaml", works=True)
+    assert (fields["budget_usd"], fields["deadline_h"]) == (2.5, 1.5)
+    assert not {"budget_usd", "deadline_h"} & set(spec_of_job(job_spec(clocks=3), "job.yaml", works=True))
+
+
+@pytest.mark.parametrize(("text", "hours"), [("6", 6), ("0.5", 0.5), ("90m", 1.5), ("2d", 48), ("1.5h", 1.5)])
+def test_a_bare_number_of_a_deadline_is_hours(text: str, hours: float) -> None:
+    assert hours_to_deadline("--deadline", text) == pytest.approx(hours)

@@ -18,17 +18,27 @@ from flows.terminal.output import notes, write_json
     type=click.Path(path_type=Path),
     help="Directory of a running `proteus up`. Default: the server at PREFECT_API_URL, else runs/up.",
 )
+@click.option("--budget", type=float, metavar="USD", help="Maximum cost, in place of the file's.")
+@click.option("--deadline", metavar="TIME", help="90m or 12h from the start, or a time with its zone; in place of the "
+              "file's.")  # fmt: skip
 @click.option("--follow", "-f", is_flag=True, help="Print the run's log until it ends, or Ctrl-C.")
 @json_option()
-def submit(job_file: Path, directory: Path | None, follow: bool, json_target: str | None) -> None:
+def submit(
+    job_file: Path,
+    directory: Path | None,
+    budget: float | None,
+    deadline: str | None,
+    follow: bool,
+    json_target: str | None,
+) -> None:
     """Submit the job described by JOB_FILE (YAML) to a Prefect server: that of `proteus up`, or at PREFECT_API_URL.
 
     Submitting the same job id again attaches to the job. With --follow, the exit code is 1 if the run fails.
     """
-    from tasks.training.submit import follow_run, prefect_server, read_job
+    from tasks.training.submit import follow_run, prefect_server, read_job, with_limits
     from tasks.training.submit import submit as submit_job
 
-    spec = read_job(job_file)
+    spec = with_limits(read_job(job_file), budget, deadline)
     unknown = f"whether job {spec.job_id} was submitted is not known; submit it again, and it attaches"
     with explain_interrupt(unknown), prefect_server(directory) as server:
         done = submit_job(spec)

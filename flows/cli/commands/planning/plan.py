@@ -22,7 +22,8 @@ _SECONDS = click.IntRange(min=0)
 )
 @click.option("--machines", type=_COUNT, metavar="N", help="Of the cluster on demand. Default: as --cap, or 512 vCPUs.")
 @click.option("--type", "instance_type", metavar="TYPE", help="Their type. Default: the cheapest per vCPU.")
-@click.option("--deadline", "deadline_h", type=_HOURS, metavar="HOURS", help="Maximum time of the job.")
+@click.option("--deadline", metavar="TIME",
+              help="Maximum time of the job: hours, 90m or 12h, or a time with its zone.")  # fmt: skip
 @click.option("--budget", "budget_usd", type=_HOURS, metavar="USD", help="Maximum cost of the job.")
 @click.option("--cap", "max_spot_vcpus", type=_COUNT, metavar="VCPUS",
               help="Maximum spot vCPUs held. Default: 756 for 512 of the cluster.")  # fmt: skip
@@ -49,8 +50,9 @@ def plan(job_file: Path | None, json_target: str | None, picture: str | None, **
     """Estimate the cost and the time of a job under each scheme, before anything is bought.
 
     The job is simulated from many starts in the last part of the price history, by schemes fitted on the part before.
-    JOB.yaml (as for `proteus submit`) gives markets, cap, reliable machines and overheads, and the work if the job ends
-    after hours; options override it.
+    JOB.yaml (as for `proteus submit`) gives markets, cap, reliable machines, overheads, budget and deadline, and the
+    work if the job ends after hours; options override it. The last sentence says what happens when budget and deadline
+    cannot both be kept.
 
     \b
     Examples:
@@ -96,6 +98,10 @@ def _fields(job_file: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
             fields["left_out" if name == "leave_out" else name] = [
                 part.strip() for text in names for part in text.split(",") if part.strip()
             ]
+    if "deadline" in fields:
+        from tasks.plan.spec import hours_to_deadline
+
+        fields["deadline_h"] = hours_to_deadline("--deadline", fields.pop("deadline"))
     if "markets" in fields:
         fields["markets"] = list(fields["markets"])
     if job_file is not None:
