@@ -16,6 +16,7 @@ from tasks.market.purchases.reliable_tier import (
     is_reliable_tier_complete,
     purchase,
     secure_reliable_tier,
+    surplus_machines,
 )
 from tasks.market.purchases.sending import PurchaseBlocked
 from tasks.runtime import current_runtime
@@ -28,6 +29,8 @@ MOST_STARTS = 3
 
 def keep_reliable_tier(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -> str:
     """Buy machines of the reliable tier that are missing, and another one for a controller that does not answer.
+
+    Machines beyond those that the job wants end: they were given up, and came back.
 
     The first purchase is the flow's: before it was ordered nothing is bought here. What the market does not sell now is
     asked for again at each tick.
@@ -58,6 +61,10 @@ def keep_reliable_tier(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -
         if not training_begun(spec.job_id) and len(controllers) >= MOST_STARTS:
             raise JobFailed(_never_started(spec.job_id, controllers))
         end_machines(job_engine, lambda fact: fact.order_id == controllers[-1].allocation_id)
+    surplus = surplus_machines(spec)
+    if surplus:
+        _log.warning("job %s: %s came back after others were bought in their place, and end", spec.job_id, surplus)
+        end_machines(job_engine, lambda fact: fact.instance_id in surplus)
     if is_reliable_tier_complete(spec):
         return ""
     try:

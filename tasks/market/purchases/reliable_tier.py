@@ -103,6 +103,20 @@ def is_reliable_order(job_id: str, order_id: str) -> bool:
     return purchase(order_id) in (f"{job_id}-{CONTROLLER_ORDER}", f"{job_id}-{_OTHERS}")
 
 
+def surplus_machines(spec: JobSpec) -> list[str]:
+    """Return the machines of the reliable tier beyond those that the job wants: the ones launched first.
+
+    There are some when a machine was given up and bought again, and then is listed alive after all.
+    """
+    records = current_runtime().store.allocations(spec.job_id)
+    surplus: list[str] = []
+    for part, count in _parts(spec).items():
+        bought = [record for record in records if purchase(record.order_id) == f"{spec.job_id}-{part}"]
+        newest_first = sorted(bought, key=lambda record: -record.allocation.launched_at_s)
+        surplus += [name for record in newest_first for name in record.living_ids][count:]
+    return surplus
+
+
 def purchase(order_id: str) -> str:
     """Return the first order for the machines that `order_id` bought, or bought again."""
     first, again, number = order_id.rpartition(_AGAIN)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bidding.engine.events import AllocationGone
 from bidding.market.model import EndCause
 from bidding.market.spot_market import MarketUnreachable
 from infra.state.records import JobState
@@ -111,6 +112,28 @@ def test_one_of_several_reliable_machines_that_is_lost_is_bought_again(here: Tas
     assert alive(here).count("job-reliable-1") == 1
     assert alive(here).count("job-reliable-1-again-1") == 1
     assert [name for name, _ in orders(here)] == ["job-reliable-0", "job-reliable-1", "job-reliable-1-again-1"]
+
+
+def test_a_reliable_machine_that_comes_back_after_another_was_bought_in_its_place_ends(
+    here: TaskRuntime, ticks: Ticks
+) -> None:
+    here.begin(spec())
+    ticks(2)
+    record = here.store.allocations("job")[0]
+    JobEngine("job").commit(  # given up by mistake: it lives
+        lambda engine: [AllocationGone(int(here.clock.at_s), record.allocation_id, EndCause.USER)]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        describe = here.market.describe
+        patch.setattr(
+            here.market, "describe", lambda tags=(): [f for f in describe(tags) if f.order_id != record.order_id]
+        )
+        ticks(1)
+    assert {"job-reliable-0", "job-reliable-0-again-1"} <= {*alive(here)}
+    ticks(3)
+    assert "job-reliable-0" not in alive(here)
+    assert "job-reliable-0-again-1" in alive(here)
+    assert here.store.spent("job") >= 2 * ON_DEMAND
 
 
 def test_a_controller_that_starts_anew_on_its_machine_gets_its_job_again(
