@@ -195,13 +195,13 @@ class Boundary:
         ----------
         retry : called between two attempts of a task that the market did not answer.
         """
-        for module in _modules():
+        for module in flow_modules():
             for name, value in list(vars(module).items()):
                 if isinstance(value, prefect.Task):
                     patch.setattr(module, name, _as_function(value, retry))
                 elif name == "get_run_logger":
                     patch.setattr(module, name, lambda: logging.getLogger("flows"))
-                elif inspect.isfunction(value) and value.__module__.startswith("prefect.") and name != "get_client":
+                elif inspect.isfunction(value) and _calls_the_server(value):
                     patch.setattr(module, name, self._prefect_call(name, answers.get(name, lambda *a, **k: None)))
 
     def _prefect_call(self, name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
@@ -237,6 +237,14 @@ class _CountedMarket:
         return call
 
 
+#: What of Prefect only reads this process, or is a client that the flow itself treats as one that may be away.
+_LOCAL = ("prefect.settings", "prefect.utilities", "prefect.logging", "prefect.runtime", "prefect.client")
+
+
+def _calls_the_server(function: Callable[..., Any]) -> bool:
+    return function.__module__.startswith("prefect.") and not function.__module__.startswith(_LOCAL)
+
+
 _AUDITED: list[tuple[Boundary, str]] = []
 _HOOKED: list[bool] = []
 
@@ -250,7 +258,8 @@ def _audit(name: str, args: tuple[Any, ...]) -> None:
         boundary.audit(f"{name.removeprefix('os.')} {path.removeprefix(root)}")
 
 
-def _modules() -> list[ModuleType]:
+def flow_modules() -> list[ModuleType]:
+    """Return the loaded modules of `tasks` and `flows`."""
     return [module for name, module in sys.modules.items() if name.split(".")[0] in ("tasks", "flows")]
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 from uuid import UUID
 
@@ -23,16 +24,14 @@ import flows.renew_hour
 import flows.train
 import infra.state.store
 import infra.storage.leases
-import tasks.ending.stopping
 import tasks.reports.publish
 import tasks.runtime
-import tasks.training.controller
 import tasks.training.follow
 from bidding.market.model import InstanceFact, InstanceState, Market
 from bidding.market.money import Micros
 from bidding.market.traces import Trace, TraceSet
 from infra.market_data.catalogs import read_catalog
-from infra.nodes.controller_client import ControllerUnreachable
+from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
 from infra.runtime import Runtime
 from infra.settings import Settings
 from infra.simulated_ec2.market import SimSpotMarket
@@ -46,7 +45,7 @@ from infra.storage.leases import FIRST_S, read_lease
 from tasks.job_spec import JobSpec
 from tasks.market.eviction_notices import EvictionNotice
 from tasks.market.renewals import HourEnd
-from tests.support.flow_processes import Boundary, Killed, Process, run_coroutine
+from tests.support.flow_processes import Boundary, Killed, Process, flow_modules, run_coroutine
 
 DAY_S = 86_400
 T0 = 1464739200  # 2016-06-01T00:00:00Z
@@ -142,6 +141,7 @@ class Training:
             "losses": [[int(self.clock), 1.0]] if self.clock >= 1 else [],
             "stage": 1,
             "nodes": nodes,
+            "notices": [],
             "repeated_micro_tasks": 0,
             "seconds_per_clock": float(CLOCK_S),
             "elapsed_s": 0.0,
@@ -156,7 +156,7 @@ class Training:
             return _Silent()  # type: ignore[return-value]
         return self
 
-    def find(self, blob_url: str, job_id: str, deadline_s: float) -> str:
+    def find(self, blob_url: str, job_id: str, deadline_s: float, is_ours: Any = None) -> str:
         if self.serving() is None:
             self.world.clock.wait_until(self.world.clock.now_s() + deadline_s)
         if (machine := self.serving()) is None:
@@ -282,9 +282,11 @@ class JobWorld:
         patch.setattr(tasks.training.follow, "_LOOK_S", float(TICK_S) / 2)
         patch.setattr(tasks.reports.publish, "show_job", lambda job_id: None)
         patch.setattr(flows.train, "show_job", lambda job_id: None)
-        for module in (tasks.training.controller, tasks.ending.stopping):
-            patch.setattr(module, "ControllerClient", self.training.client)
-        patch.setattr(tasks.training.controller, "wait_rendezvous", self.training.find)
+        doubles = {ControllerClient: self.training.client, wait_rendezvous: self.training.find}
+        for module in flow_modules():
+            for name, value in list(vars(module).items()):
+                if isinstance(value, type | FunctionType) and value in doubles:
+                    patch.setattr(module, name, doubles[value])
         for name in ("tasks.market.renewals", "tasks.reports.publish", "tasks.market.tick"):
             patch.setattr(f"{name}.SystemClock", lambda: self.clock)
         self.boundary.watch_database(self.store._engine)
