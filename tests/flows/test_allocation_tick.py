@@ -13,10 +13,15 @@ from bidding.engine.events import TickDue
 from bidding.engine.journal import replay
 from bidding.engine.orders import Lapse, Order
 from bidding.market.model import Tier
+from bidding.market.spot_market import MarketError
 from bidding.policies.base import Choice, Decision
 from flows.allocation_tick import allocation_tick
+from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import IntentState, JournalEntry
 from infra.state.store import Store
+from infra.storage.blobs import Blobs
+from infra.storage.job_paths import JobPaths
+from infra.storage.leases import read_lease
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job
 from tasks.market.purchases.reliable_tier import release_reliable_tier
@@ -79,6 +84,39 @@ def test_a_tick_that_buys_replays_the_journal_once_and_reads_no_entry_twice(
     assert (reads.replays, reads.entries) == (1, len(before))
     assert kinds(here)[len(before) :] == ["TickDue", "Acquire", "AllocationGranted"]
     assert here.store.spent("job") > 0, "the ledger was booked and published, too"
+
+
+def test_a_tick_extends_the_lease_of_every_machine_in_the_book_by_one_write_each(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    write = Blobs.write_json
+
+    def counted(self: Blobs, name: str, value: Any) -> None:
+        written.append(name)
+        write(self, name, value)
+
+    monkeypatch.setattr(Blobs, "write_json", counted)
+    for _ in range(2):
+        known = [fact.instance_id for fact in here.facts(spec()) if fact.alive]
+        written.clear()
+        asyncio.run(allocation_tick("job"))
+        leases = {name: read_lease(here.runtime.blobs, "job", name).until_s for name in known}
+        assert leases == dict.fromkeys(known, here.clock.at_s + 3600)
+        assert sorted(name for name in written if "/leases/" in name) == sorted(map(JobPaths("job").lease, known))
+        here.clock.at_s += 120
+    assert len(known) == 3, "the machines that the first tick bought are in the book of the second"
+
+
+def test_a_tick_that_cannot_see_the_market_extends_no_lease(here: TaskRuntime) -> None:
+    asyncio.run(allocation_tick("job"))
+    names = [fact.instance_id for fact in here.facts(spec()) if fact.tags["proteus:tier"] == "reliable"]
+    until_s = read_lease(here.runtime.blobs, "job", names[0]).until_s
+    here.clock.at_s += 120
+    here.market.add_fault(Fault(FaultKind.DENIED, code="ExpiredToken"))
+    with pytest.raises(MarketError):
+        asyncio.run(allocation_tick("job"))
+    assert read_lease(here.runtime.blobs, "job", names[0]).until_s == until_s
 
 
 def test_a_tick_that_closes_the_job_replays_the_journal_once(
