@@ -39,7 +39,6 @@ class NodeBoot:
     clock : clock by which the machine's lease runs: `system`, or a scaled clock's file.
     region : region of the blob store.
     grace_s : real seconds from SIGTERM to SIGKILL of a process.
-    patience_s : real seconds that a node looks for the controller before it gives up.
     """
 
     job_id: str
@@ -53,7 +52,6 @@ class NodeBoot:
     clock: str = "system"
     region: str = "us-east-1"
     grace_s: int = 20
-    patience_s: int = 600
 
 
 def user_data(node: NodeBoot) -> str:
@@ -67,7 +65,7 @@ def user_data(node: NodeBoot) -> str:
     JobPaths(node.job_id)
     if node.controller and node.tier is not Tier.RELIABLE:
         raise InputError(f"node of {node.job_id}: the controller runs on the reliable tier, not on {node.tier}")
-    if node.threads < 1 or node.grace_s < 0 or node.patience_s < 1:
+    if node.threads < 1 or node.grace_s < 0:
         raise InputError(f"node of {node.job_id}: threads and times must be positive")
     for name, value in {**node.environment, "PROTEUS_BLOB_URL": node.blob_url}.items():
         if not _NAME.fullmatch(name):
@@ -79,7 +77,6 @@ def user_data(node: NodeBoot) -> str:
             )
     arguments = [
         *("--job", node.job_id, "--blob", node.blob_url, "--tier", str(node.tier), "--threads", str(node.threads)),
-        *("--patience-s", str(node.patience_s)),
         *(() if node.poll_s is None else ("--poll-s", f"{node.poll_s:g}")),
     ]
     processes = ["supervise node --controller &\npids+=($!)"] if node.controller else []

@@ -7,8 +7,10 @@ kernel never delays the controller. They meet through the blob store: the contro
 `jobs/<id>/rendezvous.json`; nodes poll for it, and read it again when the scheduler was lost. The logs of both are
 stored there too (`node_logs`).
 
-Exit code 0: closed by the controller, or ended by SIGTERM. 1: failed. 2: bad options. 3: no controller was met in
-`--patience-s`. The supervisor in the user-data restarts a process that ends with another code than 0.
+A node looks for the controller until it is ended: by the guard of its machine, at the latest (`lease_guard`).
+
+Exit code 0: closed by the controller, or ended by SIGTERM. 1: failed. 2: bad options. The supervisor in the user-data
+restarts a process that ends with another code than 0.
 """
 
 from __future__ import annotations
@@ -92,7 +94,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--host", default=os.environ.get("PROTEUS_NODE_HOST"), help="address to listen on")
     parser.add_argument("--poll-s", type=float, default=5.0, help="real seconds between polls for a notice")
     parser.add_argument("--no-notices", action="store_true", help="do not poll the metadata service")
-    parser.add_argument("--patience-s", type=float, default=600.0, help="real seconds to look for a controller")
     options = parser.parse_args(arguments)
     if options.threads < 1:
         parser.error(f"--threads {options.threads}: must be at least 1")
@@ -278,9 +279,9 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
 
     generation = 0
     while not stop.is_set():
-        address = await _meet(blobs, rendezvous, options.patience_s, stop)
+        address = await _meet(blobs, rendezvous, stop)
         if address is None:
-            return 0 if stop.is_set() else 3
+            return 0
         try:
             code_sha256 = await asyncio.to_thread(code.digest)
         except DamagedSet:
@@ -324,8 +325,8 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
     return 0
 
 
-async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.Event) -> str | None:
-    """Return the controller's address once it accepts connections; None after `patience_s` seconds or on `stop`.
+async def _meet(blobs: Blobs, rendezvous: str, stop: asyncio.Event) -> str | None:
+    """Return the controller's address once it accepts connections; None on `stop`.
 
     Raises
     ------
@@ -339,7 +340,7 @@ async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.
 
     loop = asyncio.get_running_loop()
     began = loop.time()
-    while not stop.is_set() and (waited_s := loop.time() - began) < patience_s:
+    while not stop.is_set():
         try:
             meeting = await asyncio.to_thread(blobs.read_json, rendezvous)
             address = str(meeting["address"])
@@ -356,9 +357,9 @@ async def _meet(blobs: Blobs, rendezvous: str, patience_s: float, stop: asyncio.
                 theirs = str(meeting.get("version", ""))
                 raise InputError(version_misfit(f"the controller at {address}", theirs, "this node", program_version()))
             return address
-        if waited_s >= _SOON_S:
+        if loop.time() - began >= _SOON_S:
             pause_s = _SELDOM_S
-        await _first(stop.wait(), asyncio.sleep(min(pause_s, patience_s - waited_s)))
+        await _first(stop.wait(), asyncio.sleep(pause_s))
     return None
 
 

@@ -158,8 +158,7 @@ def test_the_node_is_started_with_its_options_and_the_name_from_the_metadata_ser
     machine.boot("leave", poll_s=0.25).wait(10)
     (arguments,) = machine.starts().values()
     assert arguments == (
-        "-m infra.nodes.main --job job-1 --blob file:///blobs --tier transient --threads 2 "
-        "--patience-s 600 --poll-s 0.25 --name i-0abc"
+        "-m infra.nodes.main --job job-1 --blob file:///blobs --tier transient --threads 2 --poll-s 0.25 --name i-0abc"
     )
 
 
