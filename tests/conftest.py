@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.fork_server import nursery_pid
+from tests.support.postgres import ABSENT, PostgresServer, binaries, postgres_server
 
 # `default` draws the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones, for longer.
 settings.register_profile("default", derandomize=True, deadline=None, print_blob=True)
@@ -64,6 +65,16 @@ def _loopback_only() -> Iterator[None]:
         patch.setattr(socket.socket, "connect", connect)
         patch.setattr(socket.socket, "connect_ex", connect_ex)
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server."""
+    folder = binaries()
+    if folder is None:
+        pytest.skip(ABSENT)
+    with postgres_server(folder) as server:
+        yield server
 
 
 def _children() -> list[psutil.Process]:

@@ -1,4 +1,4 @@
-"""A tick that buys, late in a long job, whole: the flow's own code on a journal of 600 ticks, and under Prefect.
+"""A tick that buys, late in a long job: the flow's own code on a journal of 600 ticks; on 10,000 whole, under Prefect.
 
 The job lives in a generated market behind the `SpotMarket` Protocol. It is made by the tasks themselves, so that its
 journal, its tables and the market agree; a spot machine is taken before each measured tick, so that it buys.
@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from prefect import Task
+from prefect import Task, flow
 from prefect.logging.configuration import setup_logging
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
@@ -58,6 +58,8 @@ from tasks.market.purchases.reliable_tier import secure_reliable_tier
 from tasks.market.purchases.sending import buy
 
 TICKS = 600
+#: Ticks of two weeks, for the row of a tick that is measured whole.
+LONG_TICKS = 10_000
 PERIOD_S = 120
 _BEGIN = datetime(2016, 6, 1, tzinfo=UTC)
 _HISTORY_S = 14 * 86_400
@@ -151,13 +153,14 @@ def late_job(scratch: Path, ticks: int) -> LateJob:
     return LateJob(database, blobs, traces, market.state("generated"), clock.at_s)
 
 
-def run(scratch: Path, ticks: int = TICKS, rounds: int = _ROUNDS) -> list[Figure]:
+def run(scratch: Path, ticks: int = TICKS, rounds: int = _ROUNDS, long_ticks: int = LONG_TICKS) -> list[Figure]:
     """Measure.
 
     Parameters
     ----------
     ticks : ticks that the job has had before the measured one.
     rounds : times that each is measured.
+    long_ticks : ticks that the job has had whose tick is measured whole.
     """
     late = late_job(scratch, ticks)
     ours, limit = [], []
@@ -172,16 +175,26 @@ def run(scratch: Path, ticks: int = TICKS, rounds: int = _ROUNDS) -> list[Figure
         counts.clear()
         _take_one(runtime)
         _tick_that_buys(runtime, _tick)
-    whole = list(_under_prefect(late, scratch, rounds))
+    (scratch / "long").mkdir()
+    long = late_job(scratch / "long", long_ticks)
+    whole, empty = zip(*_under_prefect(long, scratch / "long", rounds), strict=True)
     job = f"a tick that buys, on a journal of {ticks} ticks ({length:,} entries)"
     least = "one replay, one decision, one commit"
     alone = "describe, prices, decide, buy, book the ledger; what goes to Prefect left out"
     reads = f"{counts['entries']:,} entries read, {counts['commits']} commits"
-    flow = "through the deployed flow and its tasks, on a Prefect server of this machine"
+    through = "through the deployed flow and its tasks, on a Prefect server of this machine"
     return [
         figure("tick", f"{job}: its work", "s", ours, limit, least, alone),
-        figure("tick", f"{job}: replays of the journal", "replays", [float(counts["replays"])], [1.0], "one", reads),
-        figure("tick", f"{job}: whole", "s", whole, [float(PERIOD_S)], f"the period of {PERIOD_S} s", flow),
+        figure("tick", f"{job}: loads of the engine", "loads", [float(counts["loads"])], [1.0], "one", reads),
+        figure(
+            "tick",
+            f"a tick that buys, on a journal of {long_ticks:,} ticks: whole",
+            "s",
+            list(whole),
+            list(empty),
+            "an empty flow on the same server",
+            through,
+        ),
         candidates.run(rounds),
     ]
 
@@ -231,9 +244,9 @@ def without_prefect() -> Iterator[None]:
 
 @contextmanager
 def _counted() -> Iterator[Counter[str]]:
-    """Count the replays, the entries that are read, and the commits to the journal."""
+    """Count the loads of an engine, the entries that are read, and the commits to the journal."""
     counts = Counter[str]()
-    read, append = Store.journal, Store.append
+    read, append, restore = Store.journal, Store.append, JobEngine._restored
 
     def journal(store: Store, job_id: str, from_seq: int = 0, kinds: Sequence[str] = ()) -> list[JournalEntry]:
         found = read(store, job_id, from_seq, kinds)
@@ -244,14 +257,14 @@ def _counted() -> Iterator[Counter[str]]:
         counts["commits"] += 1
         return append(store, job_id, expected_seq, entries)
 
-    def replayed(records: Any) -> Any:
-        counts["replays"] += 1
-        return replay(records)
+    def restored(job_engine: JobEngine) -> Any:
+        counts["loads"] += 1
+        return restore(job_engine)
 
     with (
         patch.object(Store, "journal", journal),
         patch.object(Store, "append", appended),
-        patch.object(tasks.market.engine_journal, "replay", replayed),
+        patch.object(JobEngine, "_restored", restored),
     ):
         yield counts
 
@@ -282,8 +295,8 @@ def _least(runtime: Runtime, late: LateJob) -> None:
         both.append(_JOB, len(journal), [Entry(side, late.now_s, late.now_s, to_record(item)) for side, item in items])
 
 
-def _under_prefect(late: LateJob, scratch: Path, rounds: int) -> Iterator[float]:
-    """Measure the flow on a Prefect server; the first run, which loads what every later one has, is left out."""
+def _under_prefect(late: LateJob, scratch: Path, rounds: int) -> Iterator[tuple[float, float]]:
+    """Measure the flow and an empty one on a Prefect server; the first runs, which load what all need, are left out."""
     server = LocalPrefect(scratch / "prefect", scratch / "server.log")
     server.start()
     try:
@@ -297,11 +310,17 @@ def _under_prefect(late: LateJob, scratch: Path, rounds: int) -> Iterator[float]
                 with late.world(scratch / f"flow-{number}.db") as runtime:
                     _take_one(runtime)
                     took = seconds(partial(_tick_that_buys, runtime, _flow_run))
+                empty = seconds(lambda: asyncio.run(_empty()))
                 if number:
-                    yield took
+                    yield took, empty
             APILogWorker.drain_all(timeout=20)
     finally:
         server.stop()
+
+
+@flow(name="empty")
+async def _empty() -> None:
+    """Do nothing."""
 
 
 def _tick() -> str:

@@ -7,17 +7,7 @@ import pytest
 
 from infra.state.store import Store
 from tests.support.journal_entries import SPEC
-from tests.support.postgres import ABSENT, PostgresServer, binaries, postgres_server
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server."""
-    folder = binaries()
-    if folder is None:
-        pytest.skip(ABSENT)
-    with postgres_server(folder) as server:
-        yield server
+from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -1,12 +1,13 @@
 """The store against a simple model: written entries are present once, also after a restart of the process."""
 
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from bidding.market.model import Allocation, EndCause, Market
 from infra.state.records import (
@@ -21,6 +22,7 @@ from infra.state.records import (
     LedgerLine,
 )
 from infra.state.store import Store
+from tests.support.postgres import PostgresServer
 
 JOBS = st.sampled_from(["a", "b"])
 ORDERS = st.sampled_from(["o1", "o2", "o3"])
@@ -33,8 +35,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.url = f"sqlite:///{Path(self.folder.name)}/state.db"
+        self.stack = ExitStack()
+        self.url = self.new_database()
         self.store = Store.open(self.url)
         self.now_s = 0.0
         self.jobs = {"a": JobState.STARTING, "b": JobState.STARTING}
@@ -47,9 +49,13 @@ class StoreMachine(RuleBasedStateMachine):
         for job_id in self.jobs:
             self.store.create_job(job_id, {"of": job_id}, 0.0)
 
+    def new_database(self) -> str:
+        """Return the URL of an empty database, which lives until the stack is closed."""
+        return f"sqlite:///{Path(self.stack.enter_context(tempfile.TemporaryDirectory()))}/state.db"
+
     def teardown(self) -> None:
         self.store.close()
-        self.folder.cleanup()
+        self.stack.close()
 
     @rule()
     def begin_anew(self) -> None:
@@ -169,7 +175,16 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.spent("b") == 0
 
 
-StoreMachine.TestCase.settings = settings(
+SETTINGS = settings(
     max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+StoreMachine.TestCase.settings = SETTINGS
 TestStore = StoreMachine.TestCase
+
+
+def test_the_same_on_postgresql(postgres: PostgresServer) -> None:
+    class OnPostgres(StoreMachine):
+        def new_database(self) -> str:
+            return self.stack.enter_context(postgres.database())
+
+    run_state_machine_as_test(OnPostgres, settings=SETTINGS)

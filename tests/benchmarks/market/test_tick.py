@@ -8,12 +8,17 @@ from benchmarks.market import tick
 
 
 @pytest.mark.slow
-def test_the_measured_tick_buys_and_replays_its_journal_once(tmp_path: Path) -> None:
-    work, replays, whole, decision = tick.run(tmp_path, ticks=12, rounds=1)
-    assert (replays.ours, replays.beside, replays.ours_spread) == (1, 1, (1, 1))
-    assert replays.note.endswith(" 2 commits"), "the order, and what the market answered"
-    assert (work.beside_is, whole.beside) == ("one replay, one decision, one commit", tick.PERIOD_S)
+def test_the_measured_tick_buys_and_loads_its_engine_once(tmp_path: Path) -> None:
+    work, loads, whole, decision = tick.run(tmp_path, ticks=12, rounds=1, long_ticks=15)
+    assert (loads.ours, loads.beside, loads.ours_spread) == (1, 1, (1, 1))
+    assert loads.note.endswith(" 2 commits"), "the order, and what the market answered"
+    assert (work.beside_is, whole.beside_is) == (
+        "one replay, one decision, one commit",
+        "an empty flow on the same server",
+    )
+    assert whole.what == "a tick that buys, on a journal of 15 ticks: whole"
     assert 0 < work.ours < whole.ours < tick.PERIOD_S
+    assert 0 < whole.beside < tick.PERIOD_S
     assert "144,000 candidates and 50 allocations" in decision.what
     assert (decision.beside, decision.unit) == (0.1, "s")
 
