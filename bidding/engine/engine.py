@@ -179,6 +179,8 @@ class BidEngine:
         self._quota_until_s = 0
         #: Since when the market lists none of the machines that live by the book.
         self._unlisted_since_s: int | None = None
+        #: Time of the last tick that decided.
+        self._ticked_at_s: int | None = None
 
     # -- views ------------------------------------------------------------------------------------------------
 
@@ -225,6 +227,11 @@ class BidEngine:
     def spot_vcpus(self) -> int:
         """Spot vCPUs that count in the limit: held ones, and noticed ones until they are gone; not lapsing ones."""
         return sum(map(self._vcpus_of, [*self.footprint, *self._noticed()]))
+
+    @property
+    def ticked_at_s(self) -> int | None:
+        """When a tick decided last; None before the first."""
+        return self._ticked_at_s
 
     @property
     def unlisted_since_s(self) -> int | None:
@@ -348,6 +355,7 @@ class BidEngine:
     def _handle_tick(self, event: TickDue) -> Iterator[Order]:
         self._last_prices.update(event.prices)
         self._unlisted_since_s = None
+        self._ticked_at_s = event.at_s
         event = self._limited(event)
         purse = Purse(event.spending)
         yield from self._hour_ends(event, purse)

@@ -4,6 +4,7 @@ Each instance carries a tag with the order that bought it, and an allocation is 
 whose answer was lost is found by a look-up.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -34,6 +35,8 @@ ABANDONED = "Abandoned"
 NOTICE_GRACE_S = 4 * MINUTE_S
 #: A market may be slow to list machines that are younger than this.
 _YOUNG_S = 5 * MINUTE_S
+#: A market lists ended machines for so long.
+_LISTED_S = HOUR_S
 #: An answer that lists no machine of ours is believed when it has been the same for so long.
 BELIEVED_AFTER_S = HOUR_S
 
@@ -69,18 +72,27 @@ def by_order(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:
     return {order_id: list(group) for order_id, group in groupby(ordered, key=lambda fact: fact.order_id)}
 
 
-def unlisted(engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], now_s: int) -> int:
+def unlisted(
+    engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], now_s: int, lease_s: float = math.inf
+) -> int:
     """Return how many machines live by the book while the market lists none of them; 0 where it is to be believed.
 
     So many machines do not end at once without a trace, for a market lists ended ones for about an hour. A wrong
     account or region, or an answer that is empty by mistake, looks like this. The answer is believed when it has been
     the same for `BELIEVED_AFTER_S`. A single machine that is missing in an answer that lists others was forgotten by
     the market; `reconcile` says when that counts as its end.
+
+    Parameters
+    ----------
+    lease_s : machines end by themselves so long after the last tick. Once they must have ended longer ago than the
+        market lists ended ones, an answer without them is to be expected, and is believed at once.
     """
     living = [p for p in engine.positions.values() if p.standing is not AllocationState.GONE]
     if any(facts.get(position.allocation.allocation_id) for position in living):
         return 0
     if all(now_s - position.allocation.launched_at_s < _YOUNG_S for position in living):
+        return 0
+    if engine.ticked_at_s is not None and now_s - engine.ticked_at_s >= lease_s + _LISTED_S:
         return 0
     since_s = engine.unlisted_since_s
     if since_s is not None and now_s - since_s >= BELIEVED_AFTER_S:
@@ -90,7 +102,11 @@ def unlisted(engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], now
 
 
 def reconcile(
-    engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], tiers: Mapping[str, Tier], now_s: int
+    engine: BidEngine,
+    facts: Mapping[str, Sequence[InstanceFact]],
+    tiers: Mapping[str, Tier],
+    now_s: int,
+    lease_s: float = math.inf,
 ) -> list[BidEvent]:
     """Return the events that bring the engine's state up to the facts, in a fixed order.
 
@@ -100,6 +116,7 @@ def reconcile(
     facts : every instance of the job that the market reports, by order (`by_order`).
     tiers : tier by order, if known; others are transient if they have a bid.
     now_s : time of the observation.
+    lease_s : see `unlisted`.
 
     Notes
     -----
@@ -116,7 +133,7 @@ def reconcile(
     """
     if engine.job_id is None:
         return []
-    missing = unlisted(engine, facts, now_s)
+    missing = unlisted(engine, facts, now_s, lease_s)
     if missing:
         return [MachinesUnlisted(now_s, missing)] if engine.unlisted_since_s is None else []
     events: list[BidEvent] = []

@@ -46,14 +46,14 @@ def decide(
     TickStopped
         If the market lists none of the machines that live by the book: nothing is decided on such an answer.
     """
-    now_s = current_runtime().now_s()
+    now_s, lease_s = current_runtime().now_s(), 60 * current_runtime().settings.lease_minutes
     groups = by_order(facts)
     missing = 0
 
     def plan(engine: BidEngine) -> Sequence[BidEvent]:
         nonlocal missing
-        missing = unlisted(engine, groups, now_s)
-        events = reconcile(engine, groups, tiers_of(facts), now_s)
+        missing = unlisted(engine, groups, now_s, lease_s)
+        events = reconcile(engine, groups, tiers_of(facts), now_s, lease_s)
         if missing:
             return events
         for name, takes_at_s in sorted(notices.items()):

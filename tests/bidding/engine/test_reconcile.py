@@ -340,6 +340,18 @@ def test_an_answer_that_lists_no_machine_is_not_believed_until_it_has_been_the_s
     assert found == [gone(name, believed_s, EndCause.USER) for name in ("a", "red")]
 
 
+def test_after_an_outage_in_which_the_leases_have_ended_an_empty_answer_is_believed_at_once():
+    engine = pair(tick(NOW_S, {XLARGE: "3"}))
+    for lease_s, at_s, believed in (
+        (HOUR_S, NOW_S + 2 * HOUR_S - 1, False),
+        (HOUR_S, NOW_S + 2 * HOUR_S, True),
+        (2 * HOUR_S, NOW_S + 2 * HOUR_S, False),
+    ):
+        assert (unlisted(engine, {}, at_s, lease_s) == 0) is believed
+        ends = [gone(name, at_s, EndCause.USER) for name in ("a", "red")]
+        assert reconcile(engine, {}, {}, at_s, lease_s) == (ends if believed else [MachinesUnlisted(at_s, 4)])
+
+
 def test_a_tick_that_saw_machines_begins_the_hour_anew():
     engine = pair(MachinesUnlisted(NOW_S, 4), tick(NOW_S + 120, {XLARGE: "3"}))
     assert engine.unlisted_since_s is None
