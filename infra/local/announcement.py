@@ -8,11 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from infra.files import write_whole
-from infra.local.job_stores import is_under_way
+from infra.local.job_stores import RUNS, is_under_way
+from infra.state.store import Store
+from infra.urls import sqlite_url
 
 #: Where `proteus up` keeps its state unless it is given another directory.
-DEFAULT_DIRECTORY = Path("runs") / "up"
+DEFAULT_DIRECTORY = RUNS / "up"
 _FILE = "up.json"
+#: The file that tells the directory of `proteus up` from that of a run: the seed of its market.
+SEED_FILE = "market-of-seed.json"
+
+
+def is_up_directory(directory: Path) -> bool:
+    """Return whether `proteus up` has kept its state in `directory`."""
+    return (directory / SEED_FILE).is_file()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,21 @@ class Announcement:
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return asdict(self)
+
+
+def job_directory(job_id: str, directory: Path | None = None) -> Path:
+    """Return where the state of a local job is: `directory` if given, else that of `proteus up` if it has the job.
+
+    Without both it is ``runs/<job>``, which need not exist.
+    """
+    if directory is not None:
+        return directory
+    state = DEFAULT_DIRECTORY / "state.db"
+    if not (RUNS / job_id).is_dir() and is_up_directory(DEFAULT_DIRECTORY) and state.is_file():
+        with Store.open(sqlite_url(state)) as store:
+            if store.find_job(job_id) is not None:
+                return DEFAULT_DIRECTORY
+    return RUNS / job_id
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 from bidding.market.model import HOUR_S, InstanceFact, Tier
 from bidding.market.spot_market import MarketError
 from infra.clock import SystemClock
+from infra.local.announcement import is_up_directory
 from infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.settings import load_settings
@@ -136,9 +137,11 @@ def _stop_local(jobs: JobStore, directory: Path, job_id: str, why: str, *, at_on
     """Stop a local run: its own process carries the request out."""
     job = jobs.store.job(job_id)
     if not is_under_way(directory):
-        goes_on = shlex.join(["proteus", "run", "--job", job_id, "--dir", str(directory)])
+        verb = ["up"] if is_up_directory(directory) else ["run", "--job", job_id]
+        goes_on = shlex.join(["proteus", *verb, "--dir", str(directory)])
+        with_options = "" if is_up_directory(directory) else " with its options"
         says = (
-            f"the job is a local run that was interrupted: nothing of it runs or costs; `{goes_on}` with its options "
+            f"the job is a local run that was interrupted: nothing of it runs or costs; `{goes_on}`{with_options} "
             "goes on, and without that directory it is gone"
         )
         return StopAnswer(job_id, str(job.state), why_ended(job), next=[] if job.state.terminal else [says])
@@ -151,6 +154,8 @@ def _stop_local(jobs: JobStore, directory: Path, job_id: str, why: str, *, at_on
     ended = sorted(before - {machine.instance_id for machine in stays}) if at_once else []
     failed = at_once and (bool(stays) or not job.state.terminal)
     coming = "its process saves the model, ends the machines, and ends"
+    if is_up_directory(directory):
+        coming = "`proteus up` saves the model and ends the machines; `proteus jobs` shows it"
     if failed:
         coming = f"its process has not ended them in {_LOCAL_S:g} s; press Ctrl-C where it runs"
     done = job.state.terminal and not failed

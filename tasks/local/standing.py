@@ -10,7 +10,7 @@ from typing import Any
 from bidding.market.model import DAY_S
 from infra.errors import InputError
 from infra.files import write_whole
-from infra.local.announcement import DEFAULT_DIRECTORY, Announcement, announced
+from infra.local.announcement import DEFAULT_DIRECTORY, SEED_FILE, Announcement, announced
 from infra.local.deployments import LocalDeployments, repository
 from infra.local.environment import LocalEnvironment
 from infra.local.prefect_server import is_free
@@ -20,7 +20,6 @@ from tasks.market_data.local_market import MarketFile, generated_market, write_g
 UP_DIRECTORY = DEFAULT_DIRECTORY
 #: Days for which prices are generated: at 60 market seconds a second, a real day.
 _DAYS = 60.0
-_RECORD = "market-of-seed.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class StandingMarket:
         if self.file.path.exists():
             return
         write_generated(self.file, None, self.seed, _DAYS * 24)
-        write_whole(self.file.path.with_name(_RECORD), json.dumps({"seed": self.seed}).encode())
+        write_whole(self.file.path.with_name(SEED_FILE), json.dumps({"seed": self.seed}).encode())
 
 
 def standing_market(directory: Path, seed: int | None, history_days: float) -> StandingMarket:
@@ -54,7 +53,7 @@ def standing_market(directory: Path, seed: int | None, history_days: float) -> S
         If the directory has the market of another seed.
     """
     file = generated_market(directory / "prices.csv.gz", (), None, history_days)
-    record = directory / _RECORD
+    record = directory / SEED_FILE
     if not (record.exists() and file.path.exists()):
         return StandingMarket(file, seed or 0)
     before = int(json.loads(record.read_text())["seed"])

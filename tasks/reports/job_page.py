@@ -9,6 +9,7 @@ from pathlib import Path
 from bidding.engine.journal import JournalError, from_record
 from bidding.engine.orders import Acquire, Lapse, Renew, Wait
 from infra.errors import InputError
+from infra.local.announcement import is_up_directory, job_directory
 from infra.local.job_stores import check_exists
 from infra.settings import load_settings
 from infra.state.records import JobState, JournalEntry, ObservationKind, StoreError
@@ -117,11 +118,12 @@ def write_report(
     Parameters
     ----------
     output
-        The file. Default: ``report.html`` in the run's directory where there is one, else ``<job>-report.html`` here.
+        The file. Default: ``report.html`` in the run's directory where there is one, ``<job>-report.html`` in that of
+        `proteus up`, else here.
     database
         URL of the state database. Default: ``state.db`` in the run's directory, else that of the settings.
     directory
-        The run's directory. Default: ``runs/<job>``, where there is one.
+        The run's directory. Default: ``runs/<job>``, where there is one, else that of `proteus up` if it has the job.
 
     Raises
     ------
@@ -130,7 +132,7 @@ def write_report(
     """
     if directory is not None and not directory.is_dir():
         raise InputError(f"{directory}: is no directory; --dir names where the run kept its state")
-    run_directory = directory if directory is not None else Path("runs") / job_id
+    run_directory = job_directory(job_id, directory) if "/" not in job_id else Path("runs") / job_id
     exists = run_directory.is_dir() and "/" not in job_id
     if database is None:
         held = directory is not None or (exists and (run_directory / "state.db").is_file())
@@ -141,7 +143,9 @@ def write_report(
     blob_url = file_url(local_blobs) if is_local else load_settings().blob_url
     with Store.open(database) as store:
         page = gather(store, job_id, blob_url)
-    path = output or (run_directory / "report.html" if exists else Path(f"{job_id}-report.html"))
+    own = exists and not is_up_directory(run_directory)
+    named = f"{job_id}-report.html"
+    path = output or (run_directory / "report.html" if own else run_directory / named if exists else Path(named))
     write(page, path)
     return path
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from infra.clock import SystemClock
 from infra.errors import InputError
+from infra.local.announcement import job_directory
 from infra.local.job_stores import check_exists
 from infra.settings import load_settings
 from infra.state.store import Store
@@ -55,7 +56,7 @@ class JobLogs:
         JobPaths(job_id)
         if directory is not None and not (directory / "blobs").is_dir():
             raise InputError(f"{directory}: holds no blobs; --dir names where the run kept its state")
-        run_directory = directory if directory is not None else Path("runs") / job_id
+        run_directory = job_directory(job_id, directory)
         local = (run_directory / "blobs").is_dir()
         self._job_id = job_id
         self._blobs = Blobs(file_url(run_directory / "blobs")) if local else open_blobs(load_settings())

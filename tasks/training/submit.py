@@ -92,7 +92,9 @@ class PrefectServer:
 
     def next_commands(self, job_id: str) -> list[str]:
         """Return the commands that look after a job, quoted for a shell."""
-        where = () if self.up is None else ("--dir", _shown(Path(self.up.directory)))
+        where: tuple[str, ...] = ()
+        if self.up is not None and Path(self.up.directory) != DEFAULT_DIRECTORY.absolute():
+            where = ("--dir", _shown(Path(self.up.directory)))
         commands = (("jobs",), ("logs", job_id, "--follow"), ("cost", job_id), ("stop", job_id))
         return [shlex.join(["proteus", *words, *where]) for words in commands]
 

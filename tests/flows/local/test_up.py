@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+from infra.clock import ScaledClock
+from infra.local.environment import clock_file
 from infra.simulated_ec2.server import KEY_HEADER
 from infra.state.records import JobState, ObservationKind
 from infra.state.store import Store
@@ -70,13 +72,12 @@ class Up:
         found: dict[str, Any] = json.loads((self.here / "ready.json").read_text())
         return found
 
-    def market_log(self) -> list[dict[str, Any]]:
-        """The market's own record of instances."""
+    def living(self, job_id: str) -> list[dict[str, Any]]:
+        """The job's living machines, by the market's own record."""
         announced = json.loads((self.process.directory / "endpoint.json").read_text())
         key = {KEY_HEADER: announced["access_key_id"]}
         answer = httpx.get(f"{announced['url']}/_market/log", headers=key).raise_for_status()
-        found: list[dict[str, Any]] = answer.json()
-        return found
+        return [one for one in answer.json() if one["ended_at_s"] is None and one["tags"]["proteus:job"] == job_id]
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +98,13 @@ def test_a_job_is_submitted_seen_and_stopped(up: Up) -> None:
         run = api.get(f"/flow_runs/{submitted['flow_run_id']}").raise_for_status().json()
     assert (run["name"], run["state_type"], run["tags"]) == ("seen", "RUNNING", ["job:seen"])
 
-    up.call("stop", "seen", "--reason", "enough")
+    named = {machine["instance_id"] for machine in up.read("stop", "seen", "--reason", "enough")["stays"]}
     wait_for(lambda: up.is_in("seen", JobState.STOPPED), "the job's end", 60)
-    wait_for(
-        lambda: not [one for one in up.market_log() if one["ended_at_s"] is None and one["bid_micros"] is None],
-        "the end of the machines on demand",
-        30,
-    )
+    clock = ScaledClock(clock_file(up.process.directory))
+    ticked_s = clock.now_s() + 2 * 120
+    wait_for(lambda: clock.now_s() > ticked_s, "two ticks", 60)
+    wait_for(lambda: not [one for one in up.living("seen") if one["bid_micros"] is None], "the reliable tier's end", 30)
+    assert {one["instance_id"] for one in up.living("seen")} <= named
 
 
 def blocks(text: str, language: str) -> list[str]:
