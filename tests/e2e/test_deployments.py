@@ -195,6 +195,9 @@ def test_a_new_run_attaches_and_a_notice_reaches_the_handler(story: Story) -> No
     (spot,) = bought_on_spot(deployed)
     wait_until(lambda: sum(node["state"] == "ready" for node in story.status()["nodes"]) == 2, "the spot machine", 40)
 
+    # A tick extends the leases of all machines to an hour; the first ones would end in the jump below.
+    deployed.await_state(deployed.start("allocation-tick/default", {"job_id": JOB}), "COMPLETED", 60)
+
     # Nothing else is for sale meanwhile, so that what is bought stays countable.
     deployed.market_fault(kind="capacity", market=str(MARKET))
     deployed.clock.jump_to(
