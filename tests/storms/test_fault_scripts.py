@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bidding.evictions.fit_capacity import availability_trace
 from infra.state.records import JobState
 from tests.support.fault_scripts import KINDS, FaultScript, fault_script
 from tests.support.flow_processes import Boundary
-from tests.support.job_world import BEGIN_S, JobWorld, spec
+from tests.support.job_world import BEGIN_S, MARKETS, JobWorld, spec
 
 HOUR = 3600
 #: However late what went wrong has passed, the job has ended by then, and its last machine an hour later.
@@ -67,3 +69,43 @@ def test_a_job_comes_through_a_script_of_faults(seed: int, tmp_path: Path) -> No
 
 def test_the_scripts_have_every_kind_of_fault() -> None:
     assert {kind for seed in range(300) for kind in fault_script(seed).kinds} == set(KINDS)
+
+
+@pytest.mark.parametrize("billing", ["hourly-refund", "per-second-first-hour-free"])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.storm) for seed in range(1, 20))])
+def test_a_budget_is_never_passed_whatever_goes_wrong(billing: str, seed: int, tmp_path: Path) -> None:
+    script = fault_script(seed)
+    random = np.random.default_rng(seed)
+    budget_usd = round(float(random.uniform(0.06, 0.3)), 2)
+    with world(tmp_path, script, budget_usd=budget_usd, transient={"billing": billing}) as here:
+        live(here)
+        check(here, script, JobState.STOPPED, JobState.FINISHED, JobState.FAILED)
+        assert here.bill() <= here.store.spent(here.job_id) <= here.spec.budget_micros, script.kinds
+
+
+@pytest.mark.parametrize("billing", ["hourly-refund", "per-second-first-hour-free"])
+@pytest.mark.parametrize("deadline", ["2h", "200m"])
+def test_a_deadline_is_met_in_a_market_that_gives_nothing(billing: str, deadline: str, tmp_path: Path) -> None:
+    script = fault_script(0, only=("notices",))
+    with world(tmp_path, script, deadline=deadline, transient={"billing": billing}) as here:
+        nothing = availability_trace([0] * 1000, 600, BEGIN_S)
+        here.market.availability = dict.fromkeys(MARKETS, nothing)
+        here.training.scales = True  # one machine alone would take four and a half hours
+        live(here)
+        check(here, script)
+        ended_at_s = here.store.job(here.job_id).ended_at_s
+        assert ended_at_s is not None
+        assert ended_at_s <= here.spec.deadline_s(BEGIN_S)
+        assert {fact.bid_micros for fact in here.ours()} == {None}
+        assert len(here.ours()) > 1, "on-demand machines beside the reliable one"
+
+
+def test_a_job_ends_by_itself_where_a_deadline_and_a_budget_cannot_both_be_kept(tmp_path: Path) -> None:
+    """The budget wins."""
+    script = fault_script(0, only=("notices",))
+    with world(tmp_path, script, deadline="2h", budget_usd=0.15) as here:
+        here.market.availability = dict.fromkeys(MARKETS, availability_trace([0] * 1000, 600, BEGIN_S))
+        live(here)
+        check(here, script, JobState.STOPPED)
+        assert here.store.spent(here.job_id) <= here.spec.budget_micros
+        assert "budget" in (here.store.job(here.job_id).stop_why or "")

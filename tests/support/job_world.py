@@ -94,6 +94,8 @@ class Training:
         self.reason = ""
         self.drained: set[str] = set()
         self.stands_still = False
+        #: Whether three machines train a clock in `CLOCK_S`, fewer ones in proportion; else any number does.
+        self.scales = False
 
     def serving(self) -> str | None:
         """The machine on which a controller answers; it starts anew on another one."""
@@ -109,10 +111,15 @@ class Training:
         """Train for some seconds."""
         if self.serving() is None or self.state != "running" or self.stands_still:
             return
-        self.clock = min(self.clock + seconds / CLOCK_S, float(self.clocks))
+        self.clock = min(self.clock + seconds / self.clock_s(), float(self.clocks))
         self.saved = max(self.saved, int(self.clock) // 5 * 5)
         if self.clock >= self.clocks:
             self.end("finished")
+
+    def clock_s(self) -> float:
+        """Seconds that a clock takes on the machines of now."""
+        machines = sum(map(self.world.is_up, self.world.living()))
+        return CLOCK_S * 3 / max(machines, 1) if self.scales else float(CLOCK_S)
 
     def end(self, state: str, reason: str = "") -> None:
         """Save the model and the result."""
@@ -143,7 +150,7 @@ class Training:
             "nodes": nodes,
             "notices": [],
             "repeated_micro_tasks": 0,
-            "seconds_per_clock": float(CLOCK_S),
+            "seconds_per_clock": self.clock_s(),
             "elapsed_s": 0.0,
             "result": {"clocks": int(self.clock), "stopped": self.reason or None} if self.reason else None,
         }
