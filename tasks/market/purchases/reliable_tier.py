@@ -4,6 +4,8 @@ The tier has two purchases: the machine that the controller runs on, and all oth
 one is open at a time: an order follows when the one before was refused, or when machines that it bought were lost.
 """
 
+import logging
+
 from bidding.engine.orders import client_token
 from bidding.engine.reconcile import by_order, reconcile
 from bidding.market.failures import Failure
@@ -21,6 +23,8 @@ from tasks.market.ledger import spending_now, stop_at_budget
 from tasks.market.purchases.requests import launch_request
 from tasks.market.purchases.sending import PurchaseBlocked, PurchaseOutcome, Result, send
 from tasks.runtime import current_runtime, runtime_task
+
+_log = logging.getLogger(__name__)
 
 #: Maximum number of times that the machines of one purchase are bought again after a loss.
 _MOST_LOSSES = 5
@@ -76,9 +80,13 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
 
 def await_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
     """Secure the reliable tier, waiting while the market does not sell it; raises as `secure_reliable_tier` does."""
-    clock = current_runtime().clock
-    while secure_reliable_tier(spec, job_engine) is not None:
-        clock.wait_until(clock.now_s() + _RESEND_S)
+    clock, pause_s, before = current_runtime().clock, float(_RESEND_S), ""
+    while (waits := secure_reliable_tier(spec, job_engine)) is not None:
+        if waits != before:
+            _log.warning("job %s: %s", spec.job_id, waits)
+        before = waits
+        clock.wait_until(clock.now_s() + pause_s)
+        pause_s = min(2 * pause_s, current_runtime().settings.tick_s)
 
 
 def has_reliable_orders(job_id: str) -> bool:
