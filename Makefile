@@ -11,6 +11,9 @@ export PROTEUS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
+# Storms of many seeds in one process each; the others start processes of their own.
+MANY_SEEDS := tests/storms/test_engine_storms.py tests/storms/test_crash_points.py tests/storms/test_fault_scripts.py
+
 .PHONY: help lock run test storms lint bench clean
 
 help: ## list the targets
@@ -48,8 +51,8 @@ test: lint ## lint, then every test but the long storms
 	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 storms: $(STAMP) ## the long storms of faults (up to two hours)
-	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist worksteal -m storm tests/storms/test_engine_storms.py
-	$(BIN)/python -m pytest -q -s -m storm tests --ignore tests/storms/test_engine_storms.py
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist worksteal -m storm $(MANY_SEEDS)
+	$(BIN)/python -m pytest -q -s -m storm tests $(MANY_SEEDS:%=--ignore %)
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit
 	$(BIN)/proteus bench
