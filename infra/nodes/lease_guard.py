@@ -23,11 +23,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
 from infra.clock import Clock, open_clock
 from infra.errors import ProteusError
 from infra.masking import mask_logs
 from infra.storage.alarms import Alarm, write_alarm
-from infra.storage.blobs import BlobMissing, Blobs, blobs_at
+from infra.storage.blobs import BlobError, BlobMissing, Blobs, blobs_at
 from infra.storage.leases import ENDING_S, FIRST_S, Lease, read_lease, utc
 
 logger = logging.getLogger("infra.nodes.lease_guard")
@@ -35,8 +37,9 @@ logger = logging.getLogger("infra.nodes.lease_guard")
 #: Market seconds between two looks at the lease, and the least real seconds.
 _LOOK_S = 15.0
 _LOOK_REAL_S = 0.25
-#: Maximum real seconds that the end of a machine waits for its alarm, and that a webhook may take.
-_ALARM_REAL_S = 15.0
+#: Maximum real seconds that the end of a machine waits for its alarm; that the bucket, and a webhook, are tried.
+_ALARM_REAL_S = 30.0
+_STORE_REAL_S = 20.0
 _WEBHOOK_REAL_S = 5.0
 #: Real seconds after which a machine that still runs is shut down again.
 _AGAIN_REAL_S = 30.0
@@ -230,25 +233,38 @@ class LeaseGuard:
 
 
 def send_alarm(blobs: Blobs, job_id: str, alarm: Alarm, webhook: str | None) -> None:
-    """Post an alarm to a webhook, if there is one, and store it in the bucket.
+    """Store an alarm in the bucket, and post it to a webhook, if there is one.
 
-    The webhook's URL may be a secret: it is in no message.
+    After a reboot the network may come up later than the guard: the bucket is tried for some seconds. The webhook's URL
+    may be a secret: it is in no message.
 
     Raises
     ------
     BlobError
-        If the alarm is not stored.
+        If the alarm is not stored; it was posted nevertheless.
     """
-    if webhook is not None:
-        text = f"proteus: job {job_id}, machine {alarm.instance_id}: {alarm.reason}"
-        body = json.dumps({"text": text, "job": job_id, "instance": alarm.instance_id, "reason": alarm.reason})
-        try:
-            request = urllib.request.Request(webhook, body.encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=_WEBHOOK_REAL_S):
-                pass
-        except (OSError, ValueError) as error:
-            logger.error("the webhook did not take the alarm (%s)", type(error).__name__)
-    write_alarm(blobs, job_id, alarm)
+    attempts = Retrying(
+        stop=stop_after_delay(_STORE_REAL_S),
+        wait=wait_fixed(1.0),
+        retry=retry_if_exception_type(BlobError),
+        reraise=True,
+    )
+    try:
+        attempts(write_alarm, blobs, job_id, alarm)
+    finally:
+        if webhook is not None:
+            _post(webhook, job_id, alarm)
+
+
+def _post(webhook: str, job_id: str, alarm: Alarm) -> None:
+    text = f"proteus: job {job_id}, machine {alarm.instance_id}: {alarm.reason}"
+    body = json.dumps({"text": text, "job": job_id, "instance": alarm.instance_id, "reason": alarm.reason})
+    try:
+        request = urllib.request.Request(webhook, body.encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=_WEBHOOK_REAL_S):
+            pass
+    except (OSError, ValueError) as error:
+        logger.error("the webhook did not take the alarm (%s)", type(error).__name__)
 
 
 def shut_down() -> None:

@@ -230,6 +230,23 @@ def test_an_alarm_is_posted_and_stored_and_the_url_is_in_no_log(
     assert len(caplog.records) == (1 if status == 200 else 2)
 
 
+def test_an_alarm_waits_for_a_network_that_comes_up_late_and_is_posted_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted: list[str] = []
+    monkeypatch.setattr(lease_guard, "_post", lambda hook, job_id, alarm: posted.append(hook))
+    blobs, alarm = Blobs((tmp_path / "blobs").as_uri()), Alarm("i-1", T0, "rebooted")
+    (tmp_path / "blobs").write_text("no directory yet")
+    threading.Timer(0.5, (tmp_path / "blobs").unlink).start()
+    send_alarm(blobs, "job", alarm, "http://hook")
+    assert (read_alarms(blobs, "job"), posted) == ([alarm], ["http://hook"])
+    monkeypatch.setattr(lease_guard, "_STORE_REAL_S", 0.0)
+    (tmp_path / "other").write_text("no directory")
+    with pytest.raises(BlobError):
+        send_alarm(Blobs((tmp_path / "other").as_uri()), "job", alarm, "http://hook")
+    assert len(posted) == 2
+
+
 # As a process
 
 
@@ -282,6 +299,7 @@ def guard(tmp_path: Path) -> Iterator[Callable[[str, float], GuardProcess]]:
         one.close()
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_read_leaves_the_last_known_lease_also_after_a_restart(
     guard: Callable[[str, float], GuardProcess], tmp_path: Path
 ) -> None:
