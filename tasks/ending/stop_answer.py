@@ -7,7 +7,7 @@ ticks of a local run are in its own process; those of other jobs are the deploym
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import unwrap
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from infra.local.announcement import is_up_directory
 from infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.settings import load_settings
-from infra.state.records import AllocationRecord, IntentState, Job, JobState
+from infra.state.records import AllocationRecord, IntentState, Job, JobState, ObservationKind
+from infra.storage.blobs import BlobError
+from infra.storage.leases import read_lease
 from tasks.ending.machines import end_machines, living_machines
 from tasks.ending.stopping import end_at_once, stop_deadline_s
 from tasks.job_ends import request_stop, why_ended
@@ -39,13 +41,17 @@ _BY = "proteus stop"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine of the job, and until when it stays at most (market time; None where nothing bounds that) and why."""
+    """A machine of the job, and until when it stays at most (market time; None where nothing bounds that) and why.
+
+    `lease_until_s` is when it ends by itself, if no tick runs; None where that is not known.
+    """
 
     instance_id: str
     market: str
     tier: str
     until_s: float | None
     why: str
+    lease_until_s: float | None = None
 
     def __str__(self) -> str:
         until = "" if self.until_s is None else f" until {minute(int(self.until_s))} UTC"
@@ -110,6 +116,7 @@ def _stop_deployed(job_id: str, why: str, *, at_once: bool) -> StopAnswer:
     now_s = runtime.clock.now_s()
     records = runtime.store.allocations(job_id, alive=True)
     stays = _in_the_book(job, records, now_s) if facts is None else _in_the_market(job, records, facts, now_s, answers)
+    stays = [replace(machine, lease_until_s=_lease_until_s(job_id, machine.instance_id)) for machine in stays]
     if facts is not None:
         notes += _in_flight(job_id, facts)
     return StopAnswer(
@@ -135,18 +142,14 @@ def _end_now(job: Job) -> list[InstanceFact]:
 
 def _stop_local(jobs: JobStore, directory: Path, job_id: str, why: str, *, at_once: bool) -> StopAnswer:
     """Stop a local run: its own process carries the request out."""
-    job = jobs.store.job(job_id)
+    job = jobs.store.request_stop(job_id, why, _BY, jobs.now_s(job_id), at_once=at_once)
     if not is_under_way(directory):
-        verb = ["up"] if is_up_directory(directory) else ["run", "--job", job_id]
-        goes_on = shlex.join(["proteus", *verb, "--dir", str(directory)])
-        with_options = "" if is_up_directory(directory) else " with its options"
         says = (
-            f"the job is a local run that was interrupted: nothing of it runs or costs; `{goes_on}`{with_options} "
-            "goes on, and without that directory it is gone"
+            "the job is a local run that was interrupted: nothing of it runs or costs, and without its directory it is "
+            f"gone; {_command(jobs, directory, job_id)} ends it, with the model of its last checkpoint"
         )
         return StopAnswer(job_id, str(job.state), why_ended(job), next=[] if job.state.terminal else [says])
     before = {name for record in jobs.store.allocations(job_id, alive=True) for name in record.living_ids}
-    job = jobs.store.request_stop(job_id, why, _BY, jobs.now_s(job_id), at_once=at_once)
     if at_once:
         _await_end(jobs, job_id)
         job = jobs.store.job(job_id)
@@ -162,6 +165,16 @@ def _stop_local(jobs: JobStore, directory: Path, job_id: str, why: str, *, at_on
     return StopAnswer(job_id, str(job.state), why_ended(job), stays, ended, [] if done else [coming], failed=failed)
 
 
+def _command(jobs: JobStore, directory: Path, job_id: str) -> str:
+    """Return the command that lets an interrupted local run go on."""
+    recorded = jobs.store.last_observation(job_id, ObservationKind.COMMAND)
+    if recorded is not None:
+        return f"`{recorded.payload['command']}`"
+    if is_up_directory(directory):
+        return f"`{shlex.join(['proteus', 'up', '--dir', str(directory)])}`"
+    return f"`{shlex.join(['proteus', 'run', '--job', job_id, '--dir', str(directory)])}` with its options"
+
+
 def _await_end(jobs: JobStore, job_id: str) -> None:
     """Wait until the process of a local run has ended the job's machines, or has had long enough."""
     clock = SystemClock()
@@ -170,6 +183,14 @@ def _await_end(jobs: JobStore, job_id: str) -> None:
         if clock.now_s() >= until_s:
             return
         clock.wait_until(clock.now_s() + _LOOK_S)
+
+
+def _lease_until_s(job_id: str, instance_id: str) -> float | None:
+    """Return when the lease of a machine ends; None where no tick has extended it yet, or it cannot be read."""
+    try:
+        return read_lease(current_runtime().blobs, job_id, instance_id).until_s
+    except BlobError:
+        return None
 
 
 def _ask_controller(job: Job) -> bool:
@@ -257,6 +278,11 @@ def _next(job: Job, stays: Sequence[Machine], *, answers: bool) -> list[str]:
         lines.append(
             f"{saved}; a tick (every {runtime.settings.tick_s} s) closes the job, from its last checkpoint if no "
             f"controller answers within {runtime.settings.stop_minutes:g} minutes; `proteus jobs` shows it"
+        )
+    leases = [machine.lease_until_s for machine in stays if machine.lease_until_s is not None]
+    if leases:
+        lines.append(
+            f"if no tick runs, its machines end by themselves, at the latest at {minute(int(max(leases)))} UTC"
         )
     if stays:
         lines.append(f"`proteus stop {job.job_id} --now` ends its machines at once")

@@ -11,7 +11,7 @@ from bidding.market.model import InstanceFact
 from infra.datasets.prepare import DataSummary
 from infra.nodes.controller_client import ControllerUnreachable
 from infra.storage.job_paths import JobPaths
-from tests.support.task_runtime import TaskRuntime, spec
+from tests.support.task_runtime import TaskRuntime
 
 CLOCKS = 6
 DATA = DataSummary("digits", "file:///data", 2, 10, 2, {"n_inputs": 3, "n_classes": 2, "n_examples": 10})
@@ -43,8 +43,7 @@ class FakeControllers:
 
     def machine(self) -> InstanceFact | None:
         """The living machine that a controller runs on."""
-        facts = self._here.facts(spec())
-        alive = [fact for fact in facts if fact.alive and fact.order_id.startswith("job-reliable-0")]
+        alive = [fact for fact in self._here.market.log() if fact.alive and fact.order_id.startswith("job-reliable-0")]
         return alive[0] if alive else None
 
     def address(self, *_: Any) -> str:
@@ -72,7 +71,7 @@ class FakeControllers:
         state = "starting"
         if begun:
             state = ("stopped" if self.stopped else "finished") if done else "running"
-        names = [fact.instance_id for fact in self._here.facts(spec()) if fact.alive]
+        names = [fact.instance_id for fact in self._here.market.log() if fact.alive]
         return {
             "job_id": "job" if begun else None,
             "state": state,

@@ -146,13 +146,16 @@ def test_what_a_local_run_cost_is_found_by_its_name(
     assert max(map(len, done.splitlines())) <= (width or 1000)
 
 
-def test_stopping_a_local_run_that_was_interrupted_says_how_it_goes_on(here: Path) -> None:
+def test_stopping_a_local_run_that_was_interrupted_says_what_ends_it(here: Path) -> None:
     directory = local_run(here, "mine")
-    done = run(stop, "mine")
+    done = run(stop, "mine", "--reason", "enough")
     assert done.exit_code == 0, done.output
     assert "was interrupted: nothing of it runs or costs" in done.output
     assert f"proteus run --job mine --dir {directory}" in done.output
-    assert listed()["mine"]["state"] == "starting"
+    assert (listed()["mine"]["state"], listed()["mine"]["why"]) == ("stopping", "enough")
+    with Store.open(f"sqlite:///{directory}/state.db") as store:
+        store.observe("mine", START_S, ObservationKind.COMMAND, {"command": "proteus run --as before"})
+    assert "`proteus run --as before` ends it" in run(stop, "mine").output
 
 
 @pytest.mark.parametrize("place", ["--dir", "--database"])
