@@ -25,6 +25,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from infra.errors import ProteusError
 from infra.state.records import ObservationKind, UnknownRecord
 from tasks.job_ends import request_stop, wants_machines
+from tasks.job_records import has_failed
 from tasks.runtime import current_runtime
 
 _log = logging.getLogger(__name__)
@@ -34,10 +35,14 @@ _WHY = "cancelled in the Prefect UI"
 
 
 def record_follower(job_id: str) -> None:
-    """Record that this run of `train` follows the job: cancelling it means to stop the job."""
-    runtime, run_id = current_runtime(), this_run.id
-    if run_id is not None and run_id not in _followers(job_id):
-        runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.FOLLOWER, {"flow_run_id": str(run_id)})
+    """Record that this run of `train` follows the job: cancelling it means to stop the job.
+
+    The run that has a failed job go on is the first follower of another life: what was cancelled before is over.
+    """
+    runtime, run_id, resumes = current_runtime(), this_run.id, has_failed(job_id)
+    if run_id is not None and (resumes or run_id not in _followers(job_id)):
+        seen = {"flow_run_id": str(run_id), "resumes": resumes}
+        runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.FOLLOWER, seen)
 
 
 def stop_cancelled_job(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -69,8 +74,13 @@ def stop_if_cancelled(job_id: str) -> None:
 
 
 def _followers(job_id: str) -> list[str]:
-    seen = current_runtime().store.observations(job_id, ObservationKind.FOLLOWER)
-    return [str(one.payload["flow_run_id"]) for one in seen]
+    """Return the runs that follow the job since it was begun, or was begun again."""
+    followers: list[str] = []
+    for one in current_runtime().store.observations(job_id, ObservationKind.FOLLOWER):
+        if one.payload.get("resumes"):
+            followers.clear()
+        followers.append(str(one.payload["flow_run_id"]))
+    return followers
 
 
 def _cancelled(run_ids: list[str]) -> list[FlowRun]:

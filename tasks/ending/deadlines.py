@@ -1,6 +1,7 @@
 """Deadlines of a job that goes on: machines must join its controller, and its clock must progress."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bidding.engine.events import MarketCooled
@@ -14,6 +15,8 @@ from tasks.runtime import current_runtime
 
 #: A clock may take so many times as long as the last ones did, whatever the deadline says.
 _TIMES_AS_LONG = 10
+#: What a tick finds of a controller that does not answer.
+_SILENT: Mapping[str, Any] = MappingProxyType({"clock": None, "state": "silent"})
 
 
 def not_joined(
@@ -62,6 +65,31 @@ def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> 
     return absent
 
 
+def unchanged_s(job_id: str, seen: Mapping[str, Any], since_s: float = 0.0) -> float:
+    """Return for how many market seconds ticks have found the controller as it is now; 0 if it was otherwise before.
+
+    Call it at each tick. Where no tick ran nothing is concluded: the time counts from the first that found it so.
+
+    Parameters
+    ----------
+    seen : clock and state of the controller now.
+    since_s : market time from which on the time counts.
+    """
+    runtime = current_runtime()
+    now_s = runtime.clock.now_s()
+    before = runtime.store.last_observation(job_id, ObservationKind.CLOCK)
+    if before is None or dict(before.payload) != seen or before.at_s < since_s:
+        runtime.store.observe(job_id, now_s, ObservationKind.CLOCK, seen)
+        return 0.0
+    return now_s - before.at_s
+
+
+def silent_s(job_id: str, since_s: float) -> float:
+    """Return for how many market seconds ticks have found the controller silent, but for none before `since_s`."""
+    heard = current_runtime().store.last_observation(job_id, ObservationKind.PROGRESS)
+    return unchanged_s(job_id, _SILENT, since_s if heard is None else max(since_s, heard.at_s))
+
+
 def stop_without_progress(job_id: str, status: dict[str, Any]) -> None:
     """Have a job stopped whose clock has not progressed for too long, while it has nodes that work.
 
@@ -69,14 +97,8 @@ def stop_without_progress(job_id: str, status: dict[str, Any]) -> None:
     reliable tier alone. One that is running and stands still would pay for its spot machines for ever.
     """
     runtime = current_runtime()
-    now_s = runtime.clock.now_s()
-    seen = {"clock": status["clock"], "state": status["state"]}
-    before = runtime.store.last_observation(job_id, ObservationKind.CLOCK)
-    if before is None or dict(before.payload) != seen:
-        runtime.store.observe(job_id, now_s, ObservationKind.CLOCK, seen)
-        return
+    standing_s = unchanged_s(job_id, {"clock": status["clock"], "state": status["state"]})
     minutes = max(runtime.settings.progress_minutes, _TIMES_AS_LONG * (status.get("seconds_per_clock") or 0.0) / 60)
-    if status["state"] == "running" and now_s - before.at_s >= minutes * 60 * runtime.clock.scale:
-        request_stop(
-            job_id, f"no progress: clock {status['clock']} was the last for {minutes:.0f} minutes", by="a tick"
-        )
+    if status["state"] == "running" and standing_s >= minutes * 60 * runtime.clock.scale:
+        why = f"no progress: clock {status['clock']} was the last for {minutes:.0f} minutes"
+        request_stop(job_id, why, by="a tick")

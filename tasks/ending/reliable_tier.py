@@ -2,9 +2,9 @@
 
 import logging
 
-from bidding.market.model import Tier
 from infra.errors import JobFailed
-from infra.state.records import AllocationRecord, ObservationKind
+from infra.state.records import AllocationRecord
+from tasks.ending.deadlines import silent_s
 from tasks.ending.machines import end_machines
 from tasks.job_ends import wants_machines
 from tasks.job_records import training_begun
@@ -51,16 +51,8 @@ def keep_reliable_tier(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -
     """
     if not wants_machines(spec.job_id) or not has_reliable_orders(spec.job_id):
         return ""
-    controllers = [r for r in _reliable(spec.job_id) if purchase(r.order_id) == f"{spec.job_id}-{CONTROLLER_ORDER}"]
-    if (
-        not answers
-        and controllers
-        and controllers[-1].alive
-        and _silent_s(spec.job_id, controllers[-1]) >= start_deadline_s()
-    ):
-        if not training_begun(spec.job_id) and len(controllers) >= MOST_STARTS:
-            raise JobFailed(_never_started(spec.job_id, controllers))
-        end_machines(job_engine, lambda fact: fact.order_id == controllers[-1].allocation_id)
+    if not answers:
+        _end_silent_machine(spec.job_id, job_engine)
     surplus = surplus_machines(spec)
     if surplus:
         _log.warning("job %s: %s came back after others were bought in their place, and end", spec.job_id, surplus)
@@ -76,18 +68,20 @@ def keep_reliable_tier(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -
     return ""
 
 
-def start_deadline_s() -> float:
-    """Return the market seconds that a controller may be silent, from the launch of its machine on."""
-    runtime = current_runtime()
-    return runtime.settings.start_minutes * 60 * runtime.clock.scale
-
-
-def _silent_s(job_id: str, machine: AllocationRecord) -> float:
-    """Return the market seconds since the controller answered last, or since its machine was launched."""
-    runtime = current_runtime()
-    seen = runtime.store.last_observation(job_id, ObservationKind.PROGRESS)
-    launched_s = float(machine.allocation.launched_at_s)
-    return runtime.clock.now_s() - (launched_s if seen is None else max(launched_s, seen.at_s))
+def _end_silent_machine(job_id: str, job_engine: JobEngine) -> None:
+    """End the controller's machine if the controller has not answered there for too long."""
+    runtime, first = current_runtime(), f"{job_id}-{CONTROLLER_ORDER}"
+    machines = [record for record in runtime.store.allocations(job_id) if purchase(record.order_id) == first]
+    if not machines or not machines[-1].alive:
+        return
+    newest = machines[-1].allocation
+    if silent_s(job_id, newest.launched_at_s) < runtime.settings.start_minutes * 60 * runtime.clock.scale:
+        return
+    begun_s = job_engine.loaded().begun_at_s
+    tried = [record for record in machines if record.allocation.launched_at_s >= begun_s]
+    if not training_begun(job_id) and len(tried) >= MOST_STARTS:
+        raise JobFailed(_never_started(job_id, tried))
+    end_machines(job_engine, lambda fact: fact.order_id == newest.allocation_id)
 
 
 def _never_started(job_id: str, controllers: list[AllocationRecord]) -> str:
@@ -97,8 +91,3 @@ def _never_started(job_id: str, controllers: list[AllocationRecord]) -> str:
         f"job {job_id}: no controller answered within {minutes:g} minutes on any of {len(controllers)} machines "
         f"({', '.join(names)}); read `proteus logs {job_id}`, or the console log of {names[-1]}"
     )
-
-
-def _reliable(job_id: str) -> list[AllocationRecord]:
-    records = current_runtime().store.allocations(job_id)
-    return [record for record in records if record.allocation.tier is Tier.RELIABLE]

@@ -12,8 +12,9 @@ from typing import Any
 from bidding.market.model import InstanceFact, Tier
 from infra.errors import InputError, JobFailed
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
-from infra.state.records import Job, JobState, ObservationKind
+from infra.state.records import Job, JobState
 from infra.storage.checkpoints import newest_clock
+from tasks.ending.deadlines import silent_s, unchanged_s
 from tasks.ending.machines import end_machines
 from tasks.job_records import job_spec, saved_result, training_begun
 from tasks.market.engine_journal import JobEngine
@@ -77,7 +78,7 @@ def end_at_once(job_engine: JobEngine) -> list[InstanceFact]:
         if found is not None and found[1]["job_id"] is not None:
             with suppress(ControllerUnreachable):  # then the checkpoint before counts
                 ControllerClient(found[0], _CHECKPOINT_S).checkpoint()
-        result = _saved(job) or _from_checkpoint(job, "its machines were ended at once")
+        result = saved_result(job.job_id) or _from_checkpoint(job, "its machines were ended at once")
     ended: list[InstanceFact] = unwrap(end_machines)(job_engine)
     if result is not None:
         unwrap(close_job)(job_engine, result)
@@ -107,7 +108,10 @@ def stop_deadline_s() -> float:
 def _close_when_saved(job_engine: JobEngine, job: Job) -> None:
     """Close the job with what its controller has saved; with its last checkpoint where no controller will save it."""
     try:
-        result = _saved(job) or _ended_now(job) or _given_up(job)
+        result: Mapping[str, Any] | None = saved_result(job.job_id)
+        if result is None:
+            status = _ask_and_wait(job)
+            result = _unanswered(job) if status is None else _answered(job, status)
     except (JobFailed, InputError) as error:
         unwrap(close_job)(job_engine, None, str(error))
         return
@@ -115,12 +119,8 @@ def _close_when_saved(job_engine: JobEngine, job: Job) -> None:
         unwrap(close_job)(job_engine, result)
 
 
-def _saved(job: Job) -> dict[str, Any] | None:
-    return saved_result(job.job_id)
-
-
-def _ended_now(job: Job) -> Mapping[str, Any] | None:
-    """Ask the controller to stop, and wait a little for it; return the result, None if it is not there yet."""
+def _ask_and_wait(job: Job) -> dict[str, Any] | None:
+    """Ask the controller to stop, and give it a little time; return its last status, None if it does not answer."""
     clock = current_runtime().clock
     status = ask_controller(job)
     until_s = clock.now_s() + drain_s() * clock.scale
@@ -128,30 +128,32 @@ def _ended_now(job: Job) -> Mapping[str, Any] | None:
         clock.wait_until(clock.now_s() + _LOOK_S * clock.scale)
         found = find_controller(job.job_id)
         status = None if found is None else found[1]
-    if status is None or status["state"] not in _ENDED:
-        return None
+    return status
+
+
+def _answered(job: Job, status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the result of a job whose controller answers; None while it has time to save the model."""
     if status["state"] == "failed":
         raise JobFailed(f"job {job.job_id}: {status['reason']}")
-    return saved_result(job.job_id) or status["result"] or _from_checkpoint(job, "its controller has saved no model")
-
-
-def _given_up(job: Job) -> Mapping[str, Any] | None:
-    """Return the result from the last checkpoint if no controller will save the model any more; else None."""
+    if status["state"] in _ENDED:
+        saved = saved_result(job.job_id) or status["result"]
+        return saved or _from_checkpoint(job, "its controller has saved no model")
     runtime = current_runtime()
-    now_s, limit_s = runtime.clock.now_s(), stop_deadline_s()
+    limit_s = max(stop_deadline_s(), runtime.settings.progress_minutes * 60 * runtime.clock.scale)
+    if unchanged_s(job.job_id, {"clock": status["clock"], "state": str(JobState.STOPPING)}) >= limit_s:
+        return _from_checkpoint(job, "its controller did not end the clock under way in time")
+    return None
+
+
+def _unanswered(job: Job) -> Mapping[str, Any] | None:
+    """Return the result of a job whose controller does not answer; None while it has time to."""
+    runtime = current_runtime()
     if not training_begun(job.job_id):
         return _from_checkpoint(job, "its training had not begun")
     if not any(record.allocation.tier is Tier.RELIABLE for record in runtime.store.allocations(job.job_id, alive=True)):
         return _from_checkpoint(job, "the controller's machine has ended")
-    asked_s = job.created_at_s if job.stop_at_s is None else job.stop_at_s
-    seen = runtime.store.last_observation(job.job_id, ObservationKind.PROGRESS)
-    heard_s = asked_s if seen is None else max(asked_s, seen.at_s)
-    minutes = f"{runtime.settings.stop_minutes:g} minutes"
-    if now_s - heard_s >= limit_s:
-        return _from_checkpoint(job, f"no controller answered for {minutes}")
-    progress_s = runtime.settings.progress_minutes * 60 * runtime.clock.scale
-    if now_s - asked_s >= max(limit_s, progress_s):
-        return _from_checkpoint(job, "its controller did not end the clock under way in time")
+    if silent_s(job.job_id, job.created_at_s if job.stop_at_s is None else job.stop_at_s) >= stop_deadline_s():
+        return _from_checkpoint(job, f"no controller answered for {runtime.settings.stop_minutes:g} minutes")
     return None
 
 

@@ -50,4 +50,6 @@ def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None]) -> d
                 return dict(saved_result(spec.job_id) or status["result"] or {"clocks": 0, "stopped": status["reason"]})
         show(status)
         runtime.clock.wait_until(runtime.clock.now_s() + _LOOK_S * runtime.clock.scale)
+    if job.failure is not None:
+        raise JobFailed(job.failure)
     return ended_result(spec.job_id) or {}

@@ -12,8 +12,10 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 import tasks.ending.cancelled_runs
 from infra.state.records import JobState, ObservationKind
 from tasks.ending.cancelled_runs import record_follower, stop_cancelled_job, stop_if_cancelled
+from tasks.market.engine_journal import JobEngine
+from tasks.market.opening import close_job, reopen_job
 from tests.support.prefect import prefect_api
-from tests.support.task_runtime import TaskRuntime, spec
+from tests.support.task_runtime import TaskRuntime, plain, spec
 
 pytestmark = [pytest.mark.slow]
 
@@ -102,3 +104,21 @@ def test_the_hook_of_the_flow_stops_the_job_at_once(here: TaskRuntime) -> None:
     assert here.store.job("job").state is JobState.STARTING
     stop_cancelled_job(train, run.model_copy(update={"parameters": {"spec": spec().model_dump()}}), state)
     assert here.store.job("job").stop_by == f"flow run {run.name}"
+
+
+def test_what_was_cancelled_before_a_failed_job_goes_on_is_over(here: TaskRuntime) -> None:
+    here.begin(spec())
+    follow(here, run_in(StateType.CANCELLED).id)
+    plain(close_job)(JobEngine("job"), None, "the application raised")
+
+    @flow
+    def attach() -> None:
+        record_follower("job")
+
+    attach()
+    plain(reopen_job)(JobEngine("job"))
+    stop_if_cancelled("job")
+    assert here.store.job("job").state is JobState.STARTING
+    follow(here, run_in(StateType.CANCELLED).id)
+    stop_if_cancelled("job")
+    assert here.store.job("job").state is JobState.STOPPING

@@ -7,10 +7,12 @@ import pytest
 from bidding.engine.events import AllocationGone
 from bidding.market.model import EndCause
 from bidding.market.spot_market import MarketUnreachable
+from infra.errors import JobFailed
 from infra.state.records import JobState
 from tasks.job_records import ticking_jobs, training_begun
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job
+from tasks.training.follow import follow
 from tests.support.fake_controllers import FakeControllers
 from tests.support.task_runtime import ON_DEMAND, TaskRuntime, plain, spec
 from tests.tasks.ending.conftest import TICK_S, Ticks
@@ -172,7 +174,7 @@ def test_a_controller_that_never_starts_is_given_another_machine_and_then_the_jo
     assert alive(here) == ["job-reliable-0"]
     ticks.minutes(4)
     assert alive(here) == ["job-reliable-0-again-1"]
-    ticks.minutes(32)
+    ticks.minutes(38)
     job = here.store.job("job")
     names = [name for record in here.store.allocations("job") for name in record.instance_ids]
     assert job.state is JobState.FAILED
@@ -303,3 +305,27 @@ def test_a_model_with_lost_effects_fails_the_job_at_a_tick(here: TaskRuntime, ti
     assert job.state is JobState.FAILED
     assert "the effects of 2 micro-tasks are not in its model" in str(job.failure)
     assert "job-reliable-0" not in alive(here)
+
+
+def test_nothing_is_concluded_from_the_time_without_ticks(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    here.begin(spec())
+    ticks(2)
+    here.clock.at_s += 3 * 3600.0
+    controllers.silent = True
+    ticks(2)
+    assert orders(here) == [("job-reliable-0", None)], "it did not answer twice, after an outage of the ticks"
+    controllers.silent = False
+    ticks(2)
+    assert here.store.job("job").state is JobState.RUNNING
+
+
+def test_a_job_that_a_tick_has_failed_fails_its_follower(
+    here: TaskRuntime, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.begin(spec())
+    ticks(2)
+    plain(close_job)(JobEngine("job"), None, "no controller answered")
+    with pytest.raises(JobFailed, match="no controller answered"):
+        plain(follow)(spec(), lambda _status: None)
