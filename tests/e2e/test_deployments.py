@@ -198,8 +198,8 @@ def test_a_new_run_attaches_and_a_notice_reaches_the_handler(story: Story) -> No
     # A tick extends the leases of all machines to an hour; the first ones would end in the jump below.
     deployed.await_state(deployed.start("allocation-tick/default", {"job_id": JOB}), "COMPLETED", 60)
 
-    # Nothing else is for sale meanwhile, so that what is bought stays countable.
-    deployed.market_fault(kind="capacity", market=str(MARKET))
+    # Nothing else is for sale until the price is out of reach, so that what is bought stays countable.
+    deployed.market_fault(kind="capacity", market=str(MARKET), until_s=SPIKE_S)
     deployed.clock.jump_to(
         SPIKE_S - LEFT_S
     )  # the market gives notice: node -> controller -> event -> automation -> run

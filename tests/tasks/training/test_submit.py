@@ -1,21 +1,32 @@
-"""Jobs as a list shows them; a job's file."""
+"""Jobs as a list shows them; a job's file; the server that it is submitted to."""
 
 import re
+import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 
 from bidding.billing import Flat, PerSecondFirstHourFree, Repricing
+from bidding.engine.events import TickDue
 from bidding.policies import POLICIES
+from infra.clock import ScaledClock
 from infra.errors import InputError
+from infra.local.announcement import Announcement, announced
+from infra.local.environment import clock_file, own_directory
 from infra.local.job_stores import JobStore
+from infra.local.prefect_server import free_port
+from tasks.job_records import job_spec
 from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import job_model
 from tasks.reports.job_list import job_lines
-from tasks.training.submit import read_job
-from tests.support.task_runtime import TaskRuntime, spec
+from tasks.training.submit import prefect_server, read_job
+from tests.support.task_runtime import MARKET, TaskRuntime, spec
 
 GOOD = """
 job_id: mine
@@ -228,3 +239,106 @@ def test_a_job_file_says_how_machines_are_charged_and_its_rules_go_by_it(tmp_pat
     asked = read_job(path)
     assert asked.transient.billing_model == PerSecondFirstHourFree(Repricing.CHANGE)
     assert job_model(asked, 240).billing == "per-second-first-hour-free"
+
+
+# -- what a job is submitted to -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["data", "code"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://b.s3.amazonaws.com/x?X-Amz-Algorithm=A&X-Amz-Signature=00",
+        "https://account.blob.example/x?sv=1&sig=00",
+        "https://ann:secret@host.example/x",
+    ],
+)
+def test_a_url_with_a_credential_is_refused_and_not_repeated(tmp_path: Path, field: str, url: str) -> None:
+    path = tmp_path / "job.yaml"
+    app = "" if field == "data" else "app: mine:App, "
+    path.write_text(GOOD.replace("app: mlr, data: digits", f'{app}{field}: "{url}"'))
+    with pytest.raises(InputError) as refused:
+        read_job(path)
+    assert str(refused.value).startswith(f"{path}: training.{field}: is a URL with a credential in it, and ")
+    assert url not in str(refused.value)
+
+
+def test_a_job_that_was_recorded_with_such_a_url_goes_on(here: TaskRuntime) -> None:
+    url = "https://b.s3.amazonaws.com/x?X-Amz-Signature=00"
+    record = spec().model_dump(mode="json")
+    here.store.create_job("job", record | {"training": record["training"] | {"data": url}}, here.clock.at_s)
+    assert job_spec("job").training.data == url
+
+
+@pytest.fixture
+def no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory without a server, in a process that is told of none."""
+    monkeypatch.chdir(tmp_path)
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        yield tmp_path
+
+
+def test_without_a_server_none_is_started(no_server: Path) -> None:
+    with pytest.raises(InputError, match="PREFECT_API_URL: is not set; name the server, "), prefect_server(None):
+        pass
+    with pytest.raises(InputError, match="no `proteus up` runs there"), prefect_server(no_server):
+        pass
+    url = f"http://127.0.0.1:{free_port()}/api"
+    nobody = pytest.raises(InputError, match=f"PREFECT_API_URL: no server answers at {url} ")
+    with temporary_settings({PREFECT_API_URL: url}), nobody, prefect_server(None):
+        pass
+
+
+@pytest.fixture
+def up(no_server: Path) -> Iterator[Announcement]:
+    """A `proteus up` in runs/up, of which only the directory and something that answers are there."""
+    directory = no_server / "runs" / "up"
+    with socket.create_server(("127.0.0.1", 0)) as listener, own_directory(directory):
+        thread = threading.Thread(target=_answer, args=(listener,), daemon=True)
+        thread.start()
+        port = listener.getsockname()[1]
+        ScaledClock.create(clock_file(directory), 1000.0, 1e-6)
+        found = Announcement(f"http://127.0.0.1:{port}/api", f"http://127.0.0.1:{port}", str(directory), 60, 0, 0, 2000)
+        with announced(directory, found):
+            yield found
+
+
+def _answer(listener: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+def test_a_running_up_is_found_and_its_own_credentials_are_used(up: Announcement) -> None:
+    with temporary_settings({PREFECT_API_KEY: "of another server"}), prefect_server(None) as server:
+        assert server.api_url == PREFECT_API_URL.value() == up.api_url
+        assert PREFECT_API_KEY.value() is None
+        assert server.warnings() == []
+        assert server.next_commands("job")[0] == "proteus jobs"
+    mine = temporary_settings({PREFECT_API_URL: f"{up.api_url}/"})
+    with mine, prefect_server(None) as server:
+        assert server.up is None, "the server of the settings goes first"
+    with prefect_server(Path(up.directory)) as server:
+        assert server.up == up
+
+
+def test_prices_that_end_before_the_markets_now_are_said(up: Announcement) -> None:
+    ScaledClock.create(clock_file(Path(up.directory)), 3000.0, 1e-6)
+    with prefect_server(None) as server:
+        (warning,) = server.warnings()
+    assert warning.startswith(
+        "the generated prices end at 1970-01-01 00:33, and the market's time is 1970-01-01 00:50: "
+    )
+
+
+def test_a_job_that_has_no_price_to_decide_on_says_so_in_the_list(here: TaskRuntime) -> None:
+    here.begin(spec())
+    tick = TickDue(int(here.clock.at_s), {}, left_out={MARKET: "the feed has stopped"})
+    JobEngine("job").commit(lambda engine: [tick])
+    (line,) = job_lines(JobStore(here.store, None), [])
+    assert line.why == "nothing is bought: the feed has stopped"
