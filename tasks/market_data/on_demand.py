@@ -11,7 +11,7 @@ from infra.errors import InputError
 from tasks.job_spec import JobSpec
 
 #: Seconds that a job lives at least, where seconds are paid: two ticks, and its end.
-_LEAST_S = 600
+_LEAST_S = 900
 
 
 def types_of(

@@ -145,7 +145,7 @@ def _machine_hours(records: Sequence[AllocationRecord], lines: Sequence[LedgerLi
             for index, start_s in enumerate(range(a.launched_at_s, end_s, HOUR_S)):
                 part = min(end_s - start_s, HOUR_S) / HOUR_S * life.count
                 free = (a.allocation_id, index) in refunded and life.taken_within(start_s, start_s + HOUR_S)
-                kind = "on_demand" if a.tier is Tier.RELIABLE else "free" if free else "paid"
+                kind = "on_demand" if a.bid_micros is None else "free" if free else "paid"
                 hours[kind] += part
     return hours
 
