@@ -107,7 +107,7 @@ def _last_purchase(facts: JobFacts) -> list[str]:
         (
             str(candidate.market),
             str(candidate.count),
-            _bid(candidate.bid_micros),
+            "on demand" if candidate.bid_micros is None else usd(candidate.bid_micros),
             f"{candidate.eviction_prob:.1%}",
             f"{candidate.cost_per_work:.5f}",
             candidate.why_not,

@@ -59,9 +59,12 @@ def book_renewals(job_id: str) -> Sequence[str]:
     """Book a run of `renew-hour` for every hour's end ahead; return their names.
 
     The same (allocation, hour) books the same run, however often this is called. If the deployment is not
-    registered nothing is booked, and the ticks decide.
+    registered nothing is booked, and the ticks decide; so too where market time is not real time, by which Prefect
+    would start the run.
     """
     runtime = current_runtime()
+    if runtime.clock.scale != 1:
+        return []
     booked = []
     for booking in due_bookings(job_id, runtime.clock.now_s()):
         real_s = SystemClock().now_s() + (booking.at_s - runtime.clock.now_s()) / runtime.clock.scale

@@ -49,3 +49,9 @@ def test_without_the_deployment_the_ticks_decide(held: TaskRuntime, monkeypatch:
 
     monkeypatch.setattr(renewals, "run_deployment", missing)
     assert plain(book_renewals)("job") == []
+
+
+def test_where_market_time_is_scaled_nothing_is_booked(held: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewals, "run_deployment", lambda *_, **__: pytest.fail("Prefect would start it by wall time"))
+    monkeypatch.setattr(held.clock, "scale", 60.0)
+    assert plain(book_renewals)("job") == []
