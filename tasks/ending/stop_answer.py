@@ -13,8 +13,9 @@ from pathlib import Path
 
 from bidding.market.model import HOUR_S, InstanceFact, Tier
 from bidding.market.spot_market import MarketError
-from infra.clock import SystemClock
+from infra.clock import ScaledClock, SystemClock
 from infra.local.announcement import is_up_directory
+from infra.local.environment import clock_file
 from infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.settings import load_settings
@@ -22,7 +23,7 @@ from infra.state.records import AllocationRecord, IntentState, Job, JobState, Ob
 from infra.storage.blobs import BlobError
 from infra.storage.leases import read_lease
 from tasks.ending.machines import end_machines, living_machines
-from tasks.ending.stopping import end_at_once, stop_deadline_s
+from tasks.ending.stopping import end_at_once
 from tasks.job_ends import request_stop, why_ended
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
@@ -115,7 +116,10 @@ def _stop_deployed(job_id: str, why: str, *, at_once: bool) -> StopAnswer:
     job = runtime.store.job(job_id)
     now_s = runtime.clock.now_s()
     records = runtime.store.allocations(job_id, alive=True)
-    stays = _in_the_book(job, records, now_s) if facts is None else _in_the_market(job, records, facts, now_s, answers)
+    if facts is None:
+        stays = _in_the_book(job, records, now_s, runtime.clock.scale)
+    else:
+        stays = _in_the_market(job, records, facts, now_s, answers)
     stays = [replace(machine, lease_until_s=_lease_until_s(job_id, machine.instance_id)) for machine in stays]
     if facts is not None:
         notes += _in_flight(job_id, facts)
@@ -153,7 +157,8 @@ def _stop_local(jobs: JobStore, directory: Path, job_id: str, why: str, *, at_on
     if at_once:
         _await_end(jobs, job_id)
         job = jobs.store.job(job_id)
-    stays = _in_the_book(job, jobs.store.allocations(job_id, alive=True), jobs.now_s(job_id))
+    scale = ScaledClock(clock_file(directory)).scale
+    stays = _in_the_book(job, jobs.store.allocations(job_id, alive=True), jobs.now_s(job_id), scale)
     ended = sorted(before - {machine.instance_id for machine in stays}) if at_once else []
     failed = at_once and (bool(stays) or not job.state.terminal)
     coming = "its process saves the model, ends the machines, and ends"
@@ -219,15 +224,16 @@ def _in_the_market(
             Tier(fact.tags.get(TIER_TAG, Tier.TRANSIENT)),
             begun_s.get(fact.instance_id, fact.launched_at_s),
             now_s,
+            current_runtime().clock.scale,
             answers=answers,
         )
         for fact in facts
     ]
 
 
-def _in_the_book(job: Job, records: Sequence[AllocationRecord], now_s: float) -> list[Machine]:
+def _in_the_book(job: Job, records: Sequence[AllocationRecord], now_s: float, scale: float) -> list[Machine]:
     return [
-        _machine(job, name, str(a.market), a.tier, a.launched_at_s, now_s, answers=False)
+        _machine(job, name, str(a.market), a.tier, a.launched_at_s, now_s, scale, answers=False)
         for record in records
         for a in [record.allocation]
         for name in record.living_ids
@@ -235,19 +241,25 @@ def _in_the_book(job: Job, records: Sequence[AllocationRecord], now_s: float) ->
 
 
 def _machine(
-    job: Job, instance_id: str, market: str, tier: Tier, launched_at_s: int, now_s: float, *, answers: bool
+    job: Job,
+    instance_id: str,
+    market: str,
+    tier: Tier,
+    launched_at_s: int,
+    now_s: float,
+    scale: float,
+    *,
+    answers: bool,
 ) -> Machine:
-    """Return a living machine with the time until which it stays at most, and why."""
+    """Return a living machine with the time until which it stays at most, and why; `scale` is that of its clock."""
     settings = load_settings()
     if job.stop_now:
         return Machine(instance_id, market, tier, None, "it was to end at once; each tick repeats that")
     if tier is Tier.RELIABLE and job.state.terminal:
         return Machine(instance_id, market, tier, now_s + settings.tick_s, "the next tick ends it")
     if tier is Tier.RELIABLE:
-        limit_s = stop_deadline_s()
-        if answers:
-            limit_s *= max(settings.progress_minutes / settings.stop_minutes, 1.0)
-        until_s = (job.stop_at_s or now_s) + limit_s + settings.tick_s
+        minutes = max(settings.stop_minutes, settings.progress_minutes) if answers else settings.stop_minutes
+        until_s = (job.stop_at_s or now_s) + minutes * 60 * scale + settings.tick_s
         return Machine(
             instance_id, market, tier, until_s, "the training runs on it until the model is saved, or earlier"
         )
