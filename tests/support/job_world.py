@@ -42,6 +42,7 @@ from infra.state.store import Store
 from infra.storage.blobs import BlobError, BlobMissing, Blobs
 from infra.storage.job_paths import JobPaths
 from infra.storage.leases import FIRST_S, read_lease
+from tasks.job_ends import request_stop
 from tasks.job_spec import JobSpec
 from tasks.market.eviction_notices import EvictionNotice
 from tasks.market.renewals import HourEnd
@@ -331,6 +332,10 @@ class JobWorld:
 
     def reap(self) -> Process:
         return self._run("reap", lambda: run_coroutine(flows.reap.reap.fn()))
+
+    def stop(self) -> Process:
+        """Ask for the job's end, as `proteus stop` does."""
+        return self._run("stop", lambda: request_stop(self.job_id, "asked", by="a user"))
 
     def _run(self, name: str, flow: Callable[[], Any]) -> Process:
         process = self.boundary.run(name, flow)
