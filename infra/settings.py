@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -109,6 +110,13 @@ class Settings(BaseSettings):
         if webhook is not None and not webhook.get_secret_value().startswith(("https://", "http://")):
             raise ValueError("is no URL that begins with https:// or http://")
         return webhook
+
+    @property
+    def is_aws(self) -> bool:
+        """Whether machines are bought at AWS itself, not in a simulated market."""
+        if self.ec2_endpoint_url is None:
+            return True
+        return (urlsplit(self.ec2_endpoint_url).hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
     def fastest_scale(self, flow_latency_s: float) -> float:
         """Return the largest scale at which flows that take `flow_latency_s` real seconds keep their periods."""

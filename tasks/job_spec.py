@@ -1,6 +1,7 @@
 """The description of a training job. The Prefect UI draws its form from this model."""
 
 import re
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
@@ -148,12 +149,13 @@ class ReliableTier(_Asked):
     """The reliable tier: machines bought on demand and held while the job runs."""
 
     count: int = Field(1, ge=1, le=64, title="Machines")
-    instance_type: str = Field("c4.large", title="Instance type")
-    zone: str = Field("us-east-1a", title="Zone")
+    instance_type: str = Field("", title="Instance type", description="Empty: that of the first market.")
+    zone: str = Field("", title="Zone", description="Empty: that of the first market, as bytes between zones cost.")
 
     @model_validator(mode="after")
     def _is_bought_somewhere(self) -> "ReliableTier":
-        _is_market(f"{self.instance_type}/{self.zone}")
+        if self.instance_type and self.zone:
+            _is_market(f"{self.instance_type}/{self.zone}")
         return self
 
 
@@ -184,7 +186,9 @@ class TransientTier(_Asked):
         "Empty: the paper's table, of the price history.",
     )
     billing: Literal["hourly-refund", "per-second-first-hour-free", "flat"] = Field(
-        "hourly-refund", title="Billing model"
+        "per-second-first-hour-free",
+        title="Billing model",
+        description="EC2 pays by the second; hourly-refund was its model until 2017, for simulated markets.",
     )
     reprice: Literal["hour", "change"] | None = Field(
         None, title="When a new price counts", description="Of per-second-first-hour-free. Empty: at the next hour."
@@ -255,6 +259,20 @@ class JobSpec(_Asked):
         description="90m or 12h from the start, or a time with its zone, by the market's clock. When the time gets "
         "short, on-demand machines finish the job. Needs clocks. Empty: none.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reliable_tier_is_near(cls, record: Any) -> Any:
+        """Fill in the reliable tier's type and zone: those of the first market, where they are not given."""
+        if not isinstance(record, Mapping):
+            return record
+        tier, reliable = record.get("transient"), record.get("reliable", {})
+        markets = tier.get("markets") if isinstance(tier, Mapping) else getattr(tier, "markets", None)
+        if not (isinstance(reliable, Mapping) and isinstance(markets, Sequence) and markets):
+            return record
+        first = str(markets[0]).partition("/")
+        given = {name: value for name, value in reliable.items() if value not in ("", None)}
+        return {**record, "reliable": {"instance_type": first[0], "zone": first[2], **given}}
 
     @field_validator("job_id")
     @classmethod

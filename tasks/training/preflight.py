@@ -33,6 +33,7 @@ def check(spec: JobSpec) -> None:
     now_s = runtime.now_s()
     priced([*markets, reliable], now_s)
     if not is_known(spec.job_id):
+        _check_billing(spec)
         check_budget(spec, runtime.catalog, now_s, f"job {spec.job_id}: budget_usd")
         deadline_s = spec.deadline_s(now_s)
         if deadline_s is not None and deadline_s <= now_s:
@@ -41,3 +42,12 @@ def check(spec: JobSpec) -> None:
                 "later one"
             )
     check_purchases(spec)
+
+
+def _check_billing(spec: JobSpec) -> None:
+    """Refuse the bill of the bid era on EC2 itself: machines would be kept for refunds that there are not."""
+    if current_runtime().settings.is_aws and spec.transient.billing == "hourly-refund":
+        raise InputError(
+            f"job {spec.job_id}: transient.billing hourly-refund is how EC2 charged until 2017, for simulated markets; "
+            "leave it out, or write per-second-first-hour-free"
+        )

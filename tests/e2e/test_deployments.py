@@ -50,7 +50,7 @@ SPEC: dict[str, Any] = {
         "clocks": CLOCKS,
     },
     "reliable": {"count": 1, "instance_type": "c4.large", "zone": "us-east-1a"},
-    "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2},
+    "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2, "billing": "hourly-refund"},
 }
 
 

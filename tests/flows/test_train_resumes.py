@@ -47,7 +47,7 @@ SPEC = JobSpec.model_validate(
         "job_id": JOB,
         "training": {"data": "digits", "partitions": 2, "shards": 2, "clocks": CLOCKS},
         "reliable": {"count": RELIABLE, "instance_type": MARKET.instance_type, "zone": MARKET.zone},
-        "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2},
+        "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2, "billing": "hourly-refund"},
     }
 )
 
@@ -130,7 +130,7 @@ class Here:
         self.store = self.clock.store = Store.open(f"sqlite:///{directory / 'state.db'}")
         self.blobs = Blobs((directory / "blobs").as_uri())
         self.controller = Controller(self.blobs)
-        settings = Settings(blob_url=(directory / "blobs").as_uri())
+        settings = Settings(blob_url=(directory / "blobs").as_uri(), ec2_endpoint_url="http://simulated.test")
         runtime = Runtime(settings, self.clock, self.store, self.blobs, self.market, catalog)
         patch.setattr(tasks.runtime, "open_runtime", lambda: runtime)
         patch.setattr(tasks.training.controller, "ControllerClient", lambda address, timeout_s: self.controller)

@@ -39,7 +39,13 @@ SPEC: dict[str, Any] = {
     },
     "reliable": {"count": 1, "instance_type": "c4.large", "zone": "us-east-1a"},
     # `best` would wait some seconds after an eviction, and a tick here is to buy at once
-    "transient": {"markets": [str(MARKET)], "allocation_vcpus": 2, "max_vcpus": 2, "policy": "proteus"},
+    "transient": {
+        "markets": [str(MARKET)],
+        "allocation_vcpus": 2,
+        "max_vcpus": 2,
+        "policy": "proteus",
+        "billing": "hourly-refund",
+    },
 }
 
 

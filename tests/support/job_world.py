@@ -261,7 +261,11 @@ class JobWorld:
         (directory / "blobs").mkdir(exist_ok=True)
         self.blobs = Blobs((directory / "blobs").as_uri())
         settings = Settings(
-            blob_url=(directory / "blobs").as_uri(), database_url=url, tick_s=TICK_S, renewal_lead_s=2 * TICK_S
+            blob_url=(directory / "blobs").as_uri(),
+            database_url=url,
+            ec2_endpoint_url="http://simulated.test",
+            tick_s=TICK_S,
+            renewal_lead_s=2 * TICK_S,
         )
         self.runtime = Runtime(settings, self.clock, self.store, self.blobs, boundary.of_market(self.market), catalog)
         self.training = Training(self, self.spec.training.clocks or 0)

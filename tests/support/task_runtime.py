@@ -1,6 +1,7 @@
 """A runtime for tasks: a simulated market in this process, a state database in a file, a clock that a test moves."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from inspect import unwrap
 from pathlib import Path
@@ -72,13 +73,21 @@ class TaskRuntime:
         if database is not None:
             database(directory / "state.db", self.market)
         self.store = Store.open(f"sqlite:///{directory / 'state.db'}")
-        settings = Settings(blob_url=(directory / "blobs").as_uri(), database_url=f"sqlite:///{directory / 'state.db'}")
+        settings = Settings(
+            blob_url=(directory / "blobs").as_uri(),
+            database_url=f"sqlite:///{directory / 'state.db'}",
+            ec2_endpoint_url="http://simulated.test",
+        )
         blobs = Blobs((directory / "blobs").as_uri())
         self.runtime = Runtime(settings, self.clock, self.store, blobs, self.market, catalog)
         patch.setattr(tasks.runtime, "open_runtime", lambda: self.runtime)
         patch.setattr(
             tasks.market.decisions, "training_begun", lambda job_id: True
         )  # no controller is here to begin it
+
+    def use(self, **settings: Any) -> None:
+        """Change settings."""
+        self.runtime = replace(self.runtime, settings=self.runtime.settings.model_copy(update=settings))
 
     def close(self) -> None:
         """Close the database."""
@@ -132,6 +141,7 @@ def spec(job_id: str = "job", **transient: Any) -> JobSpec:
                 "allocation_vcpus": 4,
                 "max_vcpus": 4,
                 "policy": "proteus",
+                "billing": "hourly-refund",
                 **transient,
             },
         }

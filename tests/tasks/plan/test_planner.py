@@ -222,7 +222,7 @@ def job_spec(**training: Any) -> JobSpec:
 
 def test_a_job_of_hours_is_what_its_vcpus_do_in_them() -> None:
     fields = spec_of_job(job_spec(hours=3), "job.yaml", works=False)
-    assert (fields["vcpu_hours"], fields["max_spot_vcpus"], fields["reliable"]) == (48, 32, "1xc4.large")
+    assert (fields["vcpu_hours"], fields["max_spot_vcpus"], fields["reliable"]) == (48, 32, "1xm4.xlarge")
     assert fields["notes"][0].startswith("job.yaml ends after 3 h: taken as the work of all its 32 vCPUs")
     assert "vcpu_hours" not in spec_of_job(job_spec(hours=3), "job.yaml", works=True)
     with pytest.raises(InputError, match=r"job\.yaml: counts its work in clocks; say .* --vcpu-hours W"):

@@ -115,3 +115,22 @@ def test_a_snapshot_is_a_value() -> None:
     shot = Snapshot("job", "running", 1.0, 2, None, 1, 1, (), 0, 0, 0, 0, 0, "")
     with pytest.raises(AttributeError):
         shot.clock = 3  # type: ignore[misc]
+
+
+def test_on_ec2_itself_the_bill_of_the_bid_era_is_refused(here: TaskRuntime) -> None:
+    plain(check)(spec())
+    for url in (None, "https://ec2.us-east-1.amazonaws.com"):
+        here.use(ec2_endpoint_url=url)
+        with pytest.raises(InputError, match=r"transient\.billing hourly-refund is how EC2 charged until 2017"):
+            plain(check)(spec())
+        plain(check)(spec(billing="per-second-first-hour-free"))
+
+
+def test_a_budget_and_a_deadline_that_cannot_be_kept_are_refused(here: TaskRuntime) -> None:
+    with pytest.raises(InputError, match=r"budget_usd \$0\.1040: the reliable tier alone, 1 x c4\.large .* give more"):
+        plain(check)(spec().model_copy(update={"budget_usd": 0.104}))
+    plain(check)(spec().model_copy(update={"budget_usd": 0.105}))
+    with pytest.raises(InputError, match=r"deadline 2016-06-01T00:00:00Z has passed by the market's clock"):
+        plain(check)(spec().model_copy(update={"deadline": "2016-06-01T00:00:00Z"}))
+    plain(check)(spec().model_copy(update={"deadline": "1m"}))
+    assert here.store.jobs() == []
