@@ -270,9 +270,12 @@ class JobSpec(_Asked):
         markets = tier.get("markets") if isinstance(tier, Mapping) else getattr(tier, "markets", None)
         if not (isinstance(reliable, Mapping) and isinstance(markets, Sequence) and markets):
             return record
-        first = str(markets[0]).partition("/")
+        try:
+            first = Market.parse(_is_market(str(markets[0])))
+        except ValueError:
+            return record  # the markets' own error says so
         given = {name: value for name, value in reliable.items() if value not in ("", None)}
-        return {**record, "reliable": {"instance_type": first[0], "zone": first[2], **given}}
+        return {**record, "reliable": {"instance_type": first.instance_type, "zone": first.zone, **given}}
 
     @field_validator("job_id")
     @classmethod

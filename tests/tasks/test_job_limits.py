@@ -79,3 +79,14 @@ def test_options_of_submit_take_the_place_of_the_file_s_limits() -> None:
         with_limits(own, None, "x")
     with pytest.raises(InputError, match=r"^--budget: must be above 0"):
         with_limits(own, -1.0, None)
+
+
+def test_the_reliable_tier_is_bought_where_the_first_market_is() -> None:
+    assert (job().reliable.instance_type, job().reliable.zone) == ("c4.large", "us-east-1a")
+    own = job(reliable={"count": 2, "instance_type": "m7i.large", "zone": ""}).reliable
+    assert (own.count, own.instance_type, own.zone) == (2, "m7i.large", "us-east-1a")
+    assert JobSpec.model_validate(job().model_dump()) == job()
+
+
+def test_a_job_pays_by_the_second_unless_it_says_otherwise() -> None:
+    assert job().transient.billing == "per-second-first-hour-free"

@@ -105,7 +105,7 @@ def test_a_path_of_data_or_code_is_made_absolute_for_who_works_elsewhere(
             r"transient\.markets\.0: not a market: 'c4\.large' \(want TYPE",
         ),
         (GOOD.replace("/us-east-1a", "/us east"), r"transient\.markets\.0: not a market: "),
-        (GOOD + "reliable: {zone: ''}\n", r"reliable: not a market: 'c4\.large/'"),
+        (GOOD + "reliable: {zone: 'a b'}\n", r"reliable: not a market: 'c4\.large/a b'"),
     ],
 )
 def test_a_bad_job_file_is_one_line_that_names_the_place(tmp_path: Path, text: str | None, place: str) -> None:
@@ -217,7 +217,10 @@ def test_what_the_form_of_a_job_asks_is_checked_like_its_file() -> None:
             r"transient\.flat_price: .*billing flat: needs a price; give flat_price USD, per instance-hour",
         ),
         ("billing: flat, flat_price: dear", r"transient\.flat_price: .*flat_price dear: is not a number"),
-        ("flat_price: 0.03", r"flat_price 0\.03: is for billing flat, not for hourly-refund; leave it out"),
+        (
+            "flat_price: 0.03",
+            r"flat_price 0\.03: is for billing flat, not for per-second-first-hour-free; leave it out",
+        ),
         ("billing: flat, flat_price: 1, reprice: hour", r"reprice hour: is for billing per-second-first-hour-free"),
     ],
 )
