@@ -21,7 +21,7 @@ import tasks.runtime
 import tasks.training.controller
 from bidding.market.model import Market
 from bidding.market.traces import Trace, TraceSet
-from infra.errors import InputError
+from infra.errors import InputError, JobFailed
 from infra.market_data.catalogs import read_catalog
 from infra.runtime import Runtime
 from infra.settings import Settings
@@ -113,6 +113,7 @@ class Controller:
             "elapsed_s": float(self.clock),
             "losses": [[self.clock, 1.0]] if self.clock else [],
             "nodes": [],
+            "notices": [],
             "stage": 1,
             "repeated_micro_tasks": 0,
             "result": self._result() if done else None,
@@ -281,6 +282,32 @@ def test_code_travels_before_anything_is_bought_and_an_edited_file_ends_no_job(h
     assert here.controller.config["code_sha256"] == hashlib.sha256(shipped).hexdigest()
     mine.unlink()
     assert asyncio.run(flows.train.train(spec))["clocks"] == CLOCKS  # an ended job only tells
+
+
+def test_a_job_that_failed_is_run_again_under_its_id_and_goes_on_from_where_it_was(here: Here) -> None:
+    status = here.controller.status
+    with pytest.MonkeyPatch.context() as patch:
+
+        def failing(since_clock: int = 0) -> dict[str, Any]:
+            told = status(since_clock)
+            return told if told["clock"] < 2 else {**told, "state": "failed", "reason": "the application raised"}
+
+        patch.setattr(here.controller, "status", failing)
+        with pytest.raises(JobFailed, match="job dies-once: the application raised"):
+            here.train()
+    failed = here.store.job(JOB)
+    assert (failed.state, failed.failure) == (JobState.FAILED, "job dies-once: the application raised")
+    assert not any(fact.alive for fact in here.market.log())
+    clock = here.controller.clock
+    assert here.train()["clocks"] == CLOCKS
+    assert here.controller.clock == CLOCKS > clock >= 2
+    job = here.store.job(JOB)
+    assert (job.state, job.failure) == (JobState.FINISHED, None)
+    orders = [record.order_id for record in here.store.allocations(JOB)]
+    assert sorted(orders) == sorted(f"{JOB}-reliable-{n}{again}" for n in range(RELIABLE) for again in ("", "-again-1"))
+    assert not here.store.allocations(JOB, alive=True)
+    assert here.train()["clocks"] == CLOCKS, "an ended job is not trained again"
+    assert len(here.market.log()) == 2 * RELIABLE
 
 
 def _selected(cases: Sequence[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused,
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.rules.behaviour import HONEST
 from infra.state.records import IntentState, JobState
-from tasks.job_records import record_job
+from tasks.job_records import record_job, settle_job, ticking_jobs
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
 from tasks.market.opening import close_job, open_job, reopen_job
@@ -461,6 +461,23 @@ def test_a_job_that_failed_goes_on_under_its_id(here: TaskRuntime) -> None:
     assert held == ["job-reliable-0-again-1"]
     plain(close_job)(JobEngine("job"), {"clocks": 3})
     assert here.store.job("job").state is JobState.FINISHED
+
+
+def test_a_job_that_was_settled_before_it_went_on_gets_ticks_to_its_last_hour(here: TaskRuntime) -> None:
+    here.begin(spec())
+    plain(close_job)(JobEngine("job"), None, "it broke")
+    plain(release_reliable_tier)(JobEngine("job"))
+    settle_job("job")
+    assert ticking_jobs() == []
+    here.clock.at_s += 600
+    plain(reopen_job)(JobEngine("job"))
+    assert ticking_jobs() == ["job"]
+    secure(here)
+    plain(close_job)(JobEngine("job"), {"clocks": 3})
+    plain(release_reliable_tier)(JobEngine("job"))
+    assert ticking_jobs() == ["job"], "what it has cost since is not booked yet"
+    settle_job("job")
+    assert ticking_jobs() == []
 
 
 def test_a_job_that_failed_before_it_was_opened_starts_again(here: TaskRuntime) -> None:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from bidding.market.model import LaunchRequest
+from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable
 from infra.errors import InputError
 from tasks.job_records import record_job
 from tasks.market.eviction_notices import EvictionNotice, seen_notices
@@ -31,6 +33,70 @@ def test_a_job_that_cannot_run_is_refused_by_name(here: TaskRuntime, changes: di
     good = spec()
     with pytest.raises(InputError, match=says):
         plain(check)(good.model_copy(update={"training": good.training.model_copy(update=changes)}))
+    assert here.store.jobs() == []
+
+
+UNAUTHORIZED = (
+    "You are not authorized to perform this operation. User: arn:aws:iam::111111111111:user/me is not authorized to "
+    "perform: ec2:RunInstances on resource: arn:aws:ec2:us-east-1:111111111111:instance/* because no identity-based "
+    "policy allows the ec2:RunInstances action. Encoded authorization failure message: abcdef"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            AccessRefused("UnauthorizedOperation", UNAUTHORIZED),
+            r"^c4\.large/us-east-1a could not be bought on demand: UnauthorizedOperation: the credentials lack ec2:Run",
+        ),
+        (AccessRefused("RequestExpired", "Request has expired."), "set the clock of this machine$"),
+        (AccessRefused("ExpiredToken", "expired"), "ExpiredToken: expired; renew or mend the credentials"),
+        (BadRequest("InvalidAMIID.NotFound", "no image ami-1"), "no image ami-1; mend the setting"),
+    ],
+)
+def test_a_dry_run_says_in_one_line_what_is_missing_before_anything_is_written(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
+) -> None:
+    def refuse(_request: LaunchRequest) -> None:
+        raise error
+
+    monkeypatch.setattr(here.market, "dry_run", refuse)
+    with pytest.raises(InputError, match=says) as refused:
+        plain(check)(spec())
+    assert "\n" not in str(refused.value)
+    assert "Encoded" not in str(refused.value)
+    assert here.store.jobs() == []
+
+
+def test_the_dry_run_tries_a_machine_of_each_tier(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[LaunchRequest] = []
+    monkeypatch.setattr(here.market, "dry_run", tried.append)
+    plain(check)(spec())
+    assert [(request.market, request.bid_micros is None) for request in tried] == [(MARKET, True), (MARKET, False)]
+    tried.clear()
+    plain(check)(spec(max_vcpus=0))
+    assert [request.bid_micros is None for request in tried] == [True]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MarketUnreachable("RequestLimitExceeded", "slow"), LaunchRefused("VcpuLimitExceeded", "no more")],
+)
+def test_what_may_pass_is_no_reason_to_refuse_a_job(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(_request: LaunchRequest) -> None:
+        raise error
+
+    monkeypatch.setattr(here.market, "dry_run", refuse)
+    plain(check)(spec())
+
+
+def test_credentials_of_another_account_are_refused_before_anything_is_written(here: TaskRuntime) -> None:
+    here.store.pin("222222222222", "us-east-1")
+    with pytest.raises(InputError, match=r"^AWS account 000000000000: the machines of this state database are in"):
+        plain(check)(spec())
     assert here.store.jobs() == []
 
 
