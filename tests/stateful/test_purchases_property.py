@@ -69,7 +69,7 @@ def step(here: TaskRuntime) -> None:
         pass  # the next process goes on
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     answers=st.lists(st.sampled_from(sorted(ANSWERS)), max_size=12),
     waits_s=st.lists(st.sampled_from([1, 15, 45, TICK_S]), min_size=12, max_size=12),
