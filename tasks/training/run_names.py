@@ -30,6 +30,8 @@ def _verdict(job_id: str, state: State[Any]) -> str:
         job = current_runtime().store.job(job_id)
     except UnknownRecord:
         return "refused"
+    if state.is_cancelling() or state.is_cancelled():
+        return "cancelled"
     if job.state.terminal and (job.state is JobState.FAILED or state.is_completed()):
         return str(job.state)
     return f"run {str(state.name).lower()}"
