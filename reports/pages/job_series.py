@@ -34,6 +34,7 @@ from bidding.engine.events import (
     BidEvent,
     JobClosed,
     JobOpened,
+    JobReopened,
     MachineGone,
     MachineNoticed,
     MachineSeen,
@@ -209,6 +210,8 @@ def marks(facts: JobFacts) -> list[tuple[int, str, str, str]]:
         match item:
             case JobOpened():
                 found.append((at_s, "opened", "", f"policy {item.policy}, {len(item.markets)} markets"))
+            case JobReopened():
+                found.append((at_s, "opened", "", "opened again: it had failed, and goes on from its checkpoint"))
             case JobClosed():
                 found.append((at_s, "closed", "", "nothing more is bought"))
             case Acquire():

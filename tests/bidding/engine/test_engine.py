@@ -10,6 +10,7 @@ from bidding.engine.engine import AllocationState, BidEngine, EngineError
 from bidding.engine.events import (
     AllocationRefused,
     JobClosed,
+    JobReopened,
     MachineGone,
     MachineNoticed,
     MachineSeen,
@@ -535,3 +536,44 @@ def test_views_cannot_change_the_engine():
     engine.positions.clear()
     assert len(engine.footprint) == 1
     assert set(engine.opened.markets) == set(MARKETS)
+
+
+# -- going on after a failure, and quotas ----------------------------------------------------------------------------
+
+
+def test_a_job_that_is_opened_again_buys_and_renews_again():
+    engine = engine_of(reliable())
+    assert engine.begun_at_s == START_S
+    engine.handle(JobClosed(START_S + 100))
+    assert engine.handle(tick(START_S + 120, PRICES)) == ()
+    engine.handle(JobReopened(START_S + 200))
+    assert (engine.closed, engine.begun_at_s) == (False, START_S + 200)
+    (order,) = engine.handle(tick(START_S + 240, PRICES))
+    assert isinstance(order, Acquire)
+    engine.handle(JobClosed(START_S + 300))
+    assert engine.closed, "it can end again"
+
+
+def test_a_refusal_for_the_quota_means_fewer_machines_for_an_hour_and_cools_no_market():
+    engine = engine_of(reliable())
+    (order,) = engine.handle(tick(START_S, PRICES))
+    vcpu = TYPES[order.market.instance_type].vcpu
+    engine.handle(AllocationRefused(START_S, order.order_id, "MaxSpotInstanceCountExceeded", "no more"))
+    (fewer,) = engine.handle(tick(START_S + TICK_S, PRICES))
+    assert isinstance(fewer, Acquire)
+    assert (fewer.market, fewer.count) == (order.market, order.count // 2)
+    assert f"the account's quota allows {order.count // 2 * vcpu} spot vCPUs" in fewer.decision.reason
+    engine.handle(AllocationRefused(START_S + TICK_S, fewer.order_id, "InsufficientInstanceCapacity", "none left"))
+    (later,) = engine.handle(tick(START_S + HOUR_S + TICK_S, PRICES))
+    assert isinstance(later, Acquire)
+    assert later.count == order.count
+
+
+def test_a_quota_that_allows_nothing_more_stops_purchases_and_says_so():
+    engine = engine_of(reliable(), job=replace(JOB, allocation_vcpus=4, max_spot_vcpus=4))
+    (order,) = engine.handle(tick(START_S, PRICES))
+    assert order.count == 1
+    engine.handle(AllocationRefused(START_S, order.order_id, "VcpuLimitExceeded", "no more"))
+    (waits,) = engine.handle(tick(START_S + TICK_S, PRICES))
+    assert isinstance(waits, Wait)
+    assert "the account's quota allows 0 spot vCPUs" in waits.decision.reason

@@ -24,6 +24,7 @@ from bidding.engine.events import (
     BidEvent,
     JobClosed,
     JobOpened,
+    JobReopened,
     MachineGone,
     MachineNoticed,
     MachineSeen,
@@ -118,6 +119,7 @@ ITEMS = {
     MachinesUnlisted: st.builds(MachinesUnlisted, at_s=TIMES, count=st.integers(1, 100)),
     MarketCooled: st.builds(MarketCooled, at_s=TIMES, market=st.sampled_from(MARKETS), why=NAMES),
     JobClosed: st.builds(JobClosed, at_s=TIMES),
+    JobReopened: st.builds(JobReopened, at_s=TIMES),
     Acquire: st.builds(
         Acquire,
         order_id=NAMES,
