@@ -21,6 +21,8 @@ from enum import StrEnum
 SETTLES_S = 300
 #: Codes of a replayed request that say that its token was used: what it bought has ended, or is another's.
 TOKEN_USED = ("IdempotentParameterMismatch", "IdempotentInstanceTerminated")
+#: The one of them that says that the token bought machines, which have all ended.
+TOKEN_ENDED = "IdempotentInstanceTerminated"
 
 _CAPACITY = (
     "InsufficientCapacity",

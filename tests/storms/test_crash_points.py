@@ -165,6 +165,16 @@ def test_a_seeded_share_of_all_points_is_mended(
     assert [line for line in broken if line] == []
 
 
+def test_machines_that_ended_before_anybody_saw_them_are_in_the_ledger(tmp_path: Path) -> None:
+    """Every flow dies when the machines are bought, and the market has forgotten them when the flows come back."""
+    with world(tmp_path / "undisturbed") as here:
+        here.train()
+        calls = here.boundary.calls
+    bought = [number for number, call in enumerate(calls) if call.name == "market launch" and call.effect]
+    for number in bought[:2]:  # the reliable machine, and the first spot machines
+        assert blackout(Cut(number, after=True), tmp_path / str(number)) is None
+
+
 @pytest.mark.storm
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("part", range(PARTS))

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bidding.engine.events import AllocationRefused
+from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused
 from bidding.engine.orders import Acquire
 from bidding.engine.reconcile import ABANDONED, grant_of
-from bidding.market.failures import SETTLES_S, TOKEN_USED, Failure, Step, step_after
-from bidding.market.model import ORDER_TAG, InstanceFact, LaunchRequest, Tier
+from bidding.market.failures import SETTLES_S, TOKEN_ENDED, TOKEN_USED, Failure, Step, step_after
+from bidding.market.model import MINUTE_S, ORDER_TAG, Allocation, EndCause, InstanceFact, LaunchRequest, Tier
 from bidding.market.spot_market import MarketError
 from infra.errors import ProteusError
 from infra.state.records import Intent, IntentState
+from infra.storage.leases import FIRST_S
 from tasks.job_ends import wants_machines
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
@@ -148,11 +149,33 @@ def _failed(job_engine: JobEngine, before: Intent, error: MarketError) -> Purcha
     if error.code in TOKEN_USED and (found := _look(job_engine.job_id, order_id)):
         return _grant(job_engine, order_id, found)
     _log.warning("%s: %s (%s): %s", order_id, error, failure, step)
+    if step is Step.ABANDON and error.code == TOKEN_ENDED:
+        _enter_unseen(job_engine, before)
+        return PurchaseOutcome(Result.REFUSED, f"bought, and ended before it was seen: {error}", failure)
     if step in (Step.REFUSE, Step.ABANDON):
         code = error.code if step is Step.REFUSE else ABANDONED
         _refuse(job_engine, AllocationRefused(runtime.now_s(), order_id, code, error.message))
         return PurchaseOutcome(Result.REFUSED, f"refused: {error}", failure)
     return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", failure)
+
+
+def _enter_unseen(job_engine: JobEngine, before: Intent) -> None:
+    """Enter a purchase whose machines have ended before they were seen: the market says that there were some.
+
+    No tick has extended their first lease, which bounds their lives. So the ledger may show more than the bill, never
+    less.
+    """
+    assert before.request is not None
+    request, now_s = from_record(before.request), current_runtime().now_s()
+    launched_s = int(now_s if before.doubtful_since_s is None else before.doubtful_since_s)
+    tier = Tier(request.tags.get(TIER_TAG, Tier.TRANSIENT))
+    allocation = Allocation(before.order_id, request.market, request.count, launched_s, tier, request.bid_micros)
+    ended_s = min(launched_s + int(FIRST_S) + MINUTE_S, now_s)
+    events = [
+        AllocationGranted(now_s, before.order_id, allocation),
+        AllocationGone(ended_s, before.order_id, EndCause.USER),
+    ]
+    job_engine.commit(lambda engine: [] if before.order_id in engine.positions else events)
 
 
 def _refuse(job_engine: JobEngine, refused: AllocationRefused) -> None:
