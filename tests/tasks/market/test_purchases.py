@@ -149,22 +149,26 @@ def test_a_token_that_was_used_is_no_refusal_the_machines_are_looked_for(here: T
     assert len(here.market.log()) == 1
 
 
-@pytest.mark.parametrize("code", ["IdempotentParameterMismatch", "IdempotentInstanceTerminated"])
-def test_an_order_of_which_nothing_is_listed_for_long_is_abandoned_and_a_fresh_one_follows(
-    here: TaskRuntime, code: str
+@pytest.mark.parametrize(
+    ("code", "state"), [("IdempotentParameterMismatch", "abandoned"), ("IdempotentInstanceTerminated", "done")]
+)
+def test_an_order_of_which_nothing_is_listed_for_long_is_answered_and_a_fresh_one_follows(
+    here: TaskRuntime, code: str, state: str
 ) -> None:
+    """Abandoned; or done, and at its end, where the market says that it bought machines and all have ended."""
     opened(here)
     with patched(here, launch=refusing(TokenMismatch(code, "the token was used"))):
         began_s = here.clock.at_s
-        while states(here).get("job-reliable-0") != "abandoned":
+        while states(here).get("job-reliable-0") != state:
             assert here.clock.at_s <= began_s + SETTLES_S
             secure(here)
             here.clock.at_s += 20
         assert here.clock.at_s >= began_s + SETTLES_S
-    assert here.store.intent("job-reliable-0").request is None
+    assert (here.store.intent("job-reliable-0").request is None) == (state == "abandoned")
+    assert [record.alive for record in here.store.allocations("job")] == ([False] if state == "done" else [])
     here.clock.at_s += TICK_S
     assert secure(here) is None
-    assert states(here) == {"job-reliable-0": "abandoned", "job-reliable-0-again-1": "done"}
+    assert states(here) == {"job-reliable-0": state, "job-reliable-0-again-1": "done"}
     tokens = [intent.token for intent in here.store.intents("job")]
     assert len(set(tokens)) == 2
 
