@@ -67,7 +67,9 @@ class PurchaseTables(Tables):
             if intent.state is not IntentState.PLANNED and not corrects:
                 raise IllegalTransition(f"order {order_id}: is {intent.state}, and {state} cannot follow")
             new = {"state": state.value, "outcome": as_stored(outcome), "settled_at_s": now_s}
-            if state is not IntentState.DONE:
+            if state is IntentState.DONE:
+                new["answer"] = None  # errors on the way to it are past
+            else:
                 new["request"] = None  # it is never sent again, and it is long
             connection.execute(update(intents).where(intents.c.order_id == order_id).values(new))
             return _intent(require_row(connection, query, "order", order_id))

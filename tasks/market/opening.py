@@ -13,7 +13,7 @@ from bidding.market.model import DAY_S, InstanceType, Market
 from bidding.market.traces import TraceSet
 from bidding.policies import FORECAST_POLICIES
 from infra.errors import InputError
-from infra.state.records import IllegalTransition, JobState
+from infra.state.records import IllegalTransition, JobState, ObservationKind
 from infra.storage.price_store import PriceStore
 from tasks.job_events import emit_end
 from tasks.job_spec import JobSpec
@@ -145,6 +145,8 @@ def reopen_job(job_engine: JobEngine) -> None:
     Its reliable tier must have been released: a controller that failed would only report its failure again.
     """
     runtime, job_id = current_runtime(), job_engine.job_id
+    # What the clock was at the failure is no measure of progress: the job was not running since.
+    runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.CLOCK, {})
     if is_opened(job_engine):
         event = JobReopened(runtime.now_s())
         job_engine.commit(lambda engine: [event] if engine.closed else [])

@@ -34,7 +34,7 @@ CONTROLLER_ORDER = "reliable-0"
 _OTHERS = "reliable-1"
 #: Seconds between two sendings of an order whose outcome is unknown.
 _RESEND_S = 10
-#: Seconds after which machines that died at once are bought again.
+#: Seconds after which machines whose launch failed are bought again.
 _DIED_S = 600
 
 
@@ -145,7 +145,8 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
     """Buy what is missing of one purchase; return the outcome, None if nothing is missing."""
     runtime = current_runtime()
     store, now_s, first = runtime.store, runtime.clock.now_s(), f"{spec.job_id}-{part}"
-    missing = count - _alive(store.allocations(spec.job_id), first)
+    records = [record for record in store.allocations(spec.job_id) if purchase(record.order_id) == first]
+    missing = count - sum(record.living_count for record in records)
     if missing <= 0:
         return None
     chain = sorted((intent for intent in store.intents(spec.job_id) if purchase(intent.order_id) == first), key=_number)
@@ -155,7 +156,8 @@ def _secure_part(spec: JobSpec, job_engine: JobEngine, part: str, count: int) ->
         if waits is not None:
             return waits
         begun_s = job_engine.current().begun_at_s
-        losses = sum(intent.state is IntentState.DONE and intent.planned_at_s >= begun_s for intent in chain)
+        since = [record for record in records if record.allocation.launched_at_s >= begun_s]
+        losses = sum(record.living_count < record.allocation.count for record in since)
         if losses > _MOST_LOSSES:
             raise JobFailed(f"job {spec.job_id}: the reliable tier was lost {losses} times; see who ends it")
         order_id = first if last is None else f"{first}{_AGAIN}{_number(last) + 1}"
@@ -186,7 +188,8 @@ def _waits(last: Intent | None, now_s: float) -> PurchaseOutcome | None:
     """Return what a purchase waits for if its last order was refused, or its machines died, a short time ago."""
     if last is None or last.answer is None:
         return None
-    patience_s = _DIED_S if last.state is IntentState.DONE else current_runtime().settings.tick_s
+    # Of two ticks in a row the second may come a little less than a period after what the first was answered.
+    patience_s = _DIED_S if last.state is IntentState.DONE else current_runtime().settings.tick_s / 2
     if now_s - float(last.answer["at_s"]) >= patience_s:
         return None
     return PurchaseOutcome(Result.REFUSED, _line(last), _failure(last))
@@ -194,9 +197,8 @@ def _waits(last: Intent | None, now_s: float) -> PurchaseOutcome | None:
 
 def _number(intent: Intent) -> int:
     """Return the place of an order in its chain."""
-    return (
-        int(intent.order_id.removeprefix(purchase(intent.order_id) + _AGAIN) or 0) if _AGAIN in intent.order_id else 0
-    )
+    first = purchase(intent.order_id)
+    return 0 if intent.order_id == first else int(intent.order_id.removeprefix(first + _AGAIN))
 
 
 def _failure(intent: Intent) -> Failure | None:

@@ -13,7 +13,7 @@ from bidding.market.model import EndCause, InstanceFact, LaunchRequest, Market
 from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable, TokenMismatch
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.rules.behaviour import HONEST
-from infra.state.records import IntentState, JobState
+from infra.state.records import IntentState, JobState, ObservationKind
 from tasks.job_records import record_job, settle_job, ticking_jobs
 from tasks.market.engine_journal import JobEngine
 from tasks.market.ingest import fetch_prices, history_days, markets_of
@@ -239,6 +239,19 @@ def test_a_young_machine_whose_spot_request_is_not_listed_yet_stops_no_tick_and_
     assert len(here.market.log()) == 3
 
 
+def test_an_error_on_the_way_to_a_machine_delays_no_other_purchase_when_it_is_lost(here: TaskRuntime) -> None:
+    opened(here)
+    with patched(here, launch=refusing(MarketUnreachable("Throttling", "slow"))):
+        secure(here)
+    here.clock.at_s += 20
+    assert secure(here) is None
+    here.clock.at_s += 60
+    here.market.terminate([alive(here)[0].instance_id])
+    here.tick(spec())
+    assert secure(here) is None
+    assert states(here) == {"job-reliable-0": "done", "job-reliable-0-again-1": "done"}
+
+
 # -- two processes --------------------------------------------------------------------------------------------------
 
 
@@ -453,8 +466,12 @@ def test_a_job_that_failed_goes_on_under_its_id(here: TaskRuntime) -> None:
     failed = here.store.job("job")
     assert (failed.state, failed.failure) == (JobState.FAILED, "the application raised")
     here.clock.at_s += 600
+    here.store.observe("job", BEGIN_S, ObservationKind.CLOCK, {"clock": 2, "state": "running"})
     plain(reopen_job)(JobEngine("job"))
     plain(reopen_job)(JobEngine("job"))
+    seen = here.store.last_observation("job", ObservationKind.CLOCK)
+    assert seen is not None
+    assert seen.payload == {}, "the time that it was not running counts as no standstill"
     job = here.store.job("job")
     assert (job.state, job.failure, job.ended_at_s) == (JobState.STARTING, None, None)
     assert not JobEngine("job").current().closed
