@@ -150,8 +150,7 @@ def reopen_job(job_engine: JobEngine) -> None:
     if is_opened(job_engine):
         event = JobReopened(runtime.now_s())
         job_engine.commit(lambda engine: [event] if engine.closed else [])
-    else:
-        runtime.store.reopen_job(job_id)
+    runtime.store.reopen_job(job_id)  # also where it failed before its bidding was opened
 
 
 @runtime_task("close job")
