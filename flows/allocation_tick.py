@@ -36,6 +36,7 @@ from tasks.reports.publish import show_job_now_and_then
 from tasks.run_labels import label_run
 from tasks.training.controller import drain
 from tasks.training.deadline import time_left
+from tasks.training.traffic import crossing_usd_per_vcpu_h
 
 _OVERTAKEN = "skipped: it is late, and another late tick decides"
 
@@ -109,8 +110,9 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         facts = observe_machines(job_id)
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
-        left = time_left(spec)
-        orders = decide(job_engine, facts, prices.by_market, notices, prices.left_out, signals, spending, left)
+        left, crossing_usd = time_left(spec), crossing_usd_per_vcpu_h(spec)
+        seen = (facts, prices.by_market, notices, prices.left_out, signals)
+        orders = decide(job_engine, *seen, spending, left, crossing_usd)
         # the book was just compared with the market
         extend_leases(job_id, lives_within_budget(spec, job_engine.loaded()) if is_open(job_id) else None)
         let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])

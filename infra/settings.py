@@ -111,6 +111,13 @@ class Settings(BaseSettings):
             raise ValueError("is no URL that begins with https:// or http://")
         return webhook
 
+    cross_zone_usd_per_gb: float = Field(
+        0.02,
+        ge=0,
+        le=1000,
+        description="Price of a gigabyte between zones: EC2 charges sender and receiver $0.01.",
+    )
+
     @property
     def is_aws(self) -> bool:
         """Whether machines are bought at AWS itself, not in a simulated market."""

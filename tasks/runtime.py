@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from bidding.market.spot_market import MarketUnreachable
 from infra.runtime import Runtime, open_runtime
+from infra.settings import load_settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,3 +45,8 @@ def runtime_task(name: str, *, market: bool = False) -> Callable[[Callable[P, R]
     else:
         made = task(name=name, cache_policy=NO_CACHE, persist_result=False)
     return made
+
+
+def cross_zone_usd_per_gb() -> float:
+    """Return the price of a gigabyte between zones, of this process's settings."""
+    return load_settings().cross_zone_usd_per_gb

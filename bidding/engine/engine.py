@@ -504,6 +504,7 @@ class BidEngine:
             ),
             noticed=self._noticed(),
             last_eviction_s=self._last_eviction_s,
+            crossing_usd_per_vcpu_h=event.crossing_usd_per_vcpu_h,
         )
 
     def _answer(self, order_id: str) -> None:

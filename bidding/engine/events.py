@@ -42,7 +42,8 @@ class TickDue(BidEvent):
     With `buy` False only renewals are decided and nothing is bought: the job cannot use more now. `left_out` holds the
     markets whose prices are not fit to decide on, each with the reason; `prices` has none for them, and nothing is
     bought there. `signals` is the recent past of the markets; empty for a policy that does not use it. `spending` and
-    `time_left` are None for a job without a budget or a deadline.
+    `time_left` are None for a job without a budget or a deadline. `crossing_usd_per_vcpu_h` is what the bytes cost that
+    a vCPU-hour of work exchanges with machines in another zone.
     """
 
     prices: Mapping[Market, Micros]
@@ -51,6 +52,7 @@ class TickDue(BidEvent):
     signals: Mapping[Market, MarketFeatures] = field(default_factory=dict)
     spending: Spending | None = None
     time_left: TimeLeft | None = None
+    crossing_usd_per_vcpu_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

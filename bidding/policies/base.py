@@ -28,6 +28,7 @@ class MarketView:
     foresight : the forecast that weighs the signals; None if none was fitted.
     lapsing : allocations whose end was ordered, and which work to the end of their hour.
     last_eviction_s : time of the market's last eviction; None before the first.
+    crossing_usd_per_vcpu_h : cost of the bytes that a vCPU-hour of work exchanges with machines in another zone.
     noticed : allocations, or the parts of them, that the market will take; they count in the cap until they are gone.
     """
 
@@ -44,7 +45,15 @@ class MarketView:
     foresight: Forecast | None = None
     lapsing: tuple[Allocation, ...] = ()
     last_eviction_s: int | None = None
+    crossing_usd_per_vcpu_h: float = 0.0
     noticed: tuple[Allocation, ...] = ()
+
+    def crossing_usd(self, market: Market) -> float:
+        """Return what a vCPU-hour of work in a market costs in bytes between zones: 0 where the reliable tier is."""
+        if not self.crossing_usd_per_vcpu_h:
+            return 0.0
+        zones = {allocation.market.zone for allocation in self.footprint if allocation.tier is Tier.RELIABLE}
+        return self.crossing_usd_per_vcpu_h if zones and market.zone not in zones else 0.0
 
     @property
     def spot_vcpus(self) -> int:

@@ -105,6 +105,7 @@ class BestPolicy:
         micros, vcpus = float(view.job.hour_micros(price) * allocation.count), float(view.vcpus_of(allocation))
         around = _surroundings(view, 0.0, others, refunded)
         stays = cost_per_work(*cost_and_work(micros, vcpus, beta, useful_s, around))
+        stays += view.crossing_usd(market) / _TO_USD_PER_VCPU_H
         fresh = float(_fresh(view, others)[0].each.min(initial=np.inf))
         verdict = Choice.RENEW if is_worth_keeping(stays, fresh) else Choice.LAPSE
         let_go = fresh * _TO_USD_PER_VCPU_H
@@ -177,6 +178,10 @@ def _fresh(view: MarketView, others: int) -> tuple[_Fresh, dict[Market, str]]:
     around = _surroundings(view, view.job.resize_overhead_s, others, view.job.is_refunded(first_hour=True))
     out = np.empty((len(markets), 3, beta.shape[1]))
     hours_per_work(np.array(micros, dtype=np.float64), np.array(vcpus, dtype=np.float64), beta, useful_s, around, out)
+    if view.crossing_usd_per_vcpu_h:
+        crossing = np.array([[view.crossing_usd(market) / _TO_USD_PER_VCPU_H] for market in markets]).reshape(-1, 1)
+        out[:, EACH] += crossing
+        out[:, TOTAL] += crossing * np.maximum(out[:, WORK], 0.0)
     return _Fresh(markets, bought, beta, out[:, EACH], out[:, TOTAL], out[:, WORK]), refusals
 
 

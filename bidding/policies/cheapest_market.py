@@ -58,17 +58,23 @@ def kept(view: MarketView, allocation: Allocation) -> Decision:
 
 def _by_price(view: MarketView, markets: list[Market]) -> list[Market]:
     def compare(one: Market, other: Market) -> int:
-        price, vcpu = view.prices[one], view.types[one.instance_type].vcpu
-        other_price, other_vcpu = view.prices[other], view.types[other.instance_type].vcpu
+        (price, vcpu), (other_price, other_vcpu) = _price(view, one), _price(view, other)
         cheaper = is_cheaper(price, vcpu, other_price, other_vcpu)
         return -1 if cheaper else int(is_cheaper(other_price, other_vcpu, price, vcpu))
 
     return sorted(markets, key=cmp_to_key(compare))
 
 
+def _price(view: MarketView, market: Market) -> tuple[Micros, int]:
+    """Return the hourly price of a machine, bytes between zones included, and its vCPUs."""
+    vcpu = view.types[market.instance_type].vcpu
+    return view.prices[market] + round(view.crossing_usd(market) * vcpu * MICROS_PER_DOLLAR), vcpu
+
+
 def _candidate(view: MarketView, market: Market, count: int, bid_micros: Micros) -> Candidate:
     price, vcpu = view.prices[market], view.types[market.instance_type].vcpu
-    cost_usd = price * count / MICROS_PER_DOLLAR
+    hour_micros = _price(view, market)[0]
+    cost_usd = hour_micros * count / MICROS_PER_DOLLAR
     work = float(count * vcpu)
     return Candidate(
         market=market,
@@ -78,7 +84,7 @@ def _candidate(view: MarketView, market: Market, count: int, bid_micros: Micros)
         eviction_prob=view.evictions.of_bid(market, bid_micros - price)[0],
         cost_usd=cost_usd,
         work=work,
-        cost_per_work=price / vcpu / MICROS_PER_DOLLAR,
+        cost_per_work=hour_micros / vcpu / MICROS_PER_DOLLAR,
     )
 
 

@@ -1,7 +1,7 @@
 """The held allocations in the terms of equations (1)-(4): cost per work with and without one more allocation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -94,7 +94,22 @@ def held_part(view: MarketView, allocation: Allocation, left_s: int | None = Non
     beta, median = view.evictions.of_bid(allocation.market, allocation.bid_micros - price)
     refunded = view.job.is_refunded(first_hour=view.now_s + left_s <= allocation.launched_at_s + HOUR_S)
     hourly = view.job.hour_micros(price)
-    return part(beta, median, hourly, allocation.count, kind.vcpu, left_s, refunded=refunded)
+    held = part(beta, median, hourly, allocation.count, kind.vcpu, left_s, refunded=refunded)
+    crossing_usd = view.crossing_usd(allocation.market)
+    if not crossing_usd:
+        return held
+    return replace(held, cost_usd=held.cost_usd + crossing_usd * held.rate * held.useful_s / HOUR_S)
+
+
+def with_crossing(bought: Offers, crossing_usd: Floats) -> Offers:
+    """Return the offers with what their bytes between zones cost.
+
+    Parameters
+    ----------
+    crossing_usd : dollars per vCPU-hour of work, shape (markets,).
+    """
+    usd = (crossing_usd * bought.rate)[:, np.newaxis] * bought.useful_s / HOUR_S
+    return replace(bought, cost_usd=bought.cost_usd + usd)
 
 
 def per_work(parts: Sequence[Part], view: MarketView, *, resized: bool) -> tuple[float, float, float]:

@@ -92,7 +92,12 @@ def on_demand_purchase(
         return Decision(Choice.WAIT, f"{gone}, and no machine on demand fits in {room} vCPUs", float("inf"))
     # a zone where the reliable tier is comes first among equals: its bytes cross no zone
     zones = {each.market.zone for each in view.footprint if each.tier is Tier.RELIABLE}
-    best = min(fits, key=lambda each: (types[each].on_demand_micros / types[each].vcpu, each.zone not in zones, each))
+
+    def rank(market: Market) -> tuple[float, bool, Market]:
+        micros = types[market].on_demand_micros / types[market].vcpu
+        return micros + view.crossing_usd(market) * MICROS_PER_DOLLAR, market.zone not in zones, market
+
+    best = min(fits, key=rank)
     kind, count = types[best], room // types[best].vcpu
     each = kind.on_demand_micros / MICROS_PER_DOLLAR / kind.vcpu
     chosen = Candidate(

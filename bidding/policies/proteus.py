@@ -4,7 +4,15 @@ import numpy as np
 
 from bidding.market.model import HOUR_S, Allocation
 from bidding.policies.base import Candidate, Choice, Decision, MarketView
-from bidding.policies.footprint import held_part, offers, per_work, per_work_with, price_text, usd_per_vcpu_h
+from bidding.policies.footprint import (
+    held_part,
+    offers,
+    per_work,
+    per_work_with,
+    price_text,
+    usd_per_vcpu_h,
+    with_crossing,
+)
 from bidding.policies.offers import SHOWN, counts_of, explained, nothing_on_sale
 from bidding.policies.rules import is_worth_keeping
 
@@ -33,6 +41,8 @@ class ProteusPolicy:
             np.array([view.types[market.instance_type].vcpu for market in markets], dtype=np.float64),
             refunded=view.job.is_refunded(first_hour=True),
         )
+        if view.crossing_usd_per_vcpu_h:
+            bought = with_crossing(bought, np.array([view.crossing_usd(market) for market in markets]))
         each, cost, work = per_work_with(held, bought, view)
         candidates = []
         # the best bid delta of each market; ties go to the lower delta, then to the market's order

@@ -1,6 +1,7 @@
 """Tables that never cut an id or a figure: columns that do not fit are left out, or rows become blocks of lines."""
 
 import sys
+import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,12 @@ def output_console() -> Console:
     """Return a console on standard output, as wide as the terminal; unlimited for a file or a pipe."""
     width = terminal_width()
     return Console(highlight=False, width=_NO_LIMIT if width is None else width)
+
+
+def show_text(text: str) -> None:
+    """Show a paragraph, broken between words to the width of the terminal."""
+    width = terminal_width()
+    show_lines(*([text] if width is None else textwrap.wrap(text, width)))
 
 
 def show_lines(*lines: str, style: str = "") -> None:

@@ -92,6 +92,13 @@ class ControllerClient:
         """
         return self._ask("checkpoint")
 
+    def traffic(self) -> dict[str, Any]:
+        """Return `links`, what pairs of nodes have exchanged, and `model_bytes`, the size of the model.
+
+        A link is [node, node, bytes]; "" is the controller's process.
+        """
+        return self._ask("traffic")
+
     def hold(self, clock: int | None) -> None:
         """Pause the job after `clock`, until a call with a later clock or None; may be called before the start."""
         self._call("hold", clock=clock)

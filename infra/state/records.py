@@ -51,6 +51,7 @@ class ObservationKind(StrEnum):
     PICTURE = "picture"  # the job's picture was last made
     PAGE = "page"  # the address of the job's page in the Prefect UI
     COMMAND = "command"  # the command line that runs the job again
+    TRAFFIC = "traffic"  # bytes by pair of zones, in all, and of the model, when they change
     ALARM = "alarm"  # a machine reported that it ends itself, and why
     SETTLED = "settled"  # an ended job has no machine and no unbooked hour left
 

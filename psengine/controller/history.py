@@ -123,6 +123,7 @@ class History:
         """Return what there was at `clock`, `seconds` after the training began; JSON-able. Bytes are those of now."""
         return {
             **self.traffic.figures(),
+            "bytes_by_link": self.traffic.links(),
             "metrics_by_clock": self.evaluating.series(clock),
             "changes": [dict(change) for change in self.changes if change["second"] <= seconds],
             "held": [list(span) for span in self.held if span[0] <= seconds],
@@ -153,6 +154,8 @@ class History:
             node.address: (node.name, node.state, node.gone, node.noticed) for node in nodes
         }
         before, self._seen = self._seen, now
+        if now.keys() != before.keys():
+            self.traffic.names |= {address: name for address, (name, *_) in now.items()}
         if controller.progress.started_s is None:
             return  # those who are there at the beginning do not join
         if now != before:

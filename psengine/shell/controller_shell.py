@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,14 @@ from psengine.protocol.events import (
     StopRequested,
     TimerFired,
 )
-from psengine.protocol.instructions import Evaluate, GatherModel, Instruction, LoadPartitions, SaveCheckpoint
+from psengine.protocol.instructions import (
+    Evaluate,
+    GatherModel,
+    Instruction,
+    LoadPartitions,
+    SaveCheckpoint,
+    ShardOwner,
+)
 from psengine.protocol.version import version_misfit
 from psengine.rpc.cancellation import cancel_all
 from psengine.rpc.transport import Transport
@@ -60,7 +67,7 @@ from psengine.shell.event_log_writer import KeepPage, Storybook
 from psengine.shell.instruction_queues import InstructionQueues
 from psengine.shell.shard_gathering import GoneOn, from_replicas, from_servers
 from psengine.tables.sharding import Arrays
-from psengine.telemetry.byte_counts import CONTROLLER, sent_bytes
+from psengine.telemetry.byte_counts import CONTROLLER, link, sent_bytes
 from psengine.telemetry.event_log import Entry
 from psengine.telemetry.formatting import format_ranges
 from psengine.telemetry.training_progress import losses_of
@@ -162,6 +169,7 @@ class ControllerShell:
             "drain": self.drain,
             "notice": self.notice,
             "checkpoint": self.checkpoint,
+            "traffic": self.traffic,
             "shutdown": self.shutdown,
         }
 
@@ -229,6 +237,15 @@ class ControllerShell:
             tries += 1
             await self._checkpoint_ended.wait()
         return {"clock": self.controller.checkpoints.clock, "error": self._checkpoint_error}
+
+    async def traffic(self) -> dict[str, Any]:
+        """Return `links`, what pairs of nodes have exchanged (see `byte_counts`), and `model_bytes`."""
+        config = self.controller.config
+        model_bytes = 0
+        if config is not None:
+            sharding = await asyncio.to_thread(sharding_of, config)
+            model_bytes = sharding.all_bytes(range(config.n_shards))
+        return {"links": self.controller.history.traffic.links(), "model_bytes": model_bytes}
 
     async def hold(self, clock: int | None) -> str:
         """Begin no clock after `clock` until another one, or None, is requested; also before the job is started."""
@@ -399,12 +416,13 @@ class ControllerShell:
         shards, folded = await from_servers(self._transport, sharding_of(config), instruction.owners, committed)
         if lost := lost_effects(folded, committed, config.n_partitions):
             return EffectsMissing(lost, _now())  # before anything is written: a manifest means that the job is done
-        self._count("model", shards)
+        self._count("model", shards, instruction.owners)
         arrays = whole_tables(config, shards)
         figures = await self._evaluator.evaluate_tables(config, arrays)
         await asyncio.gather(*self._evaluations, return_exceptions=True)  # so that the series is complete
         history = self.controller.history
         result: dict[str, Any] = {**instruction.summary, **history.traffic.figures(), "lost_micro_tasks": lost}
+        result["bytes_by_link"] = history.traffic.links()
         result["metrics_by_clock"] = [*history.evaluating.series(committed - 1), [committed, figures]]
         for name, value in figures.items():
             result.setdefault(name, value)  # an application's figures never replace the engine's
@@ -431,7 +449,7 @@ class ControllerShell:
             shards, folded = await collect(self._transport, sharding_of(config), instruction.owners, committed)
             if lost := lost_effects(folded, committed, config.n_partitions):
                 raise RuntimeError(f"{lost} effect(s) are missing from the shards")
-            self._count("checkpoint", shards)
+            self._count("checkpoint", shards, instruction.owners)
             summary = {**instruction.summary, "metrics_by_clock": await self._metrics(committed)}
             saved = await asyncio.to_thread(self._callbacks.save_checkpoint, config, committed, shards, summary)
         except Exception as error:
@@ -445,9 +463,12 @@ class ControllerShell:
         self._checkpoint_ended.set()
         self._checkpoint_ended = asyncio.Event()
 
-    def _count(self, kind: str, shards: Mapping[int, Arrays]) -> None:
+    def _count(self, kind: str, shards: Mapping[int, Arrays], owners: Iterable[ShardOwner]) -> None:
         """Count gathered bytes; all come over the network, since the controller serves nothing."""
         self._moved[kind] += sent_bytes(shards.values())
+        for owner in owners:
+            if owner.shard in shards:
+                self._moved[link(owner.address)] += sent_bytes([shards[owner.shard]])
         self.controller.handle(BytesMoved(CONTROLLER, dict(self._moved), _now()))
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:

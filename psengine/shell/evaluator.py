@@ -38,14 +38,14 @@ class Evaluator:
     read_heldout : callable
         Returns the held-out arrays under a data URL; blocks, called on a thread.
     count : callable
-        Called with the shards gathered for an evaluation.
+        Called with the shards gathered for an evaluation, and their owners.
     """
 
     def __init__(
         self,
         transport: Transport,
         read_heldout: Callable[[str], Mapping[str, NDArray[np.generic]]],
-        count: Callable[[Mapping[int, Arrays]], None],
+        count: Callable[[Mapping[int, Arrays], Sequence[ShardOwner]], None],
     ) -> None:
         self._transport, self._read_heldout, self._count = transport, read_heldout, count
         self._heldout: tuple[str, Mapping[str, NDArray[np.generic]]] | None = None
@@ -58,7 +58,7 @@ class Evaluator:
         """
         try:
             shards = await self._gather_marked(instruction)
-            self._count(shards)
+            self._count(shards, instruction.owners)
             return await self.evaluate_tables(instruction.config, whole_tables(instruction.config, shards))
         except Exception as error:  # noqa: BLE001 - any error of a node, a store or an application
             logger.warning("clock %d was not evaluated: %s", instruction.clock, format_error(error))

@@ -2,7 +2,8 @@
 
 A process tells what it has moved since it began, so a report that is lost, repeated or late does no harm; of one that
 is gone there is what it told last. Only what goes over the network or comes from the blob store is moved: a node that
-is its own server, or its own keeper, moves nothing.
+is its own server, or its own keeper, moves nothing. Beside the kinds a process counts what it exchanged with each other
+process, under `link` of that one's address: traffic between zones is paid.
 
 | kind | is | counted by |
 |---|---|---|
@@ -32,6 +33,13 @@ KINDS = ("read", "push", "hand_over", "copy", "restore", "input", "checkpoint", 
 KEPT = "own"
 #: The controller, among processes.
 CONTROLLER = ""
+#: Begins the keys of `link`.
+_LINK = "@"
+
+
+def link(address: str) -> str:
+    """Return the key under which a process counts what it exchanges with the process at `address`."""
+    return f"{_LINK}{address}"
 
 
 class Traffic:
@@ -41,6 +49,9 @@ class Traffic:
         self._before: Counter[str] = Counter()
         #: {address: what its process has told}
         self._told: dict[str, Counter[str]] = {}
+        #: Name of the node of each process.
+        self.names: dict[str, str] = {CONTROLLER: CONTROLLER}
+        self._links_before: Counter[tuple[str, str]] = Counter()
 
     def note(self, process: str, moved: Mapping[str, int]) -> None:
         """Note what a process has moved since it began; a report that comes late changes nothing."""
@@ -51,11 +62,23 @@ class Traffic:
     def go_on(self, summary: Mapping[str, Any]) -> None:
         """Take over what a job had moved before this controller was there (see `figures`)."""
         self._before = Counter(summary.get("bytes_moved", {})) + Counter({KEPT: summary.get("bytes_not_read", 0)})
+        self._links_before = Counter({(one, other): count for one, other, count in summary.get("bytes_by_link", ())})
 
     def figures(self) -> dict[str, Any]:
         """Return `bytes_moved` by kind, all kinds, and `bytes_not_read`; JSON-able."""
         total = sum(self._told.values(), self._before)
         return {"bytes_moved": {kind: total[kind] for kind in KINDS}, "bytes_not_read": total[KEPT]}
+
+    def links(self) -> list[list[Any]]:
+        """Return what pairs of nodes have exchanged, as [node, node, bytes]; "" is the controller. JSON-able."""
+        total = self._links_before.copy()
+        for process, told in self._told.items():
+            for key, count in told.items():
+                if key.startswith(_LINK):
+                    address = key.removeprefix(_LINK)
+                    one, other = sorted((self.names.get(process, process), self.names.get(address, address)))
+                    total[one, other] += count
+        return [[one, other, count] for (one, other), count in sorted(total.items()) if one != other]
 
 
 def state_bytes(states: Iterable[ShardState]) -> int:

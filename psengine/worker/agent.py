@@ -50,7 +50,7 @@ from psengine.server.replica_store import ReplicaStore
 from psengine.server.shard_server import ShardServer
 from psengine.server.shard_store import StaleReadError
 from psengine.tables.sharding import Sharding
-from psengine.telemetry.byte_counts import arrays_bytes, state_bytes
+from psengine.telemetry.byte_counts import arrays_bytes, link, state_bytes
 from psengine.telemetry.formatting import format_error
 from psengine.worker.batch_runner import BatchRunner, Job
 from psengine.worker.parameter_client import ParameterClient
@@ -222,7 +222,7 @@ class NodeAgent:
                 self.transport, address, "proteus_kept", within_s, shards=missing, number=replicas.number
             )
             sent = {int(shard): state for shard, state in answer["states"].items()}
-            self.moved["restore"] += state_bytes(sent.values())
+            self._count("restore", address, state_bytes(sent.values()))
             states |= sent
         if lost := [shard for shard in shards if shard not in states]:
             raise KeyError(f"no replica of round {replicas.number} of shards {lost}")
@@ -254,7 +254,12 @@ class NodeAgent:
             within_s = deadline_s(_COPY_DEADLINE_S, n_bytes)
             rounds = {"number": instruction.number, "last_complete": instruction.last_complete}
             await self.transport.call(backup_owner, "proteus_keep", within_s, **rounds, states=states)
-            self.moved["copy"] += n_bytes
+            self._count("copy", backup_owner, n_bytes)
+
+    def _count(self, kind: str, address: str, n_bytes: int) -> None:
+        self.moved[kind] += n_bytes
+        if address != self.address:
+            self.moved[link(address)] += n_bytes
 
     def _use_map(self, instruction: UpdateShardMap) -> None:
         before = self.client.routes.generation
@@ -291,7 +296,7 @@ class NodeAgent:
             )
             return
         states = {int(shard): state for shard, state in answer["states"].items()}
-        self.moved["hand_over"] += state_bytes(states.values())
+        self._count("hand_over", instruction.from_address, state_bytes(states.values()))
         self.server.take(config.n_partitions, states, instruction.epoch)
         await self._report(ShardsTaken(self.node, self.address, instruction.shards, instruction.epoch, 0.0))
 

@@ -27,6 +27,7 @@ from psengine.server.shard_server import ShardServer
 from psengine.tables.contiguous import joined, unpacked
 from psengine.tables.row_sets import Array, RowBlock, RowSet, Wanted, count, cut, read_only
 from psengine.tables.sharding import Arrays, Sharding
+from psengine.telemetry.byte_counts import link
 from psengine.worker.executor_cache import Left, OwnRows
 from psengine.worker.push_messages import (
     BlockSum,
@@ -277,9 +278,13 @@ class ParameterClient:
         """Count the bytes read of `shards`, as they were sent (see `contiguous.packed`), and of the row numbers."""
         if address != self._address:
             sent = [shards["tables"]] if "tables" in shards else shards.values()
-            self.moved["read"] += sum(wire_bytes(array) for tables in sent for array in tables.values())
             named = [rows for of_shard in asked.get("rows", {}).values() for rows in of_shard.values()]
-            self.moved["read"] += sum(wire_bytes(rows) for rows in named)
+            read = sum(wire_bytes(array) for tables in sent for array in tables.values())
+            self._count("read", address, read + sum(wire_bytes(rows) for rows in named))
+
+    def _count(self, kind: str, address: str, n_bytes: int) -> None:
+        self.moved[kind] += n_bytes
+        self.moved[link(address)] = self.moved.get(link(address), 0) + n_bytes
 
     async def _push(
         self,
@@ -349,7 +354,7 @@ class ParameterClient:
             return await self._ask(address, op, size(updates), updates=updates, **message)
         finally:
             if address != self._address:
-                self.moved["push"] += sum(wire_bytes(delta) for delta in arrays(updates))
+                self._count("push", address, sum(wire_bytes(delta) for delta in arrays(updates)))
 
     async def _ask(self, address: str, op: str, n_bytes: int, tries: int = _TRIES, **message: Any) -> Any:
         """Return a server's answer; at most `n_bytes` of parameters are transferred."""

@@ -75,6 +75,7 @@ def local_settings(
         **state_urls(directory, database),
         "PROTEUS_POLL_S": str(max(5.0, 0.2 * scale)),
         "PROTEUS_NOTICE_S": "120",
+        "PROTEUS_CROSS_ZONE_USD_PER_GB": "0",  # the simulated market does not bill it
     }
     if catalog is not None:
         settings["PROTEUS_CATALOG"] = str(catalog.absolute())

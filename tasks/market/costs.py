@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bidding.billing.spending import MachineLife, Use, divide_hour
 from bidding.market.model import HOUR_S, Tier
@@ -13,6 +14,18 @@ from infra.state.store import Store
 from tasks.job_ends import why_ended
 from tasks.runtime import current_runtime
 
+#: What is paid beside the ledger, which has the hours and seconds of machines alone.
+NOT_COUNTED = (
+    "volumes, the bucket and its requests",
+    "public IPv4 addresses",
+    "bytes between zones and out of the region",
+    "NAT gateways, load balancers and logs of the account",
+    "taxes",
+)
+#: Bytes of a gigabyte, as they are charged.
+GB = 1e9
+#: The controller's process, among the nodes of a link: it runs on the first reliable machine.
+_CONTROLLER = ""
 _LEAVING = ("draining", "drained")
 
 
@@ -43,6 +56,63 @@ def cost_rows(job_ids: Sequence[str] = (), store: Store | None = None) -> list[C
     store = current_runtime().store if store is None else store
     jobs = [store.job(job_id) for job_id in job_ids] or store.jobs()
     return [row for job in jobs for row in _job_rows(store, job)]
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneTraffic:
+    """Bytes that the machines of a job exchanged by pair of zones, ``zone/zone``; they are not in the ledger."""
+
+    job_id: str
+    bytes_by_zones: Mapping[str, int]
+
+    @property
+    def crossed_bytes(self) -> int:
+        """Bytes between different zones, which EC2 charges for."""
+        pairs = ((pair.split("/"), count) for pair, count in self.bytes_by_zones.items())
+        return sum(count for (one, other), count in pairs if one != other)
+
+    def usd(self, usd_per_gb: float) -> float:
+        """Return the estimated cost of the bytes between zones in dollars."""
+        return self.crossed_bytes / GB * usd_per_gb
+
+    def line(self, usd_per_gb: float) -> str:
+        """Return one line for a reader; empty where nothing crossed."""
+        if not self.crossed_bytes:
+            return ""
+        gigabytes, dollars = self.crossed_bytes / GB, self.usd(usd_per_gb)
+        return (
+            f"{gigabytes:,.3f} GB between zones, about ${dollars:,.4f} at ${usd_per_gb:g} a GB "
+            "(an estimate, not in the ledger)"
+        )
+
+
+def zone_traffic(store: Store, job: Job) -> ZoneTraffic:
+    """Return what the job's machines have exchanged, by its result or the last tick that noted it."""
+    links = (job.result or {}).get("bytes_by_link")
+    if links is not None:
+        return ZoneTraffic(job.job_id, by_zones(links, store.allocations(job.job_id)))
+    last = store.last_observation(job.job_id, ObservationKind.TRAFFIC)
+    return ZoneTraffic(job.job_id, {} if last is None else last.payload["bytes_by_zones"])
+
+
+def by_zones(links: Sequence[Sequence[Any]], records: Sequence[AllocationRecord]) -> dict[str, int]:
+    """Return the bytes of `links` by pair of zones, ``zone/zone`` in order; links of unknown machines are left out.
+
+    Parameters
+    ----------
+    links : [node, node, bytes] each, as `psengine.telemetry.byte_counts` gives them.
+    records : the book, which says in which zone each instance is.
+    """
+    zones = {name: record.allocation.market.zone for record in records for name in record.instance_ids}
+    reliable = [r.allocation.market.zone for r in records if r.allocation.tier is Tier.RELIABLE]
+    if reliable:
+        zones[_CONTROLLER] = reliable[0]
+    found: dict[str, int] = {}
+    for one, other, count in links:
+        if one in zones and other in zones:
+            pair = "/".join(sorted((zones[one], zones[other])))
+            found[pair] = found.get(pair, 0) + int(count)
+    return dict(sorted(found.items()))
 
 
 def _job_rows(store: Store, job: Job) -> list[CostRow]:

@@ -29,6 +29,7 @@ def decide(
     signals: Mapping[Market, MarketFeatures] | None = None,
     spending: Spending | None = None,
     left: TimeLeft | None = None,
+    crossing_usd_per_vcpu_h: float = 0.0,
 ) -> list[Order]:
     """Reconcile the engine with `facts`, enter the `notices`, and have the engine decide.
 
@@ -39,6 +40,7 @@ def decide(
     notices : second at which the market takes a machine or a whole allocation, by its id.
     left_out : markets whose prices are too old to decide on, each with the reason.
     signals : features of the recent past of the markets, if the job's policy uses them.
+    crossing_usd_per_vcpu_h : cost of the bytes that a vCPU-hour of work exchanges with another zone.
     spending, left : worst case of the job's spending, and its work before the deadline; None without such a limit.
 
     Raises
@@ -64,7 +66,8 @@ def decide(
                 and _reliable_tier_stands(engine)
                 and wants_machines(job_engine.job_id)
             )
-            events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}, spending, left))
+            limits = (spending, left, crossing_usd_per_vcpu_h)
+            events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits))
         return events
 
     orders = job_engine.commit(plan, groups)

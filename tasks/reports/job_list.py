@@ -12,7 +12,7 @@ from infra.state.records import Job, ObservationKind
 from infra.storage.blobs import Blobs, open_blobs
 from infra.urls import file_url
 from tasks.job_ends import why_ended
-from tasks.market.costs import CostRow, cost_rows
+from tasks.market.costs import CostRow, ZoneTraffic, cost_rows, zone_traffic
 from tasks.market.purchases.waiting import what_purchases_wait_for
 from tasks.market_data.price_feed import ended_prices
 from tasks.reports.alarms import waiting_line
@@ -73,6 +73,18 @@ def list_costs(
             return [row for each in stores for row in cost_rows(store=each.store)], left_out
         found = [(find_job(stores, job_id), job_id) for job_id in job_ids]
         return [row for each, job_id in found for row in cost_rows([job_id], each.store)], left_out
+
+
+def list_zone_traffic(
+    job_ids: Sequence[str], database: str | None = None, directory: Path | None = None
+) -> list[ZoneTraffic]:
+    """Return what the jobs (all, or those named) have exchanged between zones, those alone that have."""
+    with open_job_stores(database, directory) as (stores, _):
+        found = [(each.store, each.store.job(job_id)) for job_id in job_ids for each in [find_job(stores, job_id)]]
+        if not job_ids:
+            found = [(each.store, job) for each in stores for job in each.store.jobs()]
+        moved = [zone_traffic(store, job) for store, job in found]
+    return [each for each in moved if each.crossed_bytes]
 
 
 def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:

@@ -29,7 +29,9 @@ from reports.pages.job_tables import (
     utc,
 )
 from tasks.job_ends import why_ended
+from tasks.market.costs import NOT_COUNTED, zone_traffic
 from tasks.reports.alarms import alarm_line, recorded_alarms
+from tasks.runtime import cross_zone_usd_per_gb
 
 #: Maximum number of alarms that the report shows.
 _MOST_ALARMS = 20
@@ -59,6 +61,9 @@ def gather(store: Store, job_id: str, blob_url: str = "") -> ReportPage:
         "On-demand: the vCPUs held while the job trained, at the cheapest on-demand price per vCPU of the types held.",
         "Cost per work: expected dollars per vCPU-hour of useful work of the whole footprint, as the policy saw it.",
     ]
+    notes.append(f"Not in the ledger: {'; '.join(NOT_COUNTED)}.")
+    if crossed := zone_traffic(store, facts.job).line(cross_zone_usd_per_gb()):
+        notes.append(f"Beside it: {crossed}.")
     if left := sum(row[4] for row in drawn["decisions"]):
         notes.append(
             f"{left} candidates of decisions that bought nothing are left out, the best kept; the journal holds them."

@@ -12,4 +12,5 @@ preflight           checks of a job before anything is bought or written
 rendezvous          meeting a job's controller at an address that the market confirms
 run_names           names and tags of the runs of `train`
 submit              submission of a job to the Prefect server
+traffic             bytes between zones: noted at ticks, and what a vCPU-hour of them costs
 """

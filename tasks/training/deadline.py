@@ -23,7 +23,7 @@ def time_left(spec: JobSpec) -> TimeLeft | None:
     if deadline_s is None or clocks is None or last is None:
         return None
     done = int(last.payload["clock"])
-    vcpu_s = _vcpu_seconds(spec.job_id, last.at_s)
+    vcpu_s = vcpu_seconds(spec.job_id, last.at_s)
     boot_s = max(_BOOT_S, _BOOT_REAL_S * runtime.clock.scale)
     return TimeLeft(
         deadline_s=deadline_s,
@@ -33,7 +33,7 @@ def time_left(spec: JobSpec) -> TimeLeft | None:
     )
 
 
-def _vcpu_seconds(job_id: str, until_s: float) -> float:
+def vcpu_seconds(job_id: str, until_s: float) -> float:
     """Return the vCPU-seconds that the job's machines worked until then; boots are left out."""
     store = current_runtime().store
     ready_s: dict[str, float] = {}

@@ -33,6 +33,7 @@ from tasks.market.opening import open_job
 from tasks.market.purchases.reliable_tier import secure_reliable_tier
 from tasks.market.purchases.sending import buy
 from tasks.training.deadline import time_left
+from tasks.training.traffic import crossing_usd_per_vcpu_h
 from tests.support.market_servers import ManualClock
 
 T0 = 1464739200  # 2016-06-01T00:00:00Z
@@ -108,7 +109,8 @@ class TaskRuntime:
         prices = {market: trace.price_at(self.clock.at_s) for market, trace in self.market.traces.items()}
         job_engine = JobEngine(spec.job_id)
         limits = spending_now(spec, job_engine.loaded()), time_left(spec)
-        orders = plain(decide)(job_engine, facts, prices, notices or {}, None, None, *limits)
+        crossing_usd = crossing_usd_per_vcpu_h(spec)
+        orders = plain(decide)(job_engine, facts, prices, notices or {}, None, None, *limits, crossing_usd)
         if spec.budget_usd is not None:
             plain(extend_leases)(spec.job_id, lives_within_budget(spec, job_engine.loaded()))
         for order in orders:

@@ -188,3 +188,19 @@ def test_a_stop_of_a_job_that_has_ended_says_so(here: Path) -> None:
     for arguments in ((), ("--now",), ("--dir", directory)):
         done = run(stop, "mine", *arguments)
         assert (done.exit_code, done.output) == (0, "job mine is failed (as it goes)\nno machine of it is left\n")
+
+
+def test_cost_lists_what_the_ledger_does_not_count_and_estimates_bytes_between_zones(here: Path) -> None:
+    directory = here / "runs" / JOB
+    directory.mkdir(parents=True)
+    with Store.open(f"sqlite:///{directory}/state.db") as store:
+        record_job(store, hours=1)
+        assert json.loads(run(cost, JOB, "--json", "-").stdout)["estimates"] == []
+        pair = {"us-east-1a/us-east-1a": 5, "us-east-1a/us-east-1b": 1_500_000_000}
+        store.observe(JOB, START_S, ObservationKind.TRAFFIC, {"bytes_by_zones": pair, "model_bytes": 1})
+    told = json.loads(run(cost, JOB, "--json", "-").stdout)
+    assert told["estimates"] == [{"job": JOB, "bytes_by_zones": pair, "crossed_usd": pytest.approx(0.03)}]
+    assert "public IPv4 addresses" in told["not_counted"]
+    shown = run(cost, JOB).stdout
+    assert f"{JOB}: 1.500 GB between zones, about $0.0300 at $0.02 a GB (an estimate, not in the ledger)" in shown
+    assert "not in the ledger: volumes, the bucket and its requests; public IPv4 addresses" in shown

@@ -24,7 +24,7 @@ from psengine.protocol.events import (
     TimerFired,
 )
 from psengine.protocol.instructions import Dispatch, Evaluate, GatherModel, LoadPartitions
-from psengine.telemetry.byte_counts import KINDS, Traffic
+from psengine.telemetry.byte_counts import CONTROLLER, KINDS, Traffic, link
 from psengine.telemetry.timeline import MOST, Timeline, View, replay
 from tests.support.controller import done, started
 
@@ -147,6 +147,21 @@ def test_a_timeline_has_an_end() -> None:
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_pairs_of_nodes_exchange_is_counted_whichever_end_counts_it() -> None:
+    traffic = Traffic()
+    traffic.names |= {"tcp://a": "i-a", "tcp://b": "i-b"}
+    traffic.note("tcp://a", {"read": 10, link("tcp://b"): 10})
+    traffic.note("tcp://b", {"copy": 5, link("tcp://a"): 5, link("tcp://gone"): 2})
+    traffic.note(CONTROLLER, {"model": 3, link("tcp://b"): 3})
+    traffic.note("tcp://a", {link("tcp://b"): 7})  # late
+    assert traffic.links() == [["", "i-b", 3], ["i-a", "i-b", 15], ["i-b", "tcp://gone", 2]]
+    assert traffic.figures()["bytes_moved"]["read"] == 10
+    after = Traffic()
+    after.go_on({**traffic.figures(), "bytes_by_link": traffic.links()})
+    after.note(CONTROLLER, {link("tcp://b"): 4})
+    assert ["i-a", "i-b", 15] in after.links()
 
 
 def test_bytes_are_summed_over_processes_and_a_late_report_takes_nothing_back() -> None:

@@ -35,6 +35,7 @@ from psengine.protocol.instructions import (
     UpdateShardMap,
 )
 from psengine.rpc.transport import Transport, Unreachable
+from psengine.telemetry.byte_counts import link
 from psengine.worker import parameter_client as client
 from psengine.worker import routing
 from psengine.worker.agent import NodeAgent
@@ -193,11 +194,11 @@ def test_a_node_tells_what_it_has_moved_with_what_it_reports() -> None:
         here.instruct(dispatch(1, 1, [(0, 1), (1, 1)]))
         await wires.report(BatchDone)
         # Each server has two rows of eight bytes; its own rows do not move.
-        assert wires.moved[HERE] == {"input": 16, "read": 16, "push": 16}
+        assert wires.moved[HERE] == {"input": 16, "read": 16, "push": 16, link(THERE): 32}
         there.instruct(TakeShards("there", THERE, config(), HERE, (0,), (1,), 2))
         await wires.report(ShardsTaken)
         # The state at clock 0, and an update of two partitions, which is one sum.
-        assert wires.moved[THERE] == {"hand_over": 16 + 16}
+        assert wires.moved[THERE] == {"hand_over": 16 + 16, link(HERE): 32}
 
     story(body)
 

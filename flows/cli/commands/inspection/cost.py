@@ -8,7 +8,7 @@ import click
 from bidding.market.money import to_dollars, usd
 from flows.cli.options import json_option, state_options
 from flows.terminal.output import notes, write_json
-from flows.terminal.tables import Column, show_lines, show_table
+from flows.terminal.tables import Column, show_lines, show_table, show_text
 
 
 @click.command(short_help="Show the costs of jobs by market, tier and use.")
@@ -21,10 +21,13 @@ def cost(job: tuple[str, ...], database: str | None, directory: Path | None, jso
     useful: the machine worked; idle: it booted, or waited for the end of its paid hour; hand-over: it transferred its
     work to others; lost: its work was repeated; refunded: the market returned the money.
 
-    The jobs are those that `proteus jobs` lists, including the local runs in runs/.
+    The jobs are those that `proteus jobs` lists, including the local runs in runs/. Beside the ledger, bytes between
+    zones are estimated, at PROTEUS_CROSS_ZONE_USD_PER_GB.
     """
     from bidding.billing.spending import Use
-    from tasks.reports.job_list import list_costs
+    from tasks.market.costs import NOT_COUNTED
+    from tasks.reports.job_list import list_costs, list_zone_traffic
+    from tasks.runtime import cross_zone_usd_per_gb
 
     rows, left_out = list_costs(job, database, directory)
     notes(left_out)
@@ -41,7 +44,12 @@ def cost(job: tuple[str, ...], database: str | None, directory: Path | None, jso
         }
         for row in rows
     ]
-    write_json(json_target, {"rows": records, **total})
+    per_gb, moved = cross_zone_usd_per_gb(), list_zone_traffic(job, database, directory)
+    estimates = [
+        {"job": each.job_id, "bytes_by_zones": dict(each.bytes_by_zones), "crossed_usd": each.usd(per_gb)}
+        for each in moved
+    ]
+    write_json(json_target, {"rows": records, **total, "estimates": estimates, "not_counted": list(NOT_COUNTED)})
     if json_target == "-":
         return
     if not rows:
@@ -68,4 +76,7 @@ def cost(job: tuple[str, ...], database: str | None, directory: Path | None, jso
         *(Column(str(use), 3 + number, right=True) for number, use in enumerate(Use)),
     )
     show_table(columns, cells)
+    for each in moved:
+        show_text(f"{each.job_id}: {each.line(per_gb)}")
+    show_text(f"not in the ledger: {'; '.join(NOT_COUNTED)}")
     show_lines(*dict.fromkeys(f"{row.job_id}: {row.why}" for row in rows if row.why))
