@@ -291,6 +291,23 @@ def test_describe_finds_by_all_tags(case):
     assert tokens(("nothing", "j")) == []
 
 
+def test_a_young_machine_whose_bid_is_not_reported_yet_is_marked_and_hides_no_other(case):
+    """EC2's reads lag its writes, and those of spot requests more ("Eventual consistency" in its API reference)."""
+    case.sim.behaviour = Ec2Behaviour(request_lag_s=(60, 60))
+    (old,) = case.market.launch(request("old"))
+    (red,) = case.market.launch(request("red", bid=None))
+    case.at(100)
+    (young,) = case.market.launch(request("young", tags={"order": "1"}))
+    assert (young.complete, young.bid_micros) == (True, to_micros("0.03")), "the answer to a purchase holds the bid"
+    facts = {fact.instance_id: fact for fact in case.market.describe()}
+    assert [facts[one.instance_id].complete for one in (old, red, young)] == [True, True, False]
+    incomplete = facts[young.instance_id]
+    assert (incomplete.bid_micros, incomplete.notice_at_s, incomplete.alive) == (None, None, True)
+    assert incomplete.tags == {"order": "1"}
+    case.at(160)
+    assert {fact.instance_id: fact for fact in case.market.describe()}[young.instance_id].bid_micros == young.bid_micros
+
+
 def test_a_wildcard_in_a_tag_is_just_a_character(case):
     case.market.launch(request("1", tags={"job": "j"}))
     case.market.launch(request("2", tags={"job": "*"}))
