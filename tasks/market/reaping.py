@@ -1,6 +1,7 @@
 """Reaping: the machines of this owner that nothing needs, by machine."""
 
 from bidding.engine.reconcile import by_order, reconcile
+from bidding.market.model import InstanceState
 from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
 from infra.state.records import IntentState
 from tasks.job_records import is_known, ticking_jobs
@@ -12,15 +13,17 @@ from tasks.runtime import current_runtime, runtime_task
 
 @runtime_task("find orphans", market=True)
 def orphans() -> dict[str, list[str]]:
-    """Return the live machines of this owner that nobody will end, by the job on their tag.
+    """Return the machines of this owner that nobody will end, by the job on their tag.
 
+    They live, or somebody has stopped them: such a machine is lost to its job, its disk is paid, and it may be started.
     Whatever the state of its job, a machine is needed if it is in the book as a living one of an allocation, or if it
     belongs to a purchase that is not answered yet and whose job still gets the ticks that answer it. A launch of the
     last two ticks may not be recorded yet.
     """
     runtime = current_runtime()
     now_s, grace_s = runtime.now_s(), 2 * runtime.settings.tick_s
-    facts = [fact for fact in runtime.pinned_market().describe([(OWNER_TAG, runtime.owner)]) if fact.alive]
+    listed = runtime.pinned_market().describe([(OWNER_TAG, runtime.owner)])
+    facts = [fact for fact in listed if fact.alive or fact.state is InstanceState.STOPPED]
     grown = [fact for fact in facts if now_s - fact.launched_at_s >= grace_s]
     found: dict[str, list[str]] = {}
     for job_id in sorted({fact.tags.get(JOB_TAG, "") for fact in grown}):

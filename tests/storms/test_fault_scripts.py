@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bidding.evictions.fit_capacity import availability_trace
+from bidding.market.model import InstanceState
 from infra.state.records import JobState
 from tests.support.fault_scripts import KINDS, FaultScript, fault_script
 from tests.support.flow_processes import Boundary
@@ -45,7 +46,7 @@ def live(here: JobWorld) -> None:
 def check(here: JobWorld, script: FaultScript, *states: JobState) -> None:
     assert here.faults == []
     assert here.bought_twice() == {}
-    assert here.living() == []
+    assert {fact.state for fact in here.ours()} == {InstanceState.TERMINATED}, "stopped machines are ended, too"
     job = here.store.job(here.job_id)
     assert job.state in (states or (JobState.FINISHED,)), (job.failure, job.stop_why)
     spent, bill = here.store.spent(here.job_id), here.bill()

@@ -180,6 +180,11 @@ class Training:
             self.end("stopped", reason)
         return self.status()
 
+    def traffic(self) -> dict[str, Any]:
+        """Every machine has exchanged as much with the controller's as clocks were trained, in megabytes."""
+        links = [[self.machine, fact.instance_id, int(self.clock) * 10**6] for fact in self.world.living()]
+        return {"links": links, "model_bytes": 1000}
+
     def checkpoint(self) -> dict[str, Any]:
         self.saved = int(self.clock)
         return {"clock": self.saved, "error": ""}

@@ -61,6 +61,19 @@ def test_a_spot_machine_that_waits_for_the_end_of_its_hour_is_no_orphan(here: Ta
     assert sum(fact.alive for fact in here.facts(spec())) == 3
 
 
+def test_a_machine_that_somebody_stopped_is_an_orphan_once_the_book_has_lost_it(here: TaskRuntime) -> None:
+    """It is not terminated: its disk is paid, and it may be started again."""
+    job = spec()
+    here.begin(job)
+    (machine,) = here.market.log()
+    here.market.add_fault(Fault(FaultKind.STOP, instance_id=machine.instance_id))
+    here.clock.at_s += 3600
+    here.tick(job)
+    assert plain(orphans)() == {"job": [machine.instance_id]}
+    plain(terminate)([machine.instance_id])
+    assert here.market.log()[0].state is InstanceState.TERMINATED
+
+
 def test_machines_of_another_owner_are_let_alone(here: TaskRuntime) -> None:
     here.market.launch(LaunchRequest("x", MARKET, 1, None, "", {OWNER_TAG: "db-other", "proteus:job": "theirs"}))
     here.clock.at_s += 100_000
