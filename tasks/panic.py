@@ -53,11 +53,13 @@ def panic(owner: str | None, directory: Path | None, tell: Callable[[str], None]
     Raises
     ------
     InputError
-        If `directory` is not one of a run that is under way, or the credentials are of another account than the one in
-        which the owner's machines are.
+        If `owner` is empty, `directory` is not one of a run that is under way, or the credentials are of another
+        account than the one in which the owner's machines are.
     ProteusError
         If the market cannot be asked, or machines are still alive after five minutes.
     """
+    if owner is not None and not owner.strip():
+        raise InputError("--owner: is empty; give an owner id, or leave the option out")
     settings = load_settings()
     record = _owner_file(owner, directory)
     owner = owner or (settings.owner or None if record is None else record.owner)

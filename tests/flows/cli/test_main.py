@@ -43,6 +43,9 @@ class Bad:
     variables: tuple[tuple[str, str], ...] = ()
 
 
+#: The key of some simulated market.
+KEY = (("AWS_ACCESS_KEY_ID", "somebody"), ("AWS_SECRET_ACCESS_KEY", "unchecked"))
+
 BAD: Mapping[str, Bad] = {
     "unknown verb": Bad("walk", r"No such command 'walk'"),
     "unknown option": Bad("run --colour red", r"No such option '--colour'"),
@@ -131,10 +134,13 @@ BAD: Mapping[str, Bad] = {
     ),
     "JSON is a directory": Bad("run --json {here}", r"--json .*: is a directory; name a file in it"),
     "nobody at the endpoint": Bad(
-        "run --endpoint http://127.0.0.1:9", r"--endpoint http://127\.0\.0\.1:9: .*; name one"
+        "run --endpoint http://127.0.0.1:9", r"--endpoint http://127\.0\.0\.1:9: .*; name one", KEY
     ),
+    "no key for the endpoint": Bad("run --endpoint http://127.0.0.1:9", r"--endpoint \S+: .*set AWS_ACCESS_KEY_ID"),
     "endpoint is no URL": Bad("run --endpoint nonsense", r"--endpoint nonsense: .*; name one that answers as EC2"),
-    "endpoint is silent": Bad("run --endpoint http://127.0.0.1:{silent}", r"--endpoint \S+: .*; name one that answers"),
+    "endpoint is silent": Bad(
+        "run --endpoint http://127.0.0.1:{silent}", r"--endpoint \S+: .*; name one that answers", KEY
+    ),
 }
 
 

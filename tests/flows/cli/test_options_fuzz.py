@@ -27,6 +27,7 @@ SEAMS = (
     "tasks.backtest.runner.run_cells",
     "benchmarks.runner.measure",
     "tasks.market_data.eviction_models.save_model",
+    "tasks.panic.OwnedMachines",
 )
 #: The least that each verb wants.
 LEAST: Mapping[str, tuple[str, ...]] = {
@@ -43,6 +44,7 @@ LEAST: Mapping[str, tuple[str, ...]] = {
     "submit": ("none.yaml",),
     "jobs": (),
     "stop": ("job",),
+    "panic": ("--owner", "somebody"),
     "report": ("job",),
     "cost": (),
     "logs": ("job",),
