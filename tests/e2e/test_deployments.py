@@ -240,6 +240,8 @@ def test_a_crashed_run_is_retried_and_the_job_ends_as_if_nothing_had_been(story:
     assert rendezvous(deployed.blob_url, JOB)["pid"] == story.controller_pid
 
     wait_until(lambda: "evicted" in [one["end_cause"] for one in deployed.market_log()], "the eviction", LEFT_S)
+    # The job ends when a tick has booked the eviction: none is due at this moment.
+    deployed.await_state(deployed.start("allocation-tick/default", {"job_id": JOB}), "COMPLETED", 60)
     (deployed.directory / "blobs" / paced.HURRY).touch()
     deployed.await_state(second, "COMPLETED", 90)
 
@@ -291,6 +293,7 @@ def living(deployed: Deployed, job_id: str) -> set[str]:
 @pytest.mark.parametrize("moment", ["acquisition", "boot"])
 def test_cancel_in_the_ui_stops_the_job_and_stop_names_every_machine_that_lives(story: Story, moment: str) -> None:
     deployed, job_id = story.deployed, f"cancelled-{moment}"
+    (deployed.directory / "blobs" / paced.HURRY).unlink(missing_ok=True)  # the job must not end before it is cancelled
     if moment == "acquisition":
         deployed.market_fault(kind="delay", operation="launch", delay_s=3.0, times=1)
     run = deployed.start("train/train", {"spec": SPEC | {"job_id": job_id}})
@@ -299,7 +302,7 @@ def test_cancel_in_the_ui_stops_the_job_and_stop_names_every_machine_that_lives(
         wait_until(lambda: bool(living(deployed, job_id)), "the machine whose purchase is not answered yet")
         assert deployed.at_task(run, "secure reliable tier")
     else:
-        deployed.await_task(run, "meet the controller", 60)
+        wait_until(lambda: bool(living(deployed, job_id)), "the machine, which boots", 60)
     deployed.post(f"/flow_runs/{run}/set_state", state={"type": "CANCELLING", "name": "Cancelling"}, force=True)
     deployed.await_state(run, "CANCELLED", 60)
 

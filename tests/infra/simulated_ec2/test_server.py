@@ -459,6 +459,7 @@ def test_the_control_routes(endpoint, sim):
         "ended_at_s": T0 + 10,
         "end_cause": "evicted",
         "end_reason": "Server.SpotInstanceTermination",
+        "complete": True,
     }
     assert json.loads(json.dumps(row)) == row
 
