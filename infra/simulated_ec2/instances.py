@@ -102,13 +102,16 @@ class Machines:
 
     Parameters
     ----------
-    work_dir : each instance gets a directory in it, with its user-data, console.log and home.
+    work_dir : has the commands of machines in ``bin``, and a directory of each instance, with its user-data, console.log
+        and home.
     market_id : unique to this endpoint; marks its processes.
     passed : environment variables of every machine, beside the few of a fresh login.
     """
 
     def __init__(self, work_dir: Path, market_id: str, passed: Mapping[str, str]) -> None:
         self._work_dir = work_dir
+        #: Directory of the commands that every machine has.
+        self._commands = work_dir / "bin"
         self._market_id = market_id
         self._passed = dict(passed)
         self._machines: dict[str, _Machine] = {}
@@ -117,7 +120,10 @@ class Machines:
 
     def open(self) -> None:
         """Start the reaper, which kills the machines if this process is killed."""
-        self._work_dir.mkdir(parents=True, exist_ok=True)
+        self._commands.mkdir(parents=True, exist_ok=True)
+        for name, text in _COMMANDS.items():
+            (self._commands / name).write_text(text)
+            (self._commands / name).chmod(0o700)
         self._reaper = subprocess.Popen(
             [sys.executable, "-I", str(Path(__file__).with_name("process_reaper.py")), self._market_id],
             stdin=subprocess.PIPE,
@@ -127,12 +133,10 @@ class Machines:
     def start(self, instance_id: str, user_data: str, metadata_url: str) -> None:
         """Boot a machine: run its user-data, if that is a script."""
         home = self._work_dir / instance_id
-        for name in ("tmp", "bin", "units"):
+        for name in ("tmp", "units"):
             (home / name).mkdir(parents=True, exist_ok=True)  # exists if the machine boots again after a restart
-        for name, text in _COMMANDS.items():
+        for name in _COMMANDS:
             (home / f"{name}-was-called").unlink(missing_ok=True)
-            (home / "bin" / name).write_text(text)
-            (home / "bin" / name).chmod(0o700)
         script = home / "user-data"
         script.write_text(user_data)
         script.chmod(0o700)
@@ -223,7 +227,7 @@ class Machines:
 
     def _environment(self, instance_id: str, home: Path, metadata_url: str) -> dict[str, str]:
         return {
-            "PATH": f"{home / 'bin'}:{os.environ.get('PATH', os.defpath)}",
+            "PATH": f"{self._commands}:{os.environ.get('PATH', os.defpath)}",
             "HOME": str(home),
             "TMPDIR": str(home / "tmp"),
             "LANG": os.environ.get("LANG", "C.UTF-8"),

@@ -10,7 +10,8 @@ from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
 from tests.support.cli_process import market_log, proteus, wait_gone
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+#: Over a minute each: the rules, and simulated jobs that keep to them, are in `make test`.
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.storm]
 
 BY_SECOND = ("--billing", "per-second-first-hour-free")
 
@@ -35,7 +36,6 @@ def test_a_budget_that_is_reached_ends_the_job_with_its_model(tmp_path: Path) ->
     assert all(instance["ended_at_s"] is not None for instance in market_log(tmp_path / "run"))
 
 
-@pytest.mark.storm  # over a minute; the rule and a simulated job that keeps its deadline are in `make test`
 def test_a_deadline_in_a_market_where_nothing_is_bid_for_buys_machines_on_demand(tmp_path: Path) -> None:
     figures = run(tmp_path, "--policy", "on-demand", "--deadline", "20m", "--clocks", "400", *BY_SECOND)
     assert (figures["state"], figures["clocks"]) == ("finished", 400)
