@@ -102,7 +102,7 @@ class Machines:
 
     Parameters
     ----------
-    work_dir : has the commands of machines in ``bin``, and a directory of each instance, with its user-data, console.log
+    work_dir : has the commands of machines in ``bin``, and a directory of each instance with user-data, console.log
         and home.
     market_id : unique to this endpoint; marks its processes.
     passed : environment variables of every machine, beside the few of a fresh login.
