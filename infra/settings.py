@@ -74,7 +74,7 @@ class Settings(BaseSettings):
         21 * 86_400,
         gt=0,
         le=_MOST_S,
-        description="Nothing is bought or fitted on prices that nobody has told for this long.",
+        description="Nothing is bought or fitted on prices that were not reported for this long.",
     )
     start_minutes: float = Field(
         15.0,

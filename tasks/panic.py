@@ -28,7 +28,7 @@ class PanicResult:
 
     Attributes
     ----------
-    owner : the owner whose machines were ended; None: nobody's, because none was found.
+    owner : the owner whose machines were ended; None: none was found, and nothing was ended.
     machines : the machines that were ended.
     cancelled : spot requests that were cancelled.
     owners : if none was found, the number of living machines of every owner that tags name.

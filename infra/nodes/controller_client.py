@@ -170,7 +170,7 @@ IsOurs = Callable[[Mapping[str, Any]], bool]
 def wait_rendezvous(blob_url: str, job_id: str, deadline_s: float, is_ours: IsOurs | None = None) -> str:
     """Return the address of the job's controller once it answers there; wait up to `deadline_s` real seconds.
 
-    An address alone proves nothing: that of a killed controller stays in the blob store, and whoever may write there
+    An address alone proves nothing: that of a killed controller stays in the blob store, and any writer of it
     can name any. A try that is under way at the deadline may take another second.
 
     Parameters

@@ -221,7 +221,7 @@ class LeaseGuard:
 
         def warn() -> None:
             if instance_id is None:
-                return  # without an id nobody could tell whose alarm it is; the console has it
+                return  # without an id the alarm names no machine; the console has it
             try:
                 self._warn(alarm, webhook)
             except Exception as error:  # noqa: BLE001 - an alarm that cannot be stored must not keep the machine on

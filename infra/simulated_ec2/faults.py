@@ -20,9 +20,9 @@ class FaultKind(StrEnum):
     MARK = "mark"  # a spot instance gets its notice, and is evicted `notice_s` later (or, with `spares`, is not)
     REBALANCE = "rebalance"  # a spot instance gets a rebalance recommendation
     FAIL = "fail"  # an instance ends because its hardware does (on-demand instances too)
-    REBOOT = "reboot"  # somebody reboots an instance
-    STOP = "stop"  # somebody stops an on-demand instance
-    START = "start"  # somebody starts a stopped instance
+    REBOOT = "reboot"  # an instance is rebooted by hand
+    STOP = "stop"  # an on-demand instance is stopped by hand
+    START = "start"  # a stopped instance is started by hand
     # What happens to calls, in [at_s, until_s].
     CAPACITY = "capacity"  # launches are refused: InsufficientInstanceCapacity; but for `available` machines
     DIE = "die"  # launches are accepted, and their instances end `delay_s` market seconds later for the reason `code`

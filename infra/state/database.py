@@ -193,7 +193,7 @@ def _use_write_ahead_log(engine: Engine) -> None:
 def _ensure_schema(engine: Engine, text: str, shown: str) -> None:
     with engine.connect() as connection:
         if connection.dialect.name == "sqlite":
-            connection.detach()  # nobody else shall use a connection without foreign keys
+            connection.detach()  # no other transaction may use a connection without foreign keys
         with connection.execution_options(**{_WRITES: True, _CHANGES_TABLES: True}).begin():
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")

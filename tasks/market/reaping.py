@@ -13,9 +13,9 @@ from tasks.runtime import current_runtime, runtime_task
 
 @runtime_task("find orphans", market=True)
 def orphans() -> dict[str, list[str]]:
-    """Return the machines of this owner that nobody will end, by the job on their tag.
+    """Return the machines of this owner that no job will end, by the job on their tag.
 
-    They live, or somebody has stopped them: such a machine is lost to its job, its disk is paid, and it may be started.
+    They live, or were stopped by hand: such a machine is lost to its job, its disk is paid, and it may be started.
     Whatever the state of its job, a machine is needed if it is in the book as a living one of an allocation, or if it
     belongs to a purchase that is not answered yet and whose job still gets the ticks that answer it. A launch of the
     last two ticks may not be recorded yet.

@@ -54,5 +54,5 @@ class _OwnMachines:
             try:
                 self._facts = job_machines(self._job_id)
             except MarketError:
-                self._facts = ()  # nobody is believed until the market answers
+                self._facts = ()  # no address is trusted until the market answers
         return self._facts

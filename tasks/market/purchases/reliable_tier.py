@@ -55,7 +55,7 @@ def secure_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str | None:
     JobFailed
         If they are lost again and again.
     PurchaseBlocked
-        If somebody has to mend credentials or settings first; the job stays as it is.
+        If credentials or settings have to be mended first; the job stays as it is.
     """
     if saved_result(spec.job_id) is not None or not wants_machines(spec.job_id):
         return None  # a tick found the work done, or the job is to stop
@@ -211,7 +211,7 @@ def _line(intent: Intent) -> str:
 
 
 def _move(job_id: str, state: JobState) -> None:
-    """Move an open job to `state`, unless somebody stops or ends it at this moment."""
+    """Move an open job to `state`, unless it is stopped or ended at this moment."""
     runtime = current_runtime()
     if wants_machines(job_id):
         runtime.store.move_job(job_id, state, runtime.clock.now_s())

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class PurchaseBlocked(ProteusError):
-    """Nothing can be bought until somebody mends credentials or settings; no order was lost by it."""
+    """Nothing can be bought until credentials or settings are mended; no order was lost by it."""
 
 
 class Result(StrEnum):
@@ -53,7 +53,7 @@ class PurchaseOutcome:
 
     @property
     def blocked(self) -> bool:
-        """Whether somebody has to mend credentials or settings."""
+        """Whether credentials or settings have to be mended first."""
         return self.failure in (Failure.AUTH, Failure.CONFIGURATION)
 
 
