@@ -50,8 +50,7 @@ class PerSecondFirstHourFree:
     max_life_s: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.minimum_s <= HOUR_S:
-            raise ValueError(f"a minimum of {self.minimum_s} s; want 0 to {HOUR_S}")
+        _check_minimum(self.minimum_s)
 
     def charges(
         self,
@@ -67,7 +66,7 @@ class PerSecondFirstHourFree:
         starts_s = hour_starts(launched_at_s, end_s)
         charges = []
         for index, (start_s, price) in enumerate(zip(starts_s, hour_prices(trace, starts_s), strict=True)):
-            paid_s = max(min(end_s - start_s, HOUR_S), self.minimum_s if index == 0 else 0)
+            paid_s = _paid_s(index, start_s, end_s, self.minimum_s)
             if self.repricing is Repricing.CHANGE:
                 amount = prorate(_price_seconds(trace, start_s, start_s + paid_s) * count, 1, HOUR_S)
             else:
@@ -120,12 +119,7 @@ class Flat:
         end_s, _ = billed_end(count, launched_at_s, ended_at_s, end_cause, until_s)
         if self.max_life_s is not None:
             end_s = min(end_s, launched_at_s + self.max_life_s)
-        charges = []
-        for index, start_s in enumerate(hour_starts(launched_at_s, end_s)):
-            paid_s = min(end_s - start_s, HOUR_S)
-            amount = prorate(self.price_micros * count, paid_s, HOUR_S)
-            charges.append(Charge(index, start_s, self.price_micros, amount, refunded=False, paid_s=paid_s))
-        return tuple(charges)
+        return _fixed_charges(self.price_micros, count, launched_at_s, end_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +147,7 @@ class OnDemandPerSecond:
     max_life_s: ClassVar[int | None] = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.minimum_s <= HOUR_S:
-            raise ValueError(f"a minimum of {self.minimum_s} s; want 0 to {HOUR_S}")
+        _check_minimum(self.minimum_s)
 
     def charges(
         self,
@@ -167,12 +160,7 @@ class OnDemandPerSecond:
     ) -> tuple[Charge, ...]:
         """Return what has been charged by `until_s`; see `BillingModel.charges`. `trace` may be None."""
         end_s, _ = billed_end(count, launched_at_s, ended_at_s, end_cause, until_s)
-        charges = []
-        for index, start_s in enumerate(hour_starts(launched_at_s, end_s)):
-            paid_s = max(min(end_s - start_s, HOUR_S), self.minimum_s if index == 0 else 0)
-            amount = prorate(self.price_micros * count, paid_s, HOUR_S)
-            charges.append(Charge(index, start_s, self.price_micros, amount, refunded=False, paid_s=paid_s))
-        return tuple(charges)
+        return _fixed_charges(self.price_micros, count, launched_at_s, end_s, self.minimum_s)
 
 
 def _price_seconds(trace: Trace, from_s: int, until_s: int) -> int:
@@ -180,3 +168,24 @@ def _price_seconds(trace: Trace, from_s: int, until_s: int) -> int:
     held = trace.between(from_s, until_s)
     starts_s = np.maximum(held.times_s, from_s)
     return int(np.dot(np.diff(starts_s, append=until_s), held.prices_micros))
+
+
+def _check_minimum(minimum_s: int) -> None:
+    if not 0 <= minimum_s <= HOUR_S:
+        raise ValueError(f"a minimum of {minimum_s} s; want 0 to {HOUR_S}")
+
+
+def _paid_s(index: int, start_s: int, end_s: int, minimum_s: int) -> int:
+    """Return the paid seconds of the hour `index`, which begins at `start_s`, of a life that ends at `end_s`."""
+    return max(min(end_s - start_s, HOUR_S), minimum_s if index == 0 else 0)
+
+
+def _fixed_charges(
+    price_micros: Micros, count: int, launched_at_s: int, end_s: int, minimum_s: int = 0
+) -> tuple[Charge, ...]:
+    charges = []
+    for index, start_s in enumerate(hour_starts(launched_at_s, end_s)):
+        paid_s = _paid_s(index, start_s, end_s, minimum_s)
+        amount = prorate(price_micros * count, paid_s, HOUR_S)
+        charges.append(Charge(index, start_s, price_micros, amount, refunded=False, paid_s=paid_s))
+    return tuple(charges)
