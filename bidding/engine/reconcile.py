@@ -9,14 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from bidding.engine.engine import (
-    AllocationState,
-    BidEngine,
-    HeldAllocation,
-    HeldMachine,
-    MachineState,
-    common_cause,
-)
+from bidding.engine.allocations import AllocationState, HeldAllocation, HeldMachine, MachineState, common_cause
+from bidding.engine.engine import BidEngine
 from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,

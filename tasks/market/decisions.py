@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from bidding.economics.budget import Spending
 from bidding.economics.deadline import TimeLeft
-from bidding.engine.engine import AllocationState, BidEngine, MachineState
+from bidding.engine.allocations import AllocationState, MachineState
+from bidding.engine.engine import BidEngine
 from bidding.engine.events import AllocationGone, BidEvent, MachineGone, MachineNoticed, NoticeSeen, TickDue
 from bidding.engine.orders import Order
 from bidding.engine.reconcile import BELIEVED_AFTER_S, by_order, reconcile, unlisted

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from bidding.economics.budget import Spending, lasts_until_s
-from bidding.engine.engine import AllocationState, BidEngine
+from bidding.engine.allocations import AllocationState
+from bidding.engine.engine import BidEngine
 from bidding.market.model import HOUR_S, MINUTE_S, Allocation, Market, Tier
 from bidding.market.money import Micros, usd
 from bidding.market.spot_market import MarketError

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from bidding.economics.job_model import JobModel
-from bidding.engine.engine import AllocationState, BidEngine, EngineError
+from bidding.engine.allocations import AllocationState
+from bidding.engine.engine import BidEngine, EngineError
 from bidding.engine.events import (
     AllocationRefused,
     JobClosed,

@@ -7,7 +7,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bidding.economics.job_model import JobModel
-from bidding.engine.engine import AllocationState, BidEngine, MachineState
+from bidding.engine.allocations import AllocationState, MachineState
+from bidding.engine.engine import BidEngine
 from bidding.engine.events import (
     AllocationGranted,
     AllocationRefused,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bidding.engine.engine import AllocationState, MachineState
+from bidding.engine.allocations import AllocationState, MachineState
 from bidding.engine.journal import to_record
 from bidding.market.model import EndCause, InstanceFact
 from bidding.market.spot_market import LaunchRefused, MarketUnreachable
