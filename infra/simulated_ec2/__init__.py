@@ -1,5 +1,6 @@
 """A simulated spot market behind an EC2-compatible endpoint.
 
+account_market    the market as one account sees it
 account_services  STS, Service Quotas and IAM: who the account is and what it may hold
 actions           the EC2 actions over a simulated market: parameters in, answer out
 faults            scripted faults of the simulated market: kills, refused calls, late or lost answers

@@ -148,7 +148,7 @@ class SimSpotMarket:
         self._reads = 0
         self._changes: list[MarketChange] = []
 
-    # The SpotMarket Protocol, for the account `ACCOUNT` or another (`AccountMarket`)
+    # The SpotMarket Protocol, for the account `ACCOUNT` or another (`account_market`)
 
     def account_id(self) -> str:
         """Return the account `ACCOUNT`; see `SpotMarket.account_id`."""
@@ -290,10 +290,6 @@ class SimSpotMarket:
             )
         self._start(held, self._now_s)
         self._carry_out(self._now_s)
-
-    def account(self, account: str) -> "AccountMarket":
-        """Return the market as another account sees it."""
-        return AccountMarket(self, account)
 
     # Used by the endpoint and the tests
 
@@ -649,44 +645,3 @@ class SimSpotMarket:
         held.ended_at_s, held.end_cause, held.end_reason = at_s, cause, reason
         kind = ChangeKind.EVICTED if cause is EndCause.EVICTED else ChangeKind.TERMINATED
         self._changes.append(MarketChange(at_s, kind, held.instance_id))
-
-
-@dataclass(frozen=True, slots=True)
-class AccountMarket:
-    """A simulated market as one account sees it: it implements `SpotMarket`."""
-
-    market: SimSpotMarket
-    account: str
-
-    def account_id(self) -> str:
-        """See `SpotMarket.account_id`."""
-        self.market.enter("account")
-        return self.account
-
-    def freeze(self, request: LaunchRequest) -> LaunchRequest:
-        """See `SpotMarket.freeze`."""
-        return self.market.freeze(request)
-
-    def dry_run(self, request: LaunchRequest) -> None:
-        """See `SpotMarket.dry_run`."""
-        self.market.dry_run(request)
-
-    def launch(self, request: LaunchRequest) -> list[InstanceFact]:
-        """See `SpotMarket.launch`."""
-        return self.market.launch(request, LaunchOptions(self.account))
-
-    def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
-        """See `SpotMarket.describe`: instances of other accounts are never listed."""
-        return self.market.describe(tags, self.account)
-
-    def terminate(self, instance_ids: Sequence[str]) -> None:
-        """See `SpotMarket.terminate`: instances of other accounts are unknown."""
-        self.market.terminate(instance_ids, self.account)
-
-    def price_history(self, markets: Sequence[Market], from_s: int, until_s: int) -> list[PricePoint]:
-        """See `SpotMarket.price_history`."""
-        return self.market.price_history(markets, from_s, until_s)
-
-    def newest_price_s(self, after_s: int, until_s: int) -> int | None:
-        """See `SpotMarket.newest_price_s`."""
-        return self.market.newest_price_s(after_s, until_s)

@@ -25,6 +25,7 @@ from bidding.market.spot_market import (
 )
 from infra.ec2.spot_market import Ec2SpotMarket
 from infra.settings import Settings
+from infra.simulated_ec2.account_market import AccountMarket
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.held_instances import ACCOUNT
 from infra.simulated_ec2.market import SimSpotMarket
@@ -725,7 +726,7 @@ def test_an_account_never_sees_or_ends_the_machines_of_another(through, tmp_path
     sim = SimSpotMarket(TRACES, sold, clock.now_s)
     with ExitStack() as stack:
         if through == "simulated":
-            own, other = sim, sim.account(OTHER_ACCOUNT)
+            own, other = sim, AccountMarket(sim, OTHER_ACCOUNT)
         else:
             credentials(monkeypatch)
             url = stack.enter_context(served(sim, clock, tmp_path / "machines")).url

@@ -10,6 +10,7 @@ import tasks.runtime
 from bidding.engine.orders import client_token
 from infra.errors import InputError
 from infra.runtime import forget_runtime, open_runtime
+from infra.simulated_ec2.account_market import AccountMarket
 from infra.state.identity import read_owner_files
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job
@@ -106,7 +107,7 @@ def test_another_account_or_region_is_refused_before_anything_is_bought_or_belie
     here.tick(spec())
     before = here.market.log()
     if change == "account":
-        here.runtime = replace(here.runtime, market=here.market.account("111111111111"))
+        here.runtime = replace(here.runtime, market=AccountMarket(here.market, "111111111111"))
     else:
         elsewhere = here.runtime.settings.model_copy(update={"region": "eu-west-1"})
         here.runtime = replace(here.runtime, settings=elsewhere)

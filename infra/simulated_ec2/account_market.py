@@ -1,0 +1,49 @@
+"""The simulated market as one account sees it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bidding.market.model import InstanceFact, LaunchRequest, Market, PricePoint
+from infra.simulated_ec2.held_instances import LaunchOptions
+from infra.simulated_ec2.market import SimSpotMarket
+
+
+@dataclass(frozen=True, slots=True)
+class AccountMarket:
+    """A simulated market as one account sees it: it implements `SpotMarket`."""
+
+    market: SimSpotMarket
+    account: str
+
+    def account_id(self) -> str:
+        """See `SpotMarket.account_id`."""
+        self.market.enter("account")
+        return self.account
+
+    def freeze(self, request: LaunchRequest) -> LaunchRequest:
+        """See `SpotMarket.freeze`."""
+        return self.market.freeze(request)
+
+    def dry_run(self, request: LaunchRequest) -> None:
+        """See `SpotMarket.dry_run`."""
+        self.market.dry_run(request)
+
+    def launch(self, request: LaunchRequest) -> list[InstanceFact]:
+        """See `SpotMarket.launch`."""
+        return self.market.launch(request, LaunchOptions(self.account))
+
+    def describe(self, tags: Iterable[tuple[str, str]] = ()) -> list[InstanceFact]:
+        """See `SpotMarket.describe`: instances of other accounts are never listed."""
+        return self.market.describe(tags, self.account)
+
+    def terminate(self, instance_ids: Sequence[str]) -> None:
+        """See `SpotMarket.terminate`: instances of other accounts are unknown."""
+        self.market.terminate(instance_ids, self.account)
+
+    def price_history(self, markets: Sequence[Market], from_s: int, until_s: int) -> list[PricePoint]:
+        """See `SpotMarket.price_history`."""
+        return self.market.price_history(markets, from_s, until_s)
+
+    def newest_price_s(self, after_s: int, until_s: int) -> int | None:
+        """See `SpotMarket.newest_price_s`."""
+        return self.market.newest_price_s(after_s, until_s)
