@@ -25,13 +25,6 @@ def page_url(artifact_id: UUID) -> str:
     return f"{ui_url.rstrip('/')}/artifacts/artifact/{artifact_id}" if ui_url else ""
 
 
-def find_page(job_id: str) -> str:
-    """Return the address of a job's page; empty if it has none on this server."""
-    with get_client(sync_client=True) as client:
-        page = _find(client, job_id)
-    return "" if page is None else page_url(page.latest_id)
-
-
 def open_page(job_id: str, run_id: UUID) -> str:
     """Make a job's page, listed with a flow run, or find it; return its address."""
     with get_client(sync_client=True) as client:

@@ -334,10 +334,6 @@ class SimSpotMarket:
         """Return when a rebalance was recommended to the instance; None if it was not."""
         return self._held[instance_id].rebalance_at_s
 
-    def account_of(self, instance_id: str) -> str:
-        """Return the account that bought the instance."""
-        return self._held[instance_id].options.account
-
     def log(self) -> list[InstanceFact]:
         """Return every instance ever sold, to whatever account, in order of launch: the market's own record."""
         self._carry_out(int(self._clock()))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ from prefect import flow
 
 from bidding.market.money import usd
 from infra.state.store import Store
-from tasks.job_pages import find_page
+from tasks.job_pages import page_url
 from tasks.market.costs import CostRow, cost_rows
 from tasks.reports.publish import link_page, publish_page, save_report
 from tests.support.chromium import CHROMIUM, MISSING, Chromium
@@ -65,10 +66,17 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
         report_url = show()
         with httpx.Client(base_url=server.api_url, timeout=20.0) as api:
-            assert len(api.post("/artifacts/filter", json={}).raise_for_status().json()) == 1, (
-                "one page, changed in place"
+            pages = api.post("/artifacts/filter", json={}).raise_for_status().json()
+            assert len(pages) == 1, "one page, changed in place"
+            yield Shown(
+                server.ui_url,
+                api,
+                runtime.store,
+                cost_rows([JOB]),
+                decision,
+                report_url,
+                page_url(UUID(pages[0]["id"])),
             )
-            yield Shown(server.ui_url, api, runtime.store, cost_rows([JOB]), decision, report_url, find_page(JOB))
         runtime.close()
 
 
