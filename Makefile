@@ -48,10 +48,10 @@ lint: $(STAMP) ## style, types and the import rule
 	$(BIN)/lint-imports
 
 test: lint ## lint, then every test but the long storms
-	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 storms: $(STAMP) ## the long storms of faults (up to two hours)
-	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist worksteal -m storm $(MANY_SEEDS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m storm $(MANY_SEEDS)
 	$(BIN)/python -m pytest -q -s -m storm tests $(MANY_SEEDS:%=--ignore %)
 
 bench: $(STAMP) ## the benchmarks, each beside a peer or a limit

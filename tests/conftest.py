@@ -25,6 +25,11 @@ _FIRST = ("tests/bidding/backtest/test_runner.py", "tests/e2e/test_deployments.p
 _ENDS_S = 5.0
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one process more than there are processors: many tests wait for processes that they have started."""
+    return min((os.cpu_count() or 1) + 1, 4)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have files whose place in the order saves time come first; the others stay as they are."""
     items.sort(key=lambda item: next((i for i, name in enumerate(_FIRST) if item.nodeid.startswith(name)), len(_FIRST)))
