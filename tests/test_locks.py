@@ -12,10 +12,11 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK, NODE_LOCK = "requirements.lock", "requirements-node.lock"
-#: What a machine that only trains does not need: servers, flows, the state database, pictures, readers of users' files.
+#: What a node does not need: servers, flows, the state database, pictures, readers of users' files, what decides.
 NOT_ON_NODES = {
     *("prefect", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "flask", "werkzeug", "moto", "boto3"),
-    *("matplotlib", "bokeh", "pillow", "pyarrow", "scikit-learn", "scipy", "rich", "pytest", "setuptools", "uv"),
+    *("matplotlib", "bokeh", "pillow", "pyarrow", "rich", "pytest", "setuptools", "uv"),
+    *("jax", "jaxlib", "optax", "optuna", "lightgbm"),
 }
 
 _PACKAGE = re.compile(r"([a-z0-9][a-z0-9-]*)==([A-Za-z0-9.+!]+)( ; [a-zA-Z0-9_ .<>=!'()]+)? \\")
