@@ -13,4 +13,5 @@ single entry point of a live job.
     market/     the market as values: money, prices over time, instance types, grants
     policies/   bidding policies of a live job, one file each, by the name that users type
     synthetic/  generated price histories, from a seed
+    tuning/     hyper-parameter sweeps: trials on single machines, stopping rules
 """

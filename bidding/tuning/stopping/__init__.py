@@ -1,0 +1,31 @@
+"""Stopping rules: which trials of a sweep go on, and to which step, by the name that users type.
+
+The modules:
+
+    base   the `TrialStoppingRule` Protocol, its input `TrialView` and `StoppingPlan`, and its output `Verdict`
+    never  rule `none`: every trial runs all of its steps
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from bidding.tuning.stopping.base import TrialStoppingRule
+from bidding.tuning.stopping.never import NeverRule
+
+#: Stopping rules by the name of `stop:` in a sweep's file.
+RULES: Mapping[str, Callable[[], TrialStoppingRule]] = MappingProxyType({"none": NeverRule})
+#: Names of all rules, as users type them.
+RULE_NAMES: tuple[str, ...] = tuple(sorted(RULES))
+
+
+def stopping_rule(name: str) -> TrialStoppingRule:
+    """Return the stopping rule called `name`, as in ``earlycurve``.
+
+    Raises
+    ------
+    ValueError
+        If no rule has that name; the message lists all names.
+    """
+    if name not in RULES:
+        raise ValueError(f"unknown stopping rule {name!r}; there are {', '.join(RULE_NAMES)}")
+    return RULES[name]()
