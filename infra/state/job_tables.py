@@ -13,6 +13,7 @@ from infra.state.records import (
     JOB_TRANSITIONS,
     IllegalTransition,
     Job,
+    JobKind,
     JobState,
     Json,
     Observation,
@@ -26,18 +27,21 @@ from infra.state.schema import jobs, journal, observations
 class JobTables(Tables):
     """Jobs and observations."""
 
-    def create_job(self, job_id: str, spec: Json, now_s: float) -> Job:
+    def create_job(self, job_id: str, spec: Json, now_s: float, kind: JobKind = JobKind.JOB) -> Job:
         """Record a job, or return the recorded one if its `spec` is the same.
 
         Raises
         ------
         StoreError
-            If `job_id` was used for another spec.
+            If `job_id` was used for another spec, or for another kind of job.
         """
-        row = {"job_id": job_id, "spec": as_stored(spec), "state": JobState.STARTING.value, "created_at_s": now_s}
+        row: dict[str, Any] = {"job_id": job_id, "spec": as_stored(spec), "created_at_s": now_s}
+        row |= {"state": JobState.STARTING.value, "kind": kind.value}
         with self.write() as connection:
             connection.execute(insert_or(connection, jobs).values(row).on_conflict_do_nothing())
             job = _job(require_row(connection, select(jobs).where(jobs.c.job_id == job_id), "job", job_id))
+            if job.kind is not kind:
+                raise StoreError(f"{kind} {job_id}: is the id of a {job.kind}; choose another")
             if job.spec != row["spec"]:
                 raise StoreError(f"job {job_id}: was submitted before with another spec; choose another job_id")
         return job
@@ -206,7 +210,8 @@ def _thin(connection: Connection, job_id: str, kind: ObservationKind, newest_s: 
 
 def _job(row: Row[Any]) -> Job:
     found = columns(row)
-    return Job(**(found | {"state": JobState(found["state"]), "stop_now": bool(found["stop_now"])}))
+    read = {"state": JobState(found["state"]), "stop_now": bool(found["stop_now"]), "kind": JobKind(found["kind"])}
+    return Job(**(found | read))
 
 
 def _observation(row: Row[Any]) -> Observation:

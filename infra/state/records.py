@@ -76,6 +76,13 @@ class JobState(StrEnum):
         return self in _JOB_END
 
 
+class JobKind(StrEnum):
+    """What a row of `jobs` is."""
+
+    JOB = "job"  # a training job
+    SWEEP = "sweep"  # trials of hyper-parameters, each on a machine of its own
+
+
 class IntentState(StrEnum):
     """The state of an intent: recorded before the market is called, settled by its answer.
 
@@ -103,7 +110,7 @@ JOB_TRANSITIONS: Mapping[JobState, frozenset[JobState]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job: its spec, the address of its controller, and how it ended.
+    """A training job or a sweep: its spec, the address of a training's controller, and how it ended.
 
     `stop_why`, `stop_by` and `stop_at_s` are of the first request to stop it; `stop_now` says that one of the requests
     wanted its machines ended at once.
@@ -121,6 +128,7 @@ class Job:
     stop_by: str | None = None
     stop_at_s: float | None = None
     stop_now: bool = False
+    kind: JobKind = JobKind.JOB
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ jobs = Table(
     Column("stop_by", String(64)),
     Column("stop_at_s", Double),
     Column("stop_now", Boolean),
+    Column("kind", String(8), nullable=False, server_default="job"),
 )
 
 journal = Table(

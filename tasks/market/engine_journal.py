@@ -1,4 +1,4 @@
-"""The engine of a job: its journal is replayed once; events and orders are appended in one transaction.
+"""The engine of a job or a sweep: its journal is replayed once; events and orders are appended in one transaction.
 
 The orders of the engine are in the database (journal and intents) before they are carried out, and their outcome is
 written in the same transaction that updates the tables. A writer that loses a race for the journal replays it anew and
@@ -6,10 +6,12 @@ decides again.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -37,20 +39,32 @@ from tasks.runtime import current_runtime
 
 logger = logging.getLogger(__name__)
 
-_log = logging.getLogger(__name__)
 #: Number of journal entries after which a commit writes a snapshot of the engine.
 SNAPSHOT_ENTRIES = 256
 
+
+class JournalledEngine(Protocol):
+    """What the journal needs of an engine."""
+
+    def handle(self, event: Any) -> tuple[Any, ...]:
+        """Apply one event; return the orders, in sequence."""
+
+    def validate(self) -> None:
+        """Raise an error if the state breaks an invariant."""
+
+
+E = TypeVar("E", bound=JournalledEngine)
+
 #: Returns the events to enter, given the engine's state.
-DecideEvents = Callable[[BidEngine], Sequence[BidEvent]]
+DecideEvents = Callable[[E], Sequence[BidEvent]]
 
 
-class JobEngine:
-    """A job's engine in this process, loaded once and passed from step to step of a flow run.
+class EngineJournal(ABC, Generic[E]):
+    """The engine of a row of `jobs` in this process, loaded once and passed from step to step of a flow run.
 
     The journal is replayed when the engine is first used, from the newest snapshot of this program on; later only the
     entries that other processes have written since are read. Nothing is kept here that the journal does not hold: a run
-    that is killed loses a copy.
+    that is killed loses a copy. What kind of engine it is, and how its events are written, is for the subclass.
 
     Parameters
     ----------
@@ -62,20 +76,43 @@ class JobEngine:
     dataclasses and models among a task's arguments, and would walk through the engine at every step.
     """
 
+    #: Kind of the record that opens the job.
+    opening: ClassVar[str]
+
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
-        self._engine: BidEngine | None = None
+        self._engine: E | None = None
         #: Number of journal entries that the engine has seen, and that the newest snapshot covers.
         self._length = 0
         self._snapshot_length = 0
         #: Number of the entry that opened the job.
         self._opened_seq: int | None = None
 
-    def loaded(self) -> BidEngine:
+    @abstractmethod
+    def _replayed(self, records: Sequence[Json]) -> E:
+        """Return the engine that the events among `records` lead to."""
+
+    @abstractmethod
+    def _catch_up(self, engine: E, records: Sequence[Json]) -> None:
+        """Apply the events among `records`, which follow those that `engine` has seen."""
+
+    @abstractmethod
+    def _to_record(self, item: Any) -> dict[str, Any]:
+        """Return an event or an order as a JSON object."""
+
+    @abstractmethod
+    def _to_snapshot(self, engine: E) -> Json | None:
+        """Return the state of an engine without the event that opened it; None: its journal is replayed whole."""
+
+    @abstractmethod
+    def _from_snapshot(self, state: Json, opened: Json) -> E:
+        """Return the engine that `_to_snapshot` saw; `opened` is the record of the event that opened it."""
+
+    def loaded(self) -> E:
         """Return the engine as the last step left it, without reading the database; load it if it was not yet."""
         return self._engine if self._engine is not None else self.current()
 
-    def current(self) -> BidEngine:
+    def current(self) -> E:
         """Return the engine as the journal leaves it now; entries that other processes have written are read."""
         engine, self._engine = self._engine, None  # one that fails in the middle cannot be used
         if engine is None:
@@ -84,38 +121,38 @@ class JobEngine:
             self._snapshot_length = self._length
         records = [entry.record for entry in current_runtime().store.journal(self.job_id, self._length)]
         self._note_opened(records)
-        if self._length:
-            catch_up(engine, records)
+        if engine is not None:
+            self._catch_up(engine, records)
         else:
-            engine = replay(records)
+            engine = self._replayed(records)
         self._length += len(records)
         self._engine = engine
         return engine
 
-    def _restored(self) -> tuple[BidEngine, int]:
-        """Return the engine of the newest snapshot and the number of entries it covers; a new engine without one."""
+    def _restored(self) -> tuple[E | None, int]:
+        """Return the engine of the newest snapshot and the number of entries it covers; None without one."""
         store = current_runtime().store
         snapshot = store.snapshot(self.job_id)
         if snapshot is None or snapshot.program != program_digest():
-            return BidEngine(), 0
+            return None, 0
         try:
-            opened = from_record(store.entry(self.job_id, snapshot.opened_seq).record)
-            if not isinstance(opened, JobOpened):
+            opened = store.entry(self.job_id, snapshot.opened_seq).record
+            if opened.get("kind") != self.opening:
                 raise SnapshotError(f"snapshot: entry {snapshot.opened_seq} opens no job")
-            engine = from_snapshot(snapshot.engine, opened)
+            engine = self._from_snapshot(snapshot.engine, opened)
         except (SnapshotError, JournalError, UnknownRecord) as error:
             logger.warning("job %s: its journal is replayed whole: %s", self.job_id, error)
-            return BidEngine(), 0
+            return None, 0
         self._opened_seq = snapshot.opened_seq
         return engine, snapshot.seq
 
     def _note_opened(self, records: Sequence[Json]) -> None:
         """Note which of `records`, which follow those that the engine has seen, opened the job."""
         if self._opened_seq is None:
-            seqs = (seq for seq, record in enumerate(records, self._length) if record.get("kind") == JobOpened.__name__)
+            seqs = (seq for seq, record in enumerate(records, self._length) if record.get("kind") == self.opening)
             self._opened_seq = next(seqs, None)
 
-    def commit(self, plan: DecideEvents, instances: Mapping[str, Sequence[InstanceFact]] | None = None) -> list[Order]:
+    def commit(self, plan: DecideEvents[E], instances: Mapping[str, Sequence[InstanceFact]] | None = None) -> list[Any]:
         """Pass the events of `plan` to the engine, record events and orders, and return the orders.
 
         Parameters
@@ -131,19 +168,19 @@ class JobEngine:
                 orders = self._commit_once(plan, instances or {})
         return orders
 
-    def _commit_once(self, plan: DecideEvents, instances: Mapping[str, Sequence[InstanceFact]]) -> list[Order]:
+    def _commit_once(self, plan: DecideEvents[E], instances: Mapping[str, Sequence[InstanceFact]]) -> list[Any]:
         engine = self.current()
         self._engine = None  # until it is committed it is ahead of the journal: one that fails is loaded anew
         runtime = current_runtime()
         now_s = runtime.clock.now_s()
         entries: list[Entry] = []
         events = list(plan(engine))
-        orders: list[Order] = []
+        orders: list[Any] = []
         for event in events:
-            entries.append(Entry("event", float(event.at_s), now_s, to_record(event)))
+            entries.append(Entry("event", float(event.at_s), now_s, self._to_record(event)))
             for order in engine.handle(event):
                 orders.append(order)
-                entries.append(Entry("order", float(event.at_s), now_s, to_record(order)))
+                entries.append(Entry("order", float(event.at_s), now_s, self._to_record(order)))
         engine.validate()
         with runtime.store.transaction() as store:
             if entries:
@@ -162,16 +199,41 @@ class JobEngine:
         self._engine = engine
         return orders
 
-    def _due_snapshot(self, engine: BidEngine, length: int) -> EngineSnapshot | None:
+    def _due_snapshot(self, engine: E, length: int) -> EngineSnapshot | None:
         """Return the snapshot of an engine that has seen `length` entries, if it is time for one."""
         if self._opened_seq is None or length - self._snapshot_length < SNAPSHOT_ENTRIES:
             return None
         try:
-            state = to_snapshot(engine)
+            state = self._to_snapshot(engine)
         except SnapshotError as error:  # the journal holds it all
             logger.error("job %s: no snapshot of its engine: %s", self.job_id, error)
             return None
+        if state is None:
+            return None
         return EngineSnapshot(self.job_id, length, program_digest(), self._opened_seq, state)
+
+
+class JobEngine(EngineJournal[BidEngine]):
+    """The engine of a training job and its journal."""
+
+    opening = JobOpened.__name__
+
+    def _replayed(self, records: Sequence[Json]) -> BidEngine:
+        return replay(records)
+
+    def _catch_up(self, engine: BidEngine, records: Sequence[Json]) -> None:
+        catch_up(engine, records)
+
+    def _to_record(self, item: Any) -> dict[str, Any]:
+        return to_record(item)
+
+    def _to_snapshot(self, engine: BidEngine) -> Json:
+        return to_snapshot(engine)
+
+    def _from_snapshot(self, state: Json, opened: Json) -> BidEngine:
+        event = from_record(opened)
+        assert isinstance(event, JobOpened)
+        return from_snapshot(state, event)
 
 
 @cache
@@ -250,7 +312,7 @@ def _note_failed_launch(
     if reason.startswith("Server."):
         answer["failure"] = str(Failure.CAPACITY)
     store.note_answer(order_id, answer)
-    _log.warning("%s: %s: %s", order_id, reason, message)
+    logger.warning("%s: %s: %s", order_id, reason, message)
 
 
 def _named(store: Store, job_id: str, event: MachineGone, instances: Mapping[str, Sequence[InstanceFact]]) -> str:
@@ -264,7 +326,7 @@ def _named(store: Store, job_id: str, event: MachineGone, instances: Mapping[str
     return event.instance_id
 
 
-def unless_seen(kind: type[BidEvent], event: BidEvent) -> DecideEvents:
+def unless_seen(kind: type[BidEvent], event: BidEvent) -> DecideEvents[BidEngine]:
     """Return the plan that enters `event` unless the engine has seen one of its kind."""
 
     def plan(engine: BidEngine) -> Sequence[BidEvent]:

@@ -12,6 +12,7 @@ from infra.state.records import (
     IllegalTransition,
     IntentConflict,
     IntentState,
+    JobKind,
     JobState,
     JournalConflict,
     ObservationKind,
@@ -32,6 +33,17 @@ def test_a_job_is_created_once_and_read_by_every_process(store: Store, url: str)
         assert other.job("job-1") == job
     with pytest.raises(StoreError, match="another spec"):
         store.create_job("job-1", {}, 99.0)
+
+
+def test_a_sweep_and_a_job_never_share_an_id(store: Store) -> None:
+    assert store.job("job-1").kind is JobKind.JOB
+    sweep = store.create_job("sweep-1", SPEC, 99.0, JobKind.SWEEP)
+    assert sweep.kind is JobKind.SWEEP
+    assert store.job("sweep-1") == sweep
+    with pytest.raises(StoreError, match="sweep job-1: is the id of a job"):
+        store.create_job("job-1", SPEC, 99.0, JobKind.SWEEP)
+    with pytest.raises(StoreError, match="job sweep-1: is the id of a sweep"):
+        store.create_job("sweep-1", SPEC, 99.0)
 
 
 def test_a_job_goes_through_its_life_and_its_end_is_sacred(store: Store) -> None:
