@@ -1,0 +1,225 @@
+"""A trial of a sweep as the engine holds it: its state, its curve, and its deployments."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidding.tuning.stopping.base import TrialView
+
+
+class TrialState(StrEnum):
+    """State of a trial."""
+
+    WAITING = "waiting"  # for a machine
+    RUNNING = "running"
+    EVICTED = "evicted"  # the market took its machine, and it has no other yet
+    PAUSED = "paused"  # at its target step, until the stopping rule decides; or with the sweep
+    FINISHED = "finished"
+    STOPPED_EARLY = "stopped_early"
+    FAILED = "failed"
+
+
+class SweepState(StrEnum):
+    """State of a sweep."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"  # by its user or its budget, with the best so far
+    FAILED = "failed"  # no trial has a value
+
+
+#: States in which a trial never runs again.
+ENDED = frozenset({TrialState.FINISHED, TrialState.STOPPED_EARLY, TrialState.FAILED})
+#: Values of `TrialReported.ended`.
+ENDS = ("paused", "finished", "failed")
+
+
+class MetricCurve:
+    """The metric of a trial by step, in arrays that grow.
+
+    `steps` and `values` share the arrays and cost nothing; they hold until the next report.
+    """
+
+    __slots__ = ("_count", "_steps", "_values")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._steps = np.empty(64, np.int64)
+        self._values = np.empty(64)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MetricCurve):
+            return NotImplemented
+        return np.array_equal(self.steps, other.steps) and np.array_equal(self.values, other.values, equal_nan=True)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """(n,) steps with a value, ascending."""
+        return self._steps[: self._count]
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """(n,) the metric at each of them; NaN where it was no finite number."""
+        return self._values[: self._count]
+
+    @property
+    def last_step(self) -> int:
+        """The newest step with a value; 0 before the first."""
+        return int(self._steps[self._count - 1]) if self._count else 0
+
+    def put(self, step: int, value: float | None) -> bool:
+        """Enter the metric of a step; return whether it replaces an earlier report of that step."""
+        count = self._count
+        index = count
+        if count and step <= self._steps[count - 1]:  # a repeated step, or a late report
+            index = int(np.searchsorted(self.steps, step))
+        replaces = index < count and self._steps[index] == step
+        if not replaces:
+            if count == len(self._steps):
+                self._steps = np.concatenate([self._steps, np.empty_like(self._steps)])
+                self._values = np.concatenate([self._values, np.empty_like(self._values)])
+            self._steps[index + 1 : count + 1] = self._steps[index:count].copy()
+            self._values[index + 1 : count + 1] = self._values[index:count].copy()
+            self._steps[index] = step
+            self._count += 1
+        self._values[index] = np.nan if value is None else value
+        return bool(replaces)
+
+    def value_at(self, step: int) -> float | None:
+        """Return the metric at the newest step up to `step`; None where it is no finite number, or there is none."""
+        index = int(np.searchsorted(self.steps, step, side="right")) - 1
+        value = self._values[index] if index >= 0 else np.nan
+        return float(value) if np.isfinite(value) else None
+
+
+@dataclass(slots=True)
+class Deployment:
+    """One order to run a trial on a machine, and what became of it.
+
+    Attributes
+    ----------
+    order_id : str
+    trial : int
+    is_granted, is_refused : bool
+        Its answer; neither while it is open.
+    reported_step, saved_step : int
+        Newest step that it reported, and of the newest state that it uploaded; 0 before.
+    reported_at_s : int
+        Time of its last report, or of the grant before the first.
+    ended : str
+        One of `ENDS` once it reported that the trial's process ended; empty before.
+    is_gone : bool
+        Whether its machine is gone.
+    pause_why, paused_at_s
+        Why, and since when, it was ordered to pause; empty and None while it was not.
+    release_why : str
+        Why its machine is to be ended; empty while it is not.
+    """
+
+    order_id: str
+    trial: int
+    is_granted: bool = False
+    is_refused: bool = False
+    reported_step: int = 0
+    saved_step: int = 0
+    reported_at_s: int = 0
+    ended: str = ""
+    is_gone: bool = False
+    pause_why: str = ""
+    paused_at_s: int | None = None
+    release_why: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was ordered and not answered yet."""
+        return not (self.is_granted or self.is_refused)
+
+    @property
+    def works(self) -> bool:
+        """Whether its machine trains the trial, as far as was reported."""
+        return self.is_granted and not self.ended and not self.is_gone and not self.release_why
+
+
+@dataclass(slots=True)
+class TrialRecord:
+    """A trial, as its reports and the market's events leave it.
+
+    Attributes
+    ----------
+    number, params : the setting.
+    until_step : int
+        The step at which it pauses next.
+    state : TrialState
+    why : str
+        Why it is in that state, where that needs a reason; one line.
+    curve : MetricCurve
+        Every reported value; a repeated step has its last one.
+    saved_step : int
+        Step of its newest uploaded state: there it stands without a machine.
+    repeated_steps : int
+        Steps that were reported again after their state had been lost.
+    evictions : int
+        Machines that the market took while it was on them.
+    failures : dict
+        Number of failures by the step at which it failed.
+    predicted, predicted_std : float or None
+        The metric expected at the last step, once it was predicted.
+    deployments : list of Deployment
+        In the order of their numbers; the last one is the present one.
+    upload_s : float
+        Seconds that its newest upload took; 0 before the first.
+    state_bytes : int
+        Size of its newest state.
+    """
+
+    number: int
+    params: Mapping[str, object]
+    until_step: int
+    state: TrialState = TrialState.WAITING
+    why: str = ""
+    curve: MetricCurve = field(default_factory=MetricCurve)
+    saved_step: int = 0
+    repeated_steps: int = 0
+    evictions: int = 0
+    failures: dict[int, int] = field(default_factory=dict)
+    predicted: float | None = None
+    predicted_std: float | None = None
+    deployments: list[Deployment] = field(default_factory=list)
+    upload_s: float = 0.0
+    state_bytes: int = 0
+
+    @property
+    def present(self) -> Deployment | None:
+        """The newest deployment; None before the first."""
+        return self.deployments[-1] if self.deployments else None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it never runs again."""
+        return self.state in ENDED
+
+    @property
+    def steps(self) -> int:
+        """The step at which it stands: that of its newest state, or of its newest report while that is not lost."""
+        if self.has_ended:
+            return max(self.saved_step, self.curve.last_step)
+        present = self.present
+        is_alive = present is not None and (present.works or present.ended == "paused")
+        return max(self.saved_step, present.reported_step) if is_alive and present is not None else self.saved_step
+
+    @property
+    def value(self) -> float | None:
+        """The metric at the step at which it stands; None where it is no finite number, or was not reported."""
+        return self.curve.value_at(self.steps)
+
+    def view(self) -> TrialView:
+        """Return what a stopping rule may know of it; it holds until the next report."""
+        return TrialView(self.number, self.curve.steps, self.curve.values, self.until_step, self.state)
