@@ -9,7 +9,7 @@ nodes/          the process that a machine runs, and the client of its controlle
 simulated_ec2/  a simulated spot market behind an EC2-compatible endpoint
 state/          the state database: jobs, the journal, purchases, the ledger
 storage/        files in the blob store: checkpoints, prices, logs
-trials/         trials of a sweep, on their machines and on a laptop
+trials/         trials of a sweep: the training function, its process and supervisor
 clock           market time, shared by all processes
 errors          errors that are shown to the user
 files           reads and writes files by path or fsspec URL

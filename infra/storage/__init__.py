@@ -9,4 +9,5 @@ job_paths       the blob names of a job
 leases          the time until which a machine may live, one blob per machine
 node_logs       the logs of nodes and controllers, one blob per process
 price_store     observed spot prices, stored permanently
+trial_paths     the blob names of a sweep's trials
 """
