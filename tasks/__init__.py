@@ -8,8 +8,10 @@ market_data/     price files, generated markets and eviction models
 plan/            plans: cost and end of a job, estimated by simulation before it is bought
 prediction/      predictions of a trained model for new data
 reports/         reports on a job: status, summary, list of jobs, HTML pages, node logs
+sweeps/          hyper-parameter sweeps: description, samplers, tables, pages
 training/        training of a job: checks, submission, its controller, progress
 billing_options  options of the billing models of spot machines
+form_fields      fields that jobs and sweeps have in common, checked the same way everywhere
 job_ends         requests to end a job, which ticks carry out
 job_events      events of jobs in Prefect's event feed
 job_leases       the leases of a job's machines, which ticks extend, and the alarms of machines

@@ -5,7 +5,8 @@ from typing import Any
 from infra.errors import JobFailed
 from infra.state.records import IntentState, Job, JobState, ObservationKind
 from infra.storage.job_paths import JobPaths
-from tasks.job_spec import RECORDED, JobSpec
+from tasks.form_fields import RECORDED
+from tasks.job_spec import JobSpec
 from tasks.runtime import current_runtime, runtime_task
 
 

@@ -6,6 +6,7 @@ A trial runs on one machine. Nothing here touches the world: events go in, order
     orders       the engine's output: deploy, pause, release, finish
     plan         `SweepPlan`: what a sweep's decisions depend on
     simulation/  a whole sweep over recorded prices, by the same state machine
+    space        search space: parameters of four kinds, their grid, seeded draws
     stopping/    stopping rules: which trials go on, and to which step, by the name that users type
     trials       a trial as the engine holds it: state, curve, deployments
 

@@ -21,7 +21,8 @@ from infra.market_data.catalogs import read_catalog
 from infra.settings import Settings, load_settings
 from infra.state.records import JobState
 from infra.state.store import Store
-from tasks.job_spec import RECORDED, JobSpec
+from tasks.form_fields import RECORDED
+from tasks.job_spec import JobSpec
 from tasks.local.environment import environment_variables
 from tasks.market_data.on_demand import check_budget
 

@@ -13,8 +13,8 @@ from infra.clock import SystemClock
 from infra.ec2.notice_poller import notice_event
 from infra.nodes.controller_client import NO_LOSSES, ControllerClient, ControllerUnreachable
 from infra.state.records import UnknownRecord
+from tasks.form_fields import JOB_ID_PATTERN
 from tasks.job_records import ticking_jobs
-from tasks.job_spec import JOB_ID_PATTERN
 from tasks.runtime import current_runtime
 
 #: Real seconds for the controller to return its notices; it is polled several times a second.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bidding.market.model import Tier
 from infra.clock import SystemClock
-from tasks.job_spec import JOB_ID_PATTERN
+from tasks.form_fields import JOB_ID_PATTERN
 from tasks.runtime import current_runtime, runtime_task
 
 _DEPLOYMENT = "renew-hour/default"

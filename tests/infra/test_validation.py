@@ -6,7 +6,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from infra.validation import first_fault
-from tasks.job_spec import JOB_ID_PATTERN, JobSpec
+from tasks.form_fields import JOB_ID_PATTERN
+from tasks.job_spec import JobSpec
 
 
 class Inner(BaseModel):

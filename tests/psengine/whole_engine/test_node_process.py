@@ -27,7 +27,7 @@ from infra.storage.job_paths import JobPaths
 from infra.version import program_version
 from psengine.config import JOB_ID_PATTERN
 from psengine.protocol.version import PROTOCOL
-from tasks.job_spec import JOB_ID_PATTERN as JOB_SPEC_PATTERN
+from tasks.form_fields import JOB_ID_PATTERN as JOB_SPEC_PATTERN
 from tests.support.local_cluster import LocalCluster, digits_job
 from tests.support.timeouts import PATIENCE
 
