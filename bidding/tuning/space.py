@@ -25,7 +25,7 @@ _MOST_INT = 2**62
 _DIGITS = 12
 
 Value = str | int | float | bool | None
-Setting = dict[str, Value]
+Params = dict[str, Value]
 
 
 class ParameterKind(StrEnum):
@@ -143,7 +143,7 @@ def grid_size(space: Mapping[str, Parameter]) -> int:
     return math.prod(len(_named_grid(name, parameter)) for name, parameter in space.items())
 
 
-def grid(space: Mapping[str, Parameter]) -> tuple[Setting, ...]:
+def grid(space: Mapping[str, Parameter]) -> tuple[Params, ...]:
     """Return every setting of the grid; the last parameter changes fastest.
 
     Raises
@@ -159,7 +159,7 @@ def grid(space: Mapping[str, Parameter]) -> tuple[Setting, ...]:
     )
 
 
-def draw(space: Mapping[str, Parameter], seed: int, number: int) -> Setting:
+def draw(space: Mapping[str, Parameter], seed: int, number: int) -> Params:
     """Return the random setting of trial `number`: the same for the same seed, whatever other trials were drawn."""
     generator = np.random.default_rng([seed, number])
     return {name: parameter.draw(generator) for name, parameter in space.items()}

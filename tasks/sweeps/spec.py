@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationError,
 from bidding.billing import BillingModel
 from bidding.market.model import Market
 from bidding.market.money import Micros, to_micros
-from bidding.tuning.space import MOST_TRIALS, Parameter, Setting, check_names, grid, grid_size, parse_parameter
+from bidding.tuning.space import MOST_TRIALS, Parameter, Params, check_names, grid, grid_size, parse_parameter
 from infra.errors import InputError
 from infra.structured_text import read_yaml
 from infra.validation import first_fault
@@ -224,7 +224,7 @@ class SweepSpec(FormModel):
         return {name: parse_parameter(record) for name, record in self.space.items()}
 
     @property
-    def settings(self) -> tuple[Setting, ...]:
+    def settings(self) -> tuple[Params, ...]:
         """The settings of a grid, in the order of trial numbers; empty for another sampler."""
         return grid(self.parameters) if self.sampler == GRID else ()
 
