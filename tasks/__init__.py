@@ -16,7 +16,7 @@ job_ends         requests to end a job, which ticks carry out
 job_events      events of jobs in Prefect's event feed
 job_leases       the leases of a job's machines, which ticks extend, and the alarms of machines
 job_pages       the page of a job in the Prefect UI, one artifact
-job_records      jobs in the state database: record, look up, settle
+job_records      jobs and sweeps in the state database: record, look up, settle; their common terms
 job_spec         the description of a training job; the Prefect form is drawn from it
 output_files     output files of a verb: checked before the work, written atomically after it
 panic            the end of all machines of an owner, without database or Prefect

@@ -1,13 +1,56 @@
-"""Jobs in the state database: record, look up, settle."""
+"""Jobs and sweeps in the state database: record, look up, settle; what both have in common."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+from bidding.billing import BillingModel
+from bidding.market.money import Micros, to_micros
 from infra.errors import JobFailed
-from infra.state.records import IntentState, Job, JobState, ObservationKind
+from infra.state.records import IntentState, Job, JobKind, JobState, ObservationKind
 from infra.storage.job_paths import JobPaths
-from tasks.form_fields import RECORDED
-from tasks.job_spec import JobSpec
+from tasks.form_fields import RECORDED, spot_billing
+from tasks.job_spec import JobSpec, ReliableTier
 from tasks.runtime import current_runtime, runtime_task
+
+
+class JobTerms(Protocol):
+    """The terms on which machines are bought for a row of `jobs`; the description of a job has them."""
+
+    @property
+    def job_id(self) -> str:
+        """The id of the job or sweep."""
+
+    @property
+    def budget_micros(self) -> Micros | None:
+        """The budget in micro-dollars; None: no limit."""
+
+    @property
+    def billing_model(self) -> BillingModel:
+        """How spot machines are charged."""
+
+    @property
+    def reliable(self) -> ReliableTier | None:
+        """The machines that are held on demand while it runs; None: there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTerms:
+    """The terms of a sweep, which has no reliable tier."""
+
+    job_id: str
+    budget_micros: Micros | None
+    billing_model: BillingModel
+    reliable: None = None
+
+
+def terms_of(job: Job) -> JobTerms:
+    """Return the terms of a recorded job or sweep."""
+    if job.kind is JobKind.JOB:
+        return JobSpec.model_validate(dict(job.spec), context=RECORDED)
+    spec = job.spec
+    billing = spot_billing(spec["billing"], spec["flat_price"], spec["reprice"])
+    budget_usd = spec["budget_usd"]
+    return SweepTerms(job.job_id, None if budget_usd is None else to_micros(budget_usd), billing)
 
 
 @runtime_task("record job")
@@ -15,7 +58,7 @@ def record_job(spec: JobSpec) -> Job:
     """Record the job, or return the recorded one; the same id with another spec is refused."""
     store = current_runtime().store
     job = store.find_job(spec.job_id)
-    if job is not None and JobSpec.model_validate(dict(job.spec), context=RECORDED) == spec:
+    if job is not None and job.kind is JobKind.JOB and JobSpec.model_validate(dict(job.spec), context=RECORDED) == spec:
         return job  # also where it was recorded before a field with a default was added
     return store.create_job(spec.job_id, spec.model_dump(mode="json"), current_runtime().clock.now_s())
 
@@ -26,8 +69,14 @@ def job_spec(job_id: str) -> JobSpec:
 
 
 def is_paid_by_hour(job_id: str) -> bool:
-    """Return whether the job's spot machines are paid by the hour, not by the second."""
-    return not job_spec(job_id).transient.billing_model.by_second
+    """Return whether the spot machines of a job or sweep are paid by the hour, not by the second."""
+    return not terms_of(current_runtime().store.job(job_id)).billing_model.by_second
+
+
+def is_sweep(job_id: str) -> bool:
+    """Return whether the row of the state database is a sweep; False where there is none."""
+    job = current_runtime().store.find_job(job_id)
+    return job is not None and job.kind is JobKind.SWEEP
 
 
 def saved_result(job_id: str) -> dict[str, Any] | None:

@@ -191,6 +191,11 @@ class JobSpec(FormModel):
         return self
 
     @property
+    def billing_model(self) -> BillingModel:
+        """How spot machines are charged."""
+        return self.transient.billing_model
+
+    @property
     def budget_micros(self) -> Micros | None:
         """The budget in micro-dollars; None: no limit."""
         return None if self.budget_usd is None else to_micros(self.budget_usd)

@@ -1,10 +1,11 @@
 """Machines of a job that are ended at once, whatever their paid hour; their ends are entered in the journal."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from bidding.engine.reconcile import by_order, reconcile
 from bidding.market.model import InstanceFact
-from tasks.market.engine_journal import JobEngine
+from tasks.market.engine_journal import EngineJournal
 from tasks.market.instances import job_machines, tiers_of
 from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime, runtime_task
@@ -16,7 +17,9 @@ def living_machines(job_id: str) -> list[InstanceFact]:
 
 
 @runtime_task("end machines", market=True)
-def end_machines(job_engine: JobEngine, ends: Callable[[InstanceFact], bool] = lambda fact: True) -> list[InstanceFact]:
+def end_machines(
+    job_engine: EngineJournal[Any], ends: Callable[[InstanceFact], bool] = lambda fact: True
+) -> list[InstanceFact]:
     """Terminate the living machines of the job for which `ends` is true; return them as they were.
 
     The market is asked which live: the book may lack a machine whose purchase was not answered.
@@ -28,7 +31,7 @@ def end_machines(job_engine: JobEngine, ends: Callable[[InstanceFact], bool] = l
     return ending
 
 
-def _enter(job_engine: JobEngine, facts: Sequence[InstanceFact]) -> None:
+def _enter(job_engine: EngineJournal[Any], facts: Sequence[InstanceFact]) -> None:
     if is_opened(job_engine):
         groups, now_s = by_order(facts), current_runtime().now_s()
         job_engine.commit(lambda engine: reconcile(engine, groups, tiers_of(facts), now_s), groups)

@@ -25,7 +25,7 @@ from infra.storage.leases import read_lease
 from tasks.ending.machines import end_machines, living_machines
 from tasks.ending.stopping import end_at_once
 from tasks.job_ends import request_stop, why_ended
-from tasks.job_spec import JobSpec
+from tasks.job_records import terms_of
 from tasks.market.engine_journal import JobEngine
 from tasks.market.instances import TIER_TAG
 from tasks.market.ledger import book_ledger
@@ -263,7 +263,7 @@ def _machine(
         return Machine(
             instance_id, market, tier, until_s, "the training runs on it until the model is saved, or earlier"
         )
-    if not JobSpec.model_validate(dict(job.spec)).transient.billing_model.by_second:
+    if not terms_of(job).billing_model.by_second:
         ends_s = launched_at_s + HOUR_S * (int(now_s - launched_at_s) // HOUR_S + 1)
         if ends_s - now_s <= settings.tick_s:
             ends_s += HOUR_S  # the next tick may come after the hour has ended, and another one is paid then

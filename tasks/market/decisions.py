@@ -1,6 +1,7 @@
 """Decision points: observations go to the engine, and its orders are recorded before they are carried out."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bidding.economics.budget import Spending
 from bidding.economics.deadline import TimeLeft
@@ -15,7 +16,7 @@ from bidding.market.money import Micros
 from infra.errors import TickStopped
 from tasks.job_ends import wants_machines
 from tasks.job_records import training_begun
-from tasks.market.engine_journal import JobEngine
+from tasks.market.engine_journal import DecideEvents, EngineJournal, JobEngine
 from tasks.market.instances import tiers_of
 from tasks.runtime import current_runtime, runtime_task
 
@@ -49,41 +50,66 @@ def decide(
     TickStopped
         If the market lists none of the machines that live by the book: nothing is decided on such an answer.
     """
+    now_s = current_runtime().now_s()
+
+    def tick(engine: BidEngine) -> Sequence[BidEvent]:
+        if engine.job_id is None:
+            return ()
+        buy = training_begun(job_engine.job_id) and _reliable_tier_stands(engine) and wants_machines(job_engine.job_id)
+        limits = (spending, left, crossing_usd_per_vcpu_h)
+        return (TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits),)
+
+    return decide_on(job_engine, facts, notices, tick)
+
+
+def decide_on(
+    journal: EngineJournal[Any],
+    facts: Sequence[InstanceFact],
+    notices: Mapping[str, int],
+    tick: DecideEvents[Any],
+    reports: DecideEvents[Any] = lambda engine: (),
+) -> list[Any]:
+    """Enter what was observed of a job or a sweep, then the events of `tick`; return the orders of all.
+
+    Parameters
+    ----------
+    facts : the machines that the market lists.
+    notices : second at which the market takes a machine or a whole allocation, by its id.
+    tick : returns the events of the decision point; not called where nothing is decided.
+    reports : returns what machines have reported, which is entered before their ends.
+
+    Raises
+    ------
+    TickStopped
+        If the market lists none of the machines that live by the book: nothing is decided on such an answer.
+    """
     now_s, lease_s = current_runtime().now_s(), 60 * current_runtime().settings.lease_minutes
     groups = by_order(facts)
     missing = 0
 
-    def plan(engine: BidEngine) -> Sequence[BidEvent]:
+    def plan(engine: Any) -> Sequence[BidEvent]:
         nonlocal missing
         missing = unlisted(engine, groups, now_s, lease_s)
-        events = reconcile(engine, groups, tiers_of(facts), now_s, lease_s)
+        observed = reconcile(engine, groups, tiers_of(facts), now_s, lease_s)
         if missing:
-            return events
+            return observed
         for name, takes_at_s in sorted(notices.items()):
-            events += _noticed(engine, events, name, takes_at_s, now_s)
-        if engine.job_id is not None:
-            buy = (
-                training_begun(job_engine.job_id)
-                and _reliable_tier_stands(engine)
-                and wants_machines(job_engine.job_id)
-            )
-            limits = (spending, left, crossing_usd_per_vcpu_h)
-            events.append(TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits))
-        return events
+            observed += _noticed(engine, observed, name, takes_at_s, now_s)
+        return [*reports(engine), *observed, *tick(engine)]
 
-    orders = job_engine.commit(plan, groups)
+    orders = journal.commit(plan, groups)
     if missing:
-        since_s = job_engine.loaded().unlisted_since_s
+        since_s = journal.loaded().unlisted_since_s
         hours = (now_s - (now_s if since_s is None else since_s)) / HOUR_S
         raise TickStopped(
-            f"job {job_engine.job_id}: the market lists none of its {missing} living machines (for {hours:.1f} h now); "
+            f"job {journal.job_id}: the market lists none of its {missing} living machines (for {hours:.1f} h now); "
             "check the AWS account, profile and PROTEUS_REGION. Nothing is bought or booked until it lists some, or "
             f"for {BELIEVED_AFTER_S / HOUR_S:g} h none"
         )
     return orders
 
 
-def _noticed(engine: BidEngine, events: Sequence[BidEvent], name: str, takes_at_s: int, now_s: int) -> list[BidEvent]:
+def _noticed(engine: Any, events: Sequence[BidEvent], name: str, takes_at_s: int, now_s: int) -> list[BidEvent]:
     """Return the event of a notice that a machine reported, unless the market has reported it as well."""
     for allocation_id, position in engine.positions.items():
         held = {machine for machine, its in position.machines.items() if its.state is MachineState.HELD}

@@ -236,6 +236,11 @@ class JobEngine(EngineJournal[BidEngine]):
         return from_snapshot(state, event)
 
 
+def journal_of(job_id: str) -> EngineJournal[Any]:
+    """Return the journal of a job or a sweep, whichever the row is; a job's where it is not recorded."""
+    return JobEngine(job_id)
+
+
 @cache
 def program_digest() -> str:
     """Return the digest of the sources that decide: another program might have come to another state."""

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from bidding.market.model import DAY_S, Market
 from infra.errors import ProteusError
 from infra.storage.price_store import PriceStore
-from tasks.job_records import job_spec, ticking_jobs
+from tasks.job_records import is_sweep, job_spec, ticking_jobs
 from tasks.job_spec import JobSpec
 from tasks.runtime import current_runtime, runtime_task
 
@@ -40,8 +40,15 @@ class IngestRequest(BaseModel):
 
 def markets_of_interest(request: IngestRequest) -> tuple[Market, ...]:
     """Return the markets to fetch, sorted, each once."""
-    names = request.markets or [name for job in ticking_jobs() for name in job_spec(job).transient.markets]
+    names = request.markets or [name for job_id in ticking_jobs() for name in _markets_of_job(job_id)]
     return tuple(sorted({Market.parse(name) for name in names}))
+
+
+def _markets_of_job(job_id: str) -> Sequence[str]:
+    """Return the markets of a job, or of a sweep, by the form in which it was recorded."""
+    if not is_sweep(job_id):
+        return job_spec(job_id).transient.markets
+    return list(current_runtime().store.job(job_id).spec["markets"])
 
 
 def markets_of(spec: JobSpec) -> tuple[Market, ...]:

@@ -20,8 +20,8 @@ from infra.state.records import AllocationRecord, IntentState, ObservationKind
 from infra.storage.leases import FIRST_S
 from tasks.job_ends import request_stop, wants_machines
 from tasks.job_events import emit_budget
-from tasks.job_records import job_spec
-from tasks.job_spec import JobSpec
+from tasks.job_records import JobTerms, terms_of
+from tasks.market.engine_journal import JournalledEngine
 from tasks.market.prices import history
 from tasks.runtime import current_runtime, runtime_task
 
@@ -43,9 +43,11 @@ def book_or_postpone(job_id: str) -> int | None:
 
 def report_budget(job_id: str) -> None:
     """Emit an event if the job has spent most of its budget."""
-    store, budget = current_runtime().store, job_spec(job_id).budget_micros
+    store = current_runtime().store
+    job = store.job(job_id)
+    budget = terms_of(job).budget_micros
     if budget is not None:
-        emit_budget(store.job(job_id), store.spent(job_id), budget)
+        emit_budget(job, store.spent(job_id), budget)
 
 
 @runtime_task("book the ledger", market=True)
@@ -58,7 +60,7 @@ def book_ledger(job_id: str) -> int:
     traces = (
         history(sorted({a.market for a in spot}), min(a.launched_at_s for a in spot), now_s) if spot else TraceSet({})
     )
-    billing = job_spec(job_id).transient.billing_model
+    billing = terms_of(runtime.store.job(job_id)).billing_model
     booking = book(runtime.store, job_id, traces, runtime.catalog, now_s, billing)
     for booked, due in booking.disputed:
         _log.warning(
@@ -70,21 +72,22 @@ def book_ledger(job_id: str) -> int:
     return len(booking.added)
 
 
-def spending_now(spec: JobSpec, engine: BidEngine) -> Spending | None:
+def spending_now(spec: JobTerms, engine: JournalledEngine) -> Spending | None:
     """Return the worst case of the job's spending, for the decisions of this tick; None without a budget.
 
-    Where whole hours are paid, a spot allocation counts to the end of its last decided hour: the next one is a decision
-    of its own.
+    Where whole hours are paid, a spot allocation of a job counts to the end of its last decided hour: the next one is a
+    decision of its own. A sweep decides on no hours.
     """
     if spec.budget_micros is None:
         return None
     now_s, ends_s = current_runtime().now_s(), _ends_s(spec.job_id)
-    paid_until_s = {} if spec.transient.billing_model.by_second else _decided_until_s(engine)
+    by_hour = not spec.billing_model.by_second
+    paid_until_s = _decided_until_s(engine) if by_hour and isinstance(engine, BidEngine) else {}
     committed = _worst_case(spec)(lambda record: paid_until_s.get(record.allocation_id, now_s + ends_s))
     return Spending(spec.budget_micros, committed, now_s + max(ends_s, round(FIRST_S)))
 
 
-def lives_within_budget(spec: JobSpec, engine: BidEngine) -> Callable[[AllocationRecord], int] | None:
+def lives_within_budget(spec: JobTerms, engine: JournalledEngine) -> Callable[[AllocationRecord], int] | None:
     """Return a function to the time until which an allocation can run without a further tick; None without a budget.
 
     No lease ends later, so that a job whose ticks have died does not pass its budget either. Where whole hours are paid
@@ -98,7 +101,7 @@ def lives_within_budget(spec: JobSpec, engine: BidEngine) -> Callable[[Allocatio
     now_s, worst = runtime.now_s(), _worst_case(spec)
     latest_s = now_s + round(runtime.settings.lease_minutes * MINUTE_S)
     all_until_s = lasts_until_s(lambda until_s: worst(lambda record: until_s), budget_micros, now_s, latest_s)
-    if spec.transient.billing_model.by_second or all_until_s >= now_s + _ends_s(spec.job_id):
+    if spec.billing_model.by_second or all_until_s >= now_s + _ends_s(spec.job_id) or not isinstance(engine, BidEngine):
         return lambda record: all_until_s
     decided_s = _decided_until_s(engine)
 
@@ -113,7 +116,7 @@ def _ends_s(job_id: str) -> int:
     return round(3 * current_runtime().settings.tick_s + stop_s(job_id))
 
 
-def _worst_case(spec: JobSpec) -> Callable[[Callable[[AllocationRecord], int]], Micros]:
+def _worst_case(spec: JobTerms) -> Callable[[Callable[[AllocationRecord], int]], Micros]:
     """Return a function from the time until which machines run to what the ledger comes to at most.
 
     Purchases without an answer count as made, and machines of the reliable tier that the job lacks as bought now.
@@ -129,7 +132,7 @@ def _worst_case(spec: JobSpec) -> Callable[[Callable[[AllocationRecord], int]], 
     if wants_machines(job_id):
         records += _missing_reliable(spec, records, now_s)
     booked, prices = runtime.store.ledger(job_id), _known_prices(records, now_s)
-    billing = spec.transient.billing_model
+    billing = spec.billing_model
 
     def worst(until_s: Callable[[AllocationRecord], int]) -> Micros:
         def after_now_s(record: AllocationRecord) -> int:
@@ -151,8 +154,10 @@ def _decided_until_s(engine: BidEngine) -> dict[str, int]:
     }
 
 
-def _missing_reliable(spec: JobSpec, records: Sequence[AllocationRecord], now_s: int) -> list[AllocationRecord]:
+def _missing_reliable(spec: JobTerms, records: Sequence[AllocationRecord], now_s: int) -> list[AllocationRecord]:
     tier = spec.reliable
+    if tier is None:
+        return []
     reliable = [r for r in records if r.alive and r.allocation.tier is Tier.RELIABLE]
     missing = tier.count - sum(record.living_count for record in reliable)
     if missing < 1:
@@ -183,7 +188,7 @@ def stop_s(job_id: str) -> float:
     return max(_STOP_S, _STOP_REAL_S * scale) + 2 * clock_s
 
 
-def stop_at_budget(spec: JobSpec, spending: Spending | None) -> None:
+def stop_at_budget(spec: JobTerms, spending: Spending | None) -> None:
     """Request the stop of an open job whose budget is reached; its model is saved.
 
     A stop that takes longer than the budget lasts ends the machines at once, and the last checkpoint remains.

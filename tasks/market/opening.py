@@ -17,7 +17,7 @@ from infra.state.records import IllegalTransition, JobState, ObservationKind
 from infra.storage.price_store import PriceStore
 from tasks.job_events import emit_end
 from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine, unless_seen
+from tasks.market.engine_journal import EngineJournal, JobEngine, unless_seen
 from tasks.market.prices import days
 from tasks.market_data.eviction_tables import job_table
 from tasks.market_data.on_demand import types_of
@@ -47,8 +47,8 @@ def priced(markets: list[Market], at_s: float) -> Mapping[str, InstanceType]:
     return {market.instance_type: types[market.instance_type] for market in markets}
 
 
-def is_opened(job_engine: JobEngine) -> bool:
-    """Return whether the job was opened for bidding, by its journal."""
+def is_opened(job_engine: EngineJournal[Any]) -> bool:
+    """Return whether the job or sweep was opened for bidding, by its journal."""
     return job_engine.current().job_id is not None
 
 

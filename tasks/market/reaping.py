@@ -5,7 +5,7 @@ from bidding.market.model import InstanceState
 from infra.ec2.owned_machines import JOB_TAG, OWNER_TAG
 from infra.state.records import IntentState
 from tasks.job_records import is_known, ticking_jobs
-from tasks.market.engine_journal import JobEngine
+from tasks.market.engine_journal import journal_of
 from tasks.market.instances import job_machines, tiers_of
 from tasks.market.opening import is_opened
 from tasks.runtime import current_runtime, runtime_task
@@ -50,7 +50,7 @@ def enter(job_id: str) -> None:
 
     It comes before the orphans end: if that fails they are in the book, and the job's ticks end them.
     """
-    runtime, job_engine = current_runtime(), JobEngine(job_id)
+    runtime, job_engine = current_runtime(), journal_of(job_id)
     if not is_known(job_id) or not is_opened(job_engine):
         return
     facts = job_machines(job_id)

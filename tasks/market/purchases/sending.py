@@ -23,7 +23,7 @@ from infra.state.records import Intent, IntentState
 from infra.storage.leases import FIRST_S
 from tasks.job_ends import wants_machines
 from tasks.job_spec import JobSpec
-from tasks.market.engine_journal import JobEngine
+from tasks.market.engine_journal import EngineJournal, JobEngine
 from tasks.market.instances import TIER_TAG, machine_tags
 from tasks.market.purchases.requests import from_record, launch_request, to_record
 from tasks.runtime import current_runtime, runtime_task
@@ -83,7 +83,9 @@ def buy(spec: JobSpec, job_engine: JobEngine, order: Acquire) -> PurchaseOutcome
     return send(job_engine, order.order_id, request)
 
 
-def send(job_engine: JobEngine, order_id: str, make_request: Callable[[Intent], LaunchRequest]) -> PurchaseOutcome:
+def send(
+    job_engine: EngineJournal[Any], order_id: str, make_request: Callable[[Intent], LaunchRequest]
+) -> PurchaseOutcome:
     """Send the request of a planned order once, and record the answer.
 
     Parameters
@@ -102,7 +104,9 @@ def send(job_engine: JobEngine, order_id: str, make_request: Callable[[Intent], 
         return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", error.failure)
 
 
-def _send(job_engine: JobEngine, order_id: str, make_request: Callable[[Intent], LaunchRequest]) -> PurchaseOutcome:
+def _send(
+    job_engine: EngineJournal[Any], order_id: str, make_request: Callable[[Intent], LaunchRequest]
+) -> PurchaseOutcome:
     runtime = current_runtime()
     market = runtime.pinned_market()
     intent = runtime.store.intent(order_id)
@@ -130,14 +134,14 @@ def _look(job_id: str, order_id: str) -> list[InstanceFact]:
     return facts if all(fact.complete for fact in facts) else []
 
 
-def _grant(job_engine: JobEngine, order_id: str, facts: list[InstanceFact]) -> PurchaseOutcome:
+def _grant(job_engine: EngineJournal[Any], order_id: str, facts: list[InstanceFact]) -> PurchaseOutcome:
     runtime = current_runtime()
     granted = grant_of(order_id, facts, Tier(facts[0].tags.get(TIER_TAG, Tier.TRANSIENT)), runtime.now_s())
     job_engine.commit(lambda engine: [] if order_id in engine.positions else [granted], {order_id: facts})
     return PurchaseOutcome(Result.GRANTED, f"granted: {len(facts)} x {facts[0].market}")
 
 
-def _failed(job_engine: JobEngine, before: Intent, error: MarketError) -> PurchaseOutcome:
+def _failed(job_engine: EngineJournal[Any], before: Intent, error: MarketError) -> PurchaseOutcome:
     """Record the failure of a request, and return what follows from it."""
     runtime, order_id = current_runtime(), before.order_id
     now_s, failure = runtime.clock.now_s(), error.failure
@@ -159,7 +163,7 @@ def _failed(job_engine: JobEngine, before: Intent, error: MarketError) -> Purcha
     return PurchaseOutcome(Result.OPEN, f"not bought yet: {error}", failure)
 
 
-def _enter_unseen(job_engine: JobEngine, before: Intent) -> None:
+def _enter_unseen(job_engine: EngineJournal[Any], before: Intent) -> None:
     """Enter a purchase whose machines have ended before they were seen: the market says that there were some.
 
     No tick has extended their first lease, which bounds their lives. So the ledger may show more than the bill, never
@@ -178,7 +182,7 @@ def _enter_unseen(job_engine: JobEngine, before: Intent) -> None:
     job_engine.commit(lambda engine: [] if before.order_id in engine.positions else events)
 
 
-def _refuse(job_engine: JobEngine, refused: AllocationRefused) -> None:
+def _refuse(job_engine: EngineJournal[Any], refused: AllocationRefused) -> None:
     """Enter a refusal, unless another process has found the machines of the order meanwhile."""
     job_engine.commit(lambda engine: [] if refused.order_id in engine.positions else [refused])
 
@@ -188,7 +192,7 @@ def _answer(error: MarketError) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "failure": str(error.failure), "at_s": now_s}
 
 
-def abandon_orders(job_engine: JobEngine) -> None:
+def abandon_orders(job_engine: EngineJournal[Any]) -> None:
     """Abandon the open orders of an ended job of which nothing lives.
 
     An order whose outcome is unknown stays open, and is looked for by every tick, for `SETTLES_S` after its request.

@@ -1,7 +1,7 @@
 """What the purchases of an open job wait for, in one line for a list of jobs."""
 
 from bidding.market.failures import Failure
-from infra.state.records import Intent, IntentState, Job
+from infra.state.records import Intent, IntentState, Job, JobKind
 from infra.state.store import Store
 from tasks.job_spec import JobSpec
 from tasks.market.purchases.reliable_tier import is_reliable_order, missing_machines
@@ -35,6 +35,6 @@ def what_purchases_wait_for(store: Store, job: Job) -> str:
 
 
 def _matters(store: Store, job: Job, intent: Intent, failure: Failure) -> bool:
-    if is_reliable_order(job.job_id, intent.order_id):
+    if job.kind is JobKind.JOB and is_reliable_order(job.job_id, intent.order_id):
         return missing_machines(JobSpec.model_validate(dict(job.spec)), store) > 0
     return failure is Failure.QUOTA
