@@ -7,4 +7,5 @@
 0005_requests_to_stop         requests to stop a job
 0006_identity                 the owner, account and region of a database's machines
 0007_frozen_requests          the request of an order, and what the market answered
+0008_kinds_of_jobs            the kind of a row of `jobs`: a job or a sweep
 """
