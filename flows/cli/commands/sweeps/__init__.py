@@ -1,0 +1,4 @@
+"""Verbs for hyper-parameter sweeps, `proteus sweep …`.
+
+sweep  the group of these verbs
+"""

@@ -1,0 +1,18 @@
+"""The group of verbs `proteus sweep …`."""
+
+import click
+
+#: The verbs, in the order of the help: `run`, `local`, `submit`, `show`, `stop`, `report`, `record`.
+VERBS: tuple[click.Command, ...] = ()
+
+
+@click.group(short_help="Search hyper-parameters on spot machines.")
+def sweep() -> None:
+    """Train many settings of a model on spot machines, each on a machine of its own, and keep the best.
+
+    A sweep is described by a file, sweep.yaml (docs/sweeps.md).
+    """
+
+
+for verb in VERBS:
+    sweep.add_command(verb)

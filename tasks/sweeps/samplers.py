@@ -1,0 +1,199 @@
+"""Samplers: which settings the trials of a sweep try. A grid, random draws, and the samplers of Optuna.
+
+A setting depends on the sweep, the number of its trial, and the trials before it as they stand: nothing else is kept.
+For a sampler of Optuna a study is made in memory from these trials and thrown away; the journal of the sweep is the
+only record.
+"""
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bidding.tuning.space import Parameter, ParameterKind, Params, draw
+from infra.errors import InputError
+from tasks.sweeps.spec import GRID, RANDOM, SweepSpec
+
+if TYPE_CHECKING:
+    import optuna
+
+#: Samplers that keep their state in the study: it is replayed trial by trial. For the others the trials are enough.
+_STATEFUL = frozenset({"CmaEsSampler", "NSGAIISampler", "NSGAIIISampler", "QMCSampler"})
+#: Samplers that look at no value.
+_BLIND = frozenset({GRID, RANDOM, "RandomSampler", "QMCSampler", "BruteForceSampler"})
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTrial:
+    """A trial as a sampler sees it.
+
+    Attributes
+    ----------
+    params : its setting.
+    value : the metric that counts for it: at its last step, or the one predicted for a trial that does not go on; None
+        where it is no finite number.
+    is_running : whether a better value may come yet.
+    """
+
+    number: int
+    params: Params
+    value: float | None
+    is_running: bool
+
+
+def is_adaptive(spec: SweepSpec) -> bool:
+    """Return whether the sampler needs values of earlier trials; else all settings can be proposed at once."""
+    return spec.sampler not in _BLIND
+
+
+def propose(spec: SweepSpec, trials: Sequence[SampledTrial], count: int) -> tuple[tuple[int, Params], ...]:
+    """Return the settings of the next trials with their numbers, at most `count`; none when the sweep has all of them.
+
+    Parameters
+    ----------
+    trials : every trial that was proposed, in the order of their numbers, which count from 0.
+
+    Raises
+    ------
+    InputError
+        If the sampler cannot be used with this search space, or a package that it needs is missing.
+    """
+    first = len(trials)
+    numbers = range(first, min(first + count, spec.trial_count))
+    if not numbers:
+        return ()
+    if spec.sampler == GRID:
+        settings = spec.settings
+        return tuple((number, settings[number]) for number in numbers)
+    if spec.sampler == RANDOM:
+        return tuple((number, draw(spec.parameters, spec.seed, number)) for number in numbers)
+    return _ask_optuna(spec, trials, numbers)
+
+
+def check_sampler(spec: SweepSpec) -> None:
+    """Refuse a sampler that cannot propose settings for this sweep; `InputError` names it and the mend."""
+    values = (SampledTrial(number, draw(spec.parameters, 0, number), float(number), False) for number in range(2))
+    propose(
+        spec.model_copy(update={"trials": 3}) if spec.sampler != GRID else spec, tuple(values)[: spec.trial_count], 1
+    )
+
+
+def _ask_optuna(spec: SweepSpec, trials: Sequence[SampledTrial], numbers: range) -> tuple[tuple[int, Params], ...]:
+    try:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study = optuna.create_study(direction=spec.metric.direction, sampler=_sampler(spec, 0))
+            space = {name: _distribution(parameter) for name, parameter in spec.parameters.items()}
+            for trial in trials:
+                _enter(spec, study, space, trial)
+            return tuple((number, _ask(spec, study, space, number)) for number in numbers)
+    except ImportError as error:
+        names = [error.name] if error.name else re.findall(r"'([\w.-]+)'", str(error))
+        needed = names[0] if names else "another package"
+        raise InputError(
+            f"sampler {spec.sampler}: needs {needed}, which is not installed; install it, or write sampler: TPESampler"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"sampler {spec.sampler}: {' '.join(str(error).split())}; choose another sampler") from None
+
+
+def _sampler(spec: SweepSpec, number: int) -> "optuna.samplers.BaseSampler":
+    """Return the sampler as it proposes trial `number`: a seed by number makes it the same in every process."""
+    import optuna
+
+    seed = int(np.random.SeedSequence([spec.seed, number]).generate_state(1)[0])
+    options: dict[str, Any] = {"seed": seed}
+    match spec.sampler:
+        case "TPESampler":
+            options["constant_liar"] = True  # settings near those of running trials are avoided
+        case "QMCSampler":
+            options = {"seed": int(np.random.SeedSequence(spec.seed).generate_state(1)[0]), "scramble": True}
+            options["warn_independent_sampling"] = False
+        case "CmaEsSampler":
+            options["warn_independent_sampling"] = False
+    sampler: optuna.samplers.BaseSampler = getattr(optuna.samplers, spec.sampler)(**options)
+    return sampler
+
+
+def _enter(spec: SweepSpec, study: "optuna.Study", space: Mapping[str, Any], trial: SampledTrial) -> None:
+    """Enter an earlier trial into the study."""
+    from optuna.trial import TrialState, create_trial
+
+    params = _to_optuna(spec.parameters, trial.params)
+    state = TrialState.RUNNING if trial.is_running else TrialState.FAIL if trial.value is None else TrialState.COMPLETE
+    value = trial.value if state is TrialState.COMPLETE else None
+    if spec.sampler not in _STATEFUL:
+        study.add_trial(create_trial(state=state, value=value, params=params, distributions=dict(space)))
+        return
+    study.sampler = _replaying(_sampler(spec, trial.number), params)
+    asked = study.ask(dict(space))
+    if state is not TrialState.RUNNING:
+        study.tell(asked, value, state=state)
+
+
+def _replaying(sampler: "optuna.samplers.BaseSampler", params: Mapping[str, Any]) -> "optuna.samplers.BaseSampler":
+    """Return a sampler that does in the study what `sampler` does for a new trial, and proposes `params`."""
+    from optuna.samplers import BaseSampler
+
+    class Replaying(BaseSampler):
+        def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
+            return sampler.infer_relative_search_space(study, trial)
+
+        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
+            sampler.sample_relative(study, trial, search_space)
+            return {name: params[name] for name in search_space}
+
+        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+            return params[param_name]
+
+        def before_trial(self, study: Any, trial: Any) -> None:
+            sampler.before_trial(study, trial)
+
+        def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
+            sampler.after_trial(study, trial, state, values)
+
+    return Replaying()
+
+
+def _ask(spec: SweepSpec, study: "optuna.Study", space: Mapping[str, Any], number: int) -> Params:
+    study.sampler = _sampler(spec, number)
+    return _from_optuna(spec.parameters, study.ask(dict(space)).params)
+
+
+def _distribution(parameter: Parameter) -> "optuna.distributions.BaseDistribution":
+    """Return Optuna's form of a parameter; a choice is its index, since Optuna takes 1, 1.0 and true for one value."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    match parameter.kind:
+        case ParameterKind.CHOICE:
+            return CategoricalDistribution(tuple(range(len(parameter.choices))))
+        case ParameterKind.INT:
+            return IntDistribution(int(parameter.low), int(parameter.high))
+        case _:
+            return FloatDistribution(parameter.low, parameter.high, log=parameter.kind is ParameterKind.LOG)
+
+
+def _to_optuna(space: Mapping[str, Parameter], params: Params) -> dict[str, Any]:
+    return {
+        name: _index(parameter, params[name]) if parameter.kind is ParameterKind.CHOICE else params[name]
+        for name, parameter in space.items()
+    }
+
+
+def _from_optuna(space: Mapping[str, Parameter], values: Mapping[str, Any]) -> Params:
+    return {
+        name: parameter.choices[values[name]] if parameter.kind is ParameterKind.CHOICE else values[name]
+        for name, parameter in space.items()
+    }
+
+
+def _index(parameter: Parameter, value: Any) -> int:
+    return next(
+        index for index, choice in enumerate(parameter.choices) if choice == value and type(choice) is type(value)
+    )
