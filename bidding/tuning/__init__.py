@@ -2,6 +2,7 @@
 
 A trial runs on one machine. Nothing here touches the world: events go in, orders come out, as in `bidding.engine`.
 
+    curves/      learning curves: stages, fits, predictions of the last value
     events       the engine's input: the sweep, settings, reports of trials, decision points
     orders       the engine's output: deploy, pause, release, finish
     plan         `SweepPlan`: what a sweep's decisions depend on

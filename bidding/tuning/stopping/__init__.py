@@ -2,18 +2,26 @@
 
 The modules:
 
-    base   the `TrialStoppingRule` Protocol, its input `TrialView` and `StoppingPlan`, and its output `Verdict`
-    never  rule `none`: every trial runs all of its steps
+    asha         rule `asha`: asynchronous successive halving
+    base         the `TrialStoppingRule` Protocol, its input `TrialView` and `StoppingPlan`, and its output `Verdict`
+    early_curve  rule `earlycurve`: at the share theta of the steps, the best trials by predicted metric go on
+    median       rule `median`: a trial stops whose best value is worse than the median of the others' averages
+    never        rule `none`: every trial runs all of its steps
 """
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from bidding.tuning.stopping.asha import AshaRule
 from bidding.tuning.stopping.base import TrialStoppingRule
+from bidding.tuning.stopping.early_curve import EarlyCurveRule
+from bidding.tuning.stopping.median import MedianRule
 from bidding.tuning.stopping.never import NeverRule
 
 #: Stopping rules by the name of `stop:` in a sweep's file.
-RULES: Mapping[str, Callable[[], TrialStoppingRule]] = MappingProxyType({"none": NeverRule})
+RULES: Mapping[str, Callable[[], TrialStoppingRule]] = MappingProxyType(
+    {"asha": AshaRule, "earlycurve": EarlyCurveRule, "median": MedianRule, "none": NeverRule}
+)
 #: Names of all rules, as users type them.
 RULE_NAMES: tuple[str, ...] = tuple(sorted(RULES))
 
