@@ -17,7 +17,7 @@ A purchase is ordered again, the same, at each tick until it is answered; a laps
 market gives notice of its eviction. So an order survives a crash between its entry in the journal and its execution.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from bidding.economics.budget import Purse
@@ -40,7 +40,7 @@ from bidding.engine.events import (
 )
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from bidding.market.failures import Failure, failure_of
-from bidding.market.model import HOUR_S, Allocation, EndCause, Market, Tier
+from bidding.market.model import HOUR_S, Allocation, EndCause, InstanceType, Market, Tier
 from bidding.market.money import Micros
 from bidding.policies import policy
 from bidding.policies.base import Choice, Decision, MarketView, Policy
@@ -92,6 +92,11 @@ class BidEngine:
         if self._opened is None:
             raise EngineError("the job was not opened")
         return self._opened
+
+    @property
+    def types(self) -> Mapping[str, InstanceType]:
+        """The instance types on sale."""
+        return self.opened.types
 
     @property
     def begun_at_s(self) -> int:

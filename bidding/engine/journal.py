@@ -6,7 +6,8 @@ read them.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -59,14 +60,17 @@ _EVENTS: Mapping[str, type] = MappingProxyType(
     }
 )
 _ORDERS: Mapping[str, type] = MappingProxyType({kind.__name__: kind for kind in (Acquire, Renew, Lapse, Wait)})
+_KINDS: Mapping[str, type] = MappingProxyType({**_EVENTS, **_ORDERS})
+
+Readers = Mapping[str, Callable[[Any], Any]]
 
 
 class JournalError(ValueError):
     """A record that this program cannot read; the message is one line."""
 
 
-def to_record(item: BidEvent | Order) -> dict[str, Any]:
-    """Return `item` as a JSON object."""
+def to_record(item: Any) -> dict[str, Any]:
+    """Return an event or an order as a JSON object."""
     record: dict[str, Any] = {"schema": SCHEMA, "kind": type(item).__name__}
     for field in fields(item):
         record[field.name] = _plain(getattr(item, field.name))
@@ -74,7 +78,18 @@ def to_record(item: BidEvent | Order) -> dict[str, Any]:
 
 
 def from_record(record: Mapping[str, Any]) -> BidEvent | Order:
-    """Return the event or order that `to_record` wrote.
+    """Return the event or order that `to_record` wrote; for errors see `read_record`."""
+    item: BidEvent | Order = read_record(record, _KINDS, READERS)
+    return item
+
+
+def read_record(record: Mapping[str, Any], kinds: Mapping[str, type], readers: Readers) -> Any:
+    """Return the event or order of a record.
+
+    Parameters
+    ----------
+    kinds : the dataclasses that it may hold, by name.
+    readers : field name -> reader of its JSON; others are taken as they are.
 
     Raises
     ------
@@ -86,20 +101,19 @@ def from_record(record: Mapping[str, Any]) -> BidEvent | Order:
     if record.get("schema") != SCHEMA:
         raise JournalError(f"journal: schema {record.get('schema')!r} is not {SCHEMA}; use the program that wrote it")
     name = str(record.get("kind"))
-    kind = _EVENTS.get(name) or _ORDERS.get(name)
+    kind = kinds.get(name)
     if kind is None:
         raise JournalError(f"journal: unknown kind {name!r}")
     try:
         values = {
-            field.name: _READERS.get(field.name, _same)(record[field.name])
+            field.name: readers.get(field.name, _same)(record[field.name])
             for field in fields(kind)
             # a field added in a later version defaults to the behaviour before it
             if field.name in record or (field.default is MISSING and field.default_factory is MISSING)
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"journal: a {name} record cannot be read: {error!r}") from error
-    item: BidEvent | Order = kind(**values)
-    return item
+    return kind(**values)
 
 
 def replay(records: Iterable[Mapping[str, Any]]) -> BidEngine:
@@ -132,9 +146,7 @@ def _plain(value: Any) -> Any:
             return asdict(value) | {"market": str(value.market), "tier": str(value.tier)}
         case InstanceType() | JobModel() | Spending() | TimeLeft():
             return asdict(value)
-        case Decision() | Candidate():
-            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        case EndCause() | Choice():
+        case StrEnum():
             return str(value)
         case float() if not math.isfinite(value):
             return None
@@ -142,6 +154,8 @@ def _plain(value: Any) -> Any:
             return {str(key): _plain(item) for key, item in sorted(value.items())}
         case tuple() | list():
             return [_plain(item) for item in value]
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value
 
 
@@ -172,7 +186,7 @@ def _decision(value: Mapping[str, Any]) -> Decision:
 
 
 #: Field name -> reader of its JSON; a name means the same in every event and order.
-_READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+READERS: Readers = MappingProxyType(
     {
         "allocation": _allocation,
         "cause": EndCause,

@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Protocol
 
 from bidding.engine.allocations import AllocationState, HeldAllocation, HeldMachine, MachineState, common_cause
-from bidding.engine.engine import BidEngine
 from bidding.engine.events import (
     AllocationGone,
     AllocationGranted,
@@ -21,7 +21,7 @@ from bidding.engine.events import (
     MachinesUnlisted,
     NoticeSeen,
 )
-from bidding.market.model import HOUR_S, MINUTE_S, Allocation, EndCause, InstanceFact, Tier
+from bidding.market.model import HOUR_S, MINUTE_S, Allocation, EndCause, InstanceFact, InstanceType, Tier
 
 #: Code of an order that was never carried out, as opposed to one that the market refused.
 ABANDONED = "Abandoned"
@@ -36,6 +36,35 @@ BELIEVED_AFTER_S = HOUR_S
 
 #: (second, cause) of the end of a machine.
 _End = tuple[int, EndCause]
+
+
+class ReconciledEngine(Protocol):
+    """What the comparison reads of an engine, of a job or of a sweep."""
+
+    @property
+    def job_id(self) -> str | None:
+        """The id of the job or sweep; None before it was opened."""
+        ...
+
+    @property
+    def types(self) -> Mapping[str, InstanceType]:
+        """The instance types that it may buy, by name."""
+        ...
+
+    @property
+    def positions(self) -> Mapping[str, HeldAllocation]:
+        """Every allocation granted so far, by id."""
+        ...
+
+    @property
+    def unlisted_since_s(self) -> int | None:
+        """Since when the market lists none of the machines that live by the book; None while it lists some."""
+        ...
+
+    @property
+    def ticked_at_s(self) -> int | None:
+        """When a tick decided last; None before the first."""
+        ...
 
 
 def allocation_of(facts: Sequence[InstanceFact], tier: Tier) -> Allocation:
@@ -67,7 +96,7 @@ def by_order(facts: Iterable[InstanceFact]) -> dict[str, list[InstanceFact]]:
 
 
 def unlisted(
-    engine: BidEngine, facts: Mapping[str, Sequence[InstanceFact]], now_s: int, lease_s: float = math.inf
+    engine: ReconciledEngine, facts: Mapping[str, Sequence[InstanceFact]], now_s: int, lease_s: float = math.inf
 ) -> int:
     """Return how many machines live by the book while the market lists none of them; 0 where it is to be believed.
 
@@ -96,7 +125,7 @@ def unlisted(
 
 
 def reconcile(
-    engine: BidEngine,
+    engine: ReconciledEngine,
     facts: Mapping[str, Sequence[InstanceFact]],
     tiers: Mapping[str, Tier],
     now_s: int,
@@ -136,7 +165,7 @@ def reconcile(
         group = facts.get(order_id, ())
         position = positions.get(order_id)
         if position is None:
-            if not group or group[0].market.instance_type not in engine.opened.types:
+            if not group or group[0].market.instance_type not in engine.types:
                 continue
             if not all(fact.complete for fact in group):
                 continue  # at what bid it was bought is not known yet

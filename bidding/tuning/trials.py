@@ -7,6 +7,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from bidding.market.model import Market
 from bidding.tuning.stopping.base import TrialView
 
 
@@ -75,6 +76,11 @@ class MetricCurve:
         """The newest step with a value; 0 before the first."""
         return int(self._steps[self._count - 1]) if self._count else 0
 
+    def has(self, step: int) -> bool:
+        """Return whether a step has a value."""
+        index = int(np.searchsorted(self.steps, step))
+        return index < self._count and bool(self._steps[index] == step)
+
     def put(self, step: int, value: float | None) -> bool:
         """Enter the metric of a step; return whether it replaces an earlier report of that step."""
         count = self._count
@@ -108,16 +114,25 @@ class Deployment:
     ----------
     order_id : str
     trial : int
+    market : Market
+    from_step : int
+        Step of the newest state when it was ordered.
     is_granted, is_refused : bool
         Its answer; neither while it is open.
     reported_step, saved_step : int
         Newest step that it reported, and of the newest state that it uploaded; 0 before.
-    reported_at_s : int
-        Time of its last report, or of the grant before the first.
+    granted_at_s : int
+        Time of the grant.
+    has_reported : bool
+        Whether it sent any report.
     ended : str
         One of `ENDS` once it reported that the trial's process ended; empty before.
     is_gone : bool
         Whether its machine is gone.
+    is_evicted : bool
+        Whether the market took its machine while the trial was on it.
+    is_lost : bool
+        Whether its machine ended while the trial was on it, and neither the market nor an order of ours ended it.
     pause_why, paused_at_s
         Why, and since when, it was ordered to pause; empty and None while it was not.
     release_why : str
@@ -126,13 +141,18 @@ class Deployment:
 
     order_id: str
     trial: int
+    market: Market
+    from_step: int
     is_granted: bool = False
     is_refused: bool = False
     reported_step: int = 0
     saved_step: int = 0
-    reported_at_s: int = 0
+    granted_at_s: int = 0
+    has_reported: bool = False
     ended: str = ""
     is_gone: bool = False
+    is_evicted: bool = False
+    is_lost: bool = False
     pause_why: str = ""
     paused_at_s: int | None = None
     release_why: str = ""
@@ -141,6 +161,11 @@ class Deployment:
     def is_open(self) -> bool:
         """Whether it was ordered and not answered yet."""
         return not (self.is_granted or self.is_refused)
+
+    @property
+    def reached_step(self) -> int:
+        """The newest step that it is known to have done, or to have begun from."""
+        return max(self.reported_step, self.saved_step, self.from_step)
 
     @property
     def works(self) -> bool:
@@ -166,14 +191,16 @@ class TrialRecord:
         Step of its newest uploaded state: there it stands without a machine.
     repeated_steps : int
         Steps that were reported again after their state had been lost.
-    evictions : int
-        Machines that the market took while it was on them.
     failures : dict
         Number of failures by the step at which it failed.
     predicted, predicted_std : float or None
         The metric expected at the last step, once it was predicted.
+    orders : int
+        Number of deployments that were ordered, refused ones included.
     deployments : list of Deployment
-        In the order of their numbers; the last one is the present one.
+        In the order of their numbers, without refused ones; the last one is the present one.
+    closing : TrialState or None
+        The state in which it ends when its machine has paused; None: it does not end yet.
     upload_s : float
         Seconds that its newest upload took; 0 before the first.
     state_bytes : int
@@ -188,11 +215,12 @@ class TrialRecord:
     curve: MetricCurve = field(default_factory=MetricCurve)
     saved_step: int = 0
     repeated_steps: int = 0
-    evictions: int = 0
     failures: dict[int, int] = field(default_factory=dict)
     predicted: float | None = None
     predicted_std: float | None = None
+    orders: int = 0
     deployments: list[Deployment] = field(default_factory=list)
+    closing: TrialState | None = None
     upload_s: float = 0.0
     state_bytes: int = 0
 
@@ -200,6 +228,11 @@ class TrialRecord:
     def present(self) -> Deployment | None:
         """The newest deployment; None before the first."""
         return self.deployments[-1] if self.deployments else None
+
+    @property
+    def evictions(self) -> int:
+        """Machines that the market took while it was on them."""
+        return sum(deployment.is_evicted for deployment in self.deployments)
 
     @property
     def has_ended(self) -> bool:
@@ -212,8 +245,9 @@ class TrialRecord:
         if self.has_ended:
             return max(self.saved_step, self.curve.last_step)
         present = self.present
-        is_alive = present is not None and (present.works or present.ended == "paused")
-        return max(self.saved_step, present.reported_step) if is_alive and present is not None else self.saved_step
+        if present is not None and (present.works or present.ended == "paused"):
+            return max(self.saved_step, present.reported_step)
+        return self.saved_step
 
     @property
     def value(self) -> float | None:

@@ -1,0 +1,99 @@
+"""The journal of a sweep: its events and orders as JSON records and back, and their replay into an engine.
+
+The form is that of `bidding.engine.journal`; events of machines are the same records as a job's.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from bidding.engine.events import (
+    AllocationGone,
+    AllocationGranted,
+    AllocationRefused,
+    BidEvent,
+    MachineGone,
+    MachineNoticed,
+    MachineSeen,
+    MachinesUnlisted,
+    NoticeSeen,
+)
+from bidding.engine.journal import READERS, Readers, read_record, to_record
+from bidding.market.model import Market
+from bidding.tuning.engine import SweepEngine
+from bidding.tuning.events import (
+    Offer,
+    Setting,
+    SweepClosed,
+    SweepOpened,
+    SweepReopened,
+    SweepStopRequested,
+    SweepTick,
+    TrialReported,
+    TrialsProposed,
+)
+from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from bidding.tuning.plan import SweepPlan
+from bidding.tuning.trials import SweepState
+
+__all__ = ["catch_up", "from_record", "replay", "to_record"]
+
+_EVENTS = (
+    SweepOpened,
+    TrialsProposed,
+    TrialReported,
+    SweepTick,
+    SweepStopRequested,
+    SweepReopened,
+    SweepClosed,
+    AllocationGranted,
+    AllocationRefused,
+    NoticeSeen,
+    AllocationGone,
+    MachineSeen,
+    MachineNoticed,
+    MachineGone,
+    MachinesUnlisted,
+)
+_ORDERS: Mapping[str, type] = MappingProxyType({kind.__name__: kind for kind in (Deploy, PauseTrial, Release, Finish)})
+_KINDS: Mapping[str, type] = MappingProxyType({**{kind.__name__: kind for kind in _EVENTS}, **_ORDERS})
+
+_READERS: Readers = MappingProxyType(
+    {
+        **READERS,
+        "offers": lambda value: {Market.parse(name): Offer(**offer) for name, offer in value.items()},
+        "plan": SweepPlan.from_record,
+        "settings": lambda value: tuple(Setting(**setting) for setting in value),
+        "state": SweepState,
+        "values": lambda value: tuple((step, number) for step, number in value),
+    }
+)
+
+
+def from_record(record: Mapping[str, Any]) -> BidEvent | SweepOrder:
+    """Return the event or order that `to_record` wrote.
+
+    Raises
+    ------
+    JournalError
+        If the schema or the kind is unknown, or a field is missing or invalid.
+    """
+    item: BidEvent | SweepOrder = read_record(record, _KINDS, _READERS)
+    return item
+
+
+def replay(records: Iterable[Mapping[str, Any]]) -> SweepEngine:
+    """Return the engine that the events among `records` lead to; orders are its output, and are skipped."""
+    engine = SweepEngine()
+    catch_up(engine, records)
+    return engine
+
+
+def catch_up(engine: SweepEngine, records: Iterable[Mapping[str, Any]]) -> None:
+    """Apply the events among `records`, which follow those that `engine` has seen."""
+    for record in records:
+        if isinstance(record, Mapping) and str(record.get("kind")) in _ORDERS:
+            continue
+        event = from_record(record)
+        assert isinstance(event, BidEvent)
+        engine.handle(event)
