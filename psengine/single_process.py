@@ -31,6 +31,7 @@ def train_alone(
     tables: Arrays,
     clocks: int,
     after: Callable[[int, Arrays, float], None] | None = None,
+    done: int = 0,
 ) -> Arrays:
     """Return the tables after `clocks` bulk-synchronous clocks; a job under staleness 0 ends in the same bits.
 
@@ -39,11 +40,13 @@ def train_alone(
     parts : sequence
         Result of `app.prepare` for each partition.
     tables : dict
-        The tables at clock 0 (see `initial`); they are not modified.
+        The tables at clock `done` (see `initial`); they are not modified.
     after : callable, optional
         Called after each clock with the clock, the tables, and the sum of the losses.
+    done : int
+        Number of clocks that `tables` are trained for already; `clocks` counts them.
     """
-    for clock in range(1, clocks + 1):
+    for clock in range(done + 1, clocks + 1):
         updates: list[Delta] = []
         loss = 0.0
         for data in parts:

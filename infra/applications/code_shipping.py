@@ -99,7 +99,17 @@ def fetch_code(blobs: Blobs, job_id: str, directory: Path) -> str:
 
 
 def place_code(file: CodeFile, directory: Path, where: str) -> None:
-    """Write code under `directory`, a wheel unpacked, and put it first on `sys.path`; `where` names it in errors.
+    """Write code under `directory` and put it first on `sys.path`; see `write_code`."""
+    sys.path.insert(0, str(write_code(file, directory, where)))
+    importlib.invalidate_caches()
+
+
+def write_code(file: CodeFile, directory: Path, where: str) -> Path:
+    """Write code under `directory`, a wheel unpacked; return the folder to import from.
+
+    Parameters
+    ----------
+    where : names the code in errors.
 
     Raises
     ------
@@ -119,9 +129,8 @@ def place_code(file: CodeFile, directory: Path, where: str) -> None:
             raise DamagedSet(f"{where}: cannot be unpacked: {error}") from None
     else:
         (root / file.name).write_bytes(file.data)
-    sys.path.insert(0, str(root))
-    importlib.invalidate_caches()
     logger.info("code %s (%s) is at %s", file.sha256[:12], file.name, root)
+    return root
 
 
 class JobCode:

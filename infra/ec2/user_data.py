@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from bidding.market.model import Tier
 from infra.errors import InputError
 from infra.storage.job_paths import JobPaths
+from infra.storage.trial_paths import TrialPaths
 
 #: EC2's limit on user-data, in bytes.
 MAX_BYTES = 16 * 1024
@@ -27,10 +28,11 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=-]+")
 
 @dataclass(frozen=True, slots=True)
 class NodeBoot:
-    """What a machine needs to know to become a node.
+    """What a machine needs to know to become a node of a job, or the machine of a trial.
 
     Parameters
     ----------
+    job_id : the job, or the sweep of the trial.
     threads : number of micro-tasks that run at a time.
     controller : whether the job's controller runs on this machine too; its end ends the machine.
     python : path of the interpreter on the machine.
@@ -39,6 +41,7 @@ class NodeBoot:
     clock : clock by which the machine's lease runs: `system`, or a scaled clock's file.
     region : region of the blob store.
     grace_s : real seconds from SIGTERM to SIGKILL of a process.
+    trial : number of the trial that the machine runs, from 0, and its deployment (order id); None: a node of a job.
     """
 
     job_id: str
@@ -52,6 +55,7 @@ class NodeBoot:
     clock: str = "system"
     region: str = "us-east-1"
     grace_s: int = 20
+    trial: tuple[int, str] | None = None
 
 
 def user_data(node: NodeBoot) -> str:
@@ -75,8 +79,10 @@ def user_data(node: NodeBoot) -> str:
                 f"node of {node.job_id}: {name} may be a secret, and user-data can be read by others; "
                 "give the machine an instance profile instead"
             )
+    if node.trial is not None and node.controller:
+        raise InputError(f"node of {node.job_id}: the machine of a trial has no controller")
     arguments = [
-        *("--job", node.job_id, "--blob", node.blob_url, "--tier", str(node.tier), "--threads", str(node.threads)),
+        *("--job", node.job_id, "--blob", node.blob_url, *_role(node), "--threads", str(node.threads)),
         *(() if node.poll_s is None else ("--poll-s", f"{node.poll_s:g}")),
     ]
     processes = ["supervise node --controller &\npids+=($!)"] if node.controller else []
@@ -84,6 +90,7 @@ def user_data(node: NodeBoot) -> str:
         "@EXPORTS@": "\n".join(f"export {name}={shlex.quote(value)}" for name, value in node.environment.items()),
         "@PYTHON@": shlex.quote(node.python),
         "@ARGUMENTS@": shlex.join(arguments),
+        "@MODULE@": "infra.nodes.main" if node.trial is None else "infra.nodes.trial_main",
         "@GRACE_S@": str(node.grace_s),
         "@UNIT@": lease_unit(node),
         "@PROCESSES@": "\n".join([*processes, "supervise node &\npids+=($!)"]),
@@ -92,6 +99,15 @@ def user_data(node: NodeBoot) -> str:
     if len(script.encode()) > MAX_BYTES:
         raise InputError(f"node of {node.job_id}: user-data of {len(script.encode())} bytes; EC2 takes {MAX_BYTES}")
     return script
+
+
+def _role(node: NodeBoot) -> tuple[str, ...]:
+    if node.trial is None:
+        return "--tier", str(node.tier)
+    number, deployment = node.trial
+    TrialPaths(node.job_id, number).report(deployment)  # refuses what cannot be a trial's
+    no_notices = () if node.tier is Tier.TRANSIENT else ("--no-notices",)
+    return "--trial", str(number), "--deployment", deployment, *no_notices
 
 
 def lease_unit(node: NodeBoot) -> str:
@@ -193,7 +209,7 @@ instance_id() {
   metadata GET /latest/meta-data/instance-id "X-aws-ec2-metadata-token: $token"
 }
 
-node() { exec "$PYTHON" -m infra.nodes.main "${ARGUMENTS[@]}" --name "$NAME" "$@"; }
+node() { exec "$PYTHON" -m @MODULE@ "${ARGUMENTS[@]}" --name "$NAME" "$@"; }
 
 # Runs a command again, ever more slowly, until it ends with 0 or TERM comes.
 supervise() {

@@ -4,4 +4,5 @@ controller_client  synchronous client of a job's controller: start, status, stop
 lease_guard        the guard of a machine: ends it when its lease has ended, or nothing trains on it any more
 main               the process of a node or of the controller: `python -m infra.nodes.main`
 malloc             glibc settings that make a process reuse freed memory
+trial_main         the process of a trial's machine: `python -m infra.nodes.trial_main`
 """

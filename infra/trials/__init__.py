@@ -1,9 +1,18 @@
 """Trials of a sweep: what runs on a trial's machine, on a laptop and in a test. No Prefect, no database.
 
-errors   what is wrong with a trial, in one line
-records  recorded trials as .npz files
-states   saved states as files, without pickle
-trial    `Trial`, the object that a training function gets
+child               the process of a trial as its supervisor holds it
+documents           the JSON documents of a trial: setting, orders, report
+engine_application  an application of the engine as a trial, in one process
+errors              what is wrong with a trial, in one line
+messages            the messages between a trial's process and its supervisor
+process             the process that runs a training function
+progress            what a supervisor knows of its deployment
+records             recorded trials as .npz files
+shipping            code, requirements and data on their way to the machines
+state_store         the uploaded states of a trial
+states              saved states as files, without pickle
+supervisor          runs a deployment of a trial: notices, orders, uploads, reports
+trial               `Trial`, the object that a training function gets
 """
 
 from infra.trials.trial import Trial

@@ -20,6 +20,7 @@ from infra.ec2.user_data import MAX_BYTES, NodeBoot, lease_unit, user_data
 from infra.errors import InputError
 from infra.nodes.lease_guard import MachineFiles
 from infra.nodes.lease_guard import parse as parse_guard
+from infra.nodes.trial_main import parse as parse_trial
 from infra.simulated_ec2.instances import command_of
 from tests.support.timeouts import PATIENCE
 
@@ -286,6 +287,20 @@ def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
     assert parse_guard(command_of(unit.read_text())[3:]).blob == node.blob_url
 
 
+@pytest.mark.parametrize("tier", list(Tier))
+def test_the_machine_of_a_trial_runs_its_supervisor_under_the_guard(tier: Tier, machine: Machine) -> None:
+    script = user_data(boot(trial=(7, "job-1-t7-1"), tier=tier, poll_s=0.25))
+    assert lease_unit(BOOT) in script
+    machine.boot("leave", trial=(7, "job-1-t7-1"), tier=tier, poll_s=0.25).wait(10)
+    (words,) = (line.split() for line in machine.starts().values())
+    assert words[:2] == ["-m", "infra.nodes.trial_main"]
+    options = parse_trial(words[2:])
+    assert (options.job, options.trial, options.deployment) == ("job-1", 7, "job-1-t7-1")
+    assert (options.blob, options.name, options.threads, options.poll_s) == ("file:///blobs", "i-0abc", 2, 0.25)
+    assert options.no_notices == (tier is Tier.RELIABLE)
+    assert machine.calls("shutdown") == ["-h now"], "a machine whose deployment has ended is not paid for"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -319,6 +334,9 @@ def test_values_are_quoted_and_the_limit_of_ec2_is_kept(machine: Machine) -> Non
         {"threads": 0},
         {"controller": True},
         {"environment": {"not a name": "x"}},
+        {"trial": (-1, "job-1-t7-1")},
+        {"trial": (7, "No Order")},
+        {"trial": (7, "job-1-t7-1"), "tier": Tier.RELIABLE, "controller": True},
     ],
 )
 def test_impossible_nodes_are_refused(changes: dict[str, object]) -> None:
