@@ -95,7 +95,10 @@ class SweepEngine(SweepRecord):
             return True
         if self.working < self.plan.parallel and any(map(_wants_machine, self._trials.values())):
             return True
-        return any(self._hour_is_over(deployment, at_s) for deployment in self._living.values())
+        return any(
+            self._hour_is_over(deployment, at_s) or self._is_given_up(deployment, at_s)
+            for deployment in self._living.values()
+        )
 
     # -- decisions --------------------------------------------------------------------------------------------
 
@@ -168,9 +171,7 @@ class SweepEngine(SweepRecord):
         """Decide whether a machine that trains a trial is to pause, or to end without that."""
         trial, at_s, plan = self._trials[deployment.trial], tick.at_s, self.plan
         if deployment.paused_at_s is not None:
-            # What a stop by the budget waits for is counted as spent: one tick, and no more.
-            patience_s = 0 if self._stop_why == "budget" else plan.pause_patience_s
-            if not is_noticed and at_s > deployment.paused_at_s and at_s - deployment.paused_at_s >= patience_s:
+            if not is_noticed and self._is_given_up(deployment, at_s):
                 deployment.release_why = f"it did not pause in {at_s - deployment.paused_at_s} s"
                 self._leave(trial, TrialState.WAITING)
             elif self._stop_why and not deployment.pause_why.startswith("the sweep"):
@@ -184,7 +185,7 @@ class SweepEngine(SweepRecord):
         elif is_noticed:
             # A state that takes longer to upload than the notice lasts would be lost: periodic ones must do.
             why = "" if trial.upload_s > plan.notice_s else "the market takes its machine"
-        elif not deployment.has_reported and at_s - deployment.granted_at_s >= plan.silence_s:
+        elif self._is_given_up(deployment, at_s):
             deployment.release_why = f"no report within {plan.silence_s} s of its grant"
             self._machines.cool(deployment.market, at_s)
             self._fail(trial, deployment.from_step, deployment.release_why)
@@ -194,6 +195,16 @@ class SweepEngine(SweepRecord):
             why = tick.offers.gain_of_move(trial.number, deployment.market, steps_left)
         if why:
             deployment.pause_why, deployment.paused_at_s = why, at_s
+
+    def _is_given_up(self, deployment: Deployment, at_s: int) -> bool:
+        """Return whether a trial has not paused as ordered, or has never reported, for too long."""
+        if not deployment.works:
+            return False
+        if deployment.paused_at_s is None:
+            return not deployment.has_reported and at_s - deployment.granted_at_s >= self.plan.silence_s
+        # What a stop by the budget waits for is counted as spent: one tick, and no more.
+        patience_s = 0 if self._stop_why == "budget" else self.plan.pause_patience_s
+        return at_s > deployment.paused_at_s and at_s - deployment.paused_at_s >= patience_s
 
     def _stop_text(self) -> str:
         return "the sweep's budget is reached" if self._stop_why == "budget" else "the sweep stops"

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidding.market.traces import Int64s
+from bidding.tuning.plan import Direction
 
 Float64s = NDArray[np.float64]
-
-MINIMIZE, MAXIMIZE = "minimize", "maximize"
 
 #: Share of a step that more vCPUs do not shorten, where steps were measured with one number of vCPUs only.
 SERIAL_SHARE = 0.1
@@ -28,7 +27,7 @@ class RecordedTrials:
     Attributes
     ----------
     application : name of what was trained, as in ``mlr`` or ``my_trial:train``.
-    metric, direction : name of the metric; ``minimize`` or ``maximize``.
+    metric, direction : name of the metric, and which of its values are better.
     settings : the parameters of each trial, JSON values by name.
     values : shape (trials, steps)
         The metric after each step, NaN where the trial reported none: it had ended, or the value was not finite.
@@ -45,7 +44,7 @@ class RecordedTrials:
 
     application: str
     metric: str
-    direction: str
+    direction: Direction
     settings: tuple[Mapping[str, Any], ...]
     values: Float64s
     vcpus: Int64s
@@ -58,8 +57,6 @@ class RecordedTrials:
 
     def __post_init__(self) -> None:
         trials, sizes = len(self.settings), len(self.vcpus)
-        if self.direction not in (MINIMIZE, MAXIMIZE):
-            raise ValueError(f"direction {self.direction!r}: want {MINIMIZE} or {MAXIMIZE}")
         if not trials or self.values.ndim != 2 or self.values.shape[0] != trials or not self.values.shape[1]:
             raise ValueError(f"values of shape {self.values.shape} for {trials} settings; want (settings, steps)")
         if not sizes or self.vcpus.min() < 1 or (np.diff(self.vcpus) <= 0).any():
@@ -96,7 +93,7 @@ class RecordedTrials:
 
     def ranking(self) -> Int64s:
         """Return the trials, the best final value first; those without one are last, ties by number."""
-        worth = self.final_values if self.direction == MINIMIZE else -self.final_values
+        worth = self.final_values if self.direction is Direction.MINIMIZE else -self.final_values
         return np.argsort(np.where(np.isnan(worth), np.inf, worth), kind="stable")
 
     def seconds_per_step(self, vcpus: Int64s) -> Float64s:
@@ -147,7 +144,7 @@ class RecordedTrials:
             return cls(
                 str(header["application"]),
                 str(header["metric"]),
-                str(header["direction"]),
+                Direction(header["direction"]),
                 tuple(dict(setting) for setting in header["settings"]),
                 seed=int(header["seed"]),
                 **typed,

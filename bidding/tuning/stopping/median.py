@@ -55,11 +55,21 @@ class MedianRule:
         return verdicts
 
 
+def comparison_steps(max_trial_steps: int) -> list[int]:
+    """Return the steps at which trials are compared, ascending."""
+    every = _every(max_trial_steps)
+    return [step for step in range(every, max_trial_steps, every) if step >= GRACE * max_trial_steps]
+
+
 def _comparison_step(last_step: int, max_trial_steps: int) -> int:
     """Return the newest step at which a trial is compared; 0: none yet, or it has made all of its steps."""
-    every = max(math.ceil(max_trial_steps / COMPARISONS), 1)
+    every = _every(max_trial_steps)
     step = last_step // every * every
     return step if GRACE * max_trial_steps <= step < max_trial_steps else 0
+
+
+def _every(max_trial_steps: int) -> int:
+    return max(math.ceil(max_trial_steps / COMPARISONS), 1)
 
 
 def _losses(trial: TrialView, step: int, plan: StoppingPlan) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """Files of recorded trials."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,10 @@ def test_a_record_is_read_back_to_the_last_bit(tmp_path: Path) -> None:
     }
 
 
+def text(header: object) -> np.ndarray:
+    return np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+
+
 def test_what_is_no_record_gets_one_line(tmp_path: Path) -> None:
     header, arrays = record().header(), record().arrays()
     path = tmp_path / "a.npz"
@@ -29,10 +34,10 @@ def test_what_is_no_record_gets_one_line(tmp_path: Path) -> None:
         (npz_bytes(arrays), "no 'header'"),
         (npz_bytes({"header": np.frombuffer(b"{", dtype=np.uint8), **arrays}), "is no record"),
         (npz_bytes({"header": np.frombuffer(b"[]", dtype=np.uint8), **arrays}), "is no record"),
+        (npz_bytes({"header": text(header | {"direction": "up"}), **arrays}), "'up' is not a valid Direction"),
         (npz_bytes({"header": np.frombuffer(b"{}", dtype=np.uint8), **arrays}), "'application'"),
     ):
         path.write_bytes(content)
         with pytest.raises(InputError, match=message) as error:
             read_record(path)
         assert "\n" not in str(error.value)
-    assert header["application"] == "mlr"

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bidding.tuning.plan import Direction
 from bidding.tuning.simulation.record import RecordedTrials
 
 
@@ -13,7 +14,7 @@ def record(**changes: Any) -> RecordedTrials:
     fields: dict[str, Any] = {
         "application": "mlr",
         "metric": "loss",
-        "direction": "minimize",
+        "direction": Direction.MINIMIZE,
         "settings": ({"rate": 0.1}, {"rate": 0.5}),
         "values": np.array([[3.0, 2.0, 1.5], [3.0, 1.0, 0.5]]),
         "vcpus": np.array([1, 2]),
@@ -48,7 +49,7 @@ def test_the_ranking_follows_the_direction_and_ends_with_trials_that_have_no_las
     rows = {name: np.ones(4) for name in ("state_bytes", "upload_s", "restore_s")}
     settings = ({}, {}, {}, {})
     low = record(values=values, settings=settings, **arrays, **rows)
-    high = record(values=values, settings=settings, direction="maximize", **arrays, **rows)
+    high = record(values=values, settings=settings, direction=Direction.MAXIMIZE, **arrays, **rows)
     assert low.ranking().tolist() == [0, 3, 1, 2]
     assert high.ranking().tolist() == [1, 0, 3, 2]
 
@@ -56,7 +57,6 @@ def test_the_ranking_follows_the_direction_and_ends_with_trials_that_have_no_las
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"direction": "up"}, "direction 'up'"),
         ({"settings": ()}, "for 0 settings"),
         ({"values": np.ones((3, 2))}, r"shape \(3, 2\)"),
         ({"vcpus": np.array([2, 1])}, "rise"),

@@ -1,0 +1,90 @@
+"""The offers of a tick: prices, the bids that are drawn, and the probability of an eviction under each."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bidding.evictions.table import EvictionTable
+from bidding.market.model import Market
+from bidding.market.money import Micros
+from bidding.market.traces import Int64s
+from bidding.tuning.bids import draw_bid
+from bidding.tuning.events import Offer
+from bidding.tuning.simulation.sweep_prices import UNKNOWN, SweepPrices
+
+
+class Probabilities(Protocol):
+    """What a sweep's predictor answers: evictions within an hour, for one bid in each market."""
+
+    def of_bids(self, at_s: int, prices_micros: Int64s, bids_micros: Int64s) -> NDArray[np.float64]:
+        """Return the probability that each bid, placed now, is evicted within an hour; shapes (markets,)."""
+        ...
+
+
+class NoEvictions:
+    """Predictor `none`: nothing is ever evicted."""
+
+    def of_bids(self, at_s: int, prices_micros: Int64s, bids_micros: Int64s) -> NDArray[np.float64]:
+        """Return zeros."""
+        return np.zeros(len(bids_micros))
+
+
+class TableProbabilities:
+    """Predictor `table`: β of the market and the bid delta, as `EvictionTable.of_bid`.
+
+    Parameters
+    ----------
+    table : fitted on earlier prices than those of the sweep.
+    markets : in the order of `SweepPrices.markets`.
+    """
+
+    def __init__(self, table: EvictionTable, markets: Sequence[Market]) -> None:
+        self._deltas = np.array(table.deltas_micros, dtype=np.int64)
+        self._betas = np.zeros((len(markets), len(self._deltas)))
+        rows = [row for row, market in enumerate(markets) if market in table.rows]
+        if rows:
+            self._betas[rows] = table.grid([markets[row] for row in rows])[0]
+        self._rows = np.arange(len(markets))
+        self._known = np.isin(self._rows, rows)
+
+    def of_bids(self, at_s: int, prices_micros: Int64s, bids_micros: Int64s) -> NDArray[np.float64]:
+        """Return β of each bid; 0 in a market without history, 1 for a bid below the price."""
+        deltas = bids_micros - prices_micros
+        columns = np.maximum(np.searchsorted(self._deltas, deltas, side="right") - 1, 0)
+        return np.where((deltas < 0) & self._known, 1.0, self._betas[self._rows, columns])
+
+
+class OfferTable:
+    """Makes the offers of ticks.
+
+    Parameters
+    ----------
+    seed : of the bids.
+    """
+
+    def __init__(self, prices: SweepPrices, probabilities: Probabilities, seed: int) -> None:
+        self._prices, self._probabilities, self._seed = prices, probabilities, seed
+
+    def at(self, tick: int, decision: int) -> dict[Market, Offer]:
+        """Return the offers of every market with a known price.
+
+        Parameters
+        ----------
+        tick : number of the tick within the prices.
+        decision : number of the tick within the sweep, for the draw of the bids.
+        """
+        prices = self._prices
+        row = prices.prices_micros[tick]
+        now: list[Micros] = row.tolist()
+        averages: list[Micros] = prices.averages_micros[tick].tolist()
+        bids = [
+            draw_bid(self._seed, market, decision, price) for market, price in zip(prices.markets, now, strict=True)
+        ]
+        chances = self._probabilities.of_bids(prices.tick_at_s(tick), row, np.array(bids, dtype=np.int64)).tolist()
+        return {
+            market: Offer(now[column], averages[column], bids[column], chances[column], on_demand)
+            for column, (market, on_demand) in enumerate(zip(prices.markets, prices.on_demand_micros, strict=True))
+            if now[column] != UNKNOWN
+        }

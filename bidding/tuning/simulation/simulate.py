@@ -1,0 +1,299 @@
+"""A whole sweep over recorded prices, decided by the engine of a live sweep.
+
+The trials are recorded ones, so that nothing is trained. The simulation goes from one tick at which something can
+change to the next: a trial ends, a notice is given, a machine ends, an hour is over, or a trial waits for a machine. At
+these ticks the engine receives what a live flow would read at them. Ticks in between change nothing; `every_tick`
+visits them all the same, for rules that stop trials in the middle of a run.
+"""
+
+from dataclasses import replace
+from math import ceil, inf, isnan
+
+import numpy as np
+
+from bidding.billing import BillingModel, PerSecondFirstHourFree
+from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, NoticeSeen
+from bidding.market.model import Allocation, Tier
+from bidding.tuning.engine import SweepEngine
+from bidding.tuning.events import Setting, SweepClosed, SweepOpened, SweepTick, TrialReported, TrialsProposed
+from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from bidding.tuning.plan import SweepPlan
+from bidding.tuning.simulation.bills import MachineBill, bill_of, on_demand_billing
+from bidding.tuning.simulation.evictions import Evictions, EvictionsByPrice
+from bidding.tuning.simulation.offers import OfferTable, Probabilities
+from bidding.tuning.simulation.outcome import SweepOutcome, TrialOutcome, best_of
+from bidding.tuning.simulation.record import RecordedTrials
+from bidding.tuning.simulation.simulated_machine import MachineTimes, SimulatedMachine
+from bidding.tuning.simulation.sweep_prices import SweepPrices
+from bidding.tuning.simulation.watched_steps import WatchedSteps, watched_steps
+from bidding.tuning.stopping.base import TrialStoppingRule
+
+_SWEEP = "sweep"
+#: The market's code of a refusal.
+_REFUSED = "InsufficientInstanceCapacity"
+
+
+class SweepSimulator:
+    """Simulates sweeps of one application on one set of prices, each from a start and a seed.
+
+    Parameters
+    ----------
+    record : the application.
+    plan : of the sweep; its trials, steps and direction are those of the record, its notice that of `times`.
+    prices : the markets.
+    probabilities : the predictor.
+    billing : of spot machines; None: per second, the first hour free if evicted.
+    evictions : None: by price.
+    times : how machines behave.
+    rule : the stopping rule; None: the plan's, by its name.
+    watched : steps at which the rule may act while a trial runs.
+    every_tick : whether ticks are visited at which nothing can change.
+    refused_share : share of the requests that the market refuses for want of capacity, drawn from the sweep's seed.
+    """
+
+    def __init__(
+        self,
+        record: RecordedTrials,
+        plan: SweepPlan,
+        prices: SweepPrices,
+        probabilities: Probabilities,
+        *,
+        billing: BillingModel | None = None,
+        evictions: Evictions | None = None,
+        times: MachineTimes | None = None,
+        rule: TrialStoppingRule | None = None,
+        watched: WatchedSteps | None = None,
+        every_tick: bool = False,
+        refused_share: float = 0.0,
+    ) -> None:
+        self.times = times or MachineTimes()
+        self.record, self.prices, self.probabilities = record, prices, probabilities
+        self.plan = replace(
+            plan,
+            trials=record.trials,
+            max_trial_steps=record.steps,
+            direction=record.direction,
+            notice_s=self.times.notice_s,
+        )
+        self.billing = billing or PerSecondFirstHourFree()
+        self.evictions = evictions or EvictionsByPrice(prices.traces)
+        self.rule, self.watched = rule, watched or watched_steps(self.plan, record)
+        self.every_tick, self.refused_share = every_tick, refused_share
+        names = sorted(prices.types)
+        vcpus = np.array([prices.types[name].vcpu for name in names], dtype=np.int64)
+        seconds = record.seconds_per_step(vcpus).tolist()
+        #: Seconds of a step by trial, then by type.
+        self.step_s = [dict(zip(names, row, strict=True)) for row in seconds]
+        #: (step, value) of every step by trial; None where the value is no number.
+        self.reports: list[list[tuple[int, float | None]]] = [
+            [(step, None if isnan(value) else value) for step, value in enumerate(row, start=1)]
+            for row in record.values.tolist()
+        ]
+        self.settings = tuple(Setting(number, dict(params)) for number, params in enumerate(record.settings))
+
+    def run(self, start_s: int, seed: int = 0) -> SweepOutcome:
+        """Return the outcome of the sweep that starts at the first tick at or after `start_s`.
+
+        Parameters
+        ----------
+        seed : of its bids; and of its refusals.
+
+        Raises
+        ------
+        ValueError
+            If the prices begin after `start_s`, or end before it.
+        """
+        first = self.prices.tick_index(start_s)
+        if not 0 <= first < len(self.prices.prices_micros):
+            raise ValueError(f"no prices at {start_s}: they are those of [{self.prices.from_s}, {self.prices.until_s}]")
+        return _Run(self, first, seed).outcome()
+
+
+class _Run:
+    """One sweep: the engine, and the machines that it has bought."""
+
+    def __init__(self, simulator: SweepSimulator, first: int, seed: int) -> None:
+        self._sim, self._first, self._seed = simulator, first, seed
+        self._engine = SweepEngine(simulator.rule)
+        self._offers = OfferTable(simulator.prices, simulator.probabilities, seed)
+        self._machines: dict[str, SimulatedMachine] = {}
+        self._living: dict[str, SimulatedMachine] = {}
+        self._bills: dict[int, list[MachineBill]] = {number: [] for number in range(simulator.record.trials)}
+        self._refusals = np.random.default_rng(seed)
+        self._ticks = 0
+
+    def outcome(self) -> SweepOutcome:
+        sim, engine = self._sim, self._engine
+        start_s = now_s = sim.prices.tick_at_s(self._first)
+        plan = replace(sim.plan, seed=self._seed)
+        engine.handle(SweepOpened(start_s, _SWEEP, plan, sim.prices.types, sim.prices.markets))
+        engine.handle(TrialsProposed(start_s, sim.settings))
+        tick: int | None = self._first
+        while tick is not None:
+            now_s = sim.prices.tick_at_s(tick)
+            self._observe(now_s)
+            offers = self._offers.at(tick, tick - self._first) if engine.wants_offers(now_s) else {}
+            for order in engine.handle(SweepTick(now_s, offers)):
+                self._carry_out(order, now_s)
+            self._ticks += 1
+            if engine.closed:
+                break
+            tick = self._next_tick(tick, now_s)
+        self._end_all(now_s)
+        return self._summary(start_s, now_s)
+
+    # -- what the engine sees ---------------------------------------------------------------------------------
+
+    def _observe(self, now_s: int) -> None:
+        """Send what has happened by now: notices, reports, ends; machine by machine."""
+        handle = self._engine.handle
+        for name, machine in list(self._living.items()):
+            end = machine.end
+            is_over = end is not None and end[0] <= now_s
+            if not machine.is_noticed and machine.notice_s <= now_s and not is_over:
+                machine.is_noticed = True
+                handle(NoticeSeen(now_s, name, int(machine.takes_s or 0)))
+            self._report(name, machine, now_s)
+            if end is not None and is_over:
+                handle(AllocationGone(end[0], name, end[1]))
+                del self._living[name]
+                self._bill(machine)
+
+    def _report(self, name: str, machine: SimulatedMachine, now_s: int) -> None:
+        if machine.is_ended:
+            return
+        step, saved, has_ended = machine.step_at(now_s), machine.saved_at(now_s), machine.has_reported_end(now_s)
+        ended = None
+        if has_ended:
+            machine.is_ended = True
+            ended = "finished" if step >= self._sim.plan.max_trial_steps else "paused"
+        elif (step, saved) == (machine.reported_step, machine.reported_saved) and (
+            machine.has_reported or now_s < machine.starts_s
+        ):
+            return
+        machine.has_reported = True
+        values = self._sim.reports[machine.trial][machine.reported_step : step]
+        machine.reported_step, machine.reported_saved = step, saved
+        self._engine.handle(
+            TrialReported(
+                at_s=now_s,
+                trial=machine.trial,
+                deployment=name,
+                values=tuple(values),
+                saved_step=saved,
+                step_s=machine.step_s if step > machine.from_step else None,
+                ended=ended,
+                state_bytes=int(self._sim.record.state_bytes[machine.trial]) if saved is not None else None,
+                upload_s=machine.upload_s if saved is not None else None,
+            )
+        )
+
+    # -- what the engine orders -------------------------------------------------------------------------------
+
+    def _carry_out(self, order: SweepOrder, now_s: int) -> None:
+        match order:
+            case Deploy():
+                self._deploy(order, now_s)
+            case PauseTrial():
+                if order.deployment in self._living:
+                    self._living[order.deployment].pause(now_s)
+            case Release():
+                if order.allocation_id in self._living:
+                    self._living[order.allocation_id].release(now_s)
+            case Finish():
+                self._engine.handle(SweepClosed(now_s))
+
+    def _deploy(self, order: Deploy, now_s: int) -> None:
+        sim, market = self._sim, order.market
+        price = sim.prices.traces[market].price_at(now_s)
+        refused = sim.refused_share > 0 and self._refusals.random() < sim.refused_share
+        if refused or (order.bid_micros is not None and (price is None or price > order.bid_micros)):
+            self._engine.handle(AllocationRefused(now_s, order.order_id, _REFUSED, "no capacity"))
+            return
+        takes_s = None
+        if order.bid_micros is not None:
+            takes_s = sim.evictions.takes_at_s(order.order_id, market, order.bid_micros, now_s)
+            if sim.billing.max_life_s is not None:
+                takes_s = min(takes_s or now_s + sim.billing.max_life_s, now_s + sim.billing.max_life_s)
+        tier = Tier.RELIABLE if order.bid_micros is None else Tier.TRANSIENT
+        allocation = Allocation(order.order_id, market, 1, now_s, tier, order.bid_micros)
+        from_step = self._engine.trials[order.trial].saved_step
+        machine = SimulatedMachine(
+            allocation,
+            order.trial,
+            from_step,
+            order.until_step,
+            sim.step_s[order.trial][market.instance_type],
+            float(sim.record.restore_s[order.trial]) if from_step else 0.0,
+            float(sim.record.upload_s[order.trial]),
+            takes_s,
+            sim.times,
+        )
+        self._machines[order.order_id] = self._living[order.order_id] = machine
+        self._engine.handle(AllocationGranted(now_s, order.order_id, allocation))
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def _next_tick(self, tick: int, now_s: int) -> int | None:
+        """Return the next tick at which something can change; None where the prices end before it."""
+        prices, last = self._sim.prices, len(self._sim.prices.prices_micros) - 1
+        if self._sim.every_tick or self._engine.wants_offers(now_s + prices.tick_s):
+            return tick + 1 if tick < last else None
+        soonest = inf
+        for machine in self._living.values():
+            moments = (machine.next_change_s(now_s), self._watched_s(machine, now_s), *self._limits_s(machine))
+            soonest = min([soonest, *(moment for moment in moments if moment > now_s)])
+        following = tick + 1 if soonest == inf else max(prices.tick_index(ceil(soonest)), tick + 1)
+        return following if following <= last else None
+
+    def _limits_s(self, machine: SimulatedMachine) -> tuple[float, float]:
+        """Return when its first hour is over, and when the engine gives up waiting for its pause."""
+        plan = self._engine.plan
+        over_s = inf if plan.redeploy_after_s is None else machine.allocation.launched_at_s + plan.redeploy_after_s
+        patience_s = inf if machine.paused_s is None else machine.paused_s + plan.pause_patience_s
+        return over_s, patience_s
+
+    def _watched_s(self, machine: SimulatedMachine, now_s: int) -> float:
+        step = self._sim.watched.next_step(machine.trial, machine.step_at(now_s))
+        return inf if step is None else max(machine.time_of_step(step), now_s + 1)
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def _end_all(self, now_s: int) -> None:
+        for machine in self._living.values():
+            machine.release(now_s)
+            self._bill(machine)
+
+    def _bill(self, machine: SimulatedMachine) -> None:
+        sim, allocation = self._sim, machine.allocation
+        billing = sim.billing
+        if allocation.bid_micros is None:
+            price = sim.prices.types[allocation.market.instance_type].on_demand_micros
+            billing = on_demand_billing(sim.billing, price)
+        self._bills[machine.trial].append(bill_of(machine, sim.prices.traces[allocation.market], billing))
+
+    def _summary(self, start_s: int, ended_s: int) -> SweepOutcome:
+        engine = self._engine
+        trials = tuple(
+            TrialOutcome(
+                number,
+                trial.params,
+                trial.state,
+                trial.steps,
+                trial.repeated_steps,
+                trial.value,
+                trial.predicted,
+                tuple(self._bills[number]),
+            )
+            for number, trial in sorted(engine.trials.items())
+        )
+        finish = engine.outcome
+        return SweepOutcome(
+            state=engine.state,
+            why=finish.why if finish is not None else "the prices end before the sweep does",
+            started_s=start_s,
+            ended_s=ended_s,
+            trials=trials,
+            best_trial=best_of(trials, self._sim.plan.minimizes, self._sim.plan.max_trial_steps),
+            ticks=self._ticks,
+        )

@@ -1,0 +1,80 @@
+"""Prices, averages and offers of ticks, and the baseline of a single machine."""
+
+import numpy as np
+import pytest
+
+from bidding.billing import HourlyRefund, PerSecondFirstHourFree
+from bidding.evictions.table import EvictionTable
+from bidding.market.model import Market
+from bidding.tuning.bids import draw_bid
+from bidding.tuning.simulation.offers import NoEvictions, OfferTable, TableProbabilities
+from bidding.tuning.simulation.single_spot import SingleChoice, choose, run_each_alone, run_in_series
+from bidding.tuning.simulation.sweep_prices import UNKNOWN, sweep_prices
+from tests.bidding.tuning.simulation.markets import LARGE, SMALL, TYPES, prices_of, trace, trials_of
+
+
+def test_each_tick_has_the_price_and_the_mean_of_the_hour_before() -> None:
+    prices = prices_of(7200, small=trace((-7200, 1000), (-1800, 2000), (240, 4000)), large=trace((120, 500)))
+    assert prices.markets == (LARGE, SMALL)
+    small, large = prices.prices_micros[:, 1], prices.prices_micros[:, 0]
+    assert small[:3].tolist() == [2000, 2000, 4000]
+    assert large[:2].tolist() == [UNKNOWN, 500]
+    # Half an hour at 1000 and half at 2000; two minutes later 2 of 1000 have gone out, and 2 of 2000 have come.
+    assert prices.averages_micros[:2, 1].tolist() == [1500, (1000 * 1680 + 2000 * 1920) // 3600]
+    # The mean of what is known: at its first tick the price itself.
+    assert prices.averages_micros[1:3, 0].tolist() == [500, 500]
+    assert [prices.tick_index(at_s) for at_s in (0, 1, 120, 121)] == [0, 1, 1, 2]
+    assert prices.tick_at_s(3) == 360
+
+
+def test_prices_need_a_market_a_type_and_a_time() -> None:
+    held = prices_of(small=trace((0, 1))).traces
+    with pytest.raises(ValueError, match="no market"):
+        sweep_prices(held, [], TYPES, 0, 100)
+    with pytest.raises(ValueError, match="no tick"):
+        sweep_prices(held, [SMALL], TYPES, 100, 100)
+    with pytest.raises(KeyError):
+        sweep_prices(held, [SMALL], {}, 0, 100)
+
+
+def test_an_offer_has_the_bid_that_is_drawn_and_the_probability_of_that_bid() -> None:
+    prices = prices_of(7200, small=trace((0, 1000)), large=trace((7000, 500)))
+    table = EvictionTable((10, 50_000, 150_000), {SMALL: ((0.5, 60.0), (0.25, 60.0), (0.125, 60.0))})
+    offers = OfferTable(prices, TableProbabilities(table, prices.markets), seed=3)
+    seen = set()
+    for decision in range(40):
+        offer = offers.at(7, decision)
+        assert offer.keys() == {SMALL}  # the other has no price yet
+        assert offer[SMALL].price_micros == offer[SMALL].average_micros == 1000
+        assert offer[SMALL].bid_micros == draw_bid(3, SMALL, decision, 1000)
+        assert offer[SMALL].p_evicted == table.of_bid(SMALL, offer[SMALL].bid_micros - 1000)[0]
+        assert offer[SMALL].on_demand_micros == 100_000
+        seen.add(offer[SMALL].p_evicted)
+    assert seen == {0.5, 0.25, 0.125}
+    assert OfferTable(prices, NoEvictions(), 3).at(0, 0)[SMALL].p_evicted == 0
+
+
+def test_the_table_answers_as_the_table_itself_does() -> None:
+    other = Market("x", "z")
+    table = EvictionTable((10, 100), {SMALL: ((0.5, 60.0), (0.25, 60.0))})
+    bids = np.array([5, 0, 1005, 1099, 1100, 999])
+    markets = [SMALL] * 5 + [other]
+    found = TableProbabilities(table, markets).of_bids(0, np.full(6, 1000), bids)
+    expected = [table.of_bid(market, int(bid) - 1000)[0] for market, bid in zip(markets[:5], bids[:5], strict=True)]
+    assert found.tolist() == [*expected, 0.0]
+
+
+def test_all_trials_on_one_machine_or_each_on_its_own() -> None:
+    prices = prices_of(small=trace((0, 36_000)), large=trace((0, 72_000), (5000, 90_000)))
+    trials = trials_of([[3.0, 2.0, 1.0]] * 4)
+    billing = PerSecondFirstHourFree()
+    assert (choose(prices, 0, SingleChoice.CHEAPEST), choose(prices, 0, SingleChoice.FASTEST)) == (SMALL, LARGE)
+    series = run_in_series(trials, prices, billing, 0, SingleChoice.CHEAPEST)
+    # 60 s of boot, then 4 trials of 3 steps of 600 s and 10 s for the result: 10 micro-dollars a second.
+    assert (series.market, series.completion_s, series.micros) == (SMALL, 60 + 4 * 1810, 10 * (60 + 4 * 1810))
+    alone = run_each_alone(trials, prices, billing, 0, SingleChoice.FASTEST)
+    assert (alone.market, alone.completion_s, alone.micros) == (LARGE, 60 + 460, 4 * 20 * (60 + 460))
+    whole = run_in_series(trials, prices, HourlyRefund(), 0, SingleChoice.FASTEST)
+    assert (whole.completion_s, whole.micros) == (60 + 4 * 460, 72_000)
+    with pytest.raises(ValueError, match="no market has a price"):
+        choose(prices_of(small=trace((500, 1))), 0, SingleChoice.CHEAPEST)
