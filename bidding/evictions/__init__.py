@@ -12,6 +12,8 @@ market. Prices are passed in as a `TraceSet`.
     fit_survival     fits of `table` and `survival`: survival given the bid delta alone
     fixed_bid        β of a bid of a fixed amount, as the standard strategy's
     lifetimes        lifetimes of all bids in a price history, and survival curves of their counts
+    neural/          RevPred and Tributary's predictor, trained under JAX
+    predictors/      estimators of an eviction within the hour, given the present: one a market, by name
     states           present state of a market, as a number: level, age of the price, time above the bid
     summary          an eviction model in figures, for display
     table            `EvictionTable` of the paper: β and median time by market and bid delta, and its fit

@@ -6,6 +6,7 @@ import json
 import numpy as np
 
 from bidding.evictions.curve_model import CurveModel
+from bidding.evictions.predictors.model import KIND, PredictorModel
 from infra.errors import InputError
 from infra.files import Source, read_whole, write_whole
 from infra.storage.blobs import BlobError, npz_arrays
@@ -13,7 +14,11 @@ from infra.storage.blobs import BlobError, npz_arrays
 _HEADER = "header"
 
 
-def write_model(target: Source, model: CurveModel) -> None:
+#: What a file may hold: survival curves, or the predictors of markets.
+StoredModel = CurveModel | PredictorModel
+
+
+def write_model(target: Source, model: StoredModel) -> None:
     """Write `model` atomically; the same model gives the same bytes.
 
     Raises
@@ -21,13 +26,18 @@ def write_model(target: Source, model: CurveModel) -> None:
     InputError
         If the file cannot be written.
     """
+    write_whole(target, model_bytes(model))
+
+
+def model_bytes(model: StoredModel) -> bytes:
+    """Return the file of a model."""
     header = np.frombuffer(json.dumps(model.header(), allow_nan=False).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **{_HEADER: header}, **model.arrays())
-    write_whole(target, buffer.getvalue())
+    return buffer.getvalue()
 
 
-def read_model(source: Source) -> CurveModel:
+def read_model(source: Source) -> StoredModel:
     """Return the model that `write_model` wrote, identical to the last bit.
 
     Raises
@@ -35,10 +45,23 @@ def read_model(source: Source) -> CurveModel:
     InputError
         If the file cannot be read, is no model, or has another schema.
     """
+    return model_from_bytes(read_whole(source), str(source))
+
+
+def model_from_bytes(data: bytes, source: str) -> StoredModel:
+    """Return the model of a file's content; `source` names it in a message.
+
+    Raises
+    ------
+    InputError
+        If it is no model, or has another schema.
+    """
     try:
-        arrays = npz_arrays(read_whole(source), str(source))
+        arrays = npz_arrays(data, source)
         header = json.loads(arrays.pop(_HEADER).tobytes())
-        model = CurveModel.from_record(header, arrays)
+        is_predictor = isinstance(header, dict) and header.get("kind") == KIND
+        kind: type[CurveModel | PredictorModel] = PredictorModel if is_predictor else CurveModel
+        model = kind.from_record(header, arrays)
         if model.markets:
             return model
         reason = "knows no market"

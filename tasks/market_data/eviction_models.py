@@ -12,6 +12,7 @@ from bidding.evictions.curve_model import CurveModel
 from bidding.evictions.fit_capacity import UP, fit_availability, joined, of_bands
 from bidding.evictions.fit_conditioned import fit_conditioned
 from bidding.evictions.fit_survival import Report, fit_survival, fit_table, quiet
+from bidding.evictions.predictors.model import PredictorModel
 from bidding.market.catalog import Catalog
 from bidding.market.model import Market
 from bidding.market.time_window import TimeWindow
@@ -106,8 +107,9 @@ def save_model(path: Path, model: CurveModel) -> None:
 
 
 def open_model(source: str) -> CurveModel:
-    """Return the model of a file or URL; `InputError` if there is none."""
-    return read_model(source)
+    """Return the survival curves of a file or URL, of predictors their mean; `InputError` if there are none."""
+    model = read_model(source)
+    return model.mean if isinstance(model, PredictorModel) else model
 
 
 # Check

@@ -1,0 +1,137 @@
+"""RevPred, SpotTune's predictor: two parts, class weights, and a correction for the shares of the classes.
+
+The 59 one-minute records of the past hour go through an LSTM of three layers, the present record with the limit through
+three dense layers; both together give one probability.
+
+Source: SpotTune (2020), section III-B. Differs: widths and the training's length are ours, for the paper names none;
+the limit enters as its distance from the price (`bidding.evictions.predictors.scaling`).
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+
+from bidding.evictions.curves import Float64s
+from bidding.evictions.neural.networks import (
+    DENSE_LAYERS,
+    N_FEATURES,
+    N_WITH_LIMIT,
+    WIDTH,
+    dense,
+    dense_shapes,
+    embed,
+    initial_weights,
+    lstm_shapes,
+    out,
+)
+from bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
+from bidding.evictions.predictors.features import Float32s, past_minutes, price_records
+from bidding.evictions.predictors.limits import border_limits, is_passed
+from bidding.evictions.predictors.scaling import Scaling
+from bidding.market.time_window import TimeWindow
+from bidding.market.traces import Int64s, Trace
+
+#: Training moments of a market.
+MOMENTS = 4096
+SHAPES = MappingProxyType(
+    {
+        **lstm_shapes(N_FEATURES),
+        **dense_shapes("dense", (N_WITH_LIMIT, *[WIDTH] * DENSE_LAYERS)),
+        **dense_shapes("out", (2 * WIDTH, 1)),
+    }
+)
+#: Moments whose histories are held at once in a prediction.
+_AT_ONCE = 4096
+
+
+class RevPred:
+    """The two-part network of one market, and the share of positives in its training."""
+
+    moments = MOMENTS
+    epochs = 12
+
+    def __init__(
+        self, scaling: Scaling | None = None, network: Mapping[str, Float32s] | None = None, positives: float = 0.5
+    ) -> None:
+        zeros = np.zeros(N_FEATURES, dtype=np.float32)
+        self._scaling = Scaling(zeros, zeros + 1) if scaling is None else scaling
+        self._network = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()} | dict(network or {})
+        self._positives = positives
+
+    def fit(self, trace: Trace, window: TimeWindow, seed: int) -> Self:
+        """Return the predictor trained on limits near the border (Algorithm 2), with class weights."""
+        from bidding.evictions.neural.training import TrainingPlan, train
+
+        rng = np.random.default_rng(seed)
+        own = trace.between(window.from_s, window.until_s)
+        at_s = training_moments(own, window, self.moments, rng)
+        limits = border_limits(own, at_s)
+        came = is_passed(own, at_s, limits)
+        require_both(came)
+        records = price_records(own, past_minutes(at_s))
+        scaling = Scaling.of_records(records)
+        positives = float(came.mean())
+        # The share of the other class, relative to the mean of these weights.
+        importance = np.where(came, 1 - positives, positives) / (2 * positives * (1 - positives))
+        inputs = {
+            "past": scaling.features(records[:, :-1]),
+            "present": scaling.with_limits(records[:, -1], limits / 1e6),
+        }
+        network, _ = train(
+            _logits,
+            initial_weights(SHAPES, rng),
+            inputs,
+            came.astype(np.float32),
+            importance.astype(np.float32),
+            TrainingPlan(epochs=self.epochs),
+            seed,
+        )
+        return type(self)(scaling, network, positives)
+
+    def predict_proba(self, trace: Trace, at_s: Int64s, limit_micros: Int64s) -> Float64s:
+        """Return the probability of each limit by formula (3), shape (bids,)."""
+        moments, row = np.unique(at_s, return_inverse=True)
+        past, present = np.empty((len(moments), WIDTH), np.float32), np.empty((len(moments), N_FEATURES))
+        for first in range(0, len(moments), _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            records = price_records(trace, past_minutes(moments[some]))
+            past[some] = embed(self._network, self._scaling.features(records[:, :-1]))
+            present[some] = records[:, -1]
+        inputs = self._scaling.with_limits(present[row], limit_micros / 1e6)
+        logits = _joined(np, self._network, past[row], inputs).astype(np.float64)
+        return corrected(0.5 * (1 + np.tanh(logits / 2)), self._positives)
+
+    def save(self) -> Weights:
+        """Return the network's weights, the scaling, and the share of positives."""
+        return {**self._network, **self._scaling.save(), "positives": np.array([self._positives])}
+
+    @classmethod
+    def load(cls, weights: Weights) -> Self:
+        """Return the predictor of `save`; `ValueError` for other arrays."""
+        positives = np.asarray(weights.get("positives", ()), dtype=np.float64)
+        if positives.shape != (1,) or not 0 < positives[0] < 1:
+            raise ValueError("weights 'positives': want one share between 0 and 1")
+        return cls(Scaling.load(weights), require_shapes(weights, SHAPES), float(positives[0]))
+
+
+def corrected(outputs: Float64s, positives: float) -> Float64s:
+    """Return p = f+ q / (f+ q + f- (1 - q)) of the network's outputs q: formula (3).
+
+    Class weights make the network's output that of equally frequent classes; this undoes it.
+    """
+    positive, negative = positives * outputs, (1 - positives) * (1 - outputs)
+    return positive / (positive + negative)
+
+
+def _logits(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    import jax.numpy as jnp
+
+    from bidding.evictions.neural.training import scan
+
+    return _joined(jnp, weights, scan(weights, inputs["past"]), inputs["present"])
+
+
+def _joined(xp: Any, weights: Mapping[str, Any], past: Any, present: Any) -> Any:
+    return out(weights, xp.concatenate([past, dense(xp, weights, "dense", present, DENSE_LAYERS)], axis=1))
