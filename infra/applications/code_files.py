@@ -1,7 +1,7 @@
-"""Read the file of a user's application and refuse one that could not run on a node; no code in it is executed.
+"""Read the file of a user's application or trial and refuse one that could not run on a node; no code is executed.
 
 A file is one module (`kmeans.py`) or a wheel of pure Python. Checked is what would otherwise fail on a paid machine: a
-syntax error, a missing class or method, a module name that hides another one.
+syntax error, a missing class, method or function, a module name that hides another one.
 """
 
 import ast
@@ -12,8 +12,9 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 
 import fsspec
@@ -59,8 +60,12 @@ def split_app(app: str) -> tuple[str, str]:
     return module, name
 
 
-def check_code_name(app: str, code: str) -> str:
-    """Return the name of the file that is to hold an application; it is not opened.
+def check_code_name(app: str, code: str, field: str = "app") -> str:
+    """Return the name of the file that is to hold an application or a trial; it is not opened.
+
+    Parameters
+    ----------
+    field : how the user calls what is looked for: ``app`` or ``trial``.
 
     Raises
     ------
@@ -69,7 +74,9 @@ def check_code_name(app: str, code: str) -> str:
     """
     module, _ = split_app(app)
     if not module:
-        raise InputError(f"code {code}: app {app} is built in and takes no code; leave it out, or name module:Class")
+        raise InputError(
+            f"code {code}: {field} {app} is built in and takes no code; leave it out, or name module:Class"
+        )
     name = PurePosixPath(code.replace("\\", "/")).name
     if not name.endswith((".py", ".whl")):
         raise InputError(f"code {code}: is no .py file and no wheel; a package travels as a wheel: {_WHEEL_HINT}")
@@ -89,17 +96,39 @@ def read_code(app: str, code: str) -> CodeFile:
     InputError
         One line that names the file and what is wrong with it; `UnreadableCode` if it cannot be read.
     """
-    module, wanted = split_app(app)
-    name = check_code_name(app, code)
+    return _read_checked(app, code, "app")
+
+
+def read_trial_code(trial: str, code: str) -> CodeFile:
+    """Return the checked file of a trial's function.
+
+    Parameters
+    ----------
+    trial : ``module:function``; the function takes the trial as its only argument.
+    code : path or fsspec URL of a .py file or of a wheel.
+
+    Raises
+    ------
+    InputError
+        As `read_code`.
+    """
+    return _read_checked(trial, code, "trial")
+
+
+def _read_checked(app: str, code: str, field: str) -> CodeFile:
+    name = check_code_name(app, code, field)
+    module, _, wanted = app.partition(":")
     data = _read(code)
+    check = _check_class if field == "app" else _check_function
     if name.endswith(".py"):
         if name != f"{module}.py":
             what = "a module of a package travels in a wheel" if "." in module else f"name the file {module}.py"
-            raise InputError(f"code {code}: app {app} is looked for in module {module}; {what}, or give another app")
+            raise InputError(f"code {code}: {field} {app} is looked for in module {module}; {what}, or give another")
         _refuse_hidden(code, [module], "")
-        _check_class(data, code, app, wanted)
+        check(data, code, app, wanted)
     else:
-        _check_wheel(data, code, name, app, module, wanted)
+        check_source = partial(check, app=app, wanted=wanted)
+        _check_wheel(data, code, name, module, check_source, f"{field} {app}")
     return CodeFile(name, data, hashlib.sha256(data).hexdigest())
 
 
@@ -118,7 +147,9 @@ def _read(code: str) -> bytes:
 # -- a wheel --------------------------------------------------------------------------------------------------------
 
 
-def _check_wheel(data: bytes, code: str, name: str, app: str, module: str, wanted: str) -> None:
+def _check_wheel(
+    data: bytes, code: str, name: str, module: str, check: Callable[[bytes, str], None], wanted: str
+) -> None:
     if not name.endswith("-none-any.whl"):
         raise InputError(f"code {code}: is not a wheel of pure Python (…-none-any.whl); {_WHEEL_HINT}")
     try:
@@ -136,10 +167,10 @@ def _check_wheel(data: bytes, code: str, name: str, app: str, module: str, wante
             source = next((p for p in (f"{path}.py", f"{path}/__init__.py") if p in sources), None)
             if source is None:
                 tops = sorted({p.partition("/")[0].removesuffix(".py") for p in sources if p.endswith(".py")})
-                raise InputError(f"code {code}: holds no module {module} of app {app}; it holds {', '.join(tops)}")
+                raise InputError(f"code {code}: holds no module {module} of {wanted}; it holds {', '.join(tops)}")
             tops = sorted({p.partition("/")[0] for p in sources if ".dist-info/" not in p})
             _refuse_hidden(code, [top.removesuffix(".py") for top in tops], name.partition("-")[0])
-            _check_class(archive.read(sources[source]), f"{code}: {source}", app, wanted)
+            check(archive.read(sources[source]), f"{code}: {source}")
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, OSError) as error:
         raise InputError(f"code {code}: is no wheel that can be unpacked: {error}; {_WHEEL_HINT}") from None
 
@@ -202,16 +233,9 @@ def _normalize(name: str) -> str:
 
 def _check_class(source: bytes, where: str, app: str, wanted: str) -> None:
     """Refuse a module that lacks the class, or whose class lacks a method, as far as the source text shows."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError as error:
-        line = "" if error.lineno is None else f"line {error.lineno}: "
-        raise InputError(f"code {where}: {line}{error.msg}; mend it") from None
-    except ValueError as error:
-        raise InputError(f"code {where}: is not Python source: {error}") from None
-    bound = dict(_bound(tree.body))
-    if "*" in bound or "__getattr__" in bound:
-        return  # the names of such a module are known only when it runs
+    bound = _names(source, where)
+    if bound is None:
+        return
     if wanted not in bound:
         classes = sorted(name for name, node in bound.items() if isinstance(node, ast.ClassDef))
         raise InputError(f"code {where}: has no {wanted} of app {app}; its classes are {', '.join(classes) or 'none'}")
@@ -220,6 +244,41 @@ def _check_class(source: bytes, where: str, app: str, wanted: str) -> None:
         methods = dict(_bound(app_class.body))
         if missing := [name for name in _METHODS if name not in methods]:
             raise InputError(f"code {where}: {wanted} has no method {missing[0]}(); an application needs it")
+
+
+def _check_function(source: bytes, where: str, app: str, wanted: str) -> None:
+    """Refuse a module that lacks the function, or whose function does not take a trial alone, as far as is shown."""
+    bound = _names(source, where)
+    if bound is None:
+        return
+    if wanted not in bound:
+        functions = sorted(name for name, node in bound.items() if isinstance(node, ast.FunctionDef))
+        raise InputError(
+            f"code {where}: has no {wanted} of trial {app}; its functions are {', '.join(functions) or 'none'}"
+        )
+    match bound[wanted]:
+        case ast.AsyncFunctionDef() | ast.ClassDef():
+            raise InputError(f"code {where}: {wanted} is no plain function; write def {wanted}(trial)")
+        case ast.FunctionDef(args=args, decorator_list=[]):
+            positional = [*args.posonlyargs, *args.args]
+            needed = len(positional) - len(args.defaults) + sum(value is None for value in args.kw_defaults)
+            if needed > 1 or not (positional or args.vararg):
+                raise InputError(
+                    f"code {where}: {wanted} must take the trial and nothing else; write def {wanted}(trial)"
+                )
+
+
+def _names(source: bytes, where: str) -> dict[str, ast.stmt] | None:
+    """Return the statement that binds each name of a module; None where that is known only when it runs."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        line = "" if error.lineno is None else f"line {error.lineno}: "
+        raise InputError(f"code {where}: {line}{error.msg}; mend it") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"code {where}: is not Python source: {error}") from None
+    bound = dict(_bound(tree.body))
+    return None if "*" in bound or "__getattr__" in bound else bound
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:

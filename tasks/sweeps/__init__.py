@@ -1,5 +1,6 @@
 """Hyper-parameter sweeps: their description, and what a flow does for one.
 
+checks    checks of a sweep with what is on this machine alone
 markets   where trials may run: by name, or by size, resolved against what is on sale
 samplers  which settings the trials try: grid, random draws, Optuna's samplers
 spec      the description of a sweep; sweep.yaml and the Prefect form have its fields

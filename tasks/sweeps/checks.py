@@ -1,0 +1,74 @@
+"""Checks of a sweep with what is on this machine alone, before anything is written or bought."""
+
+from collections.abc import Iterator
+
+from bidding.tuning.space import ParameterKind, Params
+from infra.applications.code_files import read_trial_code
+from infra.errors import InputError
+from infra.files import is_there
+from psengine.apps.base import SIZES
+from psengine.apps.registry import resolve
+from psengine.config import JobError
+from tasks.sweeps.samplers import check_sampler
+from tasks.sweeps.spec import SweepSpec
+
+#: Settings of an application that are tried: the ends of each parameter, beside the first setting.
+_MOST_TRIED = 400
+
+
+def check_trial(spec: SweepSpec, place: str = "") -> None:
+    """Refuse a trial that could not begin: its code, its parameters, or a sampler that proposes nothing.
+
+    Parameters
+    ----------
+    place : prefix of errors, as in ``sweep.yaml: ``.
+
+    Raises
+    ------
+    InputError
+        One line that names the field and the mend.
+    """
+    try:
+        if spec.is_built_in:
+            _check_parameters(spec)
+        else:
+            read_trial_code(spec.trial, spec.code)
+        check_sampler(spec)
+    except InputError as error:
+        raise InputError(f"{place}{error}") from None
+
+
+def check_files(spec: SweepSpec, place: str = "") -> None:
+    """Refuse files of a sweep that are not there; `InputError` names the field."""
+    for name in ("requirements", "data"):
+        source = getattr(spec, name)
+        if source and not spec.is_built_in and not is_there(source):
+            raise InputError(f"{place}{name}: {source} is not there; check the path")
+
+
+def _check_parameters(spec: SweepSpec) -> None:
+    """Refuse parameters that the application does not take, and ends of a range that it refuses."""
+    for size in SIZES:
+        if size in spec.space:
+            raise InputError(f"space.{size}: the data say it; leave it out")
+    for name, params in _corners(spec):
+        try:
+            resolve(spec.trial, {**dict.fromkeys(SIZES, 2), **params})
+        except JobError as error:
+            raise InputError(f"space.{name}: {error}") from None
+
+
+def _corners(spec: SweepSpec) -> Iterator[tuple[str, Params]]:
+    """Yield settings in which one parameter, which is named, has a value of its ends or choices."""
+    values = {
+        name: parameter.choices if parameter.kind is ParameterKind.CHOICE else (parameter.low, parameter.high)
+        for name, parameter in spec.parameters.items()
+    }
+    first: Params = {name: choices[0] for name, choices in values.items()}
+    tried = 0
+    for name, choices in values.items():
+        for value in choices:
+            if tried == _MOST_TRIED:
+                return
+            tried += 1
+            yield name, {**first, name: value}
