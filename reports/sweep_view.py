@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,7 @@ class SweepView:
     trial : what is trained, as its file has it.
     space : the parameters, by which pictures scale their axes.
     trial_count : number of trials that it will have.
+    best_number : the trial with the best value; None where none has one.
     begun_s, last_s : when it was recorded, and the time of its last record; seconds since the epoch, market time.
     ended_s : when it ended; None while it runs.
     prices : by market (times in seconds, hourly prices in micro-dollars) as decisions saw them: steps.
@@ -107,6 +108,7 @@ class SweepView:
     refunded_micros: Micros = 0
     budget_micros: Micros | None = None
     deadline_s: int | None = None
+    best_number: int | None = None
 
     @property
     def market_s(self) -> float:
@@ -115,13 +117,13 @@ class SweepView:
 
     @property
     def evictions(self) -> int:
-        """The number of machines that the market took from trials."""
-        return sum(trial.evictions for trial in self.trials)
+        """The number of machines that the market took."""
+        return sum(machine.cause == "evicted" for machine in self.machines)
 
     @property
     def best(self) -> TrialLine | None:
         """The trial with the best value; None where none has one."""
-        return best_trial(self.trials, self.direction)
+        return next((trial for trial in self.trials if trial.number == self.best_number), None)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -144,12 +146,6 @@ class SweepView:
 def trial_name(number: int) -> str:
     """Return the name of a trial in texts, as in ``trial-07``."""
     return f"trial-{number:02}"
-
-
-def best_trial(trials: Sequence[TrialLine], direction: str) -> TrialLine | None:
-    """Return the trial with the best value; of equal ones the first. None where none has a value."""
-    valued = [trial for trial in trials if trial.value is not None and math.isfinite(trial.value)]
-    return min(valued, key=lambda trial: (_rank(trial.value, direction), trial.number), default=None)
 
 
 def params_text(params: Mapping[str, Any]) -> str:

@@ -32,6 +32,7 @@ from flows.cli.commands.market_data.traces import traces
 from flows.cli.commands.planning.backtest import backtest
 from flows.cli.commands.planning.bill import bill
 from flows.cli.commands.planning.plan import plan
+from flows.cli.commands.sweeps.sweep import sweep
 from flows.cli.commands.training.predict import predict
 from flows.cli.commands.training.run import run
 from flows.cli.commands.training.train import train
@@ -43,7 +44,7 @@ from infra.masking import masked
 #: The verbs by group, in the order of the help.
 GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
     {
-        "Training": (run, train, predict),
+        "Training": (run, train, predict, sweep),
         "Planning": (plan, backtest, bill),
         "Jobs on a Prefect server": (up, submit, jobs, stop, panic),
         "Inspection": (report, cost, logs),

@@ -12,7 +12,7 @@ from infra.errors import InputError
 from infra.local.announcement import is_up_directory, job_directory
 from infra.local.job_stores import check_exists
 from infra.settings import load_settings
-from infra.state.records import JobState, JournalEntry, ObservationKind, StoreError
+from infra.state.records import JobKind, JobState, JournalEntry, ObservationKind, StoreError
 from infra.state.store import Store
 from infra.storage.job_paths import JobPaths
 from infra.urls import file_url, sqlite_url
@@ -104,6 +104,8 @@ def read_facts(store: Store, job_id: str) -> JobFacts:
     """Return the records of a job in the database, read in one transaction."""
     with store.transaction() as now:
         job = now.job(job_id)
+        if job.kind is JobKind.SWEEP:
+            raise InputError(f"job {job_id}: is a sweep; `proteus sweep report {job_id}` writes its report")
         entries = now.journal(job_id)
         allocations, ledger = now.allocations(job_id), now.ledger(job_id)
         progress = now.observations(job_id, ObservationKind.PROGRESS)

@@ -1,7 +1,10 @@
 """Hyper-parameter sweeps: their description, and what a flow does for one.
 
-checks    checks of a sweep with what is on this machine alone
-markets   where trials may run: by name, or by size, resolved against what is on sale
-samplers  which settings the trials try: grid, random draws, Optuna's samplers
-spec      the description of a sweep; sweep.yaml and the Prefect form have its fields
+artifacts  a sweep in the Prefect UI: page, table of trials, progress
+checks     checks of a sweep with what is on this machine alone
+markets    where trials may run: by name, or by size, resolved against what is on sale
+page       the report of a sweep, and a sweep as it is followed
+samplers   which settings the trials try: grid, random draws, Optuna's samplers
+spec       the description of a sweep; sweep.yaml and the Prefect form have its fields
+view       a sweep at one moment, made from its journal and its ledger
 """

@@ -220,8 +220,8 @@ class SweepSpec(FormModel):
 
     @cached_property
     def parameters(self) -> Mapping[str, Parameter]:
-        """The search space."""
-        return {name: parse_parameter(record) for name, record in self.space.items()}
+        """The search space, in the order of the names: databases and forms keep no other, and draws depend on it."""
+        return {name: parse_parameter(record) for name, record in sorted(self.space.items())}
 
     @property
     def settings(self) -> tuple[Params, ...]:

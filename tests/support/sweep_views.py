@@ -43,12 +43,19 @@ def small_view() -> SweepView:
         sweep_id="digits", state="running", why="", trial="my_trial:train", metric="loss", direction="minimize",
         max_trial_steps=200, trial_count=4, space=space, begun_s=BEGUN_S, last_s=BEGUN_S + 6000, ended_s=None,
         trials=trials, machines=machines, prices=prices, spent_micros=70_000, refunded_micros=20_000,
-        budget_micros=5_000_000,
+        budget_micros=5_000_000, best_number=1,
     )  # fmt: skip
 
 
 def empty_view() -> SweepView:
     """A sweep that was only recorded."""
     return replace(
-        small_view(), trials=(), machines=(), prices={}, spent_micros=0, refunded_micros=0, budget_micros=None
+        small_view(),
+        trials=(),
+        machines=(),
+        prices={},
+        spent_micros=0,
+        refunded_micros=0,
+        budget_micros=None,
+        best_number=None,
     )

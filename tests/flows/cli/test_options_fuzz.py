@@ -46,6 +46,8 @@ LEAST: Mapping[str, tuple[str, ...]] = {
     "stop": ("job",),
     "panic": ("--owner", "somebody"),
     "report": ("job",),
+    "sweep show": ("job",),
+    "sweep report": ("job",),
     "cost": (),
     "logs": ("job",),
     "traces describe": ("small.csv",),

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from reports.pages.figures_page import render
 from reports.pages.sweep_page import TRIAL_COLUMNS, sweep_markdown, sweep_page, trial_rows, trial_table
-from reports.sweep_view import best_trial
 from tests.support.sweep_views import empty_view, small_view
 
 
@@ -38,15 +37,6 @@ def test_the_table_has_the_best_trial_first_and_those_without_a_value_last() -> 
     first = trial_rows(small_view())[0]
     assert tuple(first) == TRIAL_COLUMNS
     assert first["machine"] == "m4.large/us-east-1b"
-
-
-def test_the_best_trial_is_the_first_of_equal_ones() -> None:
-    trials = small_view().trials
-    assert best_trial(trials, "minimize") is trials[1]
-    assert best_trial(trials, "maximize") is trials[0]
-    twins = (replace(trials[0], number=9), replace(trials[0], number=3))
-    assert best_trial(twins, "minimize") is twins[1]
-    assert best_trial((trials[2],), "minimize") is None
 
 
 def test_the_page_in_the_prefect_ui_is_short_and_escaped() -> None:

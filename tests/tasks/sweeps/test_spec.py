@@ -1,5 +1,6 @@
 """The description of a sweep: the file of the tutorial, its defaults, and one line for each fault."""
 
+import json
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,11 @@ def test_the_file_of_the_tutorial_and_what_is_left_out_of_it(tmp_path: Path) -> 
     assert (whole.trial_count, len(whole.settings), whole.budget_micros) == (16, 16, 5_000_000)
     assert whole.deadline_s(1000) == 1000 + 12 * 3600
     assert SweepSpec.model_validate(whole.model_dump(mode="json")) == whole
+    stored = json.loads(json.dumps(whole.model_dump(mode="json"), sort_keys=True))
+    assert (
+        SweepSpec.model_validate({**stored, "space": dict(reversed(stored["space"].items()))}).settings
+        == whole.settings
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
 """Verbs for hyper-parameter sweeps, `proteus sweep …`.
 
-sweep  the group of these verbs
+report  the verb `report`: the HTML report of a sweep
+show    the verb `show`: a sweep and its trials, once or live
+sweep   the group of these verbs
 """

@@ -2,8 +2,11 @@
 
 import click
 
+from flows.cli.commands.sweeps.report import report
+from flows.cli.commands.sweeps.show import show
+
 #: The verbs, in the order of the help: `run`, `local`, `submit`, `show`, `stop`, `report`, `record`.
-VERBS: tuple[click.Command, ...] = ()
+VERBS: tuple[click.Command, ...] = (show, report)
 
 
 @click.group(short_help="Search hyper-parameters on spot machines.")

@@ -1,0 +1,50 @@
+"""The verb `proteus sweep show`."""
+
+from pathlib import Path
+
+import click
+
+from flows.cli.options import json_option, state_options
+from flows.terminal.interrupts import Interrupted, explain_interrupt
+from flows.terminal.output import write_json
+
+
+@click.command(short_help="Show a sweep and its trials, or follow it.")
+@click.argument("sweep")
+@click.option("--follow", "-f", is_flag=True, help="Show it until it ends, or Ctrl-C.")
+@state_options
+@json_option()
+def show(sweep: str, follow: bool, database: str | None, directory: Path | None, json_target: str | None) -> None:
+    """Show SWEEP: its state, what it has cost, and its trials, the best first.
+
+    With --follow, the table is live on a terminal; elsewhere a line is printed every few seconds. SWEEP is the id of a
+    sweep of the state database, or of a local run in runs/.
+    """
+    from tasks.sweeps.page import find_sweep
+    from tasks.sweeps.view import sweep_figures
+
+    if follow:
+        _follow(sweep, database, directory, quiet=json_target == "-")
+    from flows.terminal.sweep_view import show_view
+
+    view = find_sweep(sweep, database, directory)
+    write_json(json_target, sweep_figures(view))
+    if json_target != "-":
+        show_view(view)
+
+
+def _follow(sweep: str, database: str | None, directory: Path | None, quiet: bool) -> None:
+    from flows.terminal.sweep_view import SweepProgress
+    from infra.clock import SystemClock
+    from tasks.sweeps.page import follow_views
+
+    clock, display = SystemClock(), SweepProgress(quiet)
+    try:
+        with explain_interrupt(f"sweep {sweep} is no longer followed here; it continues"):
+            for view in follow_views(sweep, database, directory):
+                display.show(view, clock.now_s())
+    except (KeyboardInterrupt, Interrupted) as error:
+        if getattr(error, "exit_code", 130) != 130:  # Ctrl-C is how following ends
+            raise
+    finally:
+        display.close()

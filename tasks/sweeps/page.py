@@ -1,0 +1,83 @@
+"""The report of a sweep, and a sweep as `proteus sweep show` follows it, over the state databases that a user means."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from infra.clock import SystemClock
+from infra.files import write_whole
+from infra.local.announcement import is_up_directory
+from infra.local.job_stores import find_job, open_job_stores
+from reports.pages.figures_page import render
+from reports.pages.sweep_page import sweep_page
+from reports.pictures.sweep import curves_svg, dollars_svg, parallel_svg, timeline_svg
+from reports.sweep_view import SweepView
+from tasks.sweeps.view import sweep_view
+
+#: Real seconds between two looks at a sweep that is followed.
+_LOOK_S = 1.0
+
+
+def report_html(view: SweepView) -> bytes:
+    """Return the report of a sweep as one HTML file, which needs no network."""
+    drawn = {
+        "time": timeline_svg(view),
+        "curves": curves_svg(view),
+        "parallel": parallel_svg(view),
+        "dollars": dollars_svg(view),
+    }
+    return render(sweep_page(view, drawn)).encode()
+
+
+def find_sweep(sweep_id: str, database: str | None = None, directory: Path | None = None) -> SweepView:
+    """Return a sweep; `database` and `directory` choose as in `infra.local.job_stores.open_job_stores`.
+
+    Raises
+    ------
+    InputError
+        If it is in none of the databases, or is no sweep.
+    """
+    with open_job_stores(database, directory) as (stores, _):
+        return sweep_view(find_job(stores, sweep_id).store, sweep_id)
+
+
+def follow_views(sweep_id: str, database: str | None = None, directory: Path | None = None) -> Iterator[SweepView]:
+    """Yield a sweep as it stands, again and again until it has ended; errors as `find_sweep`."""
+    clock = SystemClock()
+    with open_job_stores(database, directory) as (stores, _):
+        store = find_job(stores, sweep_id).store
+        while True:
+            view = sweep_view(store, sweep_id)
+            yield view
+            if view.ended_s is not None:
+                return
+            clock.wait_until(clock.now_s() + _LOOK_S)
+
+
+def write_sweep_report(
+    sweep_id: str, *, output: Path | None = None, database: str | None = None, directory: Path | None = None
+) -> Path:
+    """Write the report of a sweep; return the file.
+
+    Parameters
+    ----------
+    output
+        The file. Default: ``report.html`` in the run's directory, ``<sweep>-report.html`` in that of `proteus up`, else
+        here.
+
+    Raises
+    ------
+    InputError
+        As `find_sweep`, or if the file cannot be written.
+    """
+    with open_job_stores(database, directory) as (stores, _):
+        found = find_job(stores, sweep_id)
+        page, run_directory = report_html(sweep_view(found.store, sweep_id)), found.directory
+    named = f"{sweep_id}-report.html"
+    if output is not None:
+        path = output
+    elif run_directory is None:
+        path = Path(named)
+    else:
+        path = run_directory / (named if is_up_directory(run_directory) else "report.html")
+    write_whole(path, page)
+    return path
