@@ -3,6 +3,7 @@
 data_plane/  push and pull of parameters
 many_nodes/  many nodes on one machine: stages, elasticity, scaling
 market/      the bidding side: prices, ticks, backtests, the EC2 endpoint
+sweeps/      hyper-parameter sweeps: stopping rules, predictions of curves
 training/    training on two nodes
 figure       the result of a benchmark
 runner       the command ``proteus bench [NAME…]``

@@ -1,0 +1,4 @@
+"""Benchmarks of sweeps.
+
+trials/  the applications that SpotTune was measured on, as trial files
+"""
