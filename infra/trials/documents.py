@@ -93,6 +93,7 @@ class TrialReport:
     saved_step : step of the newest state that was uploaded by this deployment; None if it uploaded none.
     restored_step : step of the state that it began with; 0 without one.
     step_s : market seconds of a step, on average; None before one was measured.
+    step_cov : standard deviation of a step's seconds as a share of their mean; None before it was measured.
     repeated_steps : number of reports that replaced one of the same step in this deployment.
     ended, why : how it ended, and why, on one line; None while it runs.
     state_bytes, upload_s, restore_s : size of the last uploaded state, and the market seconds of its upload and of the
@@ -106,6 +107,7 @@ class TrialReport:
     saved_step: int | None = None
     restored_step: int = 0
     step_s: float | None = None
+    step_cov: float | None = None
     repeated_steps: int = 0
     ended: Ended | None = None
     why: str = ""
@@ -132,6 +134,7 @@ class TrialReport:
                 _optional(int, body["saved_step"]),
                 int(body.get("restored_step", 0)),
                 _optional(float, body["step_s"]),
+                _optional(float, body.get("step_cov")),
                 int(body.get("repeated_steps", 0)),
                 body["ended"],
                 one_line(body["why"]),

@@ -17,19 +17,24 @@ _FOLDER = re.compile(r"\d{9}-\d{6}")
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Real seconds of the steps that a process has completed: their number, sum, first and longest."""
+class StepDurations:
+    """Real seconds of the steps that a process has completed: their number, sum, first and longest.
+
+    `squares_s2` is the sum of the squares of all but the first.
+    """
 
     count: int = 0
     total_s: float = 0.0
     first_s: float = 0.0
     longest_s: float = 0.0
+    squares_s2: float = 0.0
 
-    def add(self, seconds: float) -> "StepTimes":
+    def add(self, seconds: float) -> "StepDurations":
         """Return the times with one more step."""
         seconds = max(0.0, seconds)
         first_s = self.first_s if self.count else seconds
-        return StepTimes(self.count + 1, self.total_s + seconds, first_s, max(self.longest_s, seconds))
+        squares_s2 = self.squares_s2 + (seconds**2 if self.count else 0.0)
+        return StepDurations(self.count + 1, self.total_s + seconds, first_s, max(self.longest_s, seconds), squares_s2)
 
     @property
     def mean_s(self) -> float | None:
@@ -37,6 +42,14 @@ class StepTimes:
         if self.count == 0:
             return None
         return self.total_s if self.count == 1 else (self.total_s - self.first_s) / (self.count - 1)
+
+    @property
+    def cov(self) -> float | None:
+        """Coefficient of variation of the steps after the first; None before there are three."""
+        if self.count < 3 or not (mean_s := self.mean_s):
+            return None
+        variance = self.squares_s2 / (self.count - 1) - mean_s**2
+        return math.sqrt(max(variance, 0.0)) / mean_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +75,7 @@ class Message:
     seconds: float = 0.0
     how: Literal["finished", "paused"] = "finished"
     why: str = ""
-    times: StepTimes = field(default_factory=StepTimes)
+    times: StepDurations = field(default_factory=StepDurations)
 
     def to_line(self) -> bytes:
         """Return the message as a line."""
@@ -83,8 +96,9 @@ def parse_message(line: bytes, max_step: int) -> Message | None:
             _real(body["seconds"]),
             body["how"],
             one_line(body["why"]),
-            StepTimes(
-                _whole(times["count"]), _real(times["total_s"]), _real(times["first_s"]), _real(times["longest_s"])
+            StepDurations(
+                _whole(times["count"]),
+                *(_real(times[name]) for name in ("total_s", "first_s", "longest_s", "squares_s2")),
             ),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

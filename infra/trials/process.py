@@ -23,7 +23,7 @@ from infra.clock import SystemClock
 from infra.errors import ProteusError
 from infra.trials.documents import TrialSetting, finite_or_none, one_line
 from infra.trials.errors import TrialError
-from infra.trials.messages import Command, Message, StepTimes
+from infra.trials.messages import Command, Message, StepDurations
 from infra.trials.states import pack_state
 from infra.trials.trial import Trial
 
@@ -84,7 +84,7 @@ class PipedHost:
         self._buffer = b""
         self._command = Command(start.until_step)
         self._clock = SystemClock()
-        self._times = StepTimes()
+        self._times = StepDurations()
         self._began_s = self._clock.now_s()
         self._step = 0
         self._step_began_s: float | None = None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from infra.trials.documents import TrialReport
-from infra.trials.messages import Message, StepTimes
+from infra.trials.messages import Message, StepDurations
 
 #: Maximum share of the training that uploads may take.
 _UPLOADING = 0.1
@@ -50,7 +50,7 @@ class DeploymentProgress:
     restore_s: float | None = None
     restored_step: int = 0
     save_s: float = 0.0
-    times: StepTimes = field(default_factory=StepTimes)
+    times: StepDurations = field(default_factory=StepDurations)
     step: int = 0
     #: Real time of the last message that said more than before.
     moved_s: float = 0.0
@@ -134,6 +134,7 @@ class DeploymentProgress:
             saved_step=self.uploaded_step,
             restored_step=self.restored_step,
             step_s=None if mean_s is None else mean_s * self.scale,
+            step_cov=self.times.cov,
             repeated_steps=self.repeated,
             state_bytes=self.state_bytes,
             upload_s=None if self.upload_s is None else self.upload_s * self.scale,
