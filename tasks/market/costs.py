@@ -7,9 +7,10 @@ from typing import Any
 from bidding.billing.spending import MachineLife, Use, divide_hour
 from bidding.market.model import HOUR_S, Tier
 from bidding.market.money import Micros
+from bidding.tuning.journal import replay
 from infra.state.charge_shares import by_hour, by_second
 from infra.state.ledger import charges_and_refunds, is_by_second
-from infra.state.records import AllocationRecord, Job, ObservationKind
+from infra.state.records import AllocationRecord, Job, JobKind, ObservationKind
 from infra.state.store import Store
 from tasks.job_ends import why_ended
 from tasks.runtime import current_runtime
@@ -118,7 +119,7 @@ def by_zones(links: Sequence[Sequence[Any]], records: Sequence[AllocationRecord]
 def _job_rows(store: Store, job: Job) -> list[CostRow]:
     records = {record.allocation_id: record for record in store.allocations(job.job_id)}
     lives = _lives(store, job, records)
-    lost = _lost_share(job)
+    lost = _lost_share(job) if job.kind is JobKind.JOB else _repeated_share(store, job)
     sums: dict[tuple[str, str], dict[Use, Micros]] = {}
     hours: dict[tuple[str, str], float] = {}
     for line, refund in charges_and_refunds(store.ledger(job.job_id)):
@@ -142,6 +143,11 @@ def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> d
     """Return the life of every machine of every allocation, from the records of controller and journal."""
     ready: dict[str, float] = {}
     leaving: dict[str, float] = {}
+    for entry in store.journal(job.job_id, kinds=("TrialReported",)):  # of a sweep; an order is of one machine
+        if entry.record["values"]:
+            ready.setdefault(entry.record["deployment"], entry.at_s)
+        if entry.record["ended"]:
+            leaving.setdefault(entry.record["deployment"], entry.at_s)
     for point in store.observations(job.job_id, ObservationKind.NODES):
         for name, state in point.payload.items():
             if state == "ready":
@@ -157,14 +163,22 @@ def _lives(store: Store, job: Job, records: Mapping[str, AllocationRecord]) -> d
         machines = [*record.instance_ids, *[""] * (record.allocation.count - len(record.instance_ids))]
         lives[name] = [
             MachineLife(
-                ready.get(machine),
-                leaving.get(machine, noticed.get(machine, left)),
+                ready.get(machine, ready.get(record.order_id)),
+                leaving.get(machine, leaving.get(record.order_id, noticed.get(machine, left))),
                 life.ended_at_s,
                 job.ended_at_s,
             )
             for machine, life in zip(machines, record.machines, strict=True)
         ]
     return lives
+
+
+def _repeated_share(store: Store, sweep: Job) -> float:
+    """Return the part of a sweep's steps that had to be trained again."""
+    trials = replay(entry.record for entry in store.journal(sweep.job_id)).trials.values()
+    repeated = sum(trial.repeated_steps for trial in trials)
+    done = sum(len(trial.curve) for trial in trials)
+    return repeated / (done + repeated) if done + repeated else 0.0
 
 
 def _lost_share(job: Job) -> float:

@@ -1,14 +1,20 @@
 """List of jobs and their costs over all state databases that a user selects."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bidding.engine.journal import JournalError
+from bidding.tuning.journal import replay
+from bidding.tuning.record import SweepError
+from bidding.tuning.views import result_view
 from infra.errors import ProteusError
 from infra.local.announcement import find_announcement
 from infra.local.job_stores import JobStore, find_job, open_job_stores
 from infra.settings import load_settings
-from infra.state.records import Job, ObservationKind
+from infra.state.records import Job, JobKind, ObservationKind
+from infra.state.store import Store
 from infra.storage.blobs import Blobs, open_blobs
 from infra.urls import file_url
 from tasks.job_ends import why_ended
@@ -28,6 +34,8 @@ class JobLine:
     market_s : seconds of market time from its begin to its end, or to now.
     spent_is_known : false until the first charge is booked.
     begun_s, ended_s : market time (Unix seconds); `ended_s` is None while its work goes on.
+    kind : "job" or "sweep".
+    clock, loss : of a sweep the steps of all trials, and the best metric.
     directory : of a local run; None where the database is shared.
     page : address of the job's page in the Prefect UI; None before its run has made it.
     """
@@ -46,6 +54,7 @@ class JobLine:
     ended_s: float | None
     directory: str | None
     page: str | None = None
+    kind: str = "job"
 
 
 def list_jobs(database: str | None = None, directory: Path | None = None) -> tuple[list[JobLine], list[str]]:
@@ -97,26 +106,43 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
         shot = snapshot_of(jobs.store, job.job_id, ended_s)
         held = sum(holding.count for holding in shot.holdings if holding.state in ("held", "noticed", "lapsing"))
         waits = what_purchases_wait_for(jobs.store, job)
+        clock, loss, trials = shot.clock, shot.loss, ""
+        if job.kind is JobKind.SWEEP:
+            clock, loss, trials = _sweep_progress(jobs.store, job.job_id, notes)
         nothing_bought = shot.buys_nothing or ("" if job.state.terminal else ended)
         lines.append(
             JobLine(
                 job_id=job.job_id,
                 state=str(job.state),
                 market_s=ended_s - job.created_at_s,
-                clock=shot.clock,
-                loss=shot.loss,
+                clock=clock,
+                loss=loss,
                 machines=held,
                 evictions=shot.evictions,
                 spent_micros=shot.spent_micros,
-                why="; ".join(filter(None, (why_ended(job), waits, nothing_bought, _alarm(jobs, job, notes)))),
+                why="; ".join(filter(None, (why_ended(job), trials, waits, nothing_bought, _alarm(jobs, job, notes)))),
                 spent_is_known=shot.spent_is_known,
                 begun_s=job.created_at_s,
                 ended_s=job.ended_at_s,
                 directory=None if jobs.directory is None else str(jobs.directory),
                 page=_page(jobs, job.job_id),
+                kind=str(job.kind),
             )
         )
     return lines
+
+
+def _sweep_progress(store: Store, sweep_id: str, notes: list[str]) -> tuple[int, float | None, str]:
+    """Return the steps of all trials, the best metric, and how many trials are in each state."""
+    try:
+        view = result_view(replay(entry.record for entry in store.journal(sweep_id)))
+    except (JournalError, SweepError) as error:
+        notes.append(f"sweep {sweep_id}: its journal cannot be read: {error}")
+        return 0, None, ""
+    counts = Counter(str(trial.state) for trial in view.trials)
+    best = next((trial.value for trial in view.trials if trial.number == view.best), None)
+    trials = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return sum(trial.steps for trial in view.trials), best, f"trials: {trials}" if trials else ""
 
 
 def _alarm(jobs: JobStore, job: Job, notes: list[str]) -> str:

@@ -18,6 +18,8 @@ from tasks.runtime import current_runtime
 _DECIDED = ("Renew", "Lapse")
 _ENDS: Mapping[EndCause | None, str] = MappingProxyType({EndCause.EVICTED: "taken", EndCause.FAILED: "failed"})
 _NOTICES = ("NoticeSeen", "MachineNoticed")
+#: The decision points of jobs and sweeps.
+_TICKS = ("TickDue", "SweepTick")
 
 
 def snapshot(job_id: str) -> Snapshot | None:
@@ -188,8 +190,8 @@ def _noticed_machines(records: Sequence[AllocationRecord], journal: Sequence[Jou
 
 def _buys_nothing(journal: Sequence[JournalEntry]) -> str:
     """Return why the last tick had no price to decide on; empty if it had one, or none was wanted."""
-    last = next((entry.record for entry in reversed(journal) if entry.record["kind"] == "TickDue"), None)
-    if last is None or last["prices"]:
+    last = next((entry.record for entry in reversed(journal) if entry.record["kind"] in _TICKS), None)
+    if last is None or last.get("prices") or last.get("offers"):
         return ""
     reasons = sorted(set(last.get("left_out", {}).values()))
     return f"nothing is bought: {'; '.join(reasons)}" if reasons else ""
@@ -198,5 +200,9 @@ def _buys_nothing(journal: Sequence[JournalEntry]) -> str:
 def _last_reason(journal: Sequence[JournalEntry]) -> str:
     for entry in reversed(journal):
         if entry.direction == "order":
-            return f"{entry.record['kind']}: {entry.record['decision']['reason']}"
+            record = entry.record
+            reason = (
+                record["decision"]["reason"] if "decision" in record else record.get("reason", record.get("why", ""))
+            )
+            return f"{record['kind']}: {reason}"
     return ""

@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import flows.terminal.tables
+from flows.cli.commands.inspection.cost import cost
+from flows.cli.commands.jobs.jobs import jobs
 from flows.cli.commands.sweeps.sweep import sweep
 from infra.errors import InputError
 from infra.runtime import forget_runtime
@@ -78,3 +80,24 @@ def test_a_sweep_that_is_not_there_is_refused_in_one_line(recorded: RecordedSwee
         assert isinstance(done.exception, InputError)
         assert str(done.exception).startswith("job none: is in no state database here")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_jobs_and_cost_list_sweeps(recorded: RecordedSweep) -> None:
+    (line,) = json.loads(CliRunner().invoke(jobs, ["--json", "-"]).stdout)["jobs"]
+    assert (line["job_id"], line["kind"], line["state"], line["clock"], line["loss"]) == (
+        SWEEP,
+        "sweep",
+        "starting",
+        13,
+        1,
+    )
+    assert (line["why"], line["evictions"], line["spent_micros"]) == ("trials: 4 running", 1, 120_000)
+    table = CliRunner().invoke(jobs, []).output
+    assert SWEEP in table
+    assert "sweep" in table
+    (row,) = json.loads(CliRunner().invoke(cost, [SWEEP, "--json", "-"]).stdout)["rows"]
+    parts = sum(row[f"{use}_usd"] for use in ("useful", "idle", "hand_over", "lost"))
+    assert parts == pytest.approx(row["spent_usd"])
+    assert row["refunded_usd"] == 0.03
+    assert row["useful_usd"] > row["lost_usd"] > 0
+    assert row["idle_usd"] < row["useful_usd"], "a machine works from the first report of its trial"

@@ -13,6 +13,7 @@ from flows.terminal.tables import Column, show_lines, show_table
 
 _COLUMNS = (
     Column("job"),
+    Column("kind", 11),
     Column("state"),
     Column("began", 2),
     Column("ended", 5),
@@ -28,11 +29,13 @@ _COLUMNS = (
 )
 
 
-@click.command(short_help="List the jobs of the state database and the local runs.")
+@click.command(short_help="List the jobs and sweeps of the state database and the local runs.")
 @state_options
 @json_option()
 def jobs(database: str | None, directory: Path | None, json_target: str | None) -> None:
-    """List the jobs of the state database and the local runs in runs/, oldest first.
+    """List the jobs and sweeps of the state database and the local runs in runs/, oldest first.
+
+    Of a sweep, clock is the steps of all its trials, and loss the best value of its metric.
 
     With --dir or --database, list only the jobs of that run or database. Times are UTC of the market.
     """
@@ -49,6 +52,7 @@ def jobs(database: str | None, directory: Path | None, json_target: str | None) 
     rows = [
         (
             line.job_id,
+            line.kind,
             line.state,
             _moment(line.begun_s),
             "" if line.ended_s is None else _moment(line.ended_s),
