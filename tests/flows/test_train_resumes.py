@@ -311,8 +311,8 @@ def test_a_job_that_failed_is_run_again_under_its_id_and_goes_on_from_where_it_w
 
 
 def _selected(cases: Sequence[Any]) -> list[Any]:
-    """Return every third case as it is, and the others for the storms."""
-    marks = [() if index % 3 == 0 else (pytest.mark.storm,) for index in range(len(cases))]
+    """Return every sixth case as it is, and the others for the storms."""
+    marks = [() if index % 6 == 0 else (pytest.mark.storm,) for index in range(len(cases))]
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
         for case, mark in zip(cases, marks, strict=True)

@@ -27,6 +27,9 @@ from tests.support.market_servers import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
+#: Ticks that leave the processors to other tests.
+TICK_S = 400
+CALM = {"PROTEUS_TICK_S": str(TICK_S), "PROTEUS_RENEWAL_LEAD_S": "480"}
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial.md"
 JOB = f"""
 job_id: seen
@@ -84,8 +87,8 @@ class Up:
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     here = tmp_path_factory.mktemp("up")
     (here / "job.yaml").write_text(JOB)
-    options = ("--json", str(here / "ready.json"))
-    with running(here / "runs" / "up", *options, verb="up", output=here / "up.txt") as process:
+    options = ("--scale", "100", "--json", str(here / "ready.json"))
+    with running(here / "runs" / "up", *options, verb="up", output=here / "up.txt", **CALM) as process:
         process.wait_said(r"(?m)^ready: ", 120)
         yield Up(here, process)
 
@@ -101,7 +104,7 @@ def test_a_job_is_submitted_seen_and_stopped(up: Up) -> None:
     named = {machine["instance_id"] for machine in up.read("stop", "seen", "--reason", "enough")["stays"]}
     wait_for(lambda: up.is_in("seen", JobState.STOPPED), "the job's end", 60)
     clock = ScaledClock(clock_file(up.process.directory))
-    ticked_s = clock.now_s() + 2 * 120
+    ticked_s = clock.now_s() + 2 * TICK_S
     wait_for(lambda: clock.now_s() > ticked_s, "two ticks", 60)
     wait_for(lambda: not [one for one in up.living("seen") if one["bid_micros"] is None], "the reliable tier's end", 30)
     assert {one["instance_id"] for one in up.living("seen")} <= named
