@@ -26,8 +26,8 @@ _ENDS_S = 5.0
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one process more than there are processors: many tests wait for processes that they have started."""
-    return min((os.cpu_count() or 1) + 1, 4)
+    """Return two processes more than there are processors: many tests wait for processes that they have started."""
+    return min((os.cpu_count() or 1) + 2, 8)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -246,6 +246,8 @@ def test_a_directory_that_another_run_has_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in directory.iterdir()] == ["run.lock"]
 
 
+#: Signals and exit codes; that both are handled alike is seen with one verb, and in the storms.
+SIGNALS = [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.storm)]
 #: Verb -> what it is given, and what is said when it is broken off. {held} is a file that nobody has written yet.
 BROKEN_OFF: Mapping[str, tuple[str, str]] = {
     "submit": ("submit {held}", "nothing was bought"),
@@ -266,7 +268,7 @@ def test_broken_off_a_verb_says_one_line(tmp_path: Path, verb: str, number: sign
         os.close(writer)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_broken_off_while_it_stops_a_job_nobody_knows(tmp_path: Path, number: signal.Signals, code: int) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -281,7 +283,7 @@ def test_broken_off_while_it_stops_a_job_nobody_knows(tmp_path: Path, number: si
                 assert _broken_off(process, number) == (code, "", says)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_broken_off_while_it_lists_jobs_nothing_was_bought(tmp_path: Path, number: signal.Signals, code: int) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     with Store.open(url) as store:
@@ -294,7 +296,7 @@ def test_broken_off_while_it_lists_jobs_nothing_was_bought(tmp_path: Path, numbe
         os.close(writer)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_broken_off_while_it_submits_nobody_knows(tmp_path: Path, number: signal.Signals, code: int) -> None:
     job = tmp_path / "job.yaml"
     job.write_text("{job_id: j, training: {clocks: 3}, transient: {markets: [c4.large/us-east-1a]}}")

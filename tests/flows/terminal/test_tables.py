@@ -105,7 +105,7 @@ def test_lines_of_text_are_left_to_the_terminal(width: int, capsys: pytest.Captu
     assert _lines(capsys) == [f"a long line about {ID} [and] {MARKET}", "second"]
 
 
-@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("columns", [pytest.param(60, marks=pytest.mark.storm), 80])
 def test_a_real_terminal(tmp_path: Path, columns: int) -> None:
     """`proteus jobs` on a terminal of its own, and piped."""
     url = f"sqlite:///{tmp_path}/state.db"
