@@ -141,9 +141,8 @@ class SweepEngine(SweepRecord):
         if verdict.predicted is not None:
             trial.predicted, trial.predicted_std = verdict.predicted, verdict.predicted_std
         present = trial.present
-        is_deployed = present is not None and (present.works or present.is_open)
         match verdict.kind:
-            case VerdictKind.GO_ON if not is_deployed:  # a trial that runs is judged again when it has paused
+            case VerdictKind.GO_ON:  # a trial that runs to its old target still pauses there, and is deployed again
                 trial.until_step = max(trial.until_step, min(verdict.until_step, self.plan.max_trial_steps))
                 if trial.state is TrialState.PAUSED and trial.steps < trial.until_step:
                     trial.state, trial.why = TrialState.WAITING, verdict.why

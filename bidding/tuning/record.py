@@ -298,15 +298,16 @@ class SweepRecord:
         is_present: bool,
     ) -> None:
         curve, most = trial.curve, self.plan.max_trial_steps
+        if is_present:
+            last = deployment.reported_step  # what this deployment reported before is not entered again
+            fresh = [pair for pair in values if last < pair[0] <= most]
+            if fresh:
+                trial.repeated_steps += curve.extend([step for step, _ in fresh], [value for _, value in fresh])
+                deployment.reported_step = fresh[-1][0]
+                self._judge_due = True
+            return
         for step, value in values:
-            if not 0 < step <= most:
-                continue
-            if is_present:
-                if step > deployment.reported_step:  # else this deployment reported it before
-                    trial.repeated_steps += curve.put(step, value)
-                    deployment.reported_step = step
-                    self._judge_due = True
-            elif step <= deployment.saved_step and not curve.has(step):
+            if 0 < step <= deployment.saved_step and not curve.has(step):
                 curve.put(step, value)
                 self._judge_due = True
 

@@ -1,6 +1,6 @@
 """A trial of a sweep as the engine holds it: its state, its curve, and its deployments."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -89,15 +89,31 @@ class MetricCurve:
             index = int(np.searchsorted(self.steps, step))
         replaces = index < count and self._steps[index] == step
         if not replaces:
-            if count == len(self._steps):
-                self._steps = np.concatenate([self._steps, np.empty_like(self._steps)])
-                self._values = np.concatenate([self._values, np.empty_like(self._values)])
+            self._reserve(count + 1)
             self._steps[index + 1 : count + 1] = self._steps[index:count].copy()
             self._values[index + 1 : count + 1] = self._values[index:count].copy()
             self._steps[index] = step
             self._count += 1
         self._values[index] = np.nan if value is None else value
         return bool(replaces)
+
+    def extend(self, steps: Sequence[int], values: Sequence[float | None]) -> int:
+        """Enter the metric of several steps, ascending; return how many replace an earlier report of their step."""
+        count, new = self._count, len(steps)
+        if count and new and steps[0] <= self._steps[count - 1]:
+            return sum(map(self.put, steps, values))
+        self._reserve(count + new)
+        self._steps[count : count + new] = steps
+        self._values[count : count + new] = values  # None becomes NaN
+        self._count += new
+        return 0
+
+    def _reserve(self, count: int) -> None:
+        room = len(self._steps)
+        if count > room:
+            more = max(count - room, room)
+            self._steps = np.concatenate([self._steps, np.empty(more, np.int64)])
+            self._values = np.concatenate([self._values, np.empty(more)])
 
     def value_at(self, step: int) -> float | None:
         """Return the metric at the newest step up to `step`; None where it is no finite number, or there is none."""
