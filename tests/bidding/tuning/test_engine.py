@@ -396,7 +396,7 @@ def test_a_repeated_report_changes_nothing() -> None:
 
 
 def test_a_state_that_does_not_fit_the_notice_is_uploaded_periodically_and_that_is_said() -> None:
-    world, trial = one_trial()
+    world, _ = one_trial()
     world.tell(TrialReported(world.now_s, 0, "s-t0-0", saved_step=1, state_bytes=3_000_000, upload_s=150.0))
     world.tell(NoticeSeen(world.now_s, "s-t0-0", world.now_s + 200))
     assert world.tick() == ()  # an upload would be lost
@@ -406,7 +406,7 @@ def test_a_state_that_does_not_fit_the_notice_is_uploaded_periodically_and_that_
     assert "at most 2400000 bytes fit" in order.reason
 
 
-# -- the end, by the user, the budget, the deadline ---------------------------------------------------------------------
+# -- the end ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_stop_pauses_all_trials_and_keeps_the_best_so_far() -> None:
