@@ -35,6 +35,10 @@ class Settings(BaseSettings):
         default_factory=lambda: file_url(_home("blobs")),
         description="fsspec URL under which data, models and logs are kept (file://, s3://).",
     )
+    predictors_url: str | None = Field(
+        None,
+        description="fsspec URL of fitted eviction predictors; unset: `predictors` under the blob URL.",
+    )
     clock: str = Field("system", description="`system`, or the path of a scaled clock's file.")
     owner: str = Field(
         "",

@@ -17,7 +17,7 @@ from bidding.evictions.curves import Float64s
 from bidding.evictions.fit_survival import Report, quiet
 from bidding.evictions.lifetimes import Int32s, grants_s, lifetimes_s
 from bidding.evictions.table import DELTAS_MICROS
-from bidding.market.model import DAY_S, HOUR_S, Market
+from bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Market
 from bidding.market.money import Micros
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, TraceSet
@@ -125,6 +125,7 @@ def calibrate(
     horizons_s: Sequence[int] = CHECKED_S,
     deltas_micros: Sequence[Micros] = DELTAS_MICROS,
     highest_micros: Micros | None = None,
+    every_s: int = MINUTE_S,
     report: Report = quiet,
 ) -> list[Calibration]:
     """Return the calibration of `model` on `window`, for each horizon.
@@ -134,11 +135,12 @@ def calibrate(
     traces : prices; those before the window are available to the model at its beginning.
     horizons_s : at most an hour each.
     highest_micros : no bids are placed while the price is above it.
+    every_s : seconds between two moments, a multiple of a minute; more than one where a forecast costs time.
 
     Notes
     -----
-    Every minute of the window after which an hour is left is a bid with each delta, in each market of the model. The
-    caller must ensure that the window is later than that of the fit.
+    Every minute of the window (or moment, by `every_s`) after which an hour is left is a bid with each delta, in each
+    market of the model. The caller must ensure that the window is later than that of the fit.
 
     Raises
     ------
@@ -157,7 +159,7 @@ def calibrate(
         if not len(at_s):
             continue
         markets.append(market)
-        at_s = np.asarray(at_s, dtype=np.int64)
+        at_s = np.asarray(at_s, dtype=np.int64)[:: max(every_s // MINUTE_S, 1)]
         states = model.states(market, trace, at_s, deltas)
         lives = lifetimes_s(trace, deltas, at_s, window.until_s, HOUR_S)
         day = (at_s - window.from_s) // DAY_S

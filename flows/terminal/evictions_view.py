@@ -7,6 +7,7 @@ from flows.terminal.tables import Column, show_lines, show_table
 if TYPE_CHECKING:
     from bidding.evictions.summary import ModelSummary
     from tasks.market_data.eviction_models import Check
+    from tasks.market_data.predictors import FittedPredictors
 
 #: Ranks of two columns: they are left out before the column of any bid.
 _MEDIAN_RANK, _BIDS_RANK = 100, 101
@@ -59,6 +60,33 @@ def _show_states(found: "ModelSummary") -> None:
         [Column("known now"), Column(""), *(Column(title, rank, right=True) for title, rank in figures)],
         rows,
         caption="bids of one cent above the price, over all markets; the other conditions as they came",
+    )
+
+
+def show_fit(file: str, found: "FittedPredictors") -> None:
+    """Print fitted predictors: their markets, and their calibration on the part of the window that was left out."""
+    model = found.model
+    show_lines(
+        f"{file}: {model.name}, {len(model.predictors)} of {len(model.markets)} markets, fitted on {model.fitted} UTC"
+    )
+    for market, why in model.without.items():
+        show_lines(f"{market}: uses the table ({why})")
+    rows = [
+        [
+            f"{check.horizon_s // 60} min",
+            f"{check.forecasts:,}",
+            f"{check.base_rate:.2%}",
+            f"{check.base_rate + check.bias:.2%}",
+            f"{check.brier:.4f} ± {check.brier_se:.4f}",
+            f"{check.calibration_error:.4f}",
+        ]
+        for check in found.checks
+    ]
+    titles = ("within", "forecasts", "taken", "predicted", "Brier", "off")
+    show_table(
+        [Column(title, rank, right=True) for rank, title in enumerate(titles)],
+        rows,
+        caption=f"checked on {found.window} UTC; off: mean distance of the forecasts from the outcomes",
     )
 
 

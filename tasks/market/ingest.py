@@ -1,17 +1,20 @@
 """Price history from the market into the price store; only new prices are fetched."""
 
+import logging
 from collections.abc import Sequence
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bidding.market.model import DAY_S, Market
-from infra.errors import ProteusError
+from infra.errors import InputError, ProteusError
 from infra.storage.price_store import PriceStore
 from tasks.job_records import is_sweep, job_spec, ticking_jobs
 from tasks.job_spec import JobSpec
+from tasks.market_data.predictors import predictor_ages
 from tasks.runtime import current_runtime, runtime_task
 
+_log = logging.getLogger(__name__)
 #: Each fetch begins this long before the end of the last one, for rows that the market reported late.
 _OVERLAP_S = 3600
 _CLAIM = "ingest-prices"
@@ -59,6 +62,18 @@ def markets_of(spec: JobSpec) -> tuple[Market, ...]:
 def history_days() -> float:
     """Return how much history a job's eviction model is fitted on, in days."""
     return current_runtime().settings.history_days
+
+
+@runtime_task("observe predictors")
+def observe_predictors() -> list[str]:
+    """Log and return a line on the age of each kept eviction predictor, or on a file that cannot be used."""
+    try:
+        lines = predictor_ages(current_runtime().now_s())
+    except InputError as error:
+        lines = [str(error)]
+    for line in lines:
+        _log.info("eviction predictor %s", line)
+    return lines
 
 
 @runtime_task("fetch prices", market=True)

@@ -18,9 +18,10 @@ from bidding.market.model import Market
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import TraceSet
 from infra.errors import InputError
-from infra.market_data.eviction_model_files import read_model, write_model
+from infra.market_data.eviction_model_files import StoredModel, read_model, write_model
 from reports.pictures.evictions import plot_reliability, plot_survival
 from tasks.market_data.eviction_sources import Sources, availability, bands_of, prices_of, window_of
+from tasks.market_data.predictors import PREDICTORS_EVERY_S
 
 #: Models by name; the last one is not fitted to prices.
 MODELS = ("table", "survival", "conditioned", "capacity")
@@ -101,7 +102,7 @@ def _not_empty(model: CurveModel, source: str, window: TimeWindow) -> CurveModel
     return model
 
 
-def save_model(path: Path, model: CurveModel) -> None:
+def save_model(path: Path, model: StoredModel) -> None:
     """Write a model to a file atomically."""
     write_model(path, model)
 
@@ -185,6 +186,8 @@ def check_models(
                 raise InputError(f"{seen}; check it on later months, or give --allow-overlap")
             warnings.append(f"{seen}: the result is not honest (--allow-overlap)")
     bids: dict[str, Any] = {} if by_bids else {"deltas_micros": (UP,), "highest_micros": UP}
+    if any(isinstance(model, PredictorModel) for model in models.values()):
+        bids["every_s"] = PREDICTORS_EVERY_S  # for all: they are compared on the same bids
     found = {name: calibrate(model, traces, window, report=report, **bids) for name, model in models.items()}
     for name, checks in found.items():
         if not checks[0].forecasts:

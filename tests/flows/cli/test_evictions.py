@@ -13,6 +13,7 @@ from flows.cli.commands.market_data.evictions import evictions
 from flows.cli.commands.market_data.traces import traces
 from infra.errors import InputError
 from infra.market_data.eviction_model_files import read_model
+from infra.settings import load_settings
 
 ADVISOR = {
     "ranges": [{"index": index, "max": top} for index, top in enumerate((5, 11, 16, 22, 100))],
@@ -91,6 +92,28 @@ def test_what_was_fitted_is_checked_only_when_told_so(folder: Path) -> None:
     assert len(json.loads(done.stdout)["warnings"]) == 1
 
 
+def test_predictors_are_fitted_kept_and_checked_on_the_days_that_were_left_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROTEUS_PREDICTORS_URL", f"file://{tmp_path}/kept")
+    load_settings.cache_clear()
+    done = run("fit", "--predictor", "logistic", "--prices", folder / "p.csv.gz", "--to", "2016-06-05",
+               "--json", tmp_path / "f.json")  # fmt: skip
+    load_settings.cache_clear()
+    assert "logistic, 4 of 4 markets, fitted on 2016-06-01 00:00 to 2016-06-05 00:00 UTC" in done.stdout
+    found = json.loads((tmp_path / "f.json").read_text())
+    assert found["file"] == f"file://{tmp_path}/kept/logistic.npz"
+    assert found["checked"]["from_s"] == found["fitted"]["until_s"]
+    _, hour = found["scores"]
+    assert 0 < hour["brier"] < 0.1
+    assert f"{hour['brier']:.4f}" in done.stdout
+    shown = json.loads(run("show", tmp_path / "kept" / "logistic.npz", "--json", "-").stdout)
+    assert (shown["model"], len(shown["markets"])) == ("logistic", 4)
+    checked = run("check", folder / "table.npz", tmp_path / "kept" / "logistic.npz", "--prices", folder / "p.csv.gz",
+                  "--from", "2016-06-07", "--json", "-")  # fmt: skip
+    assert json.loads(checked.stdout)["models"][1]["scores"][1]["brier_gain"] > 0.01
+
+
 def test_capacity_comes_from_bands_and_from_availability(folder: Path, tmp_path: Path) -> None:
     up = folder / "us-west-2a_v100_1.json"
     out = tmp_path / "m.npz"
@@ -117,6 +140,11 @@ def test_an_advisor_alone_needs_the_markets(folder: Path, tmp_path: Path) -> Non
 
 BAD: list[tuple[list[str], str]] = [
     (["fit", "--model", "x", "--prices", "{p}", "--out", "{o}"], "--model x: there is no such model; want table, surv"),
+    (["fit", "--prices", "{p}"], "want --out FILE"),
+    (["fit", "--model", "table", "--predictor", "revpred", "--prices", "{p}"], "--model or --predictor, not both"),
+    (["fit", "--predictor", "none", "--prices", "{p}"], "--predictor none: there is no such predictor to fit"),
+    (["fit", "--predictor", "logistic", "--out", "{o}"], "--predictor logistic: is learnt from --prices FILE alone"),
+    (["fit", "--predictor", "logistic", "--prices", "{p}", "--from", "2016-06-08T22:50", "--out", "{o}"], "too short"),
     (["fit", "--out", "{o}"], "--model survival: is learnt from --prices"),
     (["fit", "--prices", "{p}", "--advisor", "{f}/advisor.json", "--out", "{o}"], "an advisor is for --model capacity"),
     (["fit", "--model", "capacity", "--out", "{o}"], "want --advisor FILE or --availability FILE"),

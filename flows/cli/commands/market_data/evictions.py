@@ -1,7 +1,7 @@
 """The verbs `proteus evictions …`: fit, show and check eviction models."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +9,9 @@ from flows.cli.options import json_option, price_options
 from flows.terminal.output import write_json
 from flows.terminal.progress_bar import progress
 from infra.errors import InputError
+
+if TYPE_CHECKING:
+    from tasks.market_data.eviction_sources import Sources
 
 
 @click.group(short_help="Fit, show and check eviction models.")
@@ -49,15 +52,18 @@ def _sources(command: Any) -> Any:
 
 
 @evictions.command("fit", short_help="Fit a model of the lifetimes of bids.")
-@click.option("--model", "name", default="survival", show_default=True, metavar="NAME",
-              help="table, survival, conditioned or capacity.")  # fmt: skip
-@click.option("--out", required=True, metavar="FILE", help="File of the model, as in model.npz.")
+@click.option("--model", "name", metavar="NAME", help="table, survival, conditioned or capacity. [survival]")
+@click.option("--predictor", metavar="NAME", help="Instead of a model: table, logistic, tributary or revpred.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training of predictors.")
+@click.option("--out", metavar="FILE", help="File, as in model.npz. Default of predictors: where sweeps look for them.")
 @click.option("--advisor", metavar="FILE", help="Interruption bands of EC2's spot advisor (JSON), for `capacity`.")
 @click.option("--open-band", type=float, default=0.3, show_default=True, help="Share taken of the advisor's last band.")
 @_sources
 def fit(
-    name: str,
-    out: str,
+    name: str | None,
+    predictor: str | None,
+    seed: int,
+    out: str | None,
     open_band: float,
     from_time: str | None,
     to_time: str | None,
@@ -72,19 +78,36 @@ def fit(
     conditioned  the same, given the price level, the age of the price and the time above the bid
     capacity     for evictions that do not depend on bids: an advisor's bands, or availability traces
 
+    With --predictor, a model of each market says whether the price passes a bid within the hour, given the present. It
+    is fitted to the first four fifths of the data and checked on the last. Sweeps ask it, and a job may name its file
+    as `evictions`.
+
     \b
     Examples:
+      proteus evictions fit --predictor revpred --prices prices.csv.gz --market r3.large/us-east-1c
       proteus evictions fit --model conditioned --prices prices.csv.gz --to 2016-03-31 --out model.npz
       proteus evictions fit --model capacity --advisor advisor.json --market m5.large/us-east-1a --out model.npz
     """  # noqa: D301 - click reads the control character
     from tasks.market_data.eviction_models import fit_model, save_model
     from tasks.market_data.eviction_sources import Sources
 
+    if predictor is not None:
+        if name is not None:
+            raise InputError("evictions fit: give --model or --predictor, not both")
+        _fit_predictor(predictor, out, from_time, to_time, seed, json_target, Sources(**sources))
+        return
+    if out is None:
+        raise InputError("evictions fit: want --out FILE, as in --out model.npz")
     _check_target("--out", out)
     _check_target("--json", json_target)
     with progress() as report:
         model = fit_model(
-            name, Sources(**sources), from_time=from_time, to_time=to_time, open_band=open_band, report=report
+            name or "survival",
+            Sources(**sources),
+            from_time=from_time,
+            to_time=to_time,
+            open_band=open_band,
+            report=report,
         )
         report(0, 1, f"writing {out}")
         save_model(Path(out), model)
@@ -104,6 +127,34 @@ def fit(
             "fitted": fitted_on,
         },
     )
+
+
+def _fit_predictor(
+    name: str,
+    out: str | None,
+    from_time: str | None,
+    to_time: str | None,
+    seed: int,
+    json_target: str | None,
+    sources: "Sources",
+) -> None:
+    from flows.terminal.evictions_view import show_fit
+    from tasks.market_data.eviction_models import save_model
+    from tasks.market_data.predictors import fit_and_check, keep_predictors, predictor_url
+
+    target = predictor_url(name) if out is None else out
+    _check_target("--out", out)
+    _check_target("--json", json_target)
+    with progress() as report:
+        found = fit_and_check(name, sources, from_time=from_time, to_time=to_time, seed=seed, report=report)
+        report(0, 1, f"writing {target}")
+        if out is None:
+            keep_predictors(found.model)
+        else:
+            save_model(Path(out), found.model)
+    if json_target != "-":
+        show_fit(target, found)
+    write_json(json_target, {"file": target, **found.to_json()})
 
 
 @evictions.command("show", short_help="Show a model as a table and a picture.")
