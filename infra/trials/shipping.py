@@ -98,12 +98,17 @@ def fetch_inputs(blobs: Blobs, sweep_id: str, trial: str, directory: Path) -> Tr
 
 
 def _fetch_code(blobs: Blobs, paths: SweepPaths, directory: Path) -> Path | None:
+    """Write the code below `directory`, which then exists; None if the module is installed on every machine."""
     manifest = blobs.manifest(paths.code)
-    if manifest is None:  # the module is installed on every machine
+    if manifest is None:
         return None
     ((name, record),) = manifest.files.items()
-    data = blobs.read_checked(paths.code, name, manifest)
-    return write_code(CodeFile(name, data, record.sha256), directory, f"{blobs.url_of(paths.code)}/{name}")
+    if not directory.exists():
+        data = blobs.read_checked(paths.code, name, manifest)
+        unfinished = directory.with_name(f"{directory.name}.new")
+        write_code(CodeFile(name, data, record.sha256), unfinished, f"{blobs.url_of(paths.code)}/{name}")
+        unfinished.rename(directory)
+    return directory / record.sha256
 
 
 def _fetch_set(blobs: Blobs, prefix: str, directory: Path) -> Path | None:

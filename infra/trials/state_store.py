@@ -7,7 +7,7 @@ from pathlib import Path
 
 from infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet
 from infra.storage.trial_paths import TrialPaths, state_step
-from infra.trials.states import remove_folder
+from infra.trials.states import STATE, remove_folder
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,15 @@ class StoredState:
 
 
 def upload_state(blobs: Blobs, paths: TrialPaths, deployment: str, step: int, folder: Path) -> StoredState:
-    """Upload the state of a folder, and remove older ones; `BlobError` if the store does not take it."""
+    """Upload the state of a folder, and remove older ones.
+
+    Raises
+    ------
+    BlobError
+        If the store does not take it.
+    OSError
+        If the folder does not hold a complete state any more; nothing is there to be taken for one then.
+    """
     state = StoredState(paths.state(step, deployment), step)
     blobs.write_set(state.prefix, _files(folder), {"step": step, "deployment": deployment})
     for older in stored_states(blobs, paths)[_STATES:]:
@@ -80,6 +88,7 @@ def fetch_state(blobs: Blobs, prefix: str, folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    yield STATE, (folder / STATE).read_bytes()
     for path in sorted(folder.rglob("*")):
-        if path.is_file():
+        if path.is_file() and path != folder / STATE:
             yield path.relative_to(folder).as_posix(), path.read_bytes()

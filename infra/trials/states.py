@@ -22,7 +22,9 @@ from infra.errors import ProteusError
 from infra.storage.blobs import npz_arrays, npz_bytes
 from infra.trials.errors import TrialError
 
-_ABOUT, _ARRAYS, _CONTENT = "state.json", "arrays.npz", "content"
+#: File that every state has; it says of which kind the state is.
+STATE = "state.json"
+_ARRAYS, _CONTENT = "arrays.npz", "content"
 #: Modules whose types an estimator may consist of; skops loads others only if it is asked to.
 _TRUSTED = ("sklearn", "numpy", "scipy", "lightgbm", "xgboost")
 _TRUSTED_TYPES = ("collections.OrderedDict", "collections.defaultdict")
@@ -42,7 +44,7 @@ def pack_state(model: Any, folder: Path) -> int:
     try:
         unfinished.mkdir(parents=True)
         about = _write(model, unfinished)
-        (unfinished / _ABOUT).write_text(json.dumps({"schema": 1, **about}))
+        (unfinished / STATE).write_text(json.dumps({"schema": 1, **about}))
         size = folder_size(unfinished)
         unfinished.rename(folder)
     except OSError as error:
@@ -61,7 +63,7 @@ def unpack_state(folder: Path) -> Any:
         If the files are damaged, or of a newer version.
     """
     try:
-        about = json.loads((folder / _ABOUT).read_text())
+        about = json.loads((folder / STATE).read_text())
         return _read(about, folder)
     except TrialError:
         raise

@@ -29,9 +29,8 @@ from infra.trials.states import remove_folder
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-#: Market seconds between two reports while something happens, and while nothing does; at least `_REPORT_REAL_S`.
-_REPORT_S, _QUIET_S = 15.0, 300.0
-_REPORT_REAL_S = 0.1
+#: Market seconds between two reports while nothing happens, and the least real seconds between any two.
+_QUIET_S, _REPORT_REAL_S = 300.0, 0.1
 #: Real seconds between two looks at the process.
 _LOOK_S = 0.05
 #: Real seconds before a failed access to the store is repeated, and the most.
@@ -52,6 +51,7 @@ class TrialJob:
     poll_s : real seconds between two looks for a notice and for orders.
     patience_s : real seconds without a step after which the process hangs, at least.
     notice_s : market seconds from an eviction notice to the eviction.
+    report_s : market seconds between two reports of new steps.
     """
 
     sweep_id: str
@@ -61,6 +61,7 @@ class TrialJob:
     poll_s: float = 5.0
     patience_s: float = 3600.0
     notice_s: float = 120.0
+    report_s: float = 15.0
 
 
 #: Returns the real seconds that are left to the eviction once there is a notice, else None.
@@ -76,7 +77,8 @@ class TrialSupervisor:
     blobs : the store.
     clock : market time.
     poll_notice : looks for an eviction notice; None: none will come.
-    directory : for files of this machine; None: a folder of the deployment in the temporary directory.
+    directory : for files of this deployment; None: a folder in the temporary directory.
+    inputs : for code, packages and data, where deployments on one machine share them; None: in `directory`.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class TrialSupervisor:
         clock: Clock,
         poll_notice: PollNotice | None = None,
         directory: Path | None = None,
+        inputs: Path | None = None,
     ) -> None:
         self._job = job
         self._blobs = blobs
@@ -94,11 +97,14 @@ class TrialSupervisor:
         self._poll_notice = poll_notice
         self._paths = TrialPaths(job.sweep_id, job.trial)
         self._directory = directory or Path(tempfile.gettempdir()) / f"proteus-trial-{job.deployment}"
+        self._inputs = inputs or self._directory
         self._stop_why = ""
         self._is_noticed = False
         self._until_step = 0
         self._child: TrialChild | None = None
         self._upload: asyncio.Task[None] | None = None
+        #: Folder of the state that is being uploaded; empty if none is.
+        self._uploading = ""
         self._retry_at_s = 0.0
         self._retry_s = _RETRY_S
         self._reported_s = 0.0
@@ -123,6 +129,8 @@ class TrialSupervisor:
         )
         if earlier is not None:
             self._progress.adopt(earlier)
+        # The first report says that the machine works, before it fetches what may be large.
+        await self._persist(lambda: self._write_report(self._progress.report(self._clock.now_s())))
         watching = [asyncio.create_task(self._follow_orders())]
         if self._poll_notice is not None:
             watching.append(asyncio.create_task(self._watch_notice(self._poll_notice)))
@@ -144,7 +152,7 @@ class TrialSupervisor:
         states = self._directory / "states"
         try:
             inputs = await self._persist(
-                lambda: fetch_inputs(self._blobs, self._job.sweep_id, setting.trial, self._directory)
+                lambda: fetch_inputs(self._blobs, self._job.sweep_id, setting.trial, self._inputs)
             )
         except (TrialError, DamagedSet) as error:
             return "failed", one_line(error)
@@ -153,13 +161,14 @@ class TrialSupervisor:
         if self._stop_why:
             return "paused", self._stop_why
         remove_folder(states)
-        self._child = TrialChild(start, states, inputs.packages, self._job.threads, self._take)
-        self._child.start()
+        child = TrialChild(start, states, inputs.packages, self._job.threads, self._take)
+        child.start()
+        self._child = child
         self._progress.moved_s = self._real.now_s()
         self._send_command()
         hung = ""
         try:
-            while self._child.exit_code is None and not hung:
+            while child.exit_code is None and not hung:
                 await asyncio.sleep(_LOOK_S)
                 now_s = self._real.now_s()
                 self._upload_if_due(now_s)
@@ -170,12 +179,13 @@ class TrialSupervisor:
                 elif now_s >= self._progress.hangs_at_s:
                     hung = self._progress.hang_reason()
         finally:
-            self._child.close()
+            self._child = None  # it takes no command any more
+            child.close()
         last = self._progress.last
-        if self._child.garbled:
-            logger.warning("%d lines of the process were no messages", self._child.garbled)
+        if child.garbled:
+            logger.warning("%d lines of the process were no messages", child.garbled)
         if last is None:
-            return "failed", hung or self._child.death()
+            return "failed", hung or child.death()
         if last.kind == "failed":
             return "failed", last.why
         return last.how, (self._stop_why if last.how == "paused" and self._stop_why else "")
@@ -184,7 +194,7 @@ class TrialSupervisor:
 
     def _take(self, message: Message) -> None:
         replaced = self._progress.take(message, self._real.now_s())
-        if replaced is not None and (self._upload is None or self._upload.done()):
+        if replaced is not None and replaced.folder != self._uploading:
             remove_folder(self._directory / "states" / replaced.folder)
 
     def _send_command(self) -> None:
@@ -222,18 +232,26 @@ class TrialSupervisor:
     async def _upload_state(self, state: SavedState) -> None:
         folder = self._directory / "states" / state.folder
         began_s = self._real.now_s()
+        self._uploading = state.folder
         try:
             await asyncio.to_thread(upload_state, self._blobs, self._paths, self._job.deployment, state.step, folder)
-        except (BlobError, OSError) as error:
+        except BlobError as error:
             logger.warning("the state of step %d is not uploaded and is tried again: %s", state.step, error)
             self._retry_at_s = self._real.now_s() + self._retry_s
             self._retry_s = min(2 * self._retry_s, _MAX_RETRY_S)
             return
+        except OSError as error:  # the function has removed or changed what it saved
+            logger.error("the state of step %d is lost: %s", state.step, error)
+            if self._progress.saved == state:
+                self._progress.saved = None
+            return
+        finally:
+            self._uploading = ""
         now_s = self._real.now_s()
         self._retry_s = _RETRY_S
         had_note = bool(self._progress.note())
         self._progress.uploaded(state, max(0.0, now_s - began_s), now_s)
-        if self._progress.saved is not None and self._progress.saved.folder != state.folder:
+        if self._progress.saved != state:
             remove_folder(folder)
         if (note := self._progress.note()) and not had_note:
             logger.warning("%s", note)
@@ -249,7 +267,7 @@ class TrialSupervisor:
 
     async def _report_if_due(self, now_s: float) -> None:
         waited_s = now_s - self._reported_s
-        if waited_s < max(_REPORT_S / self._clock.scale, _REPORT_REAL_S):
+        if waited_s < max(self._job.report_s / self._clock.scale, _REPORT_REAL_S):
             return
         report = self._progress.report(self._clock.now_s())
         is_new = self._reported is None or replace(report, at_s=0.0) != replace(self._reported, at_s=0.0)
@@ -284,6 +302,11 @@ class TrialSupervisor:
                 if orders.pause:
                     self.stop(orders.why or "pause")
             await asyncio.sleep(self._job.poll_s)
+
+    @property
+    def report(self) -> TrialReport | None:
+        """The last report that was written by this process; None before the first."""
+        return self._reported
 
     @property
     def is_noticed(self) -> bool:

@@ -2,6 +2,7 @@
 
 artifacts  a sweep in the Prefect UI: page, table of trials, progress
 checks     checks of a sweep with what is on this machine alone
+local/     a sweep on this machine alone, without a market
 markets    where trials may run: by name, or by size, resolved against what is on sale
 page       the report of a sweep, and a sweep as it is followed
 samplers   which settings the trials try: grid, random draws, Optuna's samplers

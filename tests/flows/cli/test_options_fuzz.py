@@ -34,6 +34,7 @@ LEAST: Mapping[str, tuple[str, ...]] = {
     "run": (),
     "train": ("mlr",),
     "predict": ("none", "--topics", "2", "--out", "-"),
+    "sweep local": ("none.yaml",),
     "plan": ("--prices", "small.csv", "--vcpu-hours", "50", "--starts", "2"),
     "backtest": ("--prices", "small.csv", "--starts", "2", "--hours", "1"),
     "bill": (

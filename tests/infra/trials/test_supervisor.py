@@ -49,7 +49,7 @@ class Sweep:
 
     def supervise(self, order: str, patience_s: float = 30.0) -> TrialSupervisor:
         """Return the supervisor of a deployment."""
-        job = TrialJob("digits", 7, order, threads=1, poll_s=0.05, patience_s=patience_s)
+        job = TrialJob("digits", 7, order, threads=1, poll_s=0.05, patience_s=patience_s, report_s=0.1)
         return TrialSupervisor(job, self.blobs, SystemClock(), directory=self.folder / "machine")
 
     def run(self, function: str, until_step: int = 10, patience_s: float = 30.0, **params: Any) -> TrialReport:
@@ -121,6 +121,12 @@ def test_nan_is_reported_as_no_number_and_does_not_end_the_trial(sweep: Sweep) -
     assert [value for _, value in last.values] == [1.0] + 9 * [None]
 
 
+def test_a_function_that_removes_its_states_loses_them_and_nothing_else(sweep: Sweep) -> None:
+    last = sweep.run("removes_its_states")
+    assert (last.ended, len(last.values), last.saved_step) == ("finished", 10, None)
+    assert stored_states(sweep.blobs, PATHS) == []
+
+
 def test_processes_that_a_function_leaves_end_with_it(sweep: Sweep) -> None:
     pid_file = sweep.folder / "pid"
     assert sweep.run("leaves_processes", pid_file=str(pid_file)).ended == "finished"
@@ -140,8 +146,7 @@ def _values(sweep: Sweep, order: str) -> int:
 
 
 @pytest.mark.parametrize("how", ["notice", "pause", "sigterm"])
-def test_a_trial_stops_after_its_step_and_uploads(how: str, sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infra.trials.supervisor._REPORT_S", 0.1)
+def test_a_trial_stops_after_its_step_and_uploads(how: str, sweep: Sweep) -> None:
     order = sweep.deploy("train", until_step=10**6, steps=10**6, pause_s=0.02)
     noticed = asyncio.Event()
 
@@ -171,8 +176,7 @@ def test_a_trial_stops_after_its_step_and_uploads(how: str, sweep: Sweep, monkey
     assert state["total"] == step * (step + 1) // 2
 
 
-def test_the_target_may_rise_while_the_trial_trains(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infra.trials.supervisor._REPORT_S", 0.1)
+def test_the_target_may_rise_while_the_trial_trains(sweep: Sweep) -> None:
     order = sweep.deploy("train", until_step=60, steps=80, pause_s=0.02)
 
     async def story() -> TrialReport:

@@ -1,0 +1,365 @@
+"""A sweep on this machine alone: the same decisions and the same supervisors, without a market, a database or Prefect.
+
+What happened is in a journal file beside the blobs, so that a sweep that was interrupted goes on: finished trials stay,
+the others continue from their newest states.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
+from bidding.market.model import Allocation, EndCause, InstanceType, Market
+from bidding.tuning.engine import SweepEngine
+from bidding.tuning.events import Offer, Setting, SweepOpened, SweepTick, TrialReported, TrialsProposed
+from bidding.tuning.journal import catch_up, to_record
+from bidding.tuning.orders import Deploy, PauseTrial, Release
+from bidding.tuning.plan import Direction, SweepPlan
+from bidding.tuning.space import Params
+from bidding.tuning.trials import Deployment, TrialState
+from bidding.tuning.views import result_view
+from infra.applications.code_shipping import ship_code
+from infra.clock import SystemClock
+from infra.datasets.kinds import DEFAULT_SETS, kind_for
+from infra.datasets.prepare import prepare
+from infra.errors import InputError
+from infra.files import read_whole
+from infra.storage.blobs import Blobs
+from infra.storage.trial_paths import SweepPaths, TrialPaths
+from infra.trials.documents import TrialOrders, TrialReport, TrialSetting
+from infra.trials.engine_application import save_application_model
+from infra.trials.shipping import fetch_inputs, ship_data, ship_requirements
+from infra.trials.state_store import fetch_state, stored_states
+from infra.trials.states import remove_folder, unpack_state
+from infra.trials.supervisor import TrialJob, TrialSupervisor
+from infra.urls import file_url
+from tasks.sweeps.checks import check_files, check_trial
+from tasks.sweeps.samplers import SampledTrial, is_adaptive, propose
+from tasks.sweeps.spec import SweepSpec
+
+#: The one market of a sweep without a market.
+_HERE = Market("local", "here")
+_TYPE = InstanceType("local", 1, 1.0, 1)
+_OFFER = Offer(price_micros=1, average_micros=1, bid_micros=1, p_evicted=0.0, on_demand_micros=1)
+#: Real seconds between two looks at running trials, and between two of their reports.
+_LOOK_S, _REPORT_S = 0.1, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProgress:
+    """Something that happened to a trial: its state now, the step it stands at, and the metric there."""
+
+    trial: int
+    state: str
+    steps: int
+    value: float | None
+    why: str
+
+
+class LocalSweep:
+    """A sweep in a folder of this machine.
+
+    Parameters
+    ----------
+    spec : the sweep; its markets, budget and deadline play no part.
+    directory : for its journal, the states of its trials, and the best one.
+    tell : called with what happens to trials.
+    patience_s : real seconds without a step after which a trial hangs, at least.
+    """
+
+    def __init__(
+        self,
+        spec: SweepSpec,
+        directory: Path,
+        tell: Callable[[LocalProgress], None] = lambda progress: None,
+        patience_s: float = 3600.0,
+    ) -> None:
+        self._spec = spec
+        self._directory = directory
+        self._tell = tell
+        self._patience_s = patience_s
+        self._clock = SystemClock()
+        self._blobs = Blobs(file_url(directory / "blobs"))
+        self._journal = directory / "journal.jsonl"
+        self._engine = SweepEngine()
+        self._running: dict[str, tuple[TrialSupervisor, asyncio.Task[TrialReport]]] = {}
+        self._told: dict[int, tuple[str, int]] = {}
+        #: The signal that interrupted it; 0 before.
+        self.signal_number = 0
+
+    def open(self) -> None:
+        """Check and copy what the trials need, and read what happened before.
+
+        Raises
+        ------
+        InputError
+            One line that names the field and the mend; also for a folder with another sweep.
+        """
+        if not self._journal.exists():  # a sweep that has begun goes on with what it began with
+            check_trial(self._spec)
+            check_files(self._spec)
+        self._ship()
+        events = list(self._read_journal())
+        catch_up(self._engine, events)
+        opened = SweepOpened(self._now_s(), self._spec.job_id, self._plan(), {_TYPE.name: _TYPE}, (_HERE,))
+        if not events:
+            self._apply(opened)
+        elif (self._engine.plan, self._engine.job_id) != (opened.plan, opened.sweep_id):
+            raise InputError(f"{self._directory}: holds a sweep of another description; name another folder by --dir")
+        fetch_inputs(self._blobs, self._spec.job_id, self._spec.trial, self._directory / "inputs")
+
+    def run(self) -> bool:
+        """Train until the sweep has ended; return False if a signal interrupted it, with every state saved."""
+        return asyncio.run(self._run())
+
+    def result(self) -> dict[str, Any]:
+        """Return the figures of the sweep as it stands, in the form of `proteus sweep run --json`."""
+        view = result_view(self._engine)
+        best = None if view.best is None else self._engine.trials[view.best]
+        return {
+            "sweep_id": self._spec.job_id,
+            "state": str(view.state),
+            "why": view.why,
+            "trials": [
+                {
+                    "params": dict(trial.params),
+                    "state": str(trial.state),
+                    "why": trial.why,
+                    "steps": trial.steps,
+                    "repeated_steps": trial.repeated_steps,
+                    "value": trial.value,
+                    "predicted": trial.predicted,
+                }
+                for trial in view.trials
+            ],
+            "best": None if best is None else {"params": dict(best.params), "value": best.value, "steps": best.steps},
+        }
+
+    def save_best(self) -> Path | None:
+        """Save the newest state of the best trial in the folder ``best``; return its path, or None without a state."""
+        best = result_view(self._engine).best
+        states = [] if best is None else stored_states(self._blobs, self._paths(best))
+        if best is None or not states:
+            return None
+        trial, folder = self._engine.trials[best], self._directory / "best"
+        fetch_state(self._blobs, states[0].prefix, folder)
+        setting = self._setting(best).to_json() | {"value": trial.value, "steps": trial.steps}
+        (folder / "setting.json").write_text(json.dumps(setting, indent=1))
+        if not self._spec.is_built_in:
+            return folder
+        tables = unpack_state(folder)
+        remove_folder(folder)
+        url = save_application_model(
+            self._blobs,
+            self._spec.job_id,
+            self._spec.trial,
+            trial.params,
+            tables,
+            {"heldout": {self._metric: trial.value}},
+        )
+        return Path(url.removeprefix("file://"))
+
+    # -- the run
+
+    async def _run(self) -> bool:
+        interrupted = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def interrupt(number: int) -> None:
+            self.signal_number = number
+            interrupted.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, interrupt, number)
+        for deployment in self._engine.deployments.values():
+            if deployment.works:
+                self._supervise(deployment)
+        changed = True
+        try:
+            while self._engine.outcome is None and not interrupted.is_set():
+                if changed:
+                    while self._tick():  # again: what it has released is free
+                        continue
+                    self._tell_changes()
+                if self._engine.outcome is None:
+                    await asyncio.sleep(_LOOK_S)
+                    changed = self._take_reports()
+        finally:
+            for supervisor, _ in self._running.values():
+                supervisor.stop("interrupted")
+            await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+        return self._engine.outcome is not None
+
+    def _tick(self) -> bool:
+        """Decide, and carry the orders out; return whether a machine was released."""
+        released = False
+        at_s = self._now_s()
+        if (wanted := self._engine.wants_trials) > 0:
+            settings = propose(self._spec, self._sampled(), wanted)
+            if settings:
+                self._apply(TrialsProposed(at_s, tuple(Setting(number, params) for number, params in settings)))
+        for order in self._apply(SweepTick(at_s, {_HERE: _OFFER})):
+            match order:
+                case Deploy():
+                    self._deploy(order, at_s)
+                case PauseTrial():
+                    self._running[order.deployment][0].stop(order.why)
+                case Release():
+                    self._apply(AllocationGone(at_s, order.allocation_id, EndCause.USER))
+                    released = True
+                case _:  # Finish: the outcome says it
+                    continue
+        return released
+
+    def _deploy(self, order: Deploy, at_s: int) -> None:
+        paths = self._paths(order.trial)
+        self._blobs.write_json(paths.setting, self._setting(order.trial).to_json())
+        self._blobs.write_json(paths.orders(order.order_id), TrialOrders(order.until_step).to_json())
+        allocation = Allocation(order.order_id, order.market, 1, at_s, bid_micros=order.bid_micros)
+        self._apply(AllocationGranted(at_s, order.order_id, allocation))
+        self._supervise(self._engine.deployments[order.order_id])
+
+    def _supervise(self, deployment: Deployment) -> None:
+        threads = max(1, (os.cpu_count() or 1) // self._engine.plan.parallel)
+        name = deployment.order_id
+        job = TrialJob(
+            self._spec.job_id,
+            deployment.trial,
+            name,
+            threads=threads,
+            poll_s=3600.0,  # its orders never change: it is asked to stop directly
+            patience_s=self._patience_s,
+            report_s=_REPORT_S,
+        )
+        supervisor = TrialSupervisor(
+            job,
+            self._blobs,
+            self._clock,
+            directory=self._directory / "work" / name,
+            inputs=self._directory / "inputs",
+        )
+        self._running[name] = supervisor, asyncio.create_task(supervisor.run())
+
+    def _take_reports(self) -> bool:
+        """Take what the running trials have reported; return whether there was something new."""
+        changed = False
+        for name, (supervisor, task) in list(self._running.items()):
+            report = task.result() if task.done() else supervisor.report
+            if task.done():
+                del self._running[name]
+            if report is not None and (event := self._news(self._engine.deployments[name], report)) is not None:
+                self._apply(event)
+                changed = True
+        return changed
+
+    def _news(self, deployment: Deployment, report: TrialReport) -> TrialReported | None:
+        values = tuple((step, value) for step, value in report.values if step > deployment.reported_step)
+        if not values and report.ended is None:
+            return None
+        return TrialReported(
+            at_s=self._now_s(),
+            trial=deployment.trial,
+            deployment=deployment.order_id,
+            values=values,
+            saved_step=report.saved_step,
+            step_s=report.step_s,
+            ended=report.ended,
+            why=report.why,
+            state_bytes=report.state_bytes,
+            upload_s=report.upload_s,
+        )
+
+    def _tell_changes(self) -> None:
+        for number, trial in sorted(self._engine.trials.items()):
+            now = (str(trial.state), trial.steps)
+            if self._told.get(number) != now:
+                self._told[number] = now
+                self._tell(LocalProgress(number, *now, trial.value, trial.why))
+
+    # -- what it consists of
+
+    @property
+    def _metric(self) -> str:
+        return self._spec.metric.name
+
+    def _paths(self, trial: int) -> TrialPaths:
+        return SweepPaths(self._spec.job_id).trial(trial)
+
+    def _now_s(self) -> int:
+        return int(self._clock.now_s())
+
+    def _plan(self) -> SweepPlan:
+        spec = self._spec
+        return SweepPlan(
+            trials=spec.trial_count,
+            max_trial_steps=spec.max_trial_steps,
+            direction=Direction(spec.metric.direction),
+            bound=spec.metric.bound,
+            stop=spec.stop,
+            theta=spec.theta,
+            mcnt=spec.mcnt,
+            parallel=min(spec.parallel, os.cpu_count() or 1),
+            adaptive=is_adaptive(spec),
+            seed=spec.seed,
+            billing="hourly-refund",  # under which no machine is left after its first hour
+        )
+
+    def _setting(self, trial: int) -> TrialSetting:
+        spec = self._spec
+        return TrialSetting(
+            self._engine.trials[trial].params,
+            spec.seed + trial,
+            spec.max_trial_steps,
+            spec.trial,
+            spec.metric.name,
+            spec.metric.direction,
+            data=PurePosixPath(spec.data).name if spec.data else None,
+            checkpoint_minutes=spec.checkpoint_minutes,
+        )
+
+    def _sampled(self) -> Sequence[SampledTrial]:
+        running = (TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED)
+        return [
+            SampledTrial(number, cast(Params, dict(trial.params)), trial.value, trial.state in running)
+            for number, trial in sorted(self._engine.trials.items())
+        ]
+
+    def _ship(self) -> None:
+        spec, sweep_id = self._spec, self._spec.job_id
+        if spec.is_built_in:
+            source = spec.data or DEFAULT_SETS[kind_for(spec.trial)]
+            prepare(self._blobs, sweep_id, source, 1, spec.seed, spec.trial)
+            return
+        requirements = read_whole(spec.requirements) if spec.requirements else None
+        data = read_whole(spec.data) if spec.data else None
+        ship_code(self._blobs, sweep_id, spec.trial, spec.code)
+        if requirements is not None:
+            ship_requirements(self._blobs, sweep_id, requirements)
+        if data is not None:
+            ship_data(self._blobs, sweep_id, PurePosixPath(spec.data).name, data)
+
+    # -- the journal
+
+    def _apply(self, event: BidEvent) -> Sequence[Any]:
+        """Write an event down, then decide."""
+        with self._journal.open("a") as journal:
+            journal.write(json.dumps(to_record(event)) + "\n")
+        return self._engine.handle(event)
+
+    def _read_journal(self) -> Iterator[dict[str, Any]]:
+        """Yield the recorded events; the last line may be cut short."""
+        if not self._journal.exists():
+            return
+        text = self._journal.read_text()
+        complete = text[: text.rfind("\n") + 1]
+        if complete != text:
+            self._journal.write_text(complete)
+        for line in complete.splitlines():
+            yield json.loads(line)
