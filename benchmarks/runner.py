@@ -30,6 +30,7 @@ _MODULES = MappingProxyType(
         "tiering": "benchmarks.many_nodes.tiering",
         "elasticity": "benchmarks.many_nodes.elasticity",
         "scaling": "benchmarks.many_nodes.scaling",
+        "earlycurve": "benchmarks.sweeps.earlycurve",
     }
 )
 NAMES = tuple(_MODULES)

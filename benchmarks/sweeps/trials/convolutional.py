@@ -3,8 +3,6 @@
 A step is a pass over the images.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +10,7 @@ import optax
 from sklearn.datasets import load_digits
 
 BATCH = 128
+ADAM = optax.scale_by_adam()
 
 
 def examples():
@@ -50,34 +49,30 @@ def loss(weights, x, y):
     return optax.softmax_cross_entropy_with_integer_labels(scores, y).mean()
 
 
-@functools.partial(jax.jit, static_argnames="optimizer")
-def one_pass(weights, moments, batches, optimizer):
+@jax.jit
+def one_pass(weights, moments, batches, rate, decay):
+    """Take the steps of AdamW; rate and decay are arguments, so that trials share what is compiled."""
+
     def update(state, batch):
-        gradients = jax.grad(loss)(state[0], *batch)
-        changes, moments = optimizer.update(gradients, state[1], state[0])
-        return (optax.apply_updates(state[0], changes), moments), None
+        weights, moments = state
+        changes, moments = ADAM.update(jax.grad(loss)(weights, *batch), moments)
+        changes = jax.tree.map(lambda change, weight: -rate * (change + decay * weight), changes, weights)
+        return (optax.apply_updates(weights, changes), moments), None
 
     return jax.lax.scan(update, (weights, moments), batches)[0]
-
-
-@functools.cache
-def adam(rate, decay):
-    """Return one optimizer for the same parameters, so that a pass is compiled once."""
-    return optax.adamw(rate, weight_decay=decay)
 
 
 def train(trial):
     """Train with parameters `rate`, `width` and `decay` (of the weights)."""
     x, y, held_x, held_y = examples()
-    optimizer = adam(trial.params["rate"], trial.params["decay"])
     weights = initial(trial.seed, trial.params["width"])
-    moments = optimizer.init(weights)
+    moments = ADAM.init(weights)
     state = trial.restore()
     if state is not None:
         weights, moments = jax.tree.unflatten(jax.tree.structure((weights, moments)), state["leaves"])
     for step in trial.steps():
         order = np.random.default_rng([trial.seed, step]).permutation(len(x))
         rows = order[: len(x) // BATCH * BATCH].reshape(-1, BATCH)
-        weights, moments = one_pass(weights, moments, (x[rows], y[rows]), optimizer)
+        weights, moments = one_pass(weights, moments, (x[rows], y[rows]), trial.params["rate"], trial.params["decay"])
         trial.report(step, loss=loss(weights, held_x, held_y))
         trial.save({"leaves": jax.tree.leaves((weights, moments))})

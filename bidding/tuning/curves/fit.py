@@ -16,6 +16,11 @@ _STARTS = np.stack([grid.ravel() for grid in np.meshgrid(_CURVATURES, _SLOPES, i
 #: In scaled units the first loss of a stage is at most 1 above its floor: 1 / a2 beyond this is no curve.
 _LEAST_A2 = 1e-3
 _EVALUATIONS = 40
+#: The weight of a value falls by a factor of e with each such share of its stage's length before the newest value:
+#: what comes depends most on the newest values, and few curves follow the formula from their first step on.
+RECENCY = 0.2
+#: Share of the predicted fall by which the formula itself may miss: it covers the recorded curves of `proteus bench`.
+MISFIT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +43,22 @@ class StageFit:
     _height: float
 
     def prediction(self, step: float) -> tuple[float, float]:
-        """Return the loss at a step of the stage, and the standard deviation of a report of it."""
+        """Return the loss at a step of the stage, and the standard deviation of a report of it.
+
+        The deviation has three parts: the noise of a report; that of the coefficients, by their covariance, which is
+        linear in them and so bounded by the fall that is predicted; and a share of this fall, since no curve follows
+        the formula exactly.
+        """
         with np.errstate(all="ignore"):
-            u = step - self.start
-            loss = 1 / (self.a[0] * u * u + self.a[1] * u + self.a[2]) + self.a[3]
-            gradient = _jacobian(np.array([u / self._length]), self._scaled)[0] * self._height
-            variance = gradient @ self._covariance @ gradient
-        return float(loss), math.hypot(math.sqrt(max(variance, 0.0)), self.noise)
+            newest, loss = self._loss(self._length), self._loss(step - self.start)
+            gradient = _jacobian(np.array([(step - self.start) / self._length]), self._scaled)[0] * self._height
+            variance = max(float(gradient @ self._covariance @ gradient), 0.0)
+            fall = abs(newest - loss)
+            of_coefficients = min(math.sqrt(variance), max(fall, self.noise))
+        return loss, math.hypot(self.noise, of_coefficients, MISFIT * fall)
+
+    def _loss(self, u: float) -> float:
+        return float(1 / (self.a[0] * u * u + self.a[1] * u + self.a[2]) + self.a[3])
 
 
 def fit_stage(steps: NDArray[np.float64], losses: NDArray[np.float64]) -> StageFit | None:
@@ -57,20 +71,21 @@ def fit_stage(steps: NDArray[np.float64], losses: NDArray[np.float64]) -> StageF
 
     Source: SpotTune, III-C, formulas (4)-(6).
     Differs: a step counts from the start of its stage (a superset of the curves that count from 0, as a >= 0, and of
-    use in a later stage, which no curve that falls from step 0 on fits). Losses below 0 free a3. A long stage is
-    reduced to the means of bins, each with the weight of its values.
+    use in a later stage, which no curve that falls from step 0 on fits). Newer values weigh more, as in SLAQ. Losses
+    below 0 free a3. A long stage is reduced to the means of bins, each with the weight of its values.
     """
     with np.errstate(all="ignore"):
         lowest, height = float(losses.min()), float(np.ptp(losses))
         length = float(steps[-1] - steps[0])
         if height <= 1e-12 * np.abs(losses).max() or not np.isfinite(height / length):
             return _constant(steps, losses)
-        u, y, weights = _binned((steps - steps[0]) / length, (losses - lowest) / height)
+        u, y, counts = _binned((steps - steps[0]) / length, (losses - lowest) / height)
+        weights = counts * np.exp((u - 1) / RECENCY)
         floor = -np.inf if lowest < 0 else -lowest / height
         x = _fitted(u, y, np.sqrt(weights), floor)
         if x is None:
             return None
-        return _stage(steps, losses, x, u, weights, floor, length, lowest, height)
+        return _stage(steps, losses, x, (u, counts, weights), floor, length, lowest, height)
 
 
 def _constant(steps: NDArray[np.float64], losses: NDArray[np.float64]) -> StageFit:
@@ -133,8 +148,7 @@ def _stage(
     steps: NDArray[np.float64],
     losses: NDArray[np.float64],
     x: NDArray[np.float64],
-    u: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    binned: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
     floor: float,
     length: float,
     lowest: float,
@@ -144,10 +158,27 @@ def _stage(
     if not np.isfinite(a).all():
         return None
     free = np.array([x[0] > 1e-9, x[1] > 1e-9, x[2] > 1.001 * _LEAST_A2, x[3] > floor + 1e-9])
-    whole_u = (steps - steps[0]) / length
-    whole = 1 / (x[0] * whole_u**2 + x[1] * whole_u + x[2]) + x[3] - (losses - lowest) / height
-    noise = float(np.sqrt(whole @ whole / max(len(losses) - int(free.sum()), 1)))
-    slopes = _jacobian(u, x)[:, free] * np.sqrt(weights)[:, None]
+    u = (steps - steps[0]) / length
+    recency = np.exp((u - 1) / RECENCY)
+    residuals = 1 / (x[0] * u * u + x[1] * u + x[2]) + x[3] - (losses - lowest) / height
+    values = recency.sum() ** 2 / (recency**2).sum()  # as many values of equal weight would be as uncertain
+    noise = float(np.sqrt(residuals**2 @ recency / recency.sum() * values / max(values - free.sum(), 1.0)))
+    return StageFit(float(steps[0]), a, noise * height, x, _covariance(x, free, *binned) * noise**2, length, height)
+
+
+def _covariance(
+    x: NDArray[np.float64],
+    free: NDArray[np.bool_],
+    u: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the covariance of the coefficients for noise of variance 1; 0 where a coefficient lies at its bound.
+
+    Weights are no inverse variances here: that of a bin's mean is one over its count.
+    """
+    slopes = _jacobian(u, x)[:, free]
+    bread = np.linalg.pinv(slopes.T @ (slopes * weights[:, None]), rcond=1e-12, hermitian=True)
     covariance = np.zeros((4, 4))
-    covariance[np.ix_(free, free)] = np.linalg.pinv(slopes.T @ slopes, rcond=1e-12, hermitian=True) * noise**2
-    return StageFit(float(steps[0]), a, noise * height, x, covariance, length, height)
+    covariance[np.ix_(free, free)] = bread @ (slopes.T @ (slopes * (weights**2 / counts)[:, None])) @ bread
+    return covariance

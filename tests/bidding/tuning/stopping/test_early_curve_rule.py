@@ -26,7 +26,7 @@ def test_the_best_predicted_go_on_and_the_others_stop() -> None:
     verdicts = RULE.decide(at_theta(t0=crossing[:63] - 0.2), Plan())
     assert {n for n, verdict in verdicts.items() if verdict.kind is VerdictKind.GO_ON} == {0, 1, 2}
     assert verdicts[3].kind is VerdictKind.STOP
-    assert verdicts[3].why.endswith("number 4: the best 3 have 0.252661 or better")
+    assert verdicts[3].why.endswith("number 4: the best 3 have 0.252654 or better")
 
 
 def test_a_maximised_metric_keeps_the_largest() -> None:
