@@ -52,7 +52,7 @@ def first_fault(error: ValidationError, name: Callable[[str], str] = str) -> str
     name : turns the dotted name of a field into what the user knows it by; the fault of a whole record has no place.
     """
     fault = error.errors()[0]
-    place = ".".join(map(str, fault["loc"]))
+    place = ".".join(str(part) if str(part).isprintable() else repr(part) for part in fault["loc"])
     words = _words(fault)
     return f"{name(place)}: {words}" if place else words
 
