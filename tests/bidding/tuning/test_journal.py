@@ -1,0 +1,118 @@
+"""The journal of a sweep: a round trip of each record, and records of earlier versions."""
+
+import json
+
+import pytest
+
+from bidding.economics.budget import Spending
+from bidding.economics.deadline import TimeLeft
+from bidding.engine.events import AllocationGranted, BidEvent
+from bidding.engine.journal import JournalError
+from bidding.engine.reconcile import reconcile
+from bidding.market.model import ORDER_TAG, Allocation, EndCause, InstanceFact, InstanceState, Tier
+from bidding.tuning.events import (
+    SweepClosed,
+    SweepReopened,
+    SweepStopRequested,
+    SweepTick,
+    TrialReported,
+    TrialsProposed,
+)
+from bidding.tuning.journal import from_record, replay, to_record
+from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from bidding.tuning.plan import Direction, SweepPlan
+from bidding.tuning.trials import SweepState
+from bidding.tuning.views import result_view
+from tests.support.markets import LARGE, START_S, XLARGE
+from tests.support.sweeps import OFFERS, SweepWorld, opened_sweep, plan_of, settings_of
+
+ITEMS: tuple[BidEvent | SweepOrder, ...] = (
+    opened_sweep(plan_of(direction=Direction.MAXIMIZE, bound=0.99, adaptive=True), {"c4.large": 1.5}),
+    TrialsProposed(1, settings_of(3)),
+    TrialReported(1, 2, "s-t2-0", ((1, 0.5), (2, None)), 2, 1.25, "paused", "why", 1000, 2.5),
+    TrialReported(1, 2, "s-t2-0"),
+    SweepTick(1, OFFERS, False, {LARGE: "stale"}, Spending(1, 2, 3), TimeLeft(4, 5, 6.0, 7.0)),
+    SweepTick(1, {}),
+    SweepStopRequested(1, "budget"),
+    SweepReopened(1),
+    SweepClosed(1),
+    AllocationGranted(1, "s-t2-0", Allocation("s-t2-0", LARGE, 1, 1, bid_micros=5), ("i-1",)),
+    Deploy("s-t2-0", 2, XLARGE, None, 3, 10, "because"),
+    PauseTrial("s-t2-0", 2, "because"),
+    Release("s-t2-0", "because"),
+    Finish(SweepState.STOPPED, "budget"),
+)
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: type(item).__name__)
+def test_a_record_is_read_as_it_was_written(item: BidEvent | SweepOrder) -> None:
+    record = json.loads(json.dumps(to_record(item), allow_nan=False))
+    assert from_record(record) == item
+
+
+def test_a_field_of_a_later_version_has_its_default() -> None:
+    record = to_record(TrialReported(1, 2, "s-t2-0", ((1, 0.5),), upload_s=2.0))
+    del record["upload_s"], record["state_bytes"]
+    assert from_record(record) == TrialReported(1, 2, "s-t2-0", ((1, 0.5),))
+    record = to_record(opened_sweep(plan_of()))
+    record["plan"] = {"trials": 4, "max_trial_steps": 10}
+    assert from_record(record) == opened_sweep(SweepPlan(4, 10))
+
+
+@pytest.mark.parametrize(
+    "change", [{"kind": "JobOpened"}, {"schema": 2}, {"plan": {"trials": 0, "max_trial_steps": 1}}, {"plan": None}]
+)
+def test_a_record_that_cannot_be_read_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(JournalError):
+        from_record(to_record(opened_sweep(plan_of())) | change)
+
+
+def test_the_journal_of_a_sweep_leads_to_the_same_state_and_orders() -> None:
+    world = SweepWorld(plan_of(trials=3, stop="earlycurve", theta=0.5, mcnt=1, max_trial_steps=12))
+    records = []
+    handle = world.engine.handle
+
+    def recorded(event: BidEvent) -> tuple[SweepOrder, ...]:
+        orders = handle(event)
+        records.extend(json.loads(json.dumps([to_record(item) for item in (event, *orders)])))
+        return orders
+
+    world.engine = type(world.engine)()
+    handle = world.engine.handle
+    world.engine.handle = recorded  # type: ignore[method-assign]
+    world.__post_init__()
+    world.run()
+    assert result_view(replay(records)) == result_view(world.engine)
+
+
+def fact_of(order: Deploy, **changes: object) -> InstanceFact:
+    values = {"notice_at_s": None, "state": InstanceState.RUNNING, "ended_at_s": None, "end_cause": None} | changes
+    return InstanceFact(
+        "i-1",
+        order.market,
+        launched_at_s=START_S,
+        bid_micros=5,
+        token="",
+        tags={ORDER_TAG: order.order_id},
+        **values,  # type: ignore[arg-type]
+    )
+
+
+def test_the_facts_of_the_market_are_compared_as_a_jobs_are() -> None:
+    world = SweepWorld(plan_of(trials=1))
+    assert reconcile(type(world.engine)(), {}, {}, START_S) == []  # not opened yet
+    (order,) = world.tell(SweepTick(START_S, OFFERS))
+    assert isinstance(order, Deploy)
+    for fact, state in (
+        (fact_of(order), "running"),
+        (fact_of(order, notice_at_s=START_S + 200), "running"),
+        (
+            fact_of(order, state=InstanceState.TERMINATED, ended_at_s=START_S + 200, end_cause=EndCause.EVICTED),
+            "evicted",
+        ),
+    ):
+        events = reconcile(world.engine, {order.order_id: [fact]}, {order.order_id: Tier.TRANSIENT}, START_S + 1)
+        assert len(events) == 1
+        world.tell(events[0])
+        assert world.engine.trials[0].state == state
+        assert reconcile(world.engine, {order.order_id: [fact]}, {}, START_S + 1) == []
