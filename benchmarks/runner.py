@@ -31,11 +31,14 @@ _MODULES = MappingProxyType(
         "elasticity": "benchmarks.many_nodes.elasticity",
         "scaling": "benchmarks.many_nodes.scaling",
         "earlycurve": "benchmarks.sweeps.earlycurve",
+        "sweep": "benchmarks.sweeps.sweep",
     }
 )
 NAMES = tuple(_MODULES)
-#: Benchmarks with a selectable number of nodes, which draw a picture.
+#: Benchmarks with a selectable number of nodes.
 OF_MANY_NODES = ("tiering", "elasticity", "scaling")
+#: Benchmarks that draw a picture.
+DRAWN = (*OF_MANY_NODES, "sweep")
 
 
 def _number(value: float) -> str:
@@ -85,6 +88,7 @@ def measure(
             options: dict[str, Any] = {}
             if name in OF_MANY_NODES:
                 options = {"nodes": tuple(nodes)} if nodes else {}
+            if name in DRAWN:
                 options["picture"] = None if pictures is None else pictures / f"{name}.png"
             if name == "tiering" and paper_figures:
                 options["figures"] = tuple(paper_figures)

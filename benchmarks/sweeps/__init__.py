@@ -1,5 +1,9 @@
 """Benchmarks of sweeps. curves/ has recorded trials of each application, as `proteus sweep record` writes them.
 
-earlycurve  benchmark `earlycurve`: EarlyCurve beside SLAQ, the ranking of trials by theta, variation of step times
-trials/     the applications that SpotTune was measured on, as trial files
+earlycurve      benchmark `earlycurve`: EarlyCurve beside SLAQ, the ranking of trials by theta, variation of step times
+sweep           benchmark `sweep`: what SpotTune saves on single machines and other rules, beside the paper's figures
+sweep_field     markets and applications on which sweeps are compared
+sweep_pictures  pictures as Figures 7 to 9 of the paper
+sweep_runs      sweeps of each application from each start, as arrays
+trials/         the applications that SpotTune was measured on, as trial files
 """

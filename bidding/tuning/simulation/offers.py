@@ -1,15 +1,16 @@
 """The offers of a tick: prices, the bids that are drawn, and the probability of an eviction under each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bidding.evictions.predictors.base import EvictionPredictor
 from bidding.evictions.table import EvictionTable
-from bidding.market.model import Market
+from bidding.market.model import HOUR_S, Market
 from bidding.market.money import Micros
-from bidding.market.traces import Int64s
+from bidding.market.traces import Int64s, TraceSet
 from bidding.tuning.bids import draw_bid
 from bidding.tuning.events import Offer
 from bidding.tuning.simulation.sweep_prices import UNKNOWN, SweepPrices
@@ -54,6 +55,46 @@ class TableProbabilities:
         deltas = bids_micros - prices_micros
         columns = np.maximum(np.searchsorted(self._deltas, deltas, side="right") - 1, 0)
         return np.where((deltas < 0) & self._known, 1.0, self._betas[self._rows, columns])
+
+
+class Clairvoyant:
+    """Knows future prices: whether each bid is evicted within the hour. The bound of what a predictor can bring."""
+
+    def __init__(self, traces: TraceSet, markets: Sequence[Market]) -> None:
+        self._traces = [traces[market] for market in markets]
+
+    def of_bids(self, at_s: int, prices_micros: Int64s, bids_micros: Int64s) -> NDArray[np.float64]:
+        """Return 1 where the price passes the bid in less than an hour, else 0."""
+        ends_s = [trace.first_above(int(bid), at_s) for trace, bid in zip(self._traces, bids_micros, strict=True)]
+        return np.array([float(end_s is not None and end_s < at_s + HOUR_S) for end_s in ends_s])
+
+
+class FittedPredictors:
+    """Predictors of `bidding.evictions.predictors`, one fitted for each market.
+
+    Parameters
+    ----------
+    predictors : by market; a market without one is taken never.
+    markets : in the order of `SweepPrices.markets`.
+    """
+
+    def __init__(
+        self, predictors: Mapping[Market, EvictionPredictor], traces: TraceSet, markets: Sequence[Market]
+    ) -> None:
+        self._columns = [
+            (column, predictors[market], traces[market])
+            for column, market in enumerate(markets)
+            if market in predictors
+        ]
+
+    def of_bids(self, at_s: int, prices_micros: Int64s, bids_micros: Int64s) -> NDArray[np.float64]:
+        """Return each predictor's probability; 0 where no price is known."""
+        found = np.zeros(len(bids_micros))
+        moment = np.array([at_s], dtype=np.int64)
+        for column, predictor, trace in self._columns:
+            if prices_micros[column] != UNKNOWN:
+                found[column] = predictor.predict_proba(trace, moment, bids_micros[column : column + 1])[0]
+        return found
 
 
 class OfferTable:

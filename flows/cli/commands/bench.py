@@ -55,7 +55,9 @@ def _numbers(*allowed: int) -> Callable[[click.Context, click.Parameter, str | N
     callback=_numbers(11, 12, 13, 14),
     help="For tiering: measure only these of the paper's figures 11 to 14.",
 )
-@click.option("--pictures", metavar="DIR", type=click.Path(path_type=Path), help="Draw the figures of these three.")
+@click.option(
+    "--pictures", metavar="DIR", type=click.Path(path_type=Path), help="Draw the figures of these three, and of sweep."
+)
 def bench(
     names: tuple[str, ...],
     json_target: str | None,

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from bidding.billing import HourlyRefund, PerSecondFirstHourFree
+from bidding.evictions.neural.revpred import RevPred
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import Market
 from bidding.tuning.bids import draw_bid
-from bidding.tuning.simulation.offers import NoEvictions, OfferTable, TableProbabilities
+from bidding.tuning.simulation.offers import Clairvoyant, FittedPredictors, NoEvictions, OfferTable, TableProbabilities
 from bidding.tuning.simulation.single_spot import SingleChoice, choose, run_each_alone, run_in_series
 from bidding.tuning.simulation.sweep_prices import UNKNOWN, sweep_prices
 from tests.bidding.tuning.simulation.markets import LARGE, SMALL, TYPES, prices_of, trace, trials_of
@@ -62,6 +63,30 @@ def test_the_table_answers_as_the_table_itself_does() -> None:
     found = TableProbabilities(table, markets).of_bids(0, np.full(6, 1000), bids)
     expected = [table.of_bid(market, int(bid) - 1000)[0] for market, bid in zip(markets[:5], bids[:5], strict=True)]
     assert found.tolist() == [*expected, 0.0]
+
+
+def test_a_clairvoyant_knows_which_bids_are_evicted_within_the_hour() -> None:
+    prices = prices_of(small=trace((0, 1000), (3599, 5000), (3600, 9000)), large=trace((0, 500), (3600, 900)))
+    known = Clairvoyant(prices.traces, prices.markets)  # large, small
+    bids = np.array([600, 2000])
+    assert known.of_bids(0, prices.prices_micros[0], bids).tolist() == [0.0, 1.0]
+    assert known.of_bids(0, prices.prices_micros[0], np.array([600, 5000])).tolist() == [0.0, 0.0]
+    assert known.of_bids(1, prices.prices_micros[0], bids).tolist() == [1.0, 1.0]
+
+
+def test_fitted_predictors_answer_for_their_markets() -> None:
+    prices = prices_of(small=trace((0, 1000), (3600, 2000)), large=trace((240, 500)))
+
+    class Rising(RevPred):
+        def predict_proba(self, trace, at_s, limit_micros):  # type: ignore[no-untyped-def]
+            return np.array([trace.price_at(at_s[0]) / limit_micros[0]])
+
+    both = FittedPredictors({LARGE: Rising(), SMALL: Rising()}, prices.traces, prices.markets)
+    bids = np.array([1000, 4000])
+    assert both.of_bids(120, prices.prices_micros[1], bids).tolist() == [0.0, 0.25]
+    assert both.of_bids(3600, prices.prices_micros[30], bids).tolist() == [0.5, 0.5]
+    one = FittedPredictors({SMALL: Rising()}, prices.traces, prices.markets)
+    assert one.of_bids(3600, prices.prices_micros[30], bids).tolist() == [0.0, 0.5]
 
 
 def test_all_trials_on_one_machine_or_each_on_its_own() -> None:

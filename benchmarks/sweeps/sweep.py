@@ -1,0 +1,219 @@
+"""Benchmark `sweep`: what SpotTune saves on a single machine and on other rules, beside the paper's figures.
+
+Every sweep is simulated by the engine of a live one, on prices of later weeks than its eviction table was fitted on.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from time import process_time
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from benchmarks.figure import Figure, figure
+from benchmarks.market.backtest_field import CATALOG
+from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, sweep_field
+from benchmarks.sweeps.sweep_pictures import draw_approaches, draw_thetas
+from benchmarks.sweeps.sweep_runs import MCNT, PARALLEL, SweepFigures, run_singles, run_sweeps
+from bidding.billing import HourlyRefund
+from bidding.evictions.neural.revpred import RevPred
+from bidding.tuning.plan import SweepPlan
+from bidding.tuning.simulation.evictions import EvictionsByCapacity
+from bidding.tuning.simulation.offers import Clairvoyant, FittedPredictors, Probabilities, TableProbabilities
+from bidding.tuning.simulation.record import RecordedTrials
+from bidding.tuning.simulation.simulate import SweepSimulator
+from bidding.tuning.simulation.single_spot import SingleChoice
+
+_NAME = "sweep"
+_STARTS = 8
+_THETAS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 11))
+#: Sweeps of 16 trials that one core should simulate in a minute.
+_ASKED_A_MINUTE = 1000
+_PAPER = "the paper's, on its market"
+#: Sweeps that are timed, in so many rounds.
+_TIMED, _ROUNDS = 40, 4
+#: The paper's figures against the cheapest and the fastest single machine: the percentage that theta 1 saves and its
+#: rate, and those of theta 0.7.
+_SINGLE = MappingProxyType(
+    {SingleChoice.CHEAPEST: (41.5, 2.65, 75.64, 13.1), SingleChoice.FASTEST: (86.04, 3.36, 94.18, 16.6)}
+)
+
+
+def run(scratch: Path, picture: Path | None = None, starts: int = _STARTS) -> list[Figure]:
+    """Measure on one thread.
+
+    Parameters
+    ----------
+    picture : target of the pictures; the one by theta has ``-theta`` before its suffix.
+    starts : sweeps of each application under each rule.
+    """
+    named = os.environ.get("PROTEUS_TRACES")
+    folder = Path(named) if named and (Path(named) / CATALOG).exists() else None
+    records, source = applications()
+    about = f"{source}; {len(records)} applications x {starts} starts"
+    six = _Pool("six types", sweep_field(folder), records, starts, about)
+    rough = _Pool("rough markets", sweep_field(folder, rough=True), records, starts, about)
+    if picture is not None:
+        six.draw(picture)
+    return [
+        *six.savings(),
+        *six.accuracy(),
+        *six.free(),
+        *(six.against(stop) for stop in ("asha", "median")),
+        *rough.savings(),
+        *rough.free(),
+        *six.rates(),
+    ]
+
+
+class _Pool:
+    """The sweeps of all applications in one pool of markets."""
+
+    def __init__(
+        self, name: str, field: SweepField, records: Sequence[RecordedTrials], starts: int, about: str
+    ) -> None:
+        self._name, self._field, self._records = name, field, records
+        self._starts_s = field.starts(starts)
+        self._note = f"{name}, {len(field.prices.markets)} markets; {field.note}; {about}"
+
+    def sweeps(self, name: str, **options: Any) -> SweepFigures:
+        return run_sweeps(name, self._field, self._records, self._starts_s, **options)
+
+    @cached_property
+    def by_theta(self) -> dict[float, SweepFigures]:
+        return {theta: self.sweeps(f"theta {theta:g}", theta=theta) for theta in _THETAS}
+
+    @cached_property
+    def full(self) -> SweepFigures:
+        return self.by_theta[1.0]
+
+    @cached_property
+    def usual(self) -> SweepFigures:
+        return self.by_theta[0.7]
+
+    @cached_property
+    def rules(self) -> dict[str, SweepFigures]:
+        return {stop: self.sweeps(stop, stop=stop) for stop in ("asha", "median")}
+
+    @cached_property
+    def singles(self) -> dict[tuple[SingleChoice, bool], SweepFigures]:
+        found = {}
+        for choice in SingleChoice:
+            for in_series in (True, False):
+                name = f"{choice} spot, {'in series' if in_series else 'each alone'}"
+                inputs = (name, self._field, self._records, self._starts_s, choice)
+                found[choice, in_series] = run_singles(*inputs, in_series=in_series)
+        return found
+
+    def draw(self, picture: Path) -> None:
+        names = [record.application.partition(":")[0] for record in self._records]
+        approaches = [self.usual, self.full, *self.singles.values(), *self.rules.values()]
+        draw_approaches(approaches, names, self._note, picture)
+        draw_thetas(self.by_theta, names, self._note, picture.with_stem(f"{picture.stem}-theta"))
+
+    def savings(self) -> list[Figure]:
+        """Return costs and rates against single machines, and theta 0.7 against 1."""
+        found = []
+        for (choice, _), single in self.singles.items():
+            published = _SINGLE[choice]
+            for measured, (saves, rate) in ((self.full, published[:2]), (self.usual, published[2:])):
+                what = f"{measured.name} costs less than {single.name}"
+                found.append(self._figure(what, "%", _percent(measured.usd, single.usd), [saves]))
+                rates = (measured.rates.mean(axis=1) / single.rates.mean(axis=1)).tolist()
+                what = f"performance-cost rate of {measured.name} against {single.name}"
+                found.append(self._figure(what, "x", rates, [rate]))
+        saved = _percent(self.usual.usd, self.full.usd)
+        steps = (100 * (1 - self.usual.steps.mean(axis=1))).tolist()
+        return [
+            *found,
+            self._figure("theta 0.7 costs less than theta 1", "%", saved, [57.16]),
+            self._figure(
+                "theta 0.7 costs less than theta 1", "%", saved, steps, "the share of steps that it leaves out"
+            ),
+        ]
+
+    def accuracy(self) -> list[Figure]:
+        """Return how often the best trial is found."""
+        return [
+            self._figure(f"best trial {what} at theta 0.7", "%", [100 * float(hits.mean())], [paper])
+            for what, hits, paper in (
+                ("predicted best", self.usual.top1, 70.0),
+                ("among the predicted best three", self.usual.top3, 100.0),
+            )
+        ]
+
+    def free(self) -> list[Figure]:
+        """Return the share of free steps at theta 1: as the paper bills, by whole hours, and by capacity."""
+        markets, traces = self._field.prices.markets, self._field.prices.traces
+        ways = {
+            "per second, first hour free": self.full,
+            "the same with a predictor that knows the future": self.sweeps(
+                "clairvoyant", probabilities=Clairvoyant(traces, markets)
+            ),
+            "hourly-refund": self.sweeps("hourly-refund", billing=HourlyRefund(), billing_name="hourly-refund"),
+            "per second, evictions by capacity (an advisor's bands of 2022)": self.sweeps(
+                "by capacity",
+                evictions=EvictionsByCapacity(self._field.rates_per_s, SEED),
+                probabilities=TableProbabilities(self._field.capacity_table, markets),
+            ),
+        }
+        return [
+            self._figure(f"free steps, {what}", "%", (100 * one.free.mean(axis=1)).tolist(), [77.5])
+            for what, one in ways.items()
+        ]
+
+    def against(self, stop: str) -> Figure:
+        """Return the cost of a sweep beside that under another rule."""
+        usual, rule = self.usual, self.rules[stop]
+        said = (
+            f"completion {usual.hours.mean():.1f} h beside {rule.hours.mean():.1f} h; the best trial is the sweep's "
+            f"best in {100 * usual.top1.mean():.0f} % beside {100 * rule.top1.mean():.0f} % of the applications"
+        )
+        ours, beside = usual.usd.mean(axis=1).tolist(), rule.usd.mean(axis=1).tolist()
+        return self._figure("a sweep under earlycurve, theta 0.7", "$", ours, beside, f"rule {stop}", said)
+
+    def rates(self) -> list[Figure]:
+        """Measure sweeps a minute on one core with the predictors `table` and `revpred`, each curve fitted before."""
+        field, prices = self._field, self._field.prices
+        record = self._records[0]
+        by_table = self._rate(TableProbabilities(field.table, prices.markets), _TIMED)
+        # The time of an answer does not depend on the weights, so the networks are not trained for it.
+        networks = FittedPredictors({market: RevPred() for market in prices.markets}, prices.traces, prices.markets)
+        by_network = self._rate(networks, _ROUNDS)
+        said = f"{record.trials} trials of {record.steps} steps"
+        what = "simulated sweeps, one core, predictor"
+        return [
+            self._figure(
+                f"{what} table", "sweeps/min", by_table, [float(_ASKED_A_MINUTE)], "the least asked for", said
+            ),
+            self._figure(
+                f"{what} revpred", "sweeps/min", by_network, by_table, "predictor table", f"{said}; not trained"
+            ),
+        ]
+
+    def _rate(self, probabilities: Probabilities, count: int) -> list[float]:
+        plan = SweepPlan(1, 1, theta=0.7, mcnt=MCNT, parallel=PARALLEL)
+        simulator = SweepSimulator(self._records[0], plan, self._field.prices, probabilities)
+        starts_s = self._field.starts(count)
+        simulator.run(starts_s[0])
+        rates = []
+        for part in range(_ROUNDS):
+            began_s = process_time()
+            outcomes = [simulator.run(at_s, seed) for seed, at_s in enumerate(starts_s[part::_ROUNDS])]
+            rates.append(60 * len(outcomes) / (process_time() - began_s))
+        return rates
+
+    def _figure(
+        self, what: str, unit: str, ours: list[float], beside: list[float], beside_is: str = _PAPER, said: str = ""
+    ) -> Figure:
+        note = f"{self._note}; {said}" if said else self._note
+        return figure(_NAME, f"{self._name}: {what}", unit, ours, beside, beside_is, note)
+
+
+def _percent(ours: np.ndarray, others: np.ndarray) -> list[float]:
+    """Return by how many percent the mean cost of each application is below the others'."""
+    saved: list[float] = (100 * (1 - ours.mean(axis=1) / others.mean(axis=1))).tolist()
+    return saved

@@ -1,0 +1,90 @@
+"""Pictures of benchmark `sweep`, as Figures 7 to 9 of the SpotTune paper."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmarks.sweeps.sweep_runs import SweepFigures
+
+#: Colours of a palette for colour-blind readers (Okabe and Ito).
+_COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#999999")
+
+
+def draw_approaches(approaches: Sequence[SweepFigures], applications: Sequence[str], note: str, target: Path) -> None:
+    """Draw cost, completion time and performance-cost rate of each approach by application: Figure 7."""
+    figure, panels = _figure((11, 9), 3)
+    first = approaches[0].rates.mean(axis=1)
+    rows = (
+        ("dollars a sweep", [one.usd.mean(axis=1) for one in approaches]),
+        ("completion time, hours", [one.hours.mean(axis=1) for one in approaches]),
+        (f"rate, {approaches[0].name} = 1", [one.rates.mean(axis=1) / first for one in approaches]),
+    )
+    places = np.arange(len(applications))
+    width = 0.8 / len(approaches)
+    for axis, (label, heights) in zip(panels, rows, strict=True):
+        for index, (one, height) in enumerate(zip(approaches, heights, strict=True)):
+            left = places + (index - (len(approaches) - 1) / 2) * width
+            axis.bar(left, height, width, color=_COLOURS[index % len(_COLOURS)], label=one.name, edgecolor="white")
+        axis.set_xticks(places, applications, fontsize=8)
+        axis.set_ylabel(label, fontsize=8)
+        axis.set_yscale("log")
+    panels[0].legend(fontsize=7, frameon=False, ncols=4)
+    panels[0].set_title(f"Sweeps of 16 trials: {note}", fontsize=9, loc="left")
+    _write(figure, target)
+
+
+def draw_thetas(by_theta: Mapping[float, SweepFigures], applications: Sequence[str], note: str, target: Path) -> None:
+    """Draw cost, completion time, accuracy and free steps against theta: Figures 8 and 9."""
+    figure, panels = _figure((9, 11), 4)
+    thetas = sorted(by_theta)
+    for row, name in enumerate(applications):
+        style: dict[str, Any] = {
+            "color": _COLOURS[row % len(_COLOURS)],
+            "marker": "o",
+            "ms": 3,
+            "lw": 1.2,
+            "label": name,
+        }
+        panels[0].plot(thetas, [by_theta[theta].usd[row].mean() for theta in thetas], **style)
+        panels[1].plot(thetas, [by_theta[theta].hours[row].mean() for theta in thetas], **style)
+        panels[3].plot(thetas, [100 * by_theta[theta].free[row].mean() for theta in thetas], **style)
+    for label, marker, values in (
+        ("top 1", "o", [100 * by_theta[theta].top1.mean() for theta in thetas]),
+        ("top 3", "s", [100 * by_theta[theta].top3.mean() for theta in thetas]),
+    ):
+        panels[2].plot(thetas, values, marker=marker, ms=4, label=label, color=_COLOURS[len(label + marker) % 3])
+    panels[2].lines[1].set_color(_COLOURS[3])
+    for axis, label in zip(
+        panels,
+        ("dollars a sweep", "completion time, hours", "% of applications with the best trial", "% of steps free"),
+        strict=True,
+    ):
+        axis.set_ylabel(label, fontsize=8)
+        axis.set_ylim(bottom=0)
+        axis.set_xticks(thetas)
+    panels[0].legend(fontsize=7, frameon=False, ncols=3)
+    panels[2].legend(fontsize=7, frameon=False)
+    panels[3].set_xlabel("theta", fontsize=8)
+    panels[0].set_title(f"SpotTune by theta: {note}", fontsize=9, loc="left")
+    _write(figure, target)
+
+
+def _figure(inches: tuple[float, float], down: int) -> tuple[Figure, Any]:
+    figure = Figure(figsize=inches, dpi=100, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(down, 1, squeeze=False).ravel()
+    for axis in panels:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=7)
+        axis.grid(axis="y", alpha=0.25)
+    return figure, panels
+
+
+def _write(figure: Figure, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target)
+    print(f"picture: {target}")
