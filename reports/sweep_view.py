@@ -83,6 +83,7 @@ class SweepView:
     trial : what is trained, as its file has it.
     space : the parameters, by which pictures scale their axes.
     trial_count : number of trials that it will have.
+    name : the sweep's name, which scheduled sweeps of one file share.
     best_number : the trial with the best value; None where none has one.
     begun_s, last_s : when it was recorded, and the time of its last record; seconds since the epoch, market time.
     ended_s : when it ended; None while it runs.
@@ -109,6 +110,7 @@ class SweepView:
     budget_micros: Micros | None = None
     deadline_s: int | None = None
     best_number: int | None = None
+    name: str = ""
 
     @property
     def market_s(self) -> float:

@@ -1,4 +1,4 @@
-"""A sweep in the Prefect UI: its page, the table of its trials, its progress. A failure here stops no sweep."""
+"""A sweep in the Prefect UI: its page, the table of its trials, its progress; and in MLflow. No failure stops it."""
 
 import logging
 from uuid import UUID
@@ -14,6 +14,7 @@ from reports.pictures.sweep import curves_png
 from reports.sweep_view import SweepView
 from tasks.job_pages import write_page
 from tasks.runtime import current_runtime, runtime_task
+from tasks.sweeps.mlflow_runs import MlflowRuns
 from tasks.sweeps.page import report_html
 from tasks.sweeps.view import sweep_view
 
@@ -51,6 +52,7 @@ class SweepPages:
         self._clock = SystemClock()
         self._paged_s = self._progressed_s = float("-inf")
         self._progress: UUID | None = None
+        self._mlflow: MlflowRuns | None = None
 
     def show(self, engine: SweepEngine | None = None, *, at_once: bool = False) -> None:
         """Show the sweep as it stands, where that is due or `at_once`; failures are only logged.
@@ -65,6 +67,9 @@ class SweepPages:
         self._progressed_s = now_s
         try:
             view = sweep_view(current_runtime().store, self._sweep_id, engine)
+            if self._mlflow is None:
+                self._mlflow = MlflowRuns(self._sweep_id, view.name)
+            self._mlflow.update(view)
             self._show_progress(view)
             if at_once or now_s - self._paged_s >= PAGE_S:
                 self._paged_s = now_s

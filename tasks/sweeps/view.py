@@ -86,6 +86,7 @@ def sweep_view(store: Store, sweep_id: str, engine: SweepEngine | None = None) -
         budget_micros=spec.budget_micros,
         deadline_s=spec.deadline_s(job.created_at_s),
         best_number=best_trial(engine),
+        name=spec.sweep,
     )
 
 
