@@ -1,5 +1,6 @@
 """Trials of a sweep: what runs on a trial's machine, on a laptop and in a test. No Prefect, no database.
 
+adapters/           loops for estimators of scikit-learn, LightGBM and XGBoost
 child               the process of a trial as its supervisor holds it
 documents           the JSON documents of a trial: setting, orders, report
 engine_application  an application of the engine as a trial, in one process

@@ -160,15 +160,21 @@ def _encode(value: Any, where: str, arrays: list[np.ndarray]) -> dict[str, Any]:
 
 
 def _encode_array(value: Any, where: str, arrays: list[np.ndarray]) -> dict[str, Any]:
+    record: dict[str, Any] = {"array": len(arrays)}
     try:
-        if hasattr(value, "detach"):  # a tensor of PyTorch
-            value = value.detach().cpu().numpy()
+        if _is_type(value, "torch", "Tensor"):
+            value = value.detach().cpu()
+            record["tensor"] = str(value.dtype).removeprefix("torch.")
+            if record["tensor"] == "bfloat16":  # which NumPy does not know
+                value = value.view(sys.modules["torch"].int16)
+            value = value.numpy()
+        if _is_type(value, "jax", "Array"):
+            record["jax"] = True
         array = np.asarray(value)
     except Exception as error:  # noqa: BLE001 - whatever a library's array raises
         raise TrialError(f"save: {_named(value)}{where} is no plain array: {_line(error)}") from None
     if array.dtype.hasobject or array.dtype.kind == "T":
         raise TrialError(f"save: the array{where} holds Python objects; give it a plain dtype, as float64")
-    record: dict[str, Any] = {"array": len(arrays)}
     if array.dtype.kind == "V" and array.dtype.names is None and type(array.dtype) is not np.dtypes.VoidDType:
         record["dtype"] = array.dtype.name  # as bfloat16, which the .npz format does not know
         array = array.view(f"u{array.dtype.itemsize}")
@@ -245,6 +251,12 @@ def _decode(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
         import ml_dtypes
 
         array = array.view(getattr(ml_dtypes, record["dtype"]))
+    if "tensor" in record:
+        import torch
+
+        return torch.from_numpy(array).view(getattr(torch, record["tensor"]))
+    if "jax" in record and "jax" in sys.modules:  # only a function that uses it has imported it
+        return sys.modules["jax"].numpy.asarray(array)
     return array[()] if record.get("scalar") else array
 
 

@@ -83,7 +83,7 @@ class Trial:
     def restore(self) -> Any:
         """Return what `save` kept last, or None; the steps then start after it.
 
-        Arrays are NumPy arrays again, and a file or a folder is the path of a copy of its own.
+        Arrays come back as what they were, on the CPU; a file or a folder as the path of a copy.
         """
         saved = self._host.last_saved()
         if saved is None:

@@ -128,22 +128,53 @@ def test_boosters_of_lightgbm(tmp_path: Path) -> None:
     assert (found.predict(x) == booster.predict(x)).all()
 
 
-def test_arrays_of_jax(tmp_path: Path) -> None:
+def test_a_loop_of_jax_goes_on_where_it_stopped(tmp_path: Path) -> None:
     jax = pytest.importorskip("jax", reason="jax is not installed: its arrays are not tried")
-    weights = jax.numpy.arange(4, dtype=jax.numpy.bfloat16)
-    found = _round_trip([weights, {"step": jax.numpy.int32(3)}], tmp_path)
-    assert found[0].dtype == weights.dtype
-    assert (found[0] == np.asarray(weights)).all()
-    assert found[1]["step"] == 3
+    optax = pytest.importorskip("optax", reason="optax is not installed: its states are not tried")
+    optimizer = optax.adam(0.1)
+    weights = {"w": jax.numpy.arange(4.0), "half": jax.numpy.ones(2, jax.numpy.bfloat16)}
+    gradient = jax.tree.map(jax.numpy.ones_like, weights)
+
+    def step(weights: Any, state: Any) -> Any:
+        updates, state = optimizer.update(gradient, state, weights)
+        return optax.apply_updates(weights, updates), state
+
+    leaves, structure = jax.tree.flatten(step(weights, optimizer.init(weights)))
+    found = jax.tree.unflatten(structure, _round_trip(leaves, tmp_path))
+    undisturbed = jax.tree.leaves(step(*jax.tree.unflatten(structure, leaves)))
+    for one, other in zip(undisturbed, jax.tree.leaves(step(*found)), strict=True):
+        assert one.dtype == other.dtype
+        assert (one == other).all()
+    with pytest.raises(TrialError, match=r"type optax\.\S* at 0 .*is no array"):
+        pack_state([optimizer.init(weights)], tmp_path / "state-of-optax")
 
 
-def test_tensors_of_torch(tmp_path: Path) -> None:
+def test_a_loop_of_torch_goes_on_where_it_stopped(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: its tensors are not tried")
-    net = torch.nn.Linear(3, 2)
-    found = _round_trip(net.state_dict(), tmp_path)
-    assert (found["weight"] == net.weight.detach().numpy()).all()
+
+    def made() -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 1)
+        return net, torch.optim.Adam(net.parameters(), lr=0.1)
+
+    def step(net: Any, optimizer: Any) -> None:
+        optimizer.zero_grad()
+        (net(torch.ones(2, 3)) ** 2).sum().backward()
+        optimizer.step()
+
+    net, optimizer = made()
+    step(net, optimizer)
+    state = _round_trip({"net": net.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path)
+    other, other_optimizer = made()
+    other.load_state_dict(state["net"])
+    other_optimizer.load_state_dict(state["optimizer"])
+    step(net, optimizer)
+    step(other, other_optimizer)
+    assert all(torch.equal(one, two) for one, two in zip(net.parameters(), other.parameters(), strict=True))
+    half = _round_trip({"w": torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "half")["w"]
+    assert half.dtype is torch.bfloat16
     with pytest.raises(TrialError, match=r"save its state, by model.state_dict\(\)"):
-        _round_trip(net, tmp_path / "net")
+        pack_state(net, tmp_path / "net")
 
 
 class Net:
