@@ -92,8 +92,12 @@ class LocalSweep:
         #: The signal that interrupted it; 0 before.
         self.signal_number = 0
 
-    def open(self) -> None:
+    def open(self, place: str = "") -> None:
         """Check and copy what the trials need, and read what happened before.
+
+        Parameters
+        ----------
+        place : prefix of what the checks find, as in ``sweep.yaml: ``.
 
         Raises
         ------
@@ -101,8 +105,8 @@ class LocalSweep:
             One line that names the field and the mend; also for a folder with another sweep.
         """
         if not self._journal.exists():  # a sweep that has begun goes on with what it began with
-            check_trial(self._spec)
-            check_files(self._spec)
+            check_trial(self._spec, place)
+            check_files(self._spec, place)
         self._ship()
         events = list(self._read_journal())
         catch_up(self._engine, events)

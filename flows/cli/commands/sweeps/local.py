@@ -48,7 +48,7 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
             click.echo(_line(progress, spec.metric.name), err=True)
 
     run = LocalSweep(spec, folder, tell)
-    run.open()
+    run.open(f"{sweep}: ")
     if not run.run():
         error = Interrupted(run.signal_number)
         error.outcome = f"every trial is saved in {folder}; the same command goes on"
