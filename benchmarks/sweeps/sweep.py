@@ -22,7 +22,7 @@ from bidding.billing import HourlyRefund
 from bidding.evictions.neural.revpred import RevPred
 from bidding.tuning.plan import SweepPlan
 from bidding.tuning.simulation.evictions import EvictionsByCapacity
-from bidding.tuning.simulation.offers import Clairvoyant, FittedPredictors, Probabilities, TableProbabilities
+from bidding.tuning.simulation.offers import Clairvoyant, PredictorProbabilities, Probabilities, TableProbabilities
 from bidding.tuning.simulation.record import RecordedTrials
 from bidding.tuning.simulation.simulate import SweepSimulator
 from bidding.tuning.simulation.single_spot import SingleChoice
@@ -181,7 +181,9 @@ class _Pool:
         record = self._records[0]
         by_table = self._rate(TableProbabilities(field.table, prices.markets), _TIMED)
         # The time of an answer does not depend on the weights, so the networks are not trained for it.
-        networks = FittedPredictors({market: RevPred() for market in prices.markets}, prices.traces, prices.markets)
+        networks = PredictorProbabilities(
+            {market: RevPred() for market in prices.markets}, prices.traces, prices.markets
+        )
         by_network = self._rate(networks, _ROUNDS)
         said = f"{record.trials} trials of {record.steps} steps"
         what = "simulated sweeps, one core, predictor"

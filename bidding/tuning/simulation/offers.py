@@ -69,7 +69,7 @@ class Clairvoyant:
         return np.array([float(end_s is not None and end_s < at_s + HOUR_S) for end_s in ends_s])
 
 
-class FittedPredictors:
+class PredictorProbabilities:
     """Predictors of `bidding.evictions.predictors`, one fitted for each market.
 
     Parameters

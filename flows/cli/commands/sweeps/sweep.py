@@ -3,11 +3,12 @@
 import click
 
 from flows.cli.commands.sweeps.local import local
+from flows.cli.commands.sweeps.record import record
 from flows.cli.commands.sweeps.report import report
 from flows.cli.commands.sweeps.show import show
 
 #: The verbs, in the order of the help: `run`, `local`, `submit`, `show`, `stop`, `report`, `record`.
-VERBS: tuple[click.Command, ...] = (local, show, report)
+VERBS: tuple[click.Command, ...] = (local, show, report, record)
 
 
 @click.group(short_help="Search hyper-parameters on spot machines.")

@@ -8,7 +8,13 @@ from bidding.evictions.neural.revpred import RevPred
 from bidding.evictions.table import EvictionTable
 from bidding.market.model import Market
 from bidding.tuning.bids import draw_bid
-from bidding.tuning.simulation.offers import Clairvoyant, FittedPredictors, NoEvictions, OfferTable, TableProbabilities
+from bidding.tuning.simulation.offers import (
+    Clairvoyant,
+    NoEvictions,
+    OfferTable,
+    PredictorProbabilities,
+    TableProbabilities,
+)
 from bidding.tuning.simulation.single_spot import SingleChoice, choose, run_each_alone, run_in_series
 from bidding.tuning.simulation.sweep_prices import UNKNOWN, sweep_prices
 from tests.bidding.tuning.simulation.markets import LARGE, SMALL, TYPES, prices_of, trace, trials_of
@@ -81,11 +87,11 @@ def test_fitted_predictors_answer_for_their_markets() -> None:
         def predict_proba(self, trace, at_s, limit_micros):  # type: ignore[no-untyped-def]
             return np.array([trace.price_at(at_s[0]) / limit_micros[0]])
 
-    both = FittedPredictors({LARGE: Rising(), SMALL: Rising()}, prices.traces, prices.markets)
+    both = PredictorProbabilities({LARGE: Rising(), SMALL: Rising()}, prices.traces, prices.markets)
     bids = np.array([1000, 4000])
     assert both.of_bids(120, prices.prices_micros[1], bids).tolist() == [0.0, 0.25]
     assert both.of_bids(3600, prices.prices_micros[30], bids).tolist() == [0.5, 0.5]
-    one = FittedPredictors({SMALL: Rising()}, prices.traces, prices.markets)
+    one = PredictorProbabilities({SMALL: Rising()}, prices.traces, prices.markets)
     assert one.of_bids(3600, prices.prices_micros[30], bids).tolist() == [0.0, 0.5]
 
 
