@@ -16,6 +16,7 @@ from bidding.tuning.curves import CurvePrediction, predict_final
 from bidding.tuning.curves.cleaning import loss_curve
 from bidding.tuning.curves.slaq import predict_final_slaq
 from bidding.tuning.curves.stages import stage_starts
+from bidding.tuning.simulation.generated_curves import generate_trials
 from bidding.tuning.simulation.record import RecordedTrials
 from bidding.tuning.stopping.base import share_of_steps
 from infra.trials.records import read_record
@@ -28,6 +29,8 @@ THETAS = tuple(tenth / 10 for tenth in range(1, 10))
 _CURVES, _STEPS = 200, 200
 #: Relative noise of a generated value.
 _NOISE = 0.002
+#: Generated sweeps of 16 trials, two fifths of them with a second stage.
+_SWEEPS = 40
 _ROUNDS = 5
 
 Predict = Callable[..., CurvePrediction]
@@ -61,21 +64,22 @@ def relative_error(predict: Predict, values: np.ndarray, theta: float, direction
     return np.nan if found.value is None else abs(found.value - values[-1]) / abs(values[-1])
 
 
-def keeps_best(predict: Predict, trials: RecordedTrials, theta: float, mcnt: int) -> tuple[bool, float]:
-    """Whether the trial with the best last value is among those that go on, and the loss by it as a share.
-
-    Trials that cannot be predicted go on, too.
-    """
+def ranking_at(predict: Predict, trials: RecordedTrials, theta: float) -> tuple[list[int], list[int]]:
+    """Return the trials by predicted last value, the best first, and those that cannot be predicted, which go on."""
     seen = share_of_steps(theta, trials.steps)
     steps = np.arange(1, seen + 1)
-    sign = 1.0 if trials.direction == "minimize" else -1.0
     found = [predict(steps, values[:seen], trials.steps, trials.direction) for values in trials.values]
-    losses = np.array([sign * one.value if one.value is not None else np.inf for one in found])
-    kept = [*np.argsort(losses, kind="stable")[:mcnt]]
-    kept += [number for number, one in enumerate(found) if one.value is None and not one.diverged]
-    finals = sign * trials.final_values
-    best = int(trials.ranking()[0])
-    return best in kept, float((np.nanmin(finals[kept]) - finals[best]) / abs(finals[best]))
+    sign = 1.0 if trials.direction == "minimize" else -1.0
+    order = sorted((sign * one.value, number) for number, one in enumerate(found) if one.value is not None)
+    unpredicted = [number for number, one in enumerate(found) if one.value is None and not one.diverged]
+    return [number for _, number in order], unpredicted
+
+
+def keeps_best(order: list[int], unpredicted: list[int], trials: RecordedTrials, mcnt: int) -> tuple[bool, float]:
+    """Whether the trial with the best last value goes on, and by which share the best that does is worse."""
+    ranking, finals = trials.ranking().tolist(), trials.final_values
+    best, found = ranking[0], min(order[:mcnt] + unpredicted, key=ranking.index)
+    return best == found, float(abs(finals[found] - finals[best]) / abs(finals[best]))
 
 
 def newest_value(
@@ -88,7 +92,16 @@ def newest_value(
 def run(scratch: Path) -> list[Figure]:
     """Measure on generated curves, then on those of the tree."""
     trials = recorded()
-    return [*_generated(), *_recorded(trials), *_ranking(trials), _covered(trials), _speed(), *_step_times(trials)]
+    made = [generate_trials(SEED + number) for number in range(_SWEEPS)]
+    return [
+        *_generated(),
+        *_recorded(trials),
+        *_ranking("recorded", [*trials.values()]),
+        *_ranking("generated", made),
+        _covered(trials),
+        _speed(),
+        *_step_times(trials),
+    ]
 
 
 def _errors(what: str, curves: list[np.ndarray], direction: str = "minimize") -> Figure:
@@ -127,18 +140,19 @@ def _recorded(trials: dict[str, RecordedTrials]) -> list[Figure]:
     return figures
 
 
-def _ranking(trials: dict[str, RecordedTrials]) -> list[Figure]:
+def _ranking(kind: str, sweeps: list[RecordedTrials]) -> list[Figure]:
     figures = []
-    for mcnt in (1, 3):
-        for theta in THETAS:
-            hits = {
-                name: [keeps_best(predict, record, theta, mcnt) for record in trials.values()]
-                for name, predict in (("ours", predict_final), ("slaq", predict_final_slaq), ("newest", newest_value))
-            }
-            ours, slaq, newest = (100 * np.mean([hit for hit, _ in hits[name]]) for name in ("ours", "slaq", "newest"))
-            worse = 100 * np.max([regret for _, regret in hits["ours"]])
-            note = f"by SLAQ {slaq:.0f} %; at most {worse:.3g} % worse than the best"
-            what = f"sweeps of 16 whose best trial is in the top {mcnt} predicted at theta {theta}"
+    rules = (predict_final, predict_final_slaq, newest_value)
+    for theta in THETAS:
+        ranked = [[ranking_at(predict, record, theta) for record in sweeps] for predict in rules]
+        for mcnt in (1, 3):
+            hits = [
+                [keeps_best(*one, record, mcnt) for one, record in zip(rule, sweeps, strict=True)] for rule in ranked
+            ]
+            ours, slaq, newest = (100 * float(np.mean([hit for hit, _ in rule])) for rule in hits)
+            worst = 100 * max(regret for _, regret in hits[0])
+            note = f"{len(sweeps)} sweeps; by SLAQ {slaq:.3g} %; ours at most {worst:.3g} % worse than the best"
+            what = f"{kind} sweeps of 16 whose best trial is in the top {mcnt} at theta {theta}"
             figures.append(figure("earlycurve", what, "%", [ours], [newest], "ranking by newest values", note))
     return figures
 
