@@ -4,6 +4,7 @@ It is started by `infra.trials.supervisor`, reads commands from file descriptor 
 states in folders under FOLDER. It ends with its supervisor: the kernel kills it.
 """
 
+import contextlib
 import ctypes
 import faulthandler
 import importlib
@@ -273,7 +274,8 @@ def main(arguments: list[str]) -> int:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it ended before the signal was set
             return 1
-        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+        with contextlib.suppress(OSError):  # a container may forbid it; then the kernel chooses by size
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     for descriptor in (commands, messages):
         os.set_inheritable(descriptor, False)  # the function's own processes must not hold them open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to end

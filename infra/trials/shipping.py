@@ -3,6 +3,7 @@
 The flow writes them once, before the first machine is bought. A machine fetches them once.
 """
 
+import hashlib
 import json
 import logging
 import subprocess
@@ -69,7 +70,7 @@ def ship_data(blobs: Blobs, sweep_id: str, name: str, content: bytes) -> None:
     manifest = blobs.manifest(prefix)
     if manifest is None:
         manifest = blobs.write_set(prefix, {name: content})
-    if name not in manifest.files or manifest.files[name].size != len(content):
+    if name not in manifest.files or manifest.files[name].sha256 != hashlib.sha256(content).hexdigest():
         raise InputError(f"data of {sweep_id}: the sweep began with another file; give that, or another sweep_id")
 
 
@@ -89,6 +90,7 @@ def fetch_inputs(blobs: Blobs, sweep_id: str, trial: str, directory: Path) -> Tr
         If the requirements cannot be installed.
     """
     paths, is_ours = SweepPaths(sweep_id), ":" not in trial
+    directory.mkdir(parents=True, exist_ok=True)
     code = None if is_ours else _fetch_code(blobs, paths, directory / "code")
     packages = _install(blobs, paths, directory)
     data = _fetch_set(blobs, JobPaths(sweep_id).data if is_ours else paths.data, directory / "data")
