@@ -30,6 +30,7 @@ _MODULES = MappingProxyType(
         "tiering": "benchmarks.many_nodes.tiering",
         "elasticity": "benchmarks.many_nodes.elasticity",
         "scaling": "benchmarks.many_nodes.scaling",
+        "revpred": "benchmarks.sweeps.revpred",
         "earlycurve": "benchmarks.sweeps.earlycurve",
         "sweep": "benchmarks.sweeps.sweep",
     }
@@ -38,7 +39,7 @@ NAMES = tuple(_MODULES)
 #: Benchmarks with a selectable number of nodes.
 OF_MANY_NODES = ("tiering", "elasticity", "scaling")
 #: Benchmarks that draw a picture.
-DRAWN = (*OF_MANY_NODES, "sweep")
+DRAWN = (*OF_MANY_NODES, "sweep", "revpred")
 
 
 def _number(value: float) -> str:

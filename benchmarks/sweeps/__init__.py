@@ -1,6 +1,8 @@
 """Benchmarks of sweeps. curves/ has recorded trials of each application, as `proteus sweep record` writes them.
 
 earlycurve      benchmark `earlycurve`: EarlyCurve beside SLAQ, the ranking of trials by theta, variation of step times
+revpred         benchmark `revpred`: predictors of evictions on later weeks, and their effect on the cost of a sweep
+revpred_picture  its picture, as Figure 10 of the paper
 sweep           benchmark `sweep`: what SpotTune saves on single machines and other rules, beside the paper's figures
 sweep_field     markets and applications on which sweeps are compared
 sweep_pictures  pictures as Figures 7 to 9 of the paper

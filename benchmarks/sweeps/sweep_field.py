@@ -100,7 +100,7 @@ def sweep_field(folder: Path | None, *, rough: bool = False) -> SweepField:
         read, note = TraceSet(made), "generated prices; PROTEUS_TRACES names no real ones"
     table = fit(TraceSet({market: read[market] for market in sold}), from_s, between_s)
     names = {market.instance_type for market in sold}.intersection(TYPES) or {market.instance_type for market in sold}
-    markets = tuple(one for one in sold if (_roughness(table, one) >= ROUGH if rough else one.instance_type in names))
+    markets = tuple(one for one in sold if (roughness(table, one) >= ROUGH if rough else one.instance_type in names))
     traces = TraceSet({market: read[market] for market in markets})
     kinds = {name: types[name] for name in sorted({market.instance_type for market in markets})}
     prices = sweep_prices(traces, markets, kinds, between_s, until_s)
@@ -108,7 +108,7 @@ def sweep_field(folder: Path | None, *, rough: bool = False) -> SweepField:
     return SweepField(prices, table, bands, from_s, traces, note)
 
 
-def _roughness(table: EvictionTable, market: Market) -> float:
+def roughness(table: EvictionTable, market: Market) -> float:
     """Return the share of the bids drawn in a market that were evicted within the hour."""
     deltas = np.linspace(LEAST_DELTA_MICROS, MOST_DELTA_MICROS, 200).astype(np.int64)
     return float(np.mean([table.of_bid(market, int(delta))[0] for delta in deltas]))

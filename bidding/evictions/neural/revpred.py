@@ -28,7 +28,7 @@ from bidding.evictions.neural.networks import (
 )
 from bidding.evictions.predictors.base import Weights, require_both, require_shapes, training_moments
 from bidding.evictions.predictors.features import Float32s, past_minutes, price_records
-from bidding.evictions.predictors.limits import border_limits, is_passed
+from bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
 from bidding.evictions.predictors.scaling import Scaling
 from bidding.market.time_window import TimeWindow
 from bidding.market.traces import Int64s, Trace
@@ -51,6 +51,8 @@ class RevPred:
 
     moments = MOMENTS
     epochs = 12
+    #: Share of the training limits that are random, as those of bids are; the paper's is 0.
+    random_share = 0.0
 
     def __init__(
         self, scaling: Scaling | None = None, network: Mapping[str, Float32s] | None = None, positives: float = 0.5
@@ -67,7 +69,8 @@ class RevPred:
         rng = np.random.default_rng(seed)
         own = trace.between(window.from_s, window.until_s)
         at_s = training_moments(own, window, self.moments, rng)
-        limits = border_limits(own, at_s)
+        random = rng.random(len(at_s)) < self.random_share
+        limits = np.where(random, random_limits(own, at_s, rng), border_limits(own, at_s))
         came = is_passed(own, at_s, limits)
         require_both(came)
         records = price_records(own, past_minutes(at_s))

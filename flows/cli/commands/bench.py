@@ -56,7 +56,10 @@ def _numbers(*allowed: int) -> Callable[[click.Context, click.Parameter, str | N
     help="For tiering: measure only these of the paper's figures 11 to 14.",
 )
 @click.option(
-    "--pictures", metavar="DIR", type=click.Path(path_type=Path), help="Draw the figures of these three, and of sweep."
+    "--pictures",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Draw the figures of these three, of sweep and of revpred.",
 )
 def bench(
     names: tuple[str, ...],

@@ -1,0 +1,215 @@
+"""Benchmark `revpred`: the predictors of evictions on later weeks, and what they do to the cost of a sweep.
+
+Each is fitted to the first weeks of real prices and judged on the weeks after them, none shared, in the six markets
+where most bids were evicted in the fitted weeks. Bids are judged twice: at a random distance from the price, as sweeps
+bid, and near the border between eviction and survival, as Algorithm 2 has them in
+training.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+
+from benchmarks.figure import Figure, figure
+from benchmarks.market.backtest_field import CATALOG
+from benchmarks.sweeps.revpred_picture import draw_scores
+from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, roughness, sweep_field
+from benchmarks.sweeps.sweep_runs import SweepFigures, run_sweeps
+from bidding.evictions.lifetimes import grants_s
+from bidding.evictions.neural.revpred import RevPred
+from bidding.evictions.predictors.base import CannotFit, EvictionPredictor
+from bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
+from bidding.evictions.predictors.model import PredictorModel, fit_predictors
+from bidding.market.model import Market
+from bidding.market.time_window import TimeWindow
+from bidding.market.traces import TraceSet
+from bidding.tuning.simulation.offers import Clairvoyant, NoEvictions, PredictorProbabilities
+from bidding.tuning.simulation.sweep_prices import sweep_prices
+
+_NAME = "revpred"
+_PREDICTORS = ("table", "logistic", "tributary", "revpred")
+_MIXED = "revpred, half of its limits random"
+_MARKETS = 6
+#: Every so many minutes a bid is judged.
+_EVERY = 20
+_STARTS = 4
+_THETA = 0.7
+_PAPER = "the paper's, on its market"
+
+
+class MixedRevPred(RevPred):
+    """RevPred that has also seen limits as they are bid."""
+
+    random_share = 0.5
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Accuracy, F1 and Brier score of a predictor by market; each of shape (markets,).
+
+    A bid is predicted to be evicted if its probability is at least a half. F1 is 0 where none is and none was.
+    """
+
+    accuracy: np.ndarray
+    f1: np.ndarray
+    brier: np.ndarray
+
+
+def run(scratch: Path, picture: Path | None = None, starts: int = _STARTS) -> list[Figure]:
+    """Measure on one thread.
+
+    Parameters
+    ----------
+    picture : target of the picture of accuracy and F1 by market.
+    starts : sweeps of each application under each predictor.
+    """
+    named = os.environ.get("PROTEUS_TRACES")
+    folder = Path(named) if named and (Path(named) / CATALOG).exists() else None
+    field = roughest(sweep_field(folder, rough=True), _MARKETS)
+    traces, window = field.traces, TimeWindow(field.fit_from_s, field.prices.from_s)
+    models, seconds = fit_all(traces, window)
+    later = TimeWindow(field.prices.from_s, field.prices.until_s)
+    scores = {kind: judge(models, traces, later, kind) for kind in ("random", "border")}
+    names = [str(market) for market in field.prices.markets]
+    if picture is not None:
+        draw_scores(scores, names, field.note, picture)
+    found = [
+        *_times(seconds, field.note),
+        *(one for kind in scores for one in _beside_tributary(scores[kind], kind, names, field.note)),
+        *(one for kind in scores for one in _gains(scores[kind], kind, field.note)),
+    ]
+    return [*found, *_costs(field, models, starts)]
+
+
+def roughest(field: SweepField, count: int) -> SweepField:
+    """Return the field of the markets in which most bids were evicted in the fitted weeks."""
+    markets = sorted(field.prices.markets, key=lambda market: -roughness(field.table, market))[:count]
+    traces = TraceSet({market: field.traces[market] for market in markets})
+    prices = sweep_prices(traces, markets, field.prices.types, field.prices.from_s, field.prices.until_s)
+    return replace(field, prices=prices, traces=traces)
+
+
+def fit_all(traces: TraceSet, window: TimeWindow) -> tuple[dict[str, PredictorModel], dict[str, float]]:
+    """Return the fitted predictors by name, and the processor seconds of each fit."""
+    models, seconds = {}, {}
+    for name in _PREDICTORS:
+        began_s = process_time()
+        models[name] = fit_predictors(name, traces, window, SEED)
+        seconds[name] = process_time() - began_s
+    mixed: dict[Market, EvictionPredictor] = {}
+    for market, trace in traces.items():
+        try:
+            mixed[market] = MixedRevPred().fit(trace, window, SEED)
+        except CannotFit:
+            continue  # the model's curves answer for the market, as everywhere
+    models[_MIXED] = replace(models["revpred"], predictors=mixed)
+    return models, seconds
+
+
+def judge(models: Mapping[str, PredictorModel], traces: TraceSet, window: TimeWindow, kind: str) -> dict[str, Scores]:
+    """Return the scores of each model on the bids of a kind, `random` or `border`."""
+    rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in models}
+    for rank, (market, trace) in enumerate(traces.items()):
+        at_s = grants_s(trace, window.from_s, window.until_s)[::_EVERY]
+        rng = np.random.default_rng([SEED, rank])
+        limits = random_limits(trace, at_s, rng) if kind == "random" else border_limits(trace, at_s)
+        came = is_passed(trace, at_s, limits)
+        for name, model in models.items():
+            chance = model.predict_proba(traces, market, at_s, limits)
+            said = chance >= 0.5
+            f1 = 2 * (said & came).sum() / max(said.sum() + came.sum(), 1)
+            rows[name].append((float((said == came).mean()), float(f1), float(((chance - came) ** 2).mean())))
+    return {name: Scores(*np.array(row).T) for name, row in rows.items()}
+
+
+def _times(seconds: Mapping[str, float], note: str) -> list[Figure]:
+    return [
+        figure(_NAME, f"fit of {name}, {_MARKETS} markets", "s", [seconds[name]], [seconds["table"]], "the table", note)
+        for name in ("logistic", "tributary", "revpred")
+    ]
+
+
+def _beside_tributary(scores: Mapping[str, Scores], kind: str, names: list[str], note: str) -> list[Figure]:
+    found = []
+    base = scores["tributary"]
+    for name, score in scores.items():
+        if name == "tributary":
+            continue
+        for what, ours, beside in (
+            ("accuracy", score.accuracy, base.accuracy),
+            ("F1", score.f1, base.f1),
+            ("Brier score", score.brier, base.brier),
+        ):
+            by_market = ", ".join(f"{market} {a:.3f}/{b:.3f}" for market, a, b in zip(names, ours, beside, strict=True))
+            found.append(
+                figure(
+                    *(_NAME, f"{what} of {name}, {kind} bids", "", ours.tolist(), beside.tolist(), "tributary"),
+                    f"{note}; {by_market}",
+                )
+            )
+    return found
+
+
+def _gains(scores: Mapping[str, Scores], kind: str, note: str) -> list[Figure]:
+    ours, beside = scores["revpred"], scores["tributary"]
+    found = []
+    for what, mine, theirs, paper in (
+        ("accuracy", ours.accuracy.mean(), beside.accuracy.mean(), 20.32),
+        ("F1", ours.f1.mean(), beside.f1.mean(), 34.03),
+    ):
+        gain = 100 * (float(mine / theirs) - 1) if theirs > 0 else float("inf")
+        what = f"mean {what} of revpred above tributary's, {kind} bids"
+        found.append(figure(_NAME, what, "%", [gain], [paper], _PAPER, note))
+    return found
+
+
+def _costs(field: SweepField, models: Mapping[str, PredictorModel], starts: int) -> list[Figure]:
+    """Measure sweeps that are decided by each predictor, by none, and with future prices known."""
+    records, source = applications()
+    starts_s, markets = field.starts(starts), field.prices.markets
+    probabilities = {
+        "none": NoEvictions(),
+        **{name: PredictorProbabilities(model.predictors, field.traces, markets) for name, model in models.items()},
+        "clairvoyant": Clairvoyant(field.traces, markets),
+    }
+    measured, rates = {}, {}
+    for name, chances in probabilities.items():
+        began_s = process_time()
+        measured[name] = run_sweeps(name, field, records, starts_s, theta=_THETA, probabilities=chances)
+        rates[name] = 60 * len(records) * len(starts_s) / (process_time() - began_s)
+    note = f"{field.note}; {source}; {len(records)} applications x {starts} starts, theta {_THETA:g}"
+    base = measured["tributary"]
+    found = [
+        figure(
+            *(_NAME, f"a sweep by {name}", "$", one.usd.mean(axis=1).tolist(), base.usd.mean(axis=1).tolist()),
+            "by tributary",
+            f"{note}; {100 * one.free.mean():.0f} % of steps free, beside {100 * base.free.mean():.0f} %",
+        )
+        for name, one in measured.items()
+        if name != "tributary"
+    ]
+    ours = measured["revpred"]
+    saved, rated = _percent_saved(ours, base), _percent_rated(ours, base)
+    found += [
+        figure(_NAME, "revpred's sweep costs less than tributary's", "%", saved, [25.0], _PAPER, note),
+        figure(_NAME, "its performance-cost rate is above tributary's", "%", rated, [24.0], _PAPER, note),
+        figure(
+            *(_NAME, "simulated sweeps by revpred, one core", "sweeps/min", [rates["revpred"]], [rates["table"]]),
+            *("by the table", note),
+        ),
+    ]
+    return found
+
+
+def _percent_saved(ours: SweepFigures, beside: SweepFigures) -> list[float]:
+    saved: list[float] = (100 * (1 - ours.usd.mean(axis=1) / beside.usd.mean(axis=1))).tolist()
+    return saved
+
+
+def _percent_rated(ours: SweepFigures, beside: SweepFigures) -> list[float]:
+    above: list[float] = (100 * (ours.rates.mean(axis=1) / beside.rates.mean(axis=1) - 1)).tolist()
+    return above
