@@ -170,3 +170,9 @@ def test_a_function_with_defaults_and_an_application_are_taken(folder: Path) -> 
     space = {"step": {"log": [0.01, 1.0], "points": 2}}
     assert isinstance(outcome(folder, yaml.safe_dump({**GOOD, "trial": "my_trial:defaults"})), SweepSpec)
     assert isinstance(outcome(folder, yaml.safe_dump({**GOOD, "trial": "mlr", "code": "", "space": space})), SweepSpec)
+
+
+def test_a_name_that_cannot_be_printed_is_shown_as_python_writes_it(folder: Path) -> None:
+    assert outcome(folder, json.dumps({**GOOD, "\n": 1}), read_sweep) == (
+        "s.yaml: '\\n': is not known; mend its name, or leave it out"
+    )
