@@ -93,7 +93,7 @@ class SweepEngine(SweepRecord):
             return False
         if self._judge_due and any(trial.state is TrialState.PAUSED for trial in self._trials.values()):
             return True
-        if self.working < self.plan.parallel and any(map(_wants_machine, self._trials.values())):
+        if self.working < self.plan.parallel and any(trial.waits for trial in self._trials.values()):
             return True
         return any(
             self._hour_is_over(deployment, at_s) or self._is_given_up(deployment, at_s)
@@ -230,7 +230,7 @@ class SweepEngine(SweepRecord):
             if not trial.has_ended and order.market not in tick.event.left_out:
                 yield order
         free = self.plan.parallel - self.working
-        waiting = [trial for trial in self._trials.values() if _wants_machine(trial)] if free > 0 else []
+        waiting = [trial for trial in self._trials.values() if trial.waits] if free > 0 else []
         for trial in waiting:
             if free <= 0:
                 break
@@ -313,11 +313,3 @@ class SweepEngine(SweepRecord):
         return {
             trial.number: max((most if trial.number in last else trial.until_step) - trial.steps, 0) for trial in alive
         }
-
-
-def _wants_machine(trial: TrialRecord) -> bool:
-    """Return whether a trial waits for a machine that was not ordered yet."""
-    if trial.state is not TrialState.WAITING and trial.state is not TrialState.EVICTED:
-        return False
-    present = trial.present
-    return present is None or not (present.is_open or present.works)

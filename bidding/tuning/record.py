@@ -226,6 +226,7 @@ class SweepRecord:
         self._deployments[event.order_id].is_refused = True
         trial = self._trials[order.trial]
         trial.deployments.remove(self._deployments[event.order_id])
+        self._note_arrival(trial)
 
     def _handle_unlisted(self, event: MachinesUnlisted) -> None:
         self._unlisted_since_s = event.at_s if self._unlisted_since_s is None else self._unlisted_since_s
@@ -289,6 +290,8 @@ class SweepRecord:
             deployment.ended = event.ended
             deployment.is_lost = False
             self._handle_end(trial, deployment, event.why)
+        elif not is_present:
+            self._note_arrival(trial)
 
     def _enter_values(
         self,
@@ -324,7 +327,7 @@ class SweepRecord:
             if not len(trial.curve):
                 trial.state, trial.why = TrialState.FAILED, why or "it ended without a report of its metric"
         elif reached >= trial.until_step:
-            trial.state, trial.why = TrialState.PAUSED, ""
+            self._pause_at_target(trial)
         else:
             deployment.is_evicted = self._machines.standing(deployment.order_id) is AllocationState.NOTICED
             self._leave(trial, TrialState.EVICTED if deployment.is_evicted else TrialState.WAITING)
@@ -333,8 +336,31 @@ class SweepRecord:
         """Note that a trial has no machine any more, before its target."""
         if trial.closing is not None:
             trial.state = trial.closing
+        elif trial.saved_step >= trial.until_step:
+            self._arrive(trial)
         else:
             trial.state = TrialState.PAUSED if self._stop_why else state
+
+    def _note_arrival(self, trial: TrialRecord) -> None:
+        """Note that a trial that waits for a machine needs none: a late report had the state of its target."""
+        if trial.waits and trial.saved_step >= trial.until_step:
+            self._arrive(trial)
+
+    def _arrive(self, trial: TrialRecord) -> None:
+        self._judge_due = True
+        if trial.saved_step >= self.plan.max_trial_steps:
+            trial.state, trial.why = TrialState.FINISHED, ""
+        else:
+            self._pause_at_target(trial)
+
+    def _pause_at_target(self, trial: TrialRecord) -> None:
+        """Pause a trial for the stopping rule's verdict; one whose metric was lost with its machine has none."""
+        if trial.curve.last_step >= trial.until_step:
+            trial.state, trial.why = TrialState.PAUSED, ""
+            return
+        lost = f"its metric at step {trial.until_step} was not reported, so it runs all steps"
+        trial.until_step = self.plan.max_trial_steps
+        trial.state, trial.why = TrialState.PAUSED if self._stop_why else TrialState.WAITING, lost
 
     def _fail(self, trial: TrialRecord, step: int, why: str) -> None:
         count = trial.failures[step] = trial.failures.get(step, 0) + 1

@@ -256,6 +256,14 @@ class TrialRecord:
         return self.state in ENDED
 
     @property
+    def waits(self) -> bool:
+        """Whether it waits for a machine that was not ordered yet."""
+        if self.state is not TrialState.WAITING and self.state is not TrialState.EVICTED:
+            return False
+        present = self.present
+        return present is None or not (present.is_open or present.works)
+
+    @property
     def steps(self) -> int:
         """The step at which it stands: that of its newest state, or of its newest report while that is not lost."""
         if self.has_ended:

@@ -59,6 +59,8 @@ OFFERS = st.fixed_dictionaries(
 )
 STEADY: Mapping[Market, Offer] = {LARGE: offer_of("0.03"), XLARGE: offer_of("0.05")}
 STEP_S = 60.0
+#: What happens to a machine that trains.
+TROUBLES = ("", "", "", "fails", "pauses", "is noticed", "is evicted", "ends")
 
 
 @dataclass
@@ -73,8 +75,9 @@ class Node:
     ended: str | None = None
     is_alive: bool = True
     is_noticed: bool = False
-    #: Whether the last report that it wrote was read.
+    #: Whether the last report that it wrote was read; of a machine that was lost it may be read late.
     is_read: bool = True
+    is_late: bool = False
 
 
 @dataclass
@@ -141,8 +144,9 @@ class SweepMachine(RuleBasedStateMachine):
         )
 
     def tick(self, seconds: int, offers: Mapping[Market, Offer], **limits: Any) -> None:
-        for name in self.nodes:
-            self.read(name)
+        for name, node in self.nodes.items():
+            if not node.is_late:
+                self.read(name)
         self.now_s += seconds
         tick = SweepTick(self.now_s, offers, **limits)
         wants = self.engine.wants_offers(self.now_s)
@@ -197,13 +201,27 @@ class SweepMachine(RuleBasedStateMachine):
         ordered = any(order.trial == trial for order in self.open_orders.values())
         return ordered or any(self.nodes[name].order.trial == trial for name in self.working())
 
-    @rule(steps=st.integers(1, 3), saves=st.booleans())
-    def go_on_without_trouble(self, steps: int, saves: bool) -> None:
+    # Hypothesis leaves rules out at random: so there is one that does a bit of everything, on every machine.
+
+    @rule(data=st.data(), seconds=st.sampled_from([120, 120, HOUR_S]))
+    def have_troubles(self, data: st.DataObject, seconds: int) -> None:
         for order in list(self.open_orders.values()):
-            self.answer_order(order)
+            self.answer_order(order, data.draw(st.integers(0, 5)) > 0)
         for name in self.working():
-            self.train_on(name, steps, saves)
-        self.tick(120, STEADY)
+            steps, trouble = data.draw(st.integers(0, 6)), data.draw(st.sampled_from(TROUBLES))
+            self.train_on(
+                name, steps, data.draw(st.booleans()), trouble if trouble in ("fails", "pauses") else "goes on"
+            )
+            if trouble == "is noticed":
+                self.notice_of(name)
+            if trouble in ("is evicted", "ends"):
+                self.lose(name, EndCause.EVICTED if trouble == "is evicted" else EndCause.USER)
+        self.tick(seconds, STEADY)
+        for name, node in self.nodes.items():
+            if node.is_alive and name in self.released:
+                self.lose(name, EndCause.USER)
+        if data.draw(st.booleans()):
+            self.read_late_reports()
 
     # -- machines ---------------------------------------------------------------------------------------------
 
@@ -252,6 +270,12 @@ class SweepMachine(RuleBasedStateMachine):
     def read_a_report(self, data: st.DataObject) -> None:
         self.read(data.draw(st.sampled_from(list(self.nodes))))
 
+    @precondition(lambda self: any(node.is_late for node in self.nodes.values()))
+    @rule()
+    def read_late_reports(self) -> None:
+        for name in self.nodes:
+            self.read(name)
+
     def read(self, name: str) -> None:
         """Read the report of a machine, if there is news in it; also of one that is gone."""
         node = self.nodes[name]
@@ -294,7 +318,9 @@ class SweepMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(node.is_alive for node in self.nodes.values()))
     @rule(data=st.data(), in_s=st.sampled_from([0, 120]))
     def notice(self, data: st.DataObject, in_s: int) -> None:
-        name = data.draw(st.sampled_from([name for name, node in self.nodes.items() if node.is_alive]))
+        self.notice_of(data.draw(st.sampled_from([name for name, node in self.nodes.items() if node.is_alive])), in_s)
+
+    def notice_of(self, name: str, in_s: int = 120) -> None:
         self.tell(NoticeSeen(self.now_s, name, self.now_s + in_s))
         self.nodes[name].is_noticed = True
 
@@ -305,8 +331,12 @@ class SweepMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(list(self.nodes)))
         if reads:
             self.read(name)
+        self.lose(name, cause)
+
+    def lose(self, name: str, cause: EndCause) -> None:
+        """End a machine; its last report is read late, or never."""
         self.tell(AllocationGone(self.now_s, name, cause))
-        self.nodes[name].is_alive = False
+        self.nodes[name].is_alive, self.nodes[name].is_late = False, True
 
     @precondition(lambda self: any(not node.is_alive for node in self.nodes.values()))
     @rule(data=st.data())
@@ -317,7 +347,7 @@ class SweepMachine(RuleBasedStateMachine):
         if self.finish is not None:
             return
         self.tell(MachineSeen(self.now_s, name, f"i-{name}"))
-        node.is_alive, node.is_noticed = True, False
+        node.is_alive, node.is_noticed, node.is_late = True, False, False
         if self.engine.deployments[name].release_why:
             self.released.add(name)
 
@@ -342,7 +372,7 @@ class SweepMachine(RuleBasedStateMachine):
         self.tell(SweepStopRequested(self.now_s, "stop"))
         self.stopping = bool(self.engine.stopping)
 
-    @precondition(lambda self: self.finish is not None)
+    @precondition(lambda self: self.finish is not None or len(self.records) > 60)
     @rule(reopens=st.booleans())
     def close(self, reopens: bool) -> None:
         self.tell(SweepClosed(self.now_s))
@@ -351,6 +381,7 @@ class SweepMachine(RuleBasedStateMachine):
             self.tell(SweepReopened(self.now_s))
             self.closed = self.stopping = False
             self.finish = None
+            event("reopened")
 
     # -- always -----------------------------------------------------------------------------------------------
 

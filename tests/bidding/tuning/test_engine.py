@@ -245,7 +245,8 @@ def test_a_refused_deployment_goes_to_the_next_market() -> None:
     assert world.tell(SweepTick(world.now_s + TICK_S, OFFERS, left_out={XLARGE: "no price"})) == ()
     assert world.tell(SweepTick(world.now_s + TICK_S, OFFERS, buy=False)) == ()
     world.tell(AllocationRefused(world.now_s, "s-t0-0", "InsufficientInstanceCapacity", ""))
-    assert world.engine.trials[0].state is TrialState.WAITING
+    trial = world.engine.trials[0]
+    assert (trial.state, trial.deployments) == (TrialState.WAITING, [])
     (order,) = deploys(world.tell(SweepTick(world.now_s + 1, OFFERS)))
     assert (order.order_id, order.market) == ("s-t0-1", LARGE)
     world.tell(AllocationRefused(world.now_s, "s-t0-1", "InsufficientInstanceCapacity", ""))
@@ -384,6 +385,31 @@ def test_a_late_report_of_an_earlier_machine_adds_what_its_state_holds() -> None
     assert (trial.state, trial.saved_step, trial.failures) == (TrialState.RUNNING, 3, {})
     world.end("s-t0-1", EndCause.EVICTED)
     assert deploys(world.tick())[0].from_step == 3
+
+
+def test_a_late_report_of_the_target_saves_a_machine() -> None:
+    world, trial = one_trial(max_trial_steps=3)
+    world.end("s-t0-0", EndCause.EVICTED)
+    (order,) = deploys(world.tell(SweepTick(world.now_s, OFFERS)))
+    world.tell(TrialReported(world.now_s, 0, "s-t0-0", ((2, 0.5), (3, 0.3)), 3, 1.0, "finished"))
+    world.tell(AllocationRefused(world.now_s, order.order_id, "InsufficientInstanceCapacity", ""))
+    assert (trial.state, trial.steps) == (TrialState.FINISHED, 3)
+    assert kinds(world.tick()) == ["Finish"]
+
+
+def test_a_trial_whose_metric_at_the_target_was_lost_runs_all_steps_and_says_so() -> None:
+    plan = plan_of(trials=2, max_trial_steps=10, stop="earlycurve", theta=0.5, mcnt=1)
+    world = SweepWorld(plan)
+    world.tick()
+    world.end("s-t0-0", EndCause.EVICTED)  # its state of step 5 was uploaded, its report was not
+    world.tick()
+    world.tell(TrialReported(world.now_s, 0, "s-t0-1", (), 5, None, "paused"))
+    world.training.pop("s-t0-1")
+    trial = world.engine.trials[0]
+    why = "its metric at step 5 was not reported, so it runs all steps"
+    assert (trial.state, trial.until_step, trial.why) == (TrialState.WAITING, 10, why)
+    assert world.run().state is SweepState.FINISHED
+    assert [trial.state for trial in world.engine.trials.values()] == [TrialState.FINISHED, TrialState.FINISHED]
 
 
 def test_a_repeated_report_changes_nothing() -> None:
