@@ -66,8 +66,8 @@ async def train(spec: JobSpec) -> dict[str, Any]:
             show_job(spec.job_id)
             address = await_controller(spec.job_id)
             if address is not None:
-                start_training(spec, address, data)
-            result = follow(spec, partial(_show, spec.job_id, log, set()))
+                start_training(spec, address, data, job_engine.loaded().begun_at_s)
+            result = follow(spec, partial(_show, spec.job_id, log, set()), job_engine.loaded().begun_at_s)
             log.look(at_once=True)
         except (JobFailed, InputError) as error:
             close_job(job_engine, None, str(error))

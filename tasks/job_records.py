@@ -161,6 +161,12 @@ def settle_job(job_id: str) -> None:
         runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.SETTLED, {})
 
 
-def training_begun(job_id: str) -> bool:
-    """Return whether the job's training was ever started: before that, more machines are of no use."""
-    return bool(current_runtime().store.observations(job_id, ObservationKind.TRAINING_BEGUN))
+def training_begun(job_id: str, begun_at_s: float = 0.0) -> bool:
+    """Return whether the job's training was started: before that, more machines are of no use.
+
+    Parameters
+    ----------
+    begun_at_s : when the job was begun, or begun again; a start of before does not count.
+    """
+    last = current_runtime().store.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
+    return last is not None and last.at_s >= begun_at_s

@@ -50,7 +50,7 @@ def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> 
     """
     runtime, job_id = current_runtime(), job_engine.job_id
     begun = runtime.store.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
-    if begun is None:
+    if begun is None or begun.at_s < job_engine.loaded().begun_at_s:
         return []
     first = f"{job_id}-{CONTROLLER_ORDER}"
     records = [r for r in runtime.store.allocations(job_id, alive=True) if purchase(r.order_id) != first]

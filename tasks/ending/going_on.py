@@ -41,7 +41,7 @@ def _go_on(job_engine: JobEngine) -> tuple[dict[str, object] | None, str]:
     """Keep the job going; return its result if its controller has ended it, and what forbids every purchase."""
     job_id = job_engine.job_id
     spec = job_spec(job_id)
-    status = keep_training(spec)
+    status = keep_training(spec, job_engine.loaded().begun_at_s)
     alarm = keep_reliable_tier(spec, job_engine, answers=status is not None)
     if status is None:
         return None, alarm

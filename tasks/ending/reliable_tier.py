@@ -79,7 +79,7 @@ def _end_silent_machine(job_id: str, job_engine: JobEngine) -> None:
         return
     begun_s = job_engine.loaded().begun_at_s
     tried = [record for record in machines if record.allocation.launched_at_s >= begun_s]
-    if not training_begun(job_id) and len(tried) >= MOST_STARTS:
+    if not training_begun(job_id, begun_s) and len(tried) >= MOST_STARTS:
         raise JobFailed(_never_started(job_id, tried))
     end_machines(job_engine, lambda fact: fact.order_id == newest.allocation_id)
 

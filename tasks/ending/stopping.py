@@ -52,7 +52,7 @@ def ask_controller(job: Job) -> dict[str, Any] | None:
         if not training_begun(job.job_id):
             return None
         spec = job_spec(job.job_id)
-        unwrap(start_training)(spec, address, unwrap(prepare_data)(spec))
+        unwrap(start_training)(spec, address, unwrap(prepare_data)(spec), current_runtime().clock.now_s())
     try:
         status = ControllerClient(address, _CALL_S).stop(job.stop_why or "")
     except ControllerUnreachable:

@@ -55,7 +55,9 @@ def decide(
     def tick(engine: BidEngine) -> Sequence[BidEvent]:
         if engine.job_id is None:
             return ()
-        buy = training_begun(job_engine.job_id) and _reliable_tier_stands(engine) and wants_machines(job_engine.job_id)
+        job_id = job_engine.job_id
+        begun = training_begun(job_id, engine.begun_at_s)
+        buy = begun and _reliable_tier_stands(engine) and wants_machines(job_id)
         limits = (spending, left, crossing_usd_per_vcpu_h)
         return (TickDue(now_s, prices, buy, left_out or {}, signals or {}, *limits),)
 

@@ -75,14 +75,19 @@ def await_controller(job_id: str) -> str | None:
 
 
 @runtime_task("start training")
-def start_training(spec: JobSpec, address: str, data: DataSummary) -> dict[str, Any]:
-    """Start the training, or attach to it; return its status."""
+def start_training(spec: JobSpec, address: str, data: DataSummary, begun_at_s: float) -> dict[str, Any]:
+    """Start the training, or attach to it; return its status.
+
+    Parameters
+    ----------
+    begun_at_s : what is recorded from then on may be the record of this start; what is older is of another one.
+    """
     runtime = current_runtime()
     config = job_config(
         spec.job_id, spec.training, data, spec.reliable.count, runtime.clock.scale, job_code(spec.job_id)
     )
     status = ControllerClient(address, _BEGIN_S).start(config.to_dict())
-    _note_change(spec.job_id, runtime.clock.now_s(), ObservationKind.TRAINING_BEGUN, {"address": address})
+    _note_begun(spec.job_id, address, begun_at_s)
     note(spec.job_id, status)
     return status
 
@@ -109,17 +114,23 @@ def find_controller(job_id: str) -> tuple[str, dict[str, Any]] | None:
     return None if status is None or address is None else (address, status)
 
 
-def keep_training(spec: JobSpec) -> dict[str, Any] | None:
+def keep_training(spec: JobSpec, begun_at_s: float) -> dict[str, Any] | None:
     """Start the training on a controller that runs no job; return the controller's status, None if none answers.
 
-    A controller that has started anew (its machine restarts it under the same job) continues from its checkpoint.
+    A controller that has started anew (its machine restarts it under the same job) continues from its checkpoint. That
+    a training runs is recorded if the process that started it could not.
+
+    Parameters
+    ----------
+    begun_at_s : when the job was begun, or begun again.
     """
     found = find_controller(spec.job_id)
     if found is None:
         return None
     address, status = found
     if status["job_id"] is None:
-        return start_training(spec, address, prepare_data(spec))
+        return start_training(spec, address, prepare_data(spec), current_runtime().clock.now_s())
+    _note_begun(spec.job_id, address, begun_at_s)
     return status
 
 
@@ -164,6 +175,15 @@ def note(job_id: str, status: dict[str, Any]) -> None:
     shards = status.get("shards", ())
     roles = {"servers": [shard["node"] for shard in shards], "keepers": [shard["keeper"] for shard in shards]}
     _note_change(job_id, now_s, ObservationKind.SHARDS, roles if shards else {})
+
+
+def _note_begun(job_id: str, address: str, begun_at_s: float) -> None:
+    """Record that the controller at `address` took the job, unless that was recorded at `begun_at_s` or later."""
+    store = current_runtime().store
+    last = store.last_observation(job_id, ObservationKind.TRAINING_BEGUN)
+    if last is None or last.at_s < begun_at_s or last.payload.get("address") != address:
+        now_s = current_runtime().clock.now_s()
+        store.observe(job_id, now_s, ObservationKind.TRAINING_BEGUN, {"address": address})
 
 
 def _note_change(job_id: str, now_s: float, kind: ObservationKind, payload: dict[str, Any]) -> None:

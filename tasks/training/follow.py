@@ -15,7 +15,7 @@ _LOOK_S = 0.5
 
 
 @runtime_task("follow training")
-def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None]) -> dict[str, Any]:
+def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None], begun_at_s: float = 0.0) -> dict[str, Any]:
     """Follow the training to its end; return its result.
 
     A controller that does not answer is waited for: its machine starts it anew, under the same job, and it resumes from
@@ -24,6 +24,7 @@ def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None]) -> d
     Parameters
     ----------
     show : called after each look at the controller with its status, None without an answer; shows what is new.
+    begun_at_s : when the job was begun, or begun again.
 
     Raises
     ------
@@ -40,7 +41,7 @@ def follow(spec: JobSpec, show: Callable[[Mapping[str, Any] | None], None]) -> d
             if result is not None:
                 return result
             if wants_machines(spec.job_id):
-                keep_training(spec)
+                keep_training(spec, begun_at_s)
         else:
             clock = status["clock"]
             note(spec.job_id, status)

@@ -83,7 +83,7 @@ class TaskRuntime:
         self.runtime = Runtime(settings, self.clock, self.store, blobs, self.market, catalog)
         patch.setattr(tasks.runtime, "open_runtime", lambda: self.runtime)
         patch.setattr(
-            tasks.market.decisions, "training_begun", lambda job_id: True
+            tasks.market.decisions, "training_begun", lambda job_id, begun_at_s: True
         )  # no controller is here to begin it
 
     def use(self, **settings: Any) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import tasks.training.controller
 from bidding.engine.events import AllocationGone
 from bidding.market.model import EndCause
 from bidding.market.spot_market import MarketUnreachable
@@ -11,7 +12,7 @@ from infra.errors import JobFailed
 from infra.state.records import JobState
 from tasks.job_records import ticking_jobs, training_begun
 from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job
+from tasks.market.opening import close_job, reopen_job
 from tasks.training.follow import follow
 from tests.support.fake_controllers import FakeControllers
 from tests.support.task_runtime import ON_DEMAND, TaskRuntime, plain, spec
@@ -280,6 +281,40 @@ def test_a_job_that_waits_for_a_node_is_not_stopped(
     ticks.minutes(180)
     assert here.store.job("job").state is JobState.WAITING
     assert "job-reliable-0" in alive(here)
+
+
+def test_a_job_that_goes_on_buys_no_spot_machines_before_its_training_has_begun_again(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.market.decisions.training_begun", training_begun)
+    address = controllers.address
+    monkeypatch.setattr(controllers, "address", lambda *_: address() and "tcp://the-same-in-every-life")
+    monkeypatch.setattr(tasks.training.controller, "meet_controller", controllers.address)
+    here.begin(spec())
+    ticks(2)
+    assert "job-buy-0" in alive(here)
+    plain(close_job)(JobEngine("job"), None, "the application raised")
+    ticks.minutes(70)
+    assert alive(here) == []
+    controllers.started.clear()
+    controllers.silent = True  # its next machine boots
+    plain(reopen_job)(JobEngine("job"))
+    ticks(4)
+    assert alive(here) == ["job-reliable-0-again-1"]
+    controllers.silent = False
+    ticks(2)
+    assert controllers.started == ["tcp://the-same-in-every-life"]
+    assert [name for name in alive(here) if "buy" in name], "what it needs is bought once it trains"
+
+
+def test_a_start_whose_process_died_before_it_was_recorded_is_recorded_by_a_tick(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.market.decisions.training_begun", training_begun)
+    here.begin(spec())
+    controllers.started.append("tcp://job-reliable-0")
+    ticks(2)
+    assert "job-buy-0" in alive(here)
 
 
 def test_a_clock_that_takes_long_is_not_taken_for_standing_still(

@@ -88,6 +88,6 @@ def test_whoever_starts_the_training_hands_on_the_digest(
     data = DataSummary("digits", "file:///data", 2, 10, 2, {"n_inputs": 3, "n_classes": 2, "n_examples": 10})
     digest = plain(prepare_code)(job)
     with pytest.raises(Asked):
-        plain(start_training)(job, "tcp://controller", data)
+        plain(start_training)(job, "tcp://controller", data, 0.0)
     assert told[0]["code_sha256"] == digest
     assert told[0]["app_params"] == {"n_inputs": 3, "n_classes": 2, "n_examples": 10}
