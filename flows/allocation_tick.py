@@ -11,7 +11,7 @@ from prefect.logging import get_run_logger
 
 from bidding.engine.orders import Acquire, Lapse, Order, Renew, Wait
 from tasks.ending.cancelled_runs import stop_if_cancelled
-from tasks.ending.going_on import keep_going
+from tasks.ending.going_on import buy_lost_machines, keep_going
 from tasks.ending.stopping import carry_out_stop
 from tasks.job_events import emit_tick
 from tasks.job_leases import extend_leases
@@ -106,7 +106,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
             spending = spending_now(spec, job_engine.loaded())
             stop_at_budget(spec, spending)
         carry_out_stop(job_engine)
-        alarms = [keep_going(job_engine)]
+        keep_going(job_engine)
         facts = observe_machines(job_id)
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
@@ -115,6 +115,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         orders = decide(job_engine, *seen, spending, left, crossing_usd)
         # the book was just compared with the market
         extend_leases(job_id, lives_within_budget(spec, job_engine.loaded()) if is_open(job_id) else None)
+        alarms = [buy_lost_machines(spec, job_engine)]
         let_lapse(job_id, [order for order in orders if isinstance(order, Lapse)])
         alarms += [carry_out(job_engine, order) for order in orders]
         if not is_open(job_id):

@@ -1,7 +1,9 @@
-"""Requests to end a job: a state in the database, which ticks carry out, whichever process asked."""
+"""Requests to end a job: a state in the database, which ticks carry out, whichever process asked; how jobs ended."""
 
+from bidding.market.model import HOUR_S
 from infra.state.records import Job, JobState
 from tasks.runtime import current_runtime
+from tasks.times import minute, parse_deadline
 
 
 def request_stop(job_id: str, why: str, *, now: bool = False, by: str = "") -> Job:
@@ -44,3 +46,26 @@ def why_ended(job: Job) -> str:
         return ""
     unsaved = (job.result or {}).get("without_model")
     return "; ".join(filter(None, (job.failure or job.stop_why or (job.result or {}).get("stopped"), unsaved)))
+
+
+def deadline_s(job: Job) -> int | None:
+    """Return the deadline of a job, market seconds since the epoch; None without one."""
+    written = job.spec.get("deadline")
+    return None if written is None else parse_deadline(str(written)).time_s(job.created_at_s)
+
+
+def late_s(job: Job, now_s: float) -> float | None:
+    """Return the market seconds for which the job's work lasted past its deadline; None without a deadline."""
+    ends_s, ended_s = deadline_s(job), now_s if job.ended_at_s is None else job.ended_at_s
+    return None if ends_s is None else max(ended_s - ends_s, 0.0)
+
+
+def lateness(job: Job, now_s: float) -> str:
+    """Return a line on a job that missed its deadline; empty for any other."""
+    ends_s, late = deadline_s(job), late_s(job, now_s)
+    if ends_s is None or not late:
+        return ""
+    hours = f"{late / HOUR_S:.2f} h"
+    if job.ended_at_s is None:
+        return f"late: its deadline, {minute(ends_s)} UTC, passed {hours} ago"
+    return f"late by {hours}: its deadline was {minute(ends_s)} UTC"

@@ -116,6 +116,10 @@ def _figure(value: float | None, form: str = "") -> str:
     return "-" if value is None else format(value, form)
 
 
+def _deadline(late_s: float) -> str:
+    return f"missed by {clock_time(late_s)}" if late_s else "kept"
+
+
 def result_table(result: Mapping[str, Any]) -> Table:
     """Return the closing table of a run, from the figures that `--json` writes."""
     table = Table(title=f"{result['job']}: {result['state']}", title_justify="left", show_header=False)
@@ -128,6 +132,7 @@ def result_table(result: Mapping[str, Any]) -> Table:
         ("the same work on demand", f"${result['on_demand_usd']:.4f}"),
         ("cost against on-demand", _figure(result["cost_vs_on_demand"], ".1%")),
         ("market time", clock_time(result["market_seconds"])),
+        *((("deadline", _deadline(result["late_seconds"])),) if result.get("late_seconds") is not None else ()),
         ("real time", f"{result['real_seconds']:.0f} s"),
         (
             "machine-hours on demand / paid / free",

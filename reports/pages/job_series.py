@@ -73,6 +73,8 @@ class JobFacts:
     progress: tuple[Observation, ...]
     #: Changes of the shard map: servers and replica owners.
     shards: tuple[Observation, ...] = ()
+    #: Market time by which the job was to be done; None without a deadline.
+    deadline_s: int | None = None
 
     @property
     def t0(self) -> int:

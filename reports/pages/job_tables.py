@@ -58,6 +58,11 @@ def figures(facts: JobFacts) -> tuple[PageFigure, ...]:
         found.append(PageFigure("Against on-demand", f"{spent / on_demand:.0%}", f"of {usd(round(on_demand))}"))
     trained = "trained" if facts.job.ended_at_s is not None else "so far"
     found.append(PageFigure("Market time", elapsed(facts.trained_s - facts.job.created_at_s), trained))
+    if facts.deadline_s is not None:
+        late_s = (facts.last_s if facts.job.ended_at_s is None else facts.job.ended_at_s) - facts.deadline_s
+        kept = "kept" if facts.job.ended_at_s is not None else f"in {elapsed(-late_s)}"
+        value = f"missed by {elapsed(late_s)}" if late_s > 0 else kept
+        found.append(PageFigure("Deadline", value, f"{utc(facts.deadline_s)} UTC of the market"))
     taken = [r for r in facts.allocations if r.end_cause is EndCause.EVICTED]
     bought = sum(r.allocation.tier is Tier.TRANSIENT for r in facts.allocations)
     noticed = sum(kind == "notice" for _, kind, _, _ in marks(facts))

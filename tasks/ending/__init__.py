@@ -4,7 +4,7 @@ cancelled_runs  runs of `train` that were cancelled in the Prefect UI: a request
 deadlines       deadlines for the start, for joining and for progress
 going_on        an open job at a tick: kept training on machines that work, or closed
 machines        machines of a job, whatever the book says: all of them ended at once
-reliable_tier   the reliable tier of a job, kept while it goes on and released at its end
+reliable_tier   the reliable tier of a job while it goes on: what is unfit ends, what is missing is bought
 stop_answer     the request of `proteus stop`, and its answer: what stays, until when and why
 stopping        a stop carried out: the controller saves the model, the job is closed
 """

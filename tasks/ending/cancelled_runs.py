@@ -40,8 +40,11 @@ def record_follower(job_id: str) -> None:
     The run that has a failed job go on is the first follower of another life: what was cancelled before is over.
     """
     runtime, run_id, resumes = current_runtime(), this_run.id, has_failed(job_id)
-    if run_id is not None and (resumes or run_id not in _followers(job_id)):
-        seen = {"flow_run_id": str(run_id), "resumes": resumes}
+    if run_id is None:
+        return
+    seen = {"flow_run_id": str(run_id), "resumes": resumes, "attempt": this_run.run_count}
+    last = runtime.store.last_observation(job_id, ObservationKind.FOLLOWER)
+    if last is None or dict(last.payload) != seen:  # a retry again: the deadline of the start counts from then
         runtime.store.observe(job_id, runtime.clock.now_s(), ObservationKind.FOLLOWER, seen)
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 from bidding.engine.events import MarketCooled
 from bidding.market.model import InstanceFact
+from infra.errors import JobFailed
 from infra.state.records import AllocationRecord, ObservationKind
 from tasks.ending.machines import end_machines
 from tasks.job_ends import request_stop
 from tasks.market.engine_journal import JobEngine
+from tasks.market.opening import is_opened
 from tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
 from tasks.runtime import current_runtime
 
@@ -37,6 +39,30 @@ def not_joined(
         for name in record.living_ids
         if name not in joined
     ]
+
+
+def check_start(job_engine: JobEngine) -> None:
+    """Refuse a job that was not opened in time, since its run of `train` has died: a tick cannot begin it.
+
+    What that run does first (the code, the data, the prices) needs the user's files. Once the job is opened, ticks do
+    the rest.
+
+    Raises
+    ------
+    JobFailed
+        If neither its run nor another one has got that far within `start_minutes`.
+    """
+    if job_engine.loaded().job_id is not None or is_opened(job_engine):
+        return
+    runtime, job_id = current_runtime(), job_engine.job_id
+    starts = (ObservationKind.FOLLOWER, ObservationKind.CLOCK)  # a run that follows it, and a failed job begun again
+    seen = [last.at_s for kind in starts if (last := runtime.store.last_observation(job_id, kind)) is not None]
+    since_s = max([runtime.store.job(job_id).created_at_s, *seen])
+    if runtime.clock.now_s() - since_s >= runtime.settings.start_minutes * 60 * runtime.clock.scale:
+        raise JobFailed(
+            f"job {job_id}: its run of `train` did not open it within {runtime.settings.start_minutes:g} minutes, so "
+            "nothing was bought; read the log of that run, and run `train` again: the job begins then"
+        )
 
 
 def let_go_of_absent_machines(job_engine: JobEngine, status: dict[str, Any]) -> list[str]:

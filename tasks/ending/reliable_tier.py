@@ -1,4 +1,4 @@
-"""The reliable tier of a job: kept while the job goes on, released when it has ended."""
+"""The reliable tier of a job while it goes on: what is unfit ends, and what is missing is bought."""
 
 import logging
 
@@ -12,7 +12,6 @@ from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.purchases.reliable_tier import (
     CONTROLLER_ORDER,
-    has_reliable_orders,
     is_reliable_tier_complete,
     purchase,
     secure_reliable_tier,
@@ -27,17 +26,32 @@ _log = logging.getLogger(__name__)
 MOST_STARTS = 3
 
 
-def keep_reliable_tier(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -> str:
-    """Buy machines of the reliable tier that are missing, and another one for a controller that does not answer.
+def end_unfit_machines(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -> None:
+    """End the machine of a controller that has not answered for too long, so that another one is bought.
 
-    Machines beyond those that the job wants end: they were given up, and came back.
-
-    The first purchase is the flow's: before it was ordered nothing is bought here. What the market does not sell now is
-    asked for again at each tick.
+    Machines beyond those that the job wants end, too: they were given up, and came back.
 
     Parameters
     ----------
     answers : whether the controller answers now.
+
+    Raises
+    ------
+    JobFailed
+        If no controller has started on several machines.
+    """
+    if not answers:
+        _end_silent_machine(spec.job_id, job_engine)
+    surplus = surplus_machines(spec)
+    if surplus:
+        _log.warning("job %s: %s came back after others were bought in their place, and end", spec.job_id, surplus)
+        end_machines(job_engine, lambda fact: fact.instance_id in surplus)
+
+
+def refill_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> str:
+    """Buy machines of the reliable tier that are missing by the book, for a job that was opened.
+
+    What the market does not sell now is asked for again at each tick.
 
     Returns
     -------
@@ -47,17 +61,9 @@ def keep_reliable_tier(spec: JobSpec, job_engine: JobEngine, *, answers: bool) -
     Raises
     ------
     JobFailed
-        If no controller has started on several machines, or machines were lost again and again.
+        If machines were lost again and again.
     """
-    if not wants_machines(spec.job_id) or not has_reliable_orders(spec.job_id):
-        return ""
-    if not answers:
-        _end_silent_machine(spec.job_id, job_engine)
-    surplus = surplus_machines(spec)
-    if surplus:
-        _log.warning("job %s: %s came back after others were bought in their place, and end", spec.job_id, surplus)
-        end_machines(job_engine, lambda fact: fact.instance_id in surplus)
-    if is_reliable_tier_complete(spec):
+    if job_engine.loaded().job_id is None or not wants_machines(spec.job_id) or is_reliable_tier_complete(spec):
         return ""
     try:
         waits = secure_reliable_tier(spec, job_engine)

@@ -17,7 +17,7 @@ from infra.state.records import Job, JobKind, ObservationKind
 from infra.state.store import Store
 from infra.storage.blobs import Blobs, open_blobs
 from infra.urls import file_url
-from tasks.job_ends import why_ended
+from tasks.job_ends import lateness, why_ended
 from tasks.market.costs import CostRow, ZoneTraffic, cost_rows, zone_traffic
 from tasks.market.purchases.waiting import what_purchases_wait_for
 from tasks.market_data.price_feed import ended_prices
@@ -110,6 +110,7 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
         if job.kind is JobKind.SWEEP:
             clock, loss, trials = _sweep_progress(jobs.store, job.job_id, notes)
         nothing_bought = shot.buys_nothing or ("" if job.state.terminal else ended)
+        reasons = (why_ended(job), lateness(job, ended_s), trials, waits, nothing_bought, _alarm(jobs, job, notes))
         lines.append(
             JobLine(
                 job_id=job.job_id,
@@ -120,7 +121,7 @@ def job_lines(jobs: JobStore, notes: list[str]) -> list[JobLine]:
                 machines=held,
                 evictions=shot.evictions,
                 spent_micros=shot.spent_micros,
-                why="; ".join(filter(None, (why_ended(job), trials, waits, nothing_bought, _alarm(jobs, job, notes)))),
+                why="; ".join(filter(None, reasons)),
                 spent_is_known=shot.spent_is_known,
                 begun_s=job.created_at_s,
                 ended_s=job.ended_at_s,

@@ -28,7 +28,7 @@ from reports.pages.job_tables import (
     progress_tables,
     utc,
 )
-from tasks.job_ends import why_ended
+from tasks.job_ends import deadline_s, why_ended
 from tasks.market.costs import NOT_COUNTED, zone_traffic
 from tasks.reports.alarms import alarm_line, recorded_alarms
 from tasks.runtime import cross_zone_usd_per_gb
@@ -114,7 +114,7 @@ def read_facts(store: Store, job_id: str) -> JobFacts:
         journal = tuple(map(_timed, entries))
     except JournalError as error:
         raise StoreError(f"job {job_id}: {error}") from error
-    return JobFacts(job, journal, tuple(allocations), tuple(ledger), tuple(progress), tuple(shards))
+    return JobFacts(job, journal, tuple(allocations), tuple(ledger), tuple(progress), tuple(shards), deadline_s(job))
 
 
 def write_report(

@@ -10,7 +10,7 @@ from bidding.market.money import MICROS_PER_DOLLAR, to_dollars, usd
 from infra.state.ledger import charges_and_refunds
 from infra.state.records import AllocationRecord, JournalEntry, LedgerKind, LedgerLine, ObservationKind, UnknownRecord
 from infra.state.store import Store
-from tasks.job_ends import why_ended
+from tasks.job_ends import late_s, why_ended
 from tasks.market.opening import type_on_sale
 from tasks.reports.job_snapshot import Holding, Snapshot
 from tasks.runtime import current_runtime
@@ -89,7 +89,7 @@ def summary(job_id: str) -> dict[str, Any]:
     The on-demand reference is what the vCPU-hours that were held while the job trained would have cost at the cheapest
     on-demand price per vCPU among the job's types. Machine-hours: an hour that was refunded is free, up to the moment
     of the eviction; what is paid runs to the end of the allocation, or of its last paid hour. A machine that
-    ended alone counts until then.
+    ended alone counts until then. `late_seconds` is None for a job without a deadline.
     """
     runtime = current_runtime()
     job = runtime.store.job(job_id)
@@ -109,6 +109,7 @@ def summary(job_id: str) -> dict[str, Any]:
         "on_demand_usd": reference,
         "cost_vs_on_demand": to_dollars(spent) / reference if reference else None,
         "market_seconds": ended_s - job.created_at_s,
+        "late_seconds": late_s(job, ended_s),
         "machine_hours": _machine_hours(records, lines, runtime.clock.now_s()),
         "acquisitions": acquisitions(records),
         "hour_end_decisions": hour_end_decisions(journal),

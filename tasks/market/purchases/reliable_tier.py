@@ -89,12 +89,6 @@ def await_reliable_tier(spec: JobSpec, job_engine: JobEngine) -> None:
         pause_s = min(2 * pause_s, current_runtime().settings.tick_s)
 
 
-def has_reliable_orders(job_id: str) -> bool:
-    """Return whether machines of the reliable tier were ordered, whatever became of that."""
-    first = f"{job_id}-{CONTROLLER_ORDER}"
-    return any(purchase(intent.order_id) == first for intent in current_runtime().store.intents(job_id))
-
-
 def is_reliable_tier_complete(spec: JobSpec) -> bool:
     """Return whether every machine of the reliable tier is held."""
     return missing_machines(spec, current_runtime().store) == 0

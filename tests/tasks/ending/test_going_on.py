@@ -9,10 +9,11 @@ from bidding.engine.events import AllocationGone
 from bidding.market.model import EndCause
 from bidding.market.spot_market import MarketUnreachable
 from infra.errors import JobFailed
-from infra.state.records import JobState
-from tasks.job_records import ticking_jobs, training_begun
+from infra.state.records import JobState, ObservationKind
+from tasks.job_records import record_job, ticking_jobs, training_begun
 from tasks.market.engine_journal import JobEngine
-from tasks.market.opening import close_job, reopen_job
+from tasks.market.ingest import fetch_prices, history_days, markets_of
+from tasks.market.opening import close_job, open_job, reopen_job
 from tasks.training.follow import follow
 from tests.support.fake_controllers import FakeControllers
 from tests.support.task_runtime import ON_DEMAND, TaskRuntime, plain, spec
@@ -77,11 +78,11 @@ def test_a_controllers_machine_that_dies_without_a_flow_is_bought_again_and_trai
     here.begin(spec())
     ticks(3)
     end_controllers_machine(here, controllers)
-    ticks()  # writes down what has ended
-    clock = controllers.clock
-    ticks(2)
     first, second = "job-reliable-0", "job-reliable-0-again-1"
-    assert orders(here) == [(first, EndCause.USER), (second, None)]
+    ticks()
+    assert orders(here) == [(first, EndCause.USER), (second, None)], "in the tick that finds its end"
+    clock = controllers.clock
+    ticks()
     assert controllers.started == [f"tcp://{first}", f"tcp://{second}"]
     assert here.store.job("job").controller_address == f"tcp://{second}"
     ticks()
@@ -163,6 +164,39 @@ def test_a_reliable_tier_that_is_lost_again_and_again_ends_the_job(
     assert "the reliable tier was lost 6 times; see who ends it" in str(job.failure)
     assert len(orders(here)) == 6
     assert "reliable" not in " ".join(alive(here))
+
+
+def test_a_job_whose_flow_died_before_its_first_purchase_is_begun_by_a_tick(
+    here: TaskRuntime, ticks: Ticks, controllers: FakeControllers
+) -> None:
+    plain(record_job)(spec())
+    plain(fetch_prices)(markets_of(spec()), history_days())
+    plain(open_job)(spec(), JobEngine("job"))
+    ticks(2)
+    assert controllers.started == ["tcp://job-reliable-0"]
+    assert here.store.job("job").state is JobState.RUNNING
+
+
+def test_a_job_that_was_not_opened_in_time_fails_and_begins_when_it_is_run_again(
+    here: TaskRuntime, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.ending.cancelled_runs._cancelled", lambda run_ids: [])
+    plain(record_job)(spec())
+    ticks.minutes(10)
+    here.store.observe("job", here.clock.at_s, ObservationKind.FOLLOWER, {"flow_run_id": "1", "resumes": False})
+    ticks.minutes(14)
+    assert here.store.job("job").state is JobState.STARTING, "another run had begun it"
+    ticks.minutes(4)
+    job = here.store.job("job")
+    assert job.state is JobState.FAILED
+    assert job.failure == (
+        "job job: its run of `train` did not open it within 15 minutes, so nothing was bought; read the log of that "
+        "run, and run `train` again: the job begins then"
+    )
+    plain(reopen_job)(JobEngine("job"))
+    ticks.minutes(14)
+    assert here.store.job("job").state is JobState.STARTING
+    assert here.market.log() == []
 
 
 def test_a_controller_that_never_starts_is_given_another_machine_and_then_the_job_fails(

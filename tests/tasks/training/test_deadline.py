@@ -6,11 +6,18 @@ import pytest
 
 from bidding.engine.orders import Acquire, Wait
 from bidding.market.model import HOUR_S, Tier
+from infra.local.job_stores import JobStore
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import ObservationKind
+from tasks.job_ends import lateness
 from tasks.job_spec import JobSpec
+from tasks.market.engine_journal import JobEngine
+from tasks.market.opening import close_job
+from tasks.reports.job_list import job_lines
+from tasks.reports.job_page import gather
+from tasks.reports.job_summary import summary
 from tasks.training.deadline import time_left
-from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
+from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, plain, spec
 
 TICK_S = 120
 #: Seconds of one vCPU that a clock takes.
@@ -150,3 +157,28 @@ def test_a_decision_of_the_deadline_names_its_cause(here: TaskRuntime, kind: typ
     (order,) = here.tick(job)
     assert isinstance(order, kind)
     assert ("slack is gone" in order.decision.reason) == (kind is Acquire)
+
+
+def test_a_job_that_is_late_says_so_in_the_list_the_report_and_the_result(here: TaskRuntime) -> None:
+    here.begin(timed("90m", 10**6))
+    here.clock.at_s = BEGIN_S + 5399
+    Training(here, spec()).note()
+    assert _said(here) == ("", "in 0:00:01", 0.0)
+    here.clock.at_s = BEGIN_S + 2 * HOUR_S
+    Training(here, spec()).note()
+    late = "its deadline, 2016-06-03 01:30 UTC, passed 0.50 h ago"
+    assert _said(here) == (f"late: {late}", "missed by 0:30:00", 1800.0)
+    plain(close_job)(JobEngine("job"), {"clocks": 10**6})
+    here.clock.at_s += HOUR_S
+    ended = "late by 0.50 h: its deadline was 2016-06-03 01:30 UTC"
+    assert _said(here) == (ended, "missed by 0:30:00", 1800.0)
+    (line,) = job_lines(JobStore(here.store, None), [])
+    assert line.why == ended
+
+
+def _said(here: TaskRuntime) -> tuple[str, str, float]:
+    """What the list of jobs, the report (and so the page in Prefect) and the result say of the deadline."""
+    job = here.store.job("job")
+    (figure,) = [figure for figure in gather(here.store, "job").figures if figure.label == "Deadline"]
+    assert "2016-06-03 01:30:00 UTC" in figure.note
+    return lateness(job, here.clock.at_s), figure.value, summary("job")["late_seconds"]
