@@ -39,9 +39,13 @@ def leases_of(
                 until_s = paid_until_s[record.allocation_id]
                 leases[name] = Lease(until_s, record.order_id, "its job has ended", is_last=True)
                 continue
-            until_s = now_s + lease_s if latest_s is None else min(now_s + lease_s, latest_s(record))
+            until_s = now_s + lease_s
+            is_cut = latest_s is not None and latest_s(record) < until_s
+            if latest_s is not None and is_cut:
+                until_s = float(latest_s(record))
             posts = record.allocation.tier is Tier.RELIABLE
-            leases[name] = Lease(until_s, record.order_id, reason, webhook=webhook if posts else None)
+            why = f"the job's budget lasts no longer; {reason}" if is_cut else reason
+            leases[name] = Lease(until_s, record.order_id, why, is_cut=is_cut, webhook=webhook if posts else None)
             webhook = None if posts else webhook
     return leases
 

@@ -50,6 +50,10 @@ class HeldAllocation:
     standing: AllocationState = AllocationState.HELD
     #: Hours whose renewal was decided; hour 0 was decided by the purchase.
     decided: set[int] = field(default_factory=lambda: {0})
+    #: Since when it is not held, since the market takes all of it or it is gone; None while some of it is held.
+    doubted_since_s: int | None = None
+    #: Begin, end and last state of the last such time that it has survived.
+    survived: tuple[int, int, AllocationState] | None = None
     #: The order to end it; repeated at every tick while it is lapsing, since the first may have been lost in a crash.
     lapse: Lapse | None = None
     #: End and cause of the last machine, once none is left.

@@ -19,6 +19,7 @@ market gives notice of its eviction. So an order survives a crash between its en
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from bidding.economics.budget import Purse
 from bidding.engine.allocations import AllocationState, HeldAllocation, HeldMachine, MachineState
@@ -48,6 +49,15 @@ from bidding.policies.limits import is_on_demand, on_demand_purchase, purchase_w
 
 #: Seconds for which a refusal for the account's quota limits the purchases that follow.
 QUOTA_S = HOUR_S
+
+
+#: States in which no hour is decided, in words.
+_UNDECIDED = MappingProxyType(
+    {
+        AllocationState.NOTICED: "the market had given notice that it takes the allocation",
+        AllocationState.GONE: "the allocation was taken for gone",
+    }
+)
 
 
 class EngineError(ValueError):
@@ -223,6 +233,7 @@ class BidEngine:
         for machine in machines:
             machine.state, machine.takes_at_s = MachineState.NOTICED, takes_at_s
         position.update()
+        _note_doubt(position, at_s)
         # A market that is about to take machines would sell one and take it, too.
         market = position.allocation.market
         self._cool(market, takes_at_s + 1)
@@ -243,6 +254,7 @@ class BidEngine:
         for name in names:
             position.machines[name] = HeldMachine(MachineState.GONE, ended_at_s=at_s, cause=cause)
         position.update()
+        _note_doubt(position, at_s)
         if names and cause is EndCause.EVICTED:
             self._last_eviction_s = max(at_s, self._last_eviction_s or at_s)
         if names and cause is EndCause.FAILED:
@@ -250,9 +262,13 @@ class BidEngine:
 
     def _handle_machine_seen(self, event: MachineSeen) -> None:
         position = self._position(event.allocation_id)
+        before = position.standing
         position.machine(event.instance_id)
         position.machines[event.instance_id] = HeldMachine()
         position.update()
+        if position.doubted_since_s is not None and position.working is not None:
+            position.survived = (position.doubted_since_s, event.at_s, before)
+            position.doubted_since_s = None
 
     def _handle_tick(self, event: TickDue) -> Iterator[Order]:
         self._last_prices.update(event.prices)
@@ -292,8 +308,8 @@ class BidEngine:
             for hour in range(max(position.decided) + 1, now_hour + 1):
                 position.decided.add(hour)
                 if not self.closed:  # after the close nothing is renewed: the hour is paid for, undecided
-                    late = "no tick came before the hour began, so it is paid for"
-                    yield Renew(allocation.allocation_id, hour, Decision(Choice.RENEW, late, float("inf")))
+                    why = _why_undecided(position, hour)
+                    yield Renew(allocation.allocation_id, hour, Decision(Choice.RENEW, why, float("inf")))
             before_s = allocation.hour_ends_at_s(now_s)
             if self.closed and not self.opened.job.pays_whole_hours:
                 before_s = now_s  # every further second would cost
@@ -425,6 +441,20 @@ class BidEngine:
             raise EngineError(f"{self._open.order_id} is open and answered")
         if self._opened is None and self._positions:
             raise EngineError("allocations without a job")
+
+
+def _note_doubt(position: HeldAllocation, at_s: int) -> None:
+    if position.working is None and position.doubted_since_s is None:
+        position.doubted_since_s = at_s
+
+
+def _why_undecided(position: HeldAllocation, hour: int) -> str:
+    """Return why the billing hour `hour` of an allocation that is held began without a decision."""
+    begun_s = position.allocation.launched_at_s + hour * HOUR_S
+    since_s, until_s, state = position.survived or (begun_s, begun_s - 1, AllocationState.HELD)
+    if state not in _UNDECIDED or not since_s <= begun_s <= until_s:
+        return "no tick came before the hour began, so it is paid for"
+    return f"{_UNDECIDED[state]} when the hour began, and it lives, so the hour is paid for"
 
 
 def _with_left_out(decision: Decision, event: TickDue) -> Decision:

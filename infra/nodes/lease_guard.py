@@ -155,7 +155,8 @@ class LeaseGuard:
         while (why := self._why_end()) is None:
             lease, now_s = self._lease, self._clock.now_s()
             ends_soon_s = lease.until_s - ENDING_S
-            if now_s >= ends_soon_s and not lease.is_last and self._warned_of_s != lease.until_s:
+            is_expected = lease.is_last or lease.is_cut
+            if now_s >= ends_soon_s and not is_expected and self._warned_of_s != lease.until_s:
                 self._warned_of_s = lease.until_s
                 self._raise_alarm(f"no tick extends the lease of this machine: it ends at {utc(lease.until_s)}")
             next_s = lease.until_s if now_s >= ends_soon_s else ends_soon_s

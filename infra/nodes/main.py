@@ -204,7 +204,7 @@ def _dashboard_url(scheduler: Any) -> str:
 
 
 async def _checkpoint_before_the_end(shell: ControllerShell) -> None:
-    """Save a checkpoint when the lease of this machine ends soon, because no tick extends it."""
+    """Save a checkpoint when the lease of this machine ends soon, because no tick extends it, or the budget ends."""
     from infra.clock import open_clock
     from infra.nodes.lease_guard import MachineFiles
     from infra.settings import load_settings
@@ -218,9 +218,8 @@ async def _checkpoint_before_the_end(shell: ControllerShell) -> None:
             continue
         if clock.now_s() < lease.until_s - ENDING_S:
             continue
-        logger.warning(
-            "this machine ends at %s, for no tick extends its lease: saving a checkpoint", utc(lease.until_s)
-        )
+        why = "the job's budget lasts no longer" if lease.is_cut else "no tick extends its lease"
+        logger.warning("this machine ends at %s, for %s: saving a checkpoint", utc(lease.until_s), why)
         answer = await shell.checkpoint()
         if answer["error"]:
             logger.error("the checkpoint failed and is tried again: %s", answer["error"])

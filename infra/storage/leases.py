@@ -35,6 +35,8 @@ class Lease:
     order : the order that bought the machine; empty in a first lease.
     reason : why the lease ends then, for people.
     is_last : whether no tick will extend it, because the job has ended: its end is no cause for an alarm.
+    is_cut : whether the job's budget lasts no longer, so that a tick may not extend it: the machine raises no alarm
+        before it ends.
     webhook : URL that the machine posts its alarm to. One machine of a job has it.
     """
 
@@ -42,6 +44,7 @@ class Lease:
     order: str = ""
     reason: str = ""
     is_last: bool = False
+    is_cut: bool = False
     webhook: str | None = None
 
     @classmethod
@@ -59,6 +62,7 @@ class Lease:
                 order=str(record["order"]),
                 reason=str(record["reason"]),
                 is_last=record.get("is_last") is True,
+                is_cut=record.get("is_cut") is True,
                 webhook=None if webhook is None else str(webhook),
             )
         except (KeyError, TypeError, AttributeError) as error:

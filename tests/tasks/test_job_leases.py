@@ -57,6 +57,16 @@ def test_a_tick_extends_every_machine_of_the_book_to_an_hour_from_now(held: Task
     assert not lease(held, reliable).is_last
 
 
+def test_a_lease_that_the_budget_cuts_says_so(held: TaskRuntime) -> None:
+    (reliable,) = machines(held, "reliable")
+    plain(extend_leases)("job", lambda record: BEGIN_S + (900 if record.order_id == "job-reliable-0" else 9000))
+    cut = lease(held, reliable)
+    assert (cut.until_s, cut.is_cut, cut.is_last) == (BEGIN_S + 900, True, False)
+    assert cut.reason == "the job's budget lasts no longer; a tick last extended it at 2016-06-03 00:01:40 UTC"
+    assert {lease(held, name).is_cut for name in machines(held, "transient")} == {False}
+    assert {lease(held, name).until_s for name in machines(held, "transient")} == {BEGIN_S + 100 + 3600}
+
+
 def test_the_setting_says_by_how_much(held: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = held.runtime.settings.model_copy(update={"lease_minutes": 20.0})
     monkeypatch.setattr("tasks.job_leases.current_runtime", lambda: _with(held, changed))

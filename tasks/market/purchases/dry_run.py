@@ -1,6 +1,7 @@
 """Purchases of a job that the market checks without making them, before anything is bought or written."""
 
 import re
+from collections.abc import Sequence
 
 from bidding.market.failures import Failure
 from bidding.market.model import Market, Tier
@@ -16,18 +17,20 @@ from tasks.runtime import current_runtime
 _ACTION = re.compile(r"not authorized to perform: (\S+)( on resource: \S+)?")
 #: A bid for which only its form counts.
 _BID = to_micros("1")
+#: Maximum number of spot markets that are tried.
+MOST_TRIED = 6
 
 
 def check_purchases(spec: JobSpec) -> None:
     """Refuse a job whose purchases the market would refuse for good, and credentials of another account.
 
-    The market checks a machine of the reliable tier and one of the job's first spot market: credentials, permissions,
-    image, network and instance profile. Whether there is capacity is not checked.
+    The market checks a machine of the reliable tier and one in some of the job's spot markets (`markets_to_try`):
+    credentials, permissions, image, network and instance profile. Whether there is capacity is not checked.
 
     Raises
     ------
     InputError
-        One line on what is missing, and the mend.
+        One line on what is missing and in which markets, and the mend.
     MarketUnreachable
         If the market does not answer.
     """
@@ -36,21 +39,48 @@ def check_purchases(spec: JobSpec) -> None:
     except (AccessRefused, BadRequest) as error:
         raise InputError(f"the market refuses to list machines: {_line(error)}") from None
     market = Market(spec.reliable.instance_type, spec.reliable.zone)
-    _check(spec, market, Tier.RELIABLE)
-    if spec.transient.max_vcpus:
-        _check(spec, Market.parse(spec.transient.markets[0]), Tier.TRANSIENT)
+    if fault := _fault(spec, market, Tier.RELIABLE):
+        raise InputError(f"{market} could not be bought on demand: {fault}")
+    if not spec.transient.max_vcpus:
+        return
+    faults: dict[str, list[str]] = {}
+    for market in markets_to_try([Market.parse(text) for text in spec.transient.markets]):
+        if fault := _fault(spec, market, Tier.TRANSIENT):
+            faults.setdefault(fault, []).append(str(market))
+    if faults:
+        lines = (
+            f"{', '.join(names)} could not be bought as a spot machine: {fault}" for fault, names in faults.items()
+        )
+        raise InputError("; ".join(lines))
 
 
-def _check(spec: JobSpec, market: Market, tier: Tier) -> None:
+def markets_to_try(markets: Sequence[Market]) -> list[Market]:
+    """Return at most `MOST_TRIED` of `markets`: one of each zone, then one of each type that is not among them.
+
+    The network differs by zone, the image by type, and a policy may permit some of both.
+    """
+    tried: list[Market] = []
+    for zone in dict.fromkeys(market.zone for market in markets):
+        in_zone = [market for market in markets if market.zone == zone]
+        types = {market.instance_type for market in tried}
+        tried.append(next((market for market in in_zone if market.instance_type not in types), in_zone[0]))
+    for market in markets:
+        if market.instance_type not in {other.instance_type for other in tried}:
+            tried.append(market)
+    return tried[:MOST_TRIED]
+
+
+def _fault(spec: JobSpec, market: Market, tier: Tier) -> str:
+    """Return what the market would refuse a purchase for, and the mend; empty if it would not."""
     bid_micros = None if tier is Tier.RELIABLE else _BID
     try:
         request = launch_request(spec, "dry-run", market, 1, tier, token="dry-run", bid_micros=bid_micros)
         current_runtime().market.dry_run(request)
     except MarketError as error:
         if error.failure not in (Failure.AUTH, Failure.CONFIGURATION):
-            return  # nothing is known against the job; its purchases wait where the market cannot sell
-        what = "on demand" if bid_micros is None else "as a spot machine"
-        raise InputError(f"{market} could not be bought {what}: {_line(error)}") from None
+            return ""  # nothing is known against the job; its purchases wait where the market cannot sell
+        return _line(error)
+    return ""
 
 
 def _line(error: MarketError) -> str:

@@ -299,6 +299,29 @@ def test_each_hour_is_decided_once():
     assert decided == [(START_S + hour * HOUR_S - 240, hour) for hour in (1, 2, 3)]
 
 
+@pytest.mark.parametrize(
+    ("doubt", "why"),
+    [
+        (
+            NoticeSeen(ENDS_S - 300, "a", ENDS_S - 180),
+            "the market had given notice that it takes the allocation when the hour began",
+        ),
+        (NoticeSeen(ENDS_S + 300, "a", ENDS_S + 420), "no tick came before the hour began"),
+        (gone("a", ENDS_S - 300, EndCause.USER), "the allocation was taken for gone when the hour began"),
+    ],
+)
+def test_an_hour_that_began_while_the_allocation_was_not_held_says_why_it_is_paid_for(doubt, why):
+    engine = full(reliable(), spot(count=1, bid="9"))
+    engine.handle(doubt)
+    assert "Renew" not in kinds(engine.handle(tick(doubt.at_s + 60, PRICES)))
+    engine.handle(MachineSeen(ENDS_S + 600, "a", "i-a-0"))
+    renewal = engine.handle(tick(ENDS_S + 600, PRICES))[0]
+    assert (type(renewal), renewal.hour) == (Renew, 1)
+    assert why in renewal.decision.reason
+    orders = engine.handle(tick(ENDS_S + 2 * HOUR_S + 5, PRICES))
+    assert [order.hour for order in orders if "no tick came" in order.decision.reason] == [2, 3]
+
+
 def test_a_dear_allocation_lapses_and_no_longer_counts():
     engine = full(reliable(), spot(bid="9"), spot("b"))
     orders = engine.handle(tick(ENDS_S - 240, {XLARGE: "0.29"}))

@@ -119,6 +119,17 @@ def test_the_last_lease_of_an_ended_job_ends_without_an_alarm(machine: Machine) 
     assert (machine.ended_at_s, machine.alarms) == (700, [])
 
 
+def test_a_lease_that_the_budget_cuts_is_no_sign_that_ticks_are_missing(machine: Machine) -> None:
+    cut = Lease(T0 + 700, "order", "the job's budget lasts no longer", is_cut=True)
+    assert Lease.from_json(cut.to_json()) == cut
+    machine.clock.then = [(T0 + 60, lambda: machine.extend(cut))]
+    machine.run()
+    assert machine.ended_at_s == 700
+    assert [(at_s, reason) for at_s, reason, _ in machine.alarms] == [
+        (700, "the lease of this machine has ended: the job's budget lasts no longer")
+    ]
+
+
 def test_a_guard_that_starts_again_knows_the_lease_of_before(machine: Machine) -> None:
     machine.files.keep_lease(Lease(T0 + 5000, "order", "a tick"))
     machine.run()

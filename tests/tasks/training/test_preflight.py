@@ -2,11 +2,12 @@
 
 import pytest
 
-from bidding.market.model import LaunchRequest
+from bidding.market.model import LaunchRequest, Market
 from bidding.market.spot_market import AccessRefused, BadRequest, LaunchRefused, MarketUnreachable
 from infra.errors import InputError
 from tasks.job_records import record_job
 from tasks.market.eviction_notices import EvictionNotice, seen_notices
+from tasks.market.purchases.dry_run import MOST_TRIED, markets_to_try
 from tasks.market.purchases.requests import node_threads
 from tasks.market.tick import is_overtaken, next_hour_end_s, next_tick_s
 from tasks.reports.job_snapshot import Snapshot
@@ -69,11 +70,31 @@ def test_a_dry_run_says_in_one_line_what_is_missing_before_anything_is_written(
     assert here.store.jobs() == []
 
 
+def test_a_dry_run_names_the_zones_in_which_nothing_can_be_bought(
+    here: TaskRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(request: LaunchRequest) -> None:
+        if request.market.zone == OTHER.zone:
+            raise BadRequest("InvalidSubnetID.NotFound", "no subnet in that zone")
+
+    monkeypatch.setattr(here.market, "dry_run", refuse)
+    says = f"^{OTHER} could not be bought as a spot machine: InvalidSubnetID.NotFound: no subnet in that zone; mend the"
+    with pytest.raises(InputError, match=says):
+        plain(check)(spec(markets=[str(MARKET), str(OTHER)]))
+
+
+def test_a_dry_run_tries_each_zone_and_then_each_type_a_few_in_all() -> None:
+    markets = [Market(kind, zone) for zone in ("a", "b") for kind in ("one", "two", "three")]
+    assert markets_to_try(markets) == [Market("one", "a"), Market("two", "b"), Market("three", "a")]
+    assert len(markets_to_try([Market(f"type-{n}", f"zone-{n % 3}") for n in range(20)])) == MOST_TRIED
+
+
 def test_the_dry_run_tries_a_machine_of_each_tier(here: TaskRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[LaunchRequest] = []
     monkeypatch.setattr(here.market, "dry_run", tried.append)
-    plain(check)(spec())
-    assert [(request.market, request.bid_micros is None) for request in tried] == [(MARKET, True), (MARKET, False)]
+    plain(check)(spec(markets=[str(MARKET), str(OTHER)]))
+    pairs = [(MARKET, True), (MARKET, False), (OTHER, False)]
+    assert [(request.market, request.bid_micros is None) for request in tried] == pairs
     tried.clear()
     plain(check)(spec(max_vcpus=0))
     assert [request.bid_micros is None for request in tried] == [True]
