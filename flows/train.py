@@ -13,7 +13,7 @@ from prefect.logging import get_run_logger
 
 from infra.errors import InputError, JobFailed
 from tasks.ending.cancelled_runs import record_follower, stop_cancelled_job
-from tasks.job_records import ended_result, has_failed, is_known, record_job
+from tasks.job_records import as_begun, ended_result, has_failed, is_known, record_job
 from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.eviction_notices import events_url, notices_in, report_notice
@@ -41,6 +41,7 @@ from tasks.training.run_names import name_ended, name_running
 )
 async def train(spec: JobSpec) -> dict[str, Any]:
     """Train a model on a spot market; return the result (clocks, losses, held-out metrics)."""
+    spec = as_begun(spec)
     check(spec)
     if not is_known(spec.job_id):
         prepare_data(spec)  # bad data is reported before the id is taken

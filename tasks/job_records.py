@@ -1,12 +1,16 @@
 """Jobs and sweeps in the state database: record, look up, settle; what both have in common."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from pydantic import BaseModel
 
 from bidding.billing import BillingModel
 from bidding.market.money import Micros, to_micros
 from infra.errors import JobFailed
-from infra.state.records import IntentState, Job, JobKind, JobState, ObservationKind
+from infra.masking import masked
+from infra.state.records import IntentState, Job, JobKind, JobState, ObservationKind, StoreError
 from infra.storage.job_paths import JobPaths
 from tasks.form_fields import RECORDED, spot_billing
 from tasks.job_spec import JobSpec, ReliableTier
@@ -46,7 +50,7 @@ class SweepTerms:
 def terms_of(job: Job) -> JobTerms:
     """Return the terms of a recorded job or sweep."""
     if job.kind is JobKind.JOB:
-        return JobSpec.model_validate(dict(job.spec), context=RECORDED)
+        return recorded_spec(job)
     spec = job.spec
     billing = spot_billing(spec["billing"], spec["flat_price"], spec["reprice"])
     budget_usd = spec["budget_usd"]
@@ -55,17 +59,57 @@ def terms_of(job: Job) -> JobTerms:
 
 @runtime_task("record job")
 def record_job(spec: JobSpec) -> Job:
-    """Record the job, or return the recorded one; the same id with another spec is refused."""
+    """Record the job, or return the recorded one; the same id with another spec is refused (`as_begun`)."""
     store = current_runtime().store
+    as_begun(spec)
     job = store.find_job(spec.job_id)
-    if job is not None and job.kind is JobKind.JOB and JobSpec.model_validate(dict(job.spec), context=RECORDED) == spec:
-        return job  # also where it was recorded before a field with a default was added
+    if job is not None and job.kind is JobKind.JOB:
+        return job
     return store.create_job(spec.job_id, spec.model_dump(mode="json"), current_runtime().clock.now_s())
+
+
+def as_begun(spec: JobSpec) -> JobSpec:
+    """Return the description that the job of this id was begun with; `spec` itself for one that was not.
+
+    What the user wrote must agree with it. A field that was left out is as it was then: its default may be another one
+    today.
+
+    Raises
+    ------
+    StoreError
+        Naming the fields that differ.
+    """
+    job = current_runtime().store.find_job(spec.job_id)
+    if job is None or job.kind is not JobKind.JOB:  # recording it refuses an id that a sweep has
+        return spec
+    recorded = recorded_spec(job)
+    changes = list(_changes(spec, recorded))
+    if changes:
+        raise StoreError(
+            f"job {spec.job_id}: was submitted before with another spec ({'; '.join(changes)}); choose another job_id"
+        )
+    return recorded
+
+
+def _changes(written: BaseModel, recorded: BaseModel, prefix: str = "") -> Iterator[str]:
+    for name in type(written).model_fields:
+        new, old = getattr(written, name), getattr(recorded, name)
+        if name not in written.model_fields_set or new == old:
+            continue
+        if isinstance(new, BaseModel) and isinstance(old, BaseModel):
+            yield from _changes(new, old, f"{prefix}{name}.")
+        else:
+            yield masked(f"{prefix}{name}: {new}, was {old}")
+
+
+def recorded_spec(job: Job) -> JobSpec:
+    """Return the description of a recorded job, which may be of an earlier version."""
+    return JobSpec.model_validate(dict(job.spec), context=RECORDED)
 
 
 def job_spec(job_id: str) -> JobSpec:
     """Return the description of a recorded job."""
-    return JobSpec.model_validate(dict(current_runtime().store.job(job_id).spec), context=RECORDED)
+    return recorded_spec(current_runtime().store.job(job_id))
 
 
 def is_paid_by_hour(job_id: str) -> bool:

@@ -1,9 +1,9 @@
 """The description of a training job. The Prefect UI draws its form from this model."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_validator
 
 from bidding.billing import BillingModel
 from bidding.market.model import Market
@@ -167,22 +167,30 @@ class JobSpec(FormModel):
         "short, on-demand machines finish the job. Needs clocks. Empty: none.",
     )
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _reliable_tier_is_near(cls, record: Any) -> Any:
-        """Fill in the reliable tier's type and zone: those of the first market, where they are not given."""
+    def _reliable_tier_is_near(cls, record: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Fill in the reliable tier's type and zone: those of the first market, where they are not given.
+
+        What is filled in is not among the fields that were set.
+        """
         if not isinstance(record, Mapping):
-            return record
+            return validate(record)
         tier, reliable = record.get("transient"), record.get("reliable", {})
         markets = tier.get("markets") if isinstance(tier, Mapping) else getattr(tier, "markets", None)
         if not (isinstance(reliable, Mapping) and isinstance(markets, Sequence) and markets):
-            return record
+            return validate(record)
         try:
             first = Market.parse(check_market(str(markets[0])))
         except ValueError:
-            return record  # the markets' own error says so
+            return validate(record)  # the markets' own error says so
         given = {name: value for name, value in reliable.items() if value not in ("", None)}
-        return {**record, "reliable": {"instance_type": first.instance_type, "zone": first.zone, **given}}
+        near = {"instance_type": first.instance_type, "zone": first.zone}
+        spec = validate({**record, "reliable": near | given})
+        spec.reliable.model_fields_set.difference_update(near.keys() - given.keys())
+        if "reliable" not in record:
+            spec.model_fields_set.discard("reliable")
+        return spec
 
     @model_validator(mode="after")
     def _deadline_counts_clocks(self) -> "JobSpec":

@@ -1,11 +1,11 @@
 """Submission of a job to a Prefect server."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import httpx
@@ -17,7 +17,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 from prefect.utilities.urls import url_for
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from infra.clock import SystemClock
 from infra.errors import InputError, ProteusError
@@ -32,6 +32,7 @@ from tasks.run_labels import job_run_tag
 from tasks.training.application_checks import absolute_code, check_asked
 from tasks.training.inputs import absolute_data
 
+_Model = TypeVar("_Model", bound=BaseModel)
 _TRAIN = "train/train"
 #: Real seconds for the Prefect server to answer, and between two looks at a run that is followed.
 _ANSWER_S = 5.0
@@ -57,9 +58,14 @@ def read_job(path: Path) -> JobSpec:
         raise InputError(f"{path}: {first_fault(error)}") from None
     check_asked(spec.training, f"{path}: training.", "app_params")
     places = {"data": absolute_data(spec.training.data), "code": absolute_code(spec.training.code)}
-    training = spec.training.model_copy(update=places)
-    evictions = {"evictions": absolute_evictions(spec.transient.evictions)}
-    return spec.model_copy(update={"training": training, "transient": spec.transient.model_copy(update=evictions)})
+    training = _with_given(spec.training, places)
+    transient = _with_given(spec.transient, {"evictions": absolute_evictions(spec.transient.evictions)})
+    return spec.model_copy(update={"training": training, "transient": transient})
+
+
+def _with_given(model: _Model, values: Mapping[str, Any]) -> _Model:
+    """Return `model` with `values` for those fields that its user wrote; the others stay at their defaults."""
+    return model.model_copy(update={name: value for name, value in values.items() if name in model.model_fields_set})
 
 
 def with_limits(spec: JobSpec, budget_usd: float | None, deadline: str | None) -> JobSpec:
@@ -71,7 +77,7 @@ def with_limits(spec: JobSpec, budget_usd: float | None, deadline: str | None) -
         Naming the option that is wrong.
     """
     given = {"budget_usd": budget_usd, "deadline": deadline}
-    changed = spec.model_dump() | {name: value for name, value in given.items() if value is not None}
+    changed = spec.model_dump(exclude_unset=True) | {name: value for name, value in given.items() if value is not None}
     try:
         return JobSpec.model_validate(changed)
     except ValidationError as error:
@@ -154,7 +160,8 @@ def submit(spec: JobSpec) -> dict[str, Any]:
     try:
         made = run_deployment(
             _TRAIN,
-            parameters={"spec": spec.model_dump(mode="json")},
+            # what was left out stays so: a job that was begun before has the defaults of then
+            parameters={"spec": spec.model_dump(mode="json", exclude_unset=True)},
             flow_run_name=spec.job_id,
             tags=[job_run_tag(spec.job_id)],
             timeout=0,

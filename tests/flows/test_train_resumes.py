@@ -248,6 +248,15 @@ def test_undisturbed_and_again(here: Here) -> None:
     check_one_of_everything(here, result)
 
 
+def test_a_job_goes_on_with_the_defaults_of_when_it_was_begun(here: Here) -> None:
+    here.store.create_job(JOB, SPEC.model_dump(mode="json"), here.clock.at_s)
+    written = SPEC.model_dump(exclude={"transient": {"billing"}}, exclude_unset=True)
+    spec = JobSpec.model_validate(written)
+    assert spec.transient.billing != "hourly-refund"
+    check_one_of_everything(here, asyncio.run(flows.train.train(spec)))
+    assert JobEngine(JOB).current().opened.job.billing == "hourly-refund"
+
+
 def test_bad_data_are_told_before_the_id_is_taken(here: Here, tmp_path: Path) -> None:
     data = tmp_path / "mine.csv"
     spec = JobSpec.model_validate(SPEC.model_dump() | {"training": SPEC.training.model_dump() | {"data": str(data)}})

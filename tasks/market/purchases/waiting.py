@@ -3,7 +3,7 @@
 from bidding.market.failures import Failure
 from infra.state.records import Intent, IntentState, Job, JobKind
 from infra.state.store import Store
-from tasks.job_spec import JobSpec
+from tasks.job_records import recorded_spec
 from tasks.market.purchases.reliable_tier import is_reliable_order, missing_machines
 
 _MENDS = {
@@ -36,5 +36,5 @@ def what_purchases_wait_for(store: Store, job: Job) -> str:
 
 def _matters(store: Store, job: Job, intent: Intent, failure: Failure) -> bool:
     if job.kind is JobKind.JOB and is_reliable_order(job.job_id, intent.order_id):
-        return missing_machines(JobSpec.model_validate(dict(job.spec)), store) > 0
+        return missing_machines(recorded_spec(job), store) > 0
     return failure is Failure.QUOTA

@@ -1,0 +1,86 @@
+"""A job that is submitted again: what the user wrote counts, not what was filled in for what was left out."""
+
+from pathlib import Path
+
+import pytest
+
+from infra.state.records import StoreError
+from infra.structured_text import read_yaml
+from tasks.job_records import as_begun, record_job
+from tasks.job_spec import JobSpec
+from tasks.training.submit import read_job, with_limits
+from tests.support.task_runtime import BEGIN_S, TaskRuntime, plain
+
+YAML = """
+job_id: old
+training: {app: mlr, data: digits, clocks: 3}
+transient: {markets: [m4.large/us-east-1b], max_vcpus: 4}
+"""
+#: What version 0.1.0 wrote of it: the bill and the place of the reliable tier were other ones by default.
+STORED = """
+job_id: old
+training: {app: mlr, code: '', app_params: {}, data: digits, partitions: 16, shards: 4, staleness: 0, stage: null,
+  stage_2_above: 1.0, stage_3_above: 15.0, clocks: 3, hours: null, checkpoint_minutes: 10.0, evaluate_every: null,
+  seed: 0}
+reliable: {count: 1, instance_type: c4.large, zone: us-east-1a}
+transient: {markets: [m4.large/us-east-1b], allocation_vcpus: null, max_vcpus: 4, policy: best, evictions: '',
+  billing: hourly-refund, reprice: null, flat_price: null, ceiling_on_demand: true, scaling_efficiency: 1.0,
+  resize_overhead_s: 20.0, eviction_overhead_s: 60.0}
+"""
+
+
+@pytest.fixture
+def old(here: TaskRuntime, tmp_path: Path) -> TaskRuntime:
+    """A world in which version 0.1.0 has recorded the job."""
+    (tmp_path / "stored.yaml").write_text(STORED)
+    here.store.create_job("old", dict(read_yaml(tmp_path / "stored.yaml")), BEGIN_S)
+    return here
+
+
+def submitted(directory: Path, text: str) -> JobSpec:
+    """The job as a run of `train` gets it, of a file that a user has written."""
+    (directory / "job.yaml").write_text(text)
+    parameters = with_limits(read_job(directory / "job.yaml"), None, None).model_dump(mode="json", exclude_unset=True)
+    return JobSpec.model_validate(parameters)
+
+
+@pytest.mark.parametrize("reliable", ["", "reliable: {count: 1}", "reliable: {zone: '', instance_type: c4.large}"])
+def test_the_file_of_a_job_that_an_earlier_version_began_attaches_to_it(
+    old: TaskRuntime, tmp_path: Path, reliable: str
+) -> None:
+    spec = submitted(tmp_path, f"{YAML}{reliable}\n")
+    assert plain(record_job)(spec).created_at_s == BEGIN_S
+    begun = as_begun(spec)
+    assert begun.transient.billing == "hourly-refund"
+    assert (begun.reliable.instance_type, begun.reliable.zone) == ("c4.large", "us-east-1a")
+    assert as_begun(begun) == begun
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "changes"),
+    [
+        ("max_vcpus: 4", "max_vcpus: 8", "transient.max_vcpus: 8, was 4"),
+        (
+            "max_vcpus: 4",
+            "billing: flat, flat_price: 1",
+            "transient.billing: flat, was hourly-refund; tr",
+        ),
+        ("clocks: 3", "clocks: 3, app_params: {features: 2}", r"training.app_params: \{'features': 2\}, was \{\}"),
+        ("job_id: old", "job_id: old\nreliable: {zone: us-east-1b}", "reliable.zone: us-east-1b, was us-east-1a"),
+        ("job_id: old", "job_id: old\nbudget_usd: 3", "budget_usd: 3.0, was None"),
+    ],
+)
+def test_what_is_written_otherwise_is_refused_by_name(
+    old: TaskRuntime, tmp_path: Path, written: str, instead: str, changes: str
+) -> None:
+    spec = submitted(tmp_path, YAML.replace(written, instead))
+    with pytest.raises(StoreError, match=rf"^job old: was submitted before with another spec \({changes}"):
+        plain(record_job)(spec)
+
+
+def test_a_new_job_is_recorded_whole(here: TaskRuntime, tmp_path: Path) -> None:
+    spec = submitted(tmp_path, YAML)
+    assert as_begun(spec) is spec
+    recorded = plain(record_job)(spec).spec
+    assert recorded["transient"]["billing"] == "per-second-first-hour-free"
+    assert recorded["reliable"] == {"count": 1, "instance_type": "m4.large", "zone": "us-east-1b"}
