@@ -33,7 +33,7 @@ from tasks.market.purchases.sending import PurchaseBlocked, abandon_orders, buy
 from tasks.market.renewals import book_renewals
 from tasks.market.tick import claim_tick, drain_s, is_overtaken, time_to_let_go
 from tasks.reports.publish import show_job_now_and_then
-from tasks.run_labels import label_run
+from tasks.run_labels import label_run, one_client
 from tasks.training.controller import drain
 from tasks.training.deadline import time_left
 from tasks.training.traffic import crossing_usd_per_vcpu_h
@@ -61,6 +61,11 @@ def tick_each(notices: Mapping[str, Mapping[str, int]], patience_s: float = 0.0)
     notices : eviction time of each allocation with an eviction notice, by job.
     patience_s : market seconds to wait for another tick of a job to end.
     """
+    with one_client():
+        return _tick_each(notices, patience_s)
+
+
+def _tick_each(notices: Mapping[str, Mapping[str, int]], patience_s: float) -> dict[str, str]:
     done: dict[str, str] = {}
     failed: list[Exception] = []
     for name, taken in notices.items():

@@ -1,11 +1,13 @@
-"""Names and tags of flow runs: which run is of which job, and what it did."""
+"""Names and tags of flow runs: which run is of which job, and what it did; one client for all of a run."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
+from prefect.context import SyncClientContext
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run
 
@@ -36,3 +38,17 @@ def label(run_id: UUID, name: str, tags: Iterable[str]) -> None:
             client.update_flow_run(run_id, name=shown, tags=sorted(tags))
     except (httpx.HTTPError, PrefectException) as error:
         _log.warning("the run keeps its name: %s", error)
+
+
+@contextmanager
+def one_client() -> Iterator[None]:
+    """Have every task of this context use one client of the Prefect server; outside a run nothing happens.
+
+    In an `async` flow each synchronous task would make a client of its own, and so read all certificates that the
+    system trusts: 20 ms of processor time a task.
+    """
+    if not flow_run.id:
+        yield
+        return
+    with SyncClientContext.get_or_create():
+        yield
