@@ -1,11 +1,18 @@
-"""A tick under Prefect: the job's journal is read and replayed once, whatever the tick does with the engine."""
+"""Ticks under a Prefect server with authentication: the journal is read and replayed once, whatever a tick does.
+
+A job is submitted to that server, and its automations fire.
+"""
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 
 import flows.allocation_tick
 import tasks.market.engine_journal
@@ -16,25 +23,36 @@ from bidding.market.model import Tier
 from bidding.market.spot_market import MarketError
 from bidding.policies.base import Choice, Decision
 from flows.allocation_tick import allocation_tick
+from flows.automations import notifications, register
+from flows.cli.commands.jobs.submit import submit
+from flows.reap import reap
+from flows.train import train
+from infra.errors import ProteusError
+from infra.local.prefect_server import LocalPrefect
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import IntentState, JournalEntry
 from infra.state.store import Store
 from infra.storage.blobs import Blobs
 from infra.storage.job_paths import JobPaths
 from infra.storage.leases import read_lease
+from tasks.job_spec import JobSpec
 from tasks.market.engine_journal import JobEngine
 from tasks.market.opening import close_job
 from tasks.market.purchases.reliable_tier import release_reliable_tier
-from tests.support.prefect import prefect_api
+from tests.support.prefect import prefect_api, wait_until
 from tests.support.task_runtime import BEGIN_S, MARKET, TaskRuntime, spec
 
 pytestmark = [pytest.mark.slow]
 
 
+#: The server wants it of every request: so all ticks here are ticks under a server with authentication.
+AUTH = "proteus:a-secret"
+
+
 @pytest.fixture(scope="module", autouse=True)
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with prefect_api(tmp_path_factory.mktemp("api")):
-        yield
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPrefect]:
+    with prefect_api(tmp_path_factory.mktemp("api"), AUTH) as server:
+        yield server
 
 
 @pytest.fixture
@@ -200,3 +218,52 @@ def test_prefect_neither_copies_nor_stores_nor_prints_the_engine(
     for name in ("__reduce_ex__", "__getstate__", "__deepcopy__", "__copy__", "__hash__", "__eq__", "__repr__"):
         monkeypatch.setattr(JobEngine, name, refuse, raising=False)
     assert asyncio.run(allocation_tick("job")) == {"job": "acquire"}
+
+
+def test_ticks_that_stop_and_orphans_that_are_found_fire_their_automations(here: TaskRuntime) -> None:
+    seen = ("proteus: no tick", "proteus: orphan found")
+    bought = here.market.request_of(here.facts(spec())[0].instance_id)
+    tags = {**bought.tags, "proteus:job": "unknown", "proteus:order": "stray"}
+    (stray,) = here.market.launch(replace(bought, token="stray", tags=tags))
+    here.clock.at_s += 2 * here.runtime.settings.tick_s
+    with get_client(sync_client=True) as client:
+        for automation in notifications(None, no_tick_s=10):  # seconds; Prefect takes no fewer
+            register(client, automation)
+        assert {name: _times_fired(client, name) for name in seen} == dict.fromkeys(seen, 0)
+        asyncio.run(allocation_tick("job"))  # the last
+        assert asyncio.run(reap()) == [stray.instance_id]
+        wait_until(lambda: _times_fired(client, seen[1]) == 1, "the automation that tells of an orphan", 20)
+        wait_until(lambda: _times_fired(client, seen[0]) == 1, "the automation that misses a tick", 40)
+
+
+def _times_fired(client: SyncPrefectClient, name: str) -> int:
+    """How often an automation has fired, by the event feed."""
+    (automation,) = client.read_automations_by_name(name)
+    wanted = {
+        "event": {"name": ["prefect.automation.triggered"]},
+        "resource": {"id": [f"prefect.automation.{automation.id}"]},
+    }
+    found: list[Any] = client.request("POST", "/events/filter", json={"filter": wanted}).json()["events"]
+    return len(found)
+
+
+def test_a_job_is_submitted_to_a_server_with_authentication_and_to_no_other_user(
+    here: TaskRuntime, api: LocalPrefect, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(f"job_id: asked\ntraining: {{clocks: 3}}\ntransient: {{markets: [{MARKET}]}}\n")
+    with get_client(sync_client=True) as client:
+        client.create_deployment(client.create_flow(train), "train")
+        with temporary_settings(restore_defaults={PREFECT_API_AUTH_STRING}):
+            refused = CliRunner().invoke(submit, [str(file)])
+        assert isinstance(refused.exception, ProteusError)
+        assert "401 Unauthorized" in str(refused.exception)
+        done = CliRunner().invoke(submit, [str(file)])
+        assert done.exit_code == 0, done.output
+        (run,) = [run for run in client.read_flow_runs() if run.name == "asked"]
+    assert f"its run:  {api.ui_url}/runs/flow-run/{run.id}\n" in done.output
+    assert f"its page: {api.ui_url}/artifacts/artifact/" in done.output
+    assert run.tags == ["job:asked"]
+    begun = JobSpec.model_validate(run.parameters["spec"])
+    assert (begun.job_id, begun.reliable.zone) == ("asked", MARKET.zone)
+    assert AUTH not in done.output + str(run.parameters)

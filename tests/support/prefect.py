@@ -17,7 +17,7 @@ import psutil
 import pytest
 from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from bidding.market.traces import TraceSet
@@ -296,16 +296,24 @@ class Deployed(OpenedAtStart):
 
 
 @contextmanager
-def prefect_api(directory: Path) -> Iterator[LocalPrefect]:
+def prefect_api(directory: Path, auth: str | None = None) -> Iterator[LocalPrefect]:
     """Have flows of this very process talk to a server of their own, which ends when all was told.
 
     Prefect's own harness waits without a limit for whatever this process has not told any server, this one or another.
+
+    Parameters
+    ----------
+    auth : user and password that the server wants, as in ``user:password``; None: it wants none.
     """
     server = LocalPrefect(directory / "prefect", directory / "server.log")
+    if auth is not None:
+        assert server._child._env is not None
+        server._child._env["PREFECT_SERVER_API_AUTH_STRING"] = auth
+    ours = {PREFECT_API_URL: server.api_url, PREFECT_HOME: directory / "prefect", PREFECT_API_AUTH_STRING: auth}
     server.start()
     try:
         server.wait_ready()
-        with temporary_settings({PREFECT_API_URL: server.api_url, PREFECT_HOME: directory / "prefect"}):
+        with temporary_settings(ours):
             yield server
             for told in (APILogWorker, EventsWorker):
                 told.drain_all(timeout=20)
