@@ -69,7 +69,7 @@ def notifications(block_id: UUID | None, no_tick_s: int = NO_TICK_S) -> list[Aut
 
     Parameters
     ----------
-    no_tick_s : seconds without a tick after which that is reported; counting begins with the first tick.
+    no_tick_s : seconds without a tick after which that is reported; counting begins when this is registered.
     """
     return [
         _notified("job done", {JobEvent.FINISHED, JobEvent.STOPPED}, "A job has ended; its model is saved.", block_id),

@@ -6,6 +6,7 @@ A job is submitted to that server, and its automations fire.
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from flows.automations import notifications, register
 from flows.cli.commands.jobs.submit import submit
 from flows.reap import reap
 from flows.train import train
+from infra.clock import SystemClock
 from infra.errors import ProteusError
 from infra.local.prefect_server import LocalPrefect
 from infra.simulated_ec2.faults import Fault, FaultKind
@@ -47,6 +49,8 @@ pytestmark = [pytest.mark.slow]
 
 #: The server wants it of every request: so all ticks here are ticks under a server with authentication.
 AUTH = "proteus:a-secret"
+#: Seconds without an event that Prefect reports, and between two of its looks; the fewest that it takes.
+NO_TICK_S, LOOKS_S = 10, 5
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -227,24 +231,31 @@ def test_ticks_that_stop_and_orphans_that_are_found_fire_their_automations(here:
     (stray,) = here.market.launch(replace(bought, token="stray", tags=tags))
     here.clock.at_s += 2 * here.runtime.settings.tick_s
     with get_client(sync_client=True) as client:
-        for automation in notifications(None, no_tick_s=10):  # seconds; Prefect takes no fewer
+        for automation in notifications(None, no_tick_s=NO_TICK_S):
             register(client, automation)
-        assert {name: _times_fired(client, name) for name in seen} == dict.fromkeys(seen, 0)
-        asyncio.run(allocation_tick("job"))  # the last
+        registered_s = SystemClock().now_s()
+        assert not any(_fired(client, name) for name in seen)
         assert asyncio.run(reap()) == [stray.instance_id]
-        wait_until(lambda: _times_fired(client, seen[1]) == 1, "the automation that tells of an orphan", 20)
-        wait_until(lambda: _times_fired(client, seen[0]) == 1, "the automation that misses a tick", 40)
+        SystemClock().wait_until(registered_s + LOOKS_S + 1)
+        asyncio.run(allocation_tick("job"))  # the last
+        ticked_s = SystemClock().now_s()
+        wait_until(lambda: len(_fired(client, seen[1])) == 1, "the automation that tells of an orphan", 20)
+        wait_until(
+            lambda: any(at_s > ticked_s for at_s in _fired(client, seen[0])), "the automation that misses a tick", 40
+        )
+        first_s = min(at_s for at_s in _fired(client, seen[0]) if at_s > ticked_s)
+        assert first_s > ticked_s + NO_TICK_S - 1, "the last tick has put it off"
 
 
-def _times_fired(client: SyncPrefectClient, name: str) -> int:
-    """How often an automation has fired, by the event feed."""
+def _fired(client: SyncPrefectClient, name: str) -> list[float]:
+    """When an automation has fired, by the event feed, the first time first."""
     (automation,) = client.read_automations_by_name(name)
     wanted = {
         "event": {"name": ["prefect.automation.triggered"]},
         "resource": {"id": [f"prefect.automation.{automation.id}"]},
     }
     found: list[Any] = client.request("POST", "/events/filter", json={"filter": wanted}).json()["events"]
-    return len(found)
+    return sorted(datetime.fromisoformat(one["occurred"]).timestamp() for one in found)
 
 
 def test_a_job_is_submitted_to_a_server_with_authentication_and_to_no_other_user(
