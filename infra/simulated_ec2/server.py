@@ -45,8 +45,9 @@ from infra.simulated_ec2.actions import Ec2Actions
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.held_instances import ACCOUNT
 from infra.simulated_ec2.instances import Machines
-from infra.simulated_ec2.market import ChangeKind, NoticeMode, SimSpotMarket
+from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.metadata_service import Metadata
+from infra.simulated_ec2.rules.machine_changes import ChangeKind, NoticeMode
 from infra.simulated_ec2.snapshot import file_digest, read_state, traces_digest, write_state
 from infra.simulated_ec2.wire_protocol import Ec2Error, Ec2Protocol, signer_of
 

@@ -17,8 +17,9 @@ from bidding.market.traces import Trace, TraceSet
 from infra.errors import InputError
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.simulated_ec2.held_instances import LaunchOptions
-from infra.simulated_ec2.market import ChangeKind, NoticeMode, SimSpotMarket
+from infra.simulated_ec2.market import SimSpotMarket
 from infra.simulated_ec2.rules.behaviour import Ec2Behaviour
+from infra.simulated_ec2.rules.machine_changes import ChangeKind, NoticeMode
 from infra.simulated_ec2.snapshot import read_state, traces_digest, write_state
 from tests.support.market_servers import T0, TRACES, A, B, ManualClock, request, sold
 
