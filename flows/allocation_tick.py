@@ -34,6 +34,7 @@ from tasks.market.renewals import book_renewals
 from tasks.market.tick import claim_tick, drain_s, is_overtaken, time_to_let_go
 from tasks.reports.publish import show_job_now_and_then
 from tasks.run_labels import label_run, one_client
+from tasks.runtime import untraversed
 from tasks.training.controller import drain
 from tasks.training.deadline import time_left
 from tasks.training.traffic import crossing_usd_per_vcpu_h
@@ -116,7 +117,7 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
         prices = prices_to_decide_on(opened_markets(job_engine))
         signals = signals_to_decide_on(job_engine, prices)
         left, crossing_usd = time_left(spec), crossing_usd_per_vcpu_h(spec)
-        seen = (facts, prices.by_market, notices, prices.left_out, signals)
+        seen = (untraversed(facts), untraversed(prices.by_market), notices, prices.left_out, untraversed(signals))
         orders = decide(job_engine, *seen, spending, left, crossing_usd)
         # the book was just compared with the market
         extend_leases(job_id, lives_within_budget(spec, job_engine.loaded()) if is_open(job_id) else None)

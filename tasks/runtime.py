@@ -1,10 +1,12 @@
 """The runtime (set of adapters) of this process, and the decorator that makes a function a Prefect task."""
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+from prefect.utilities.annotations import quote
 
 from bidding.market.spot_market import MarketUnreachable
 from infra.runtime import Runtime, open_runtime
@@ -45,6 +47,14 @@ def runtime_task(name: str, *, market: bool = False) -> Callable[[Callable[P, R]
     else:
         made = task(name=name, cache_policy=NO_CACHE, persist_result=False)
     return made
+
+
+def untraversed(value: R) -> R:
+    """Return an argument for a task in which Prefect looks for no futures of other tasks: it would visit every part.
+
+    Outside a flow run, where a task is called as a plain function, it is the value itself.
+    """
+    return cast(R, quote(value)) if flow_run.id else value
 
 
 def cross_zone_usd_per_gb() -> float:
