@@ -2,27 +2,23 @@
 
 Each is fitted to the first weeks of real prices and judged on the weeks after them, none shared, in the six markets
 where most bids were evicted in the fitted weeks. Bids are judged twice: at a random distance from the price, as sweeps
-bid, and near the border between eviction and survival, as Algorithm 2 has them in
-training.
+bid, and near the border between eviction and survival, as Algorithm 2 has them.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
-
-import numpy as np
 
 from benchmarks.figure import Figure, figure
 from benchmarks.market.backtest_field import CATALOG
 from benchmarks.sweeps.revpred_picture import draw_scores
+from benchmarks.sweeps.revpred_scores import Scores, judge
 from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, roughness, sweep_field
 from benchmarks.sweeps.sweep_runs import SweepFigures, run_sweeps
-from bidding.evictions.lifetimes import grants_s
 from bidding.evictions.neural.revpred import RevPred
 from bidding.evictions.predictors.base import CannotFit, EvictionPredictor
-from bidding.evictions.predictors.limits import border_limits, is_passed, random_limits
 from bidding.evictions.predictors.model import PredictorModel, fit_predictors
 from bidding.market.model import Market
 from bidding.market.time_window import TimeWindow
@@ -34,8 +30,6 @@ _NAME = "revpred"
 _PREDICTORS = ("table", "logistic", "tributary", "revpred")
 _MIXED = "revpred, half of its limits random"
 _MARKETS = 6
-#: Every so many minutes a bid is judged.
-_EVERY = 20
 _STARTS = 4
 _THETA = 0.7
 _PAPER = "the paper's, on its market"
@@ -45,18 +39,6 @@ class MixedRevPred(RevPred):
     """RevPred that has also seen limits as they are bid."""
 
     random_share = 0.5
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Accuracy, F1 and Brier score of a predictor by market; each of shape (markets,).
-
-    A bid is predicted to be evicted if its probability is at least a half. F1 is 0 where none is and none was.
-    """
-
-    accuracy: np.ndarray
-    f1: np.ndarray
-    brier: np.ndarray
 
 
 def run(scratch: Path, picture: Path | None = None, starts: int = _STARTS) -> list[Figure]:
@@ -108,22 +90,6 @@ def fit_all(traces: TraceSet, window: TimeWindow) -> tuple[dict[str, PredictorMo
             continue  # the model's curves answer for the market, as everywhere
     models[_MIXED] = replace(models["revpred"], predictors=mixed)
     return models, seconds
-
-
-def judge(models: Mapping[str, PredictorModel], traces: TraceSet, window: TimeWindow, kind: str) -> dict[str, Scores]:
-    """Return the scores of each model on the bids of a kind, `random` or `border`."""
-    rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in models}
-    for rank, (market, trace) in enumerate(traces.items()):
-        at_s = grants_s(trace, window.from_s, window.until_s)[::_EVERY]
-        rng = np.random.default_rng([SEED, rank])
-        limits = random_limits(trace, at_s, rng) if kind == "random" else border_limits(trace, at_s)
-        came = is_passed(trace, at_s, limits)
-        for name, model in models.items():
-            chance = model.predict_proba(traces, market, at_s, limits)
-            said = chance >= 0.5
-            f1 = 2 * (said & came).sum() / max(said.sum() + came.sum(), 1)
-            rows[name].append((float((said == came).mean()), float(f1), float(((chance - came) ** 2).mean())))
-    return {name: Scores(*np.array(row).T) for name, row in rows.items()}
 
 
 def _times(seconds: Mapping[str, float], note: str) -> list[Figure]:

@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-if TYPE_CHECKING:
-    from benchmarks.sweeps.revpred import Scores
+from benchmarks.sweeps.revpred_scores import Scores
 
 
-def draw_scores(scores: Mapping[str, Mapping[str, "Scores"]], markets: Sequence[str], note: str, target: Path) -> None:
+def draw_scores(scores: Mapping[str, Mapping[str, Scores]], markets: Sequence[str], note: str, target: Path) -> None:
     """Draw accuracy and F1 of each predictor by market, a row for each kind of bid."""
     canvas = Canvas(figsize=(13, 3.6 * len(scores)), layout="constrained")
     axes = canvas.subplots(len(scores), 2, squeeze=False)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks.sweeps import revpred
-from benchmarks.sweeps.revpred import judge, roughest
+from benchmarks.sweeps.revpred import roughest
 from benchmarks.sweeps.revpred_picture import draw_scores
+from benchmarks.sweeps.revpred_scores import judge
 from benchmarks.sweeps.sweep_field import SweepField, roughness, stretched, sweep_field
 from bidding.evictions.predictors.limits import is_passed
 from bidding.evictions.predictors.model import PredictorModel, fit_predictors
