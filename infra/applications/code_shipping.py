@@ -100,8 +100,10 @@ def fetch_code(blobs: Blobs, job_id: str, directory: Path) -> str:
 
 def place_code(file: CodeFile, directory: Path, where: str) -> None:
     """Write code under `directory` and put it first on `sys.path`; see `write_code`."""
-    sys.path.insert(0, str(write_code(file, directory, where)))
+    root = write_code(file, directory, where)
+    sys.path.insert(0, str(root))
     importlib.invalidate_caches()
+    logger.info("code %s (%s) is at %s", file.sha256[:12], file.name, root)
 
 
 def write_code(file: CodeFile, directory: Path, where: str) -> Path:
@@ -129,7 +131,6 @@ def write_code(file: CodeFile, directory: Path, where: str) -> Path:
             raise DamagedSet(f"{where}: cannot be unpacked: {error}") from None
     else:
         (root / file.name).write_bytes(file.data)
-    logger.info("code %s (%s) is at %s", file.sha256[:12], file.name, root)
     return root
 
 

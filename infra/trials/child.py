@@ -149,5 +149,5 @@ class TrialChild:
         with self._process.stdout as stream:
             while data := os.read(stream.fileno(), 65536):
                 self._tail.append(data[-_TAIL:])
-                sys.stdout.write(data.decode(errors="replace"))
-                sys.stdout.flush()
+                sys.stderr.write(data.decode(errors="replace"))  # standard output may be for a result
+                sys.stderr.flush()

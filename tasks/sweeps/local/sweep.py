@@ -29,6 +29,7 @@ from infra.datasets.kinds import DEFAULT_SETS, kind_for
 from infra.datasets.prepare import prepare
 from infra.errors import InputError
 from infra.files import read_whole
+from infra.settings import load_settings
 from infra.storage.blobs import Blobs
 from infra.storage.trial_paths import SweepPaths, TrialPaths
 from infra.trials.documents import TrialOrders, TrialReport, TrialSetting
@@ -69,7 +70,6 @@ class LocalSweep:
     spec : the sweep; its markets, budget and deadline play no part.
     directory : for its journal, the states of its trials, and the best one.
     tell : called with what happens to trials.
-    patience_s : real seconds without a step after which a trial hangs, at least.
     """
 
     def __init__(
@@ -77,12 +77,11 @@ class LocalSweep:
         spec: SweepSpec,
         directory: Path,
         tell: Callable[[LocalProgress], None] = lambda progress: None,
-        patience_s: float = 3600.0,
     ) -> None:
         self._spec = spec
         self._directory = directory
         self._tell = tell
-        self._patience_s = patience_s
+        self._patience_s = 60.0 * load_settings().progress_minutes
         self._clock = SystemClock()
         self._blobs = Blobs(file_url(directory / "blobs"))
         self._journal = directory / "journal.jsonl"

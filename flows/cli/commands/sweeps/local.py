@@ -8,6 +8,7 @@ import click
 from flows.cli.options import json_option
 from flows.terminal.interrupts import Interrupted
 from flows.terminal.output import write_json
+from infra.errors import JobFailed
 
 if TYPE_CHECKING:
     from tasks.sweeps.local.sweep import LocalProgress
@@ -31,6 +32,7 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
       proteus sweep local sweep.yaml --dir runs/digits --json -
     """  # noqa: D301 - click reads the control character
     from tasks.local.checks import check_directory
+    from tasks.local.environment import run_directory
     from tasks.output_files import check_file_target
     from tasks.sweeps.local.sweep import LocalSweep
     from tasks.sweeps.spec import read_sweep
@@ -47,16 +49,19 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
             states[progress.trial] = progress.state
             click.echo(_line(progress, spec.metric.name), err=True)
 
-    run = LocalSweep(spec, folder, tell)
-    run.open(f"{sweep}: ")
-    if not run.run():
-        error = Interrupted(run.signal_number)
-        error.outcome = f"every trial is saved in {folder}; the same command goes on"
-        raise error
-    figures, best = run.result(), run.save_best()
+    with run_directory(folder):
+        run = LocalSweep(spec, folder, tell)
+        run.open()
+        if not run.run():
+            error = Interrupted(run.signal_number)
+            error.outcome = f"every trial is saved in {folder}; the same command goes on"
+            raise error
+        figures, best = run.result(), run.save_best()
     write_json(json_target, figures)
     if json_target != "-":
         click.echo(_summary(figures, spec.metric.name, best))
+    if best is None and figures["state"] == "failed":
+        raise JobFailed(f"sweep {spec.job_id}: no trial has a value; the first: {figures['trials'][0]['why']}")
 
 
 def _line(progress: "LocalProgress", metric: str) -> str:
