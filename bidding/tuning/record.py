@@ -302,12 +302,17 @@ class SweepRecord:
     ) -> None:
         curve, most = trial.curve, self.plan.max_trial_steps
         if is_present:
-            last = deployment.reported_step  # what this deployment reported before is not entered again
-            fresh = [pair for pair in values if last < pair[0] <= most]
+            last = deployment.reported_step
+            fresh = {step: value for step, value in values if last < step <= most}
             if fresh:
-                trial.repeated_steps += curve.extend([step for step, _ in fresh], [value for _, value in fresh])
-                deployment.reported_step = fresh[-1][0]
+                steps = sorted(fresh)
+                trial.repeated_steps += curve.extend(steps, [fresh[step] for step in steps])
+                deployment.reported_step = steps[-1]
                 self._judge_due = True
+            if len(fresh) < len(values):  # it reported these before; the last report of a step counts
+                for step, value in values:
+                    if 0 < step <= last:
+                        curve.put(step, value)
             return
         for step, value in values:
             if 0 < step <= deployment.saved_step and not curve.has(step):

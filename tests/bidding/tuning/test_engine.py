@@ -11,7 +11,10 @@ from bidding.engine.events import (
     AllocationGranted,
     AllocationRefused,
     JobClosed,
+    MachineGone,
+    MachineNoticed,
     MachineSeen,
+    MachinesUnlisted,
     NoticeSeen,
 )
 from bidding.market.model import HOUR_S, Allocation, EndCause
@@ -417,8 +420,20 @@ def test_a_repeated_report_changes_nothing() -> None:
     report = TrialReported(world.now_s, 0, "s-t0-0", ((1, 9.0), (2, 8.0)), 1, 1.0)
     world.tell(report)
     world.tell(report)
-    assert trial.curve.values.tolist() == [1.0, 8.0]
-    assert trial.repeated_steps == 0
+    assert trial.curve.values.tolist() == [9.0, 8.0]  # of a step that is reported twice the last report counts
+    assert (trial.repeated_steps, trial.steps) == (0, 2)
+
+
+def test_an_event_may_name_the_one_machine_of_a_deployment() -> None:
+    world, trial = one_trial()
+    world.tell(MachineNoticed(world.now_s, "s-t0-0", "i-s-t0-0", world.now_s + 120))
+    assert kinds(world.tell(SweepTick(world.now_s, OFFERS))) == ["PauseTrial"]
+    world.tell(MachineGone(world.now_s, "s-t0-0", "i-s-t0-0", EndCause.EVICTED))
+    world.tell(MachineGone(world.now_s, "s-t0-0", "i-s-t0-0", EndCause.EVICTED))
+    world.tell(MachinesUnlisted(world.now_s + 5, 1))
+    assert (trial.state, trial.evictions, world.engine.unlisted_since_s) == (TrialState.EVICTED, 1, world.now_s + 5)
+    assert [order.trial for order in deploys(world.tell(SweepTick(world.now_s + 9, OFFERS)))] == [0]
+    assert (world.engine.unlisted_since_s, world.engine.ticked_at_s) == (None, world.now_s + 9)
 
 
 def test_a_state_that_does_not_fit_the_notice_is_uploaded_periodically_and_that_is_said() -> None:
