@@ -10,5 +10,6 @@ handle_eviction  flow of an eviction notice: record it and decide at once
 ingest_prices    flow that extends the stored price history
 reap             flow that terminates orphaned machines
 renew_hour       flow at the end of a billing hour: renew or release an allocation
+sweep            flow of a hyper-parameter sweep, from submission to the best trial
 train            flow of a training job, from submission to result
 """

@@ -15,7 +15,7 @@ from tasks.ending.going_on import buy_lost_machines, keep_going
 from tasks.ending.stopping import carry_out_stop
 from tasks.job_events import emit_tick
 from tasks.job_leases import extend_leases
-from tasks.job_records import is_open, job_spec, settle_job, ticking_jobs
+from tasks.job_records import is_open, is_sweep, job_spec, settle_job, ticking_jobs
 from tasks.market.decisions import decide, opened_markets
 from tasks.market.engine_journal import JobEngine
 from tasks.market.features import signals_to_decide_on
@@ -35,6 +35,7 @@ from tasks.market.tick import claim_tick, drain_s, is_overtaken, time_to_let_go
 from tasks.reports.publish import show_job_now_and_then
 from tasks.run_labels import label_run, one_client
 from tasks.runtime import untraversed
+from tasks.sweeps.running.sweep_tick import tick_sweep
 from tasks.training.controller import drain
 from tasks.training.deadline import time_left
 from tasks.training.traffic import crossing_usd_per_vcpu_h
@@ -96,7 +97,8 @@ def tick_job(job_id: str, notices: Mapping[str, int] | None = None, patience_s: 
     patience_s : market seconds to wait for another tick of the job to end.
     """
     outcome = _tick_claimed(job_id, notices or {}, patience_s)
-    show_job_now_and_then(job_id)
+    if not is_sweep(job_id):
+        show_job_now_and_then(job_id)
     get_run_logger().info("%s: %s", job_id, outcome)
     return outcome
 
@@ -105,6 +107,11 @@ def _tick_claimed(job_id: str, notices: Mapping[str, int], patience_s: float) ->
     with claim_tick(job_id, patience_s) as mine:
         if not mine:
             return "skipped: another tick of this job is running"
+        if is_sweep(job_id):
+            done, alarms = tick_sweep(job_id, notices)
+            if alarms:
+                raise PurchaseBlocked("; ".join(alarms))
+            return done
         job_engine = JobEngine(job_id)  # its journal is replayed once a tick
         stop_if_cancelled(job_id)
         spec, spending = job_spec(job_id), None

@@ -156,6 +156,12 @@ def has_failed(job_id: str) -> bool:
     return current_runtime().store.job(job_id).state is JobState.FAILED
 
 
+def can_go_on(job_id: str) -> bool:
+    """Return whether a job, or a sweep, that has ended goes on when it is run again."""
+    job = current_runtime().store.job(job_id)
+    return job.state is JobState.FAILED or (job.state is JobState.STOPPED and job.kind is JobKind.SWEEP)
+
+
 def ended_result(job_id: str) -> dict[str, Any] | None:
     """Return the result of a job whose work is done, or None while it is not; one that failed may go on.
 

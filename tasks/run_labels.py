@@ -21,10 +21,10 @@ def job_run_tag(job_id: str) -> str:
     return f"job:{job_id}"
 
 
-def label_run(name: str, job_ids: Iterable[str] = ()) -> None:
-    """Name the flow run of this context, and tag it with its jobs; outside a run nothing happens."""
+def label_run(name: str, job_ids: Iterable[str] = (), tags: Iterable[str] = ()) -> None:
+    """Name the flow run of this context, and tag it with its jobs and `tags`; outside a run nothing happens."""
     if flow_run.id:
-        label(UUID(str(flow_run.id)), name, {*flow_run.tags, *map(job_run_tag, job_ids)})
+        label(UUID(str(flow_run.id)), name, {*flow_run.tags, *map(job_run_tag, job_ids), *tags})
 
 
 def label(run_id: UUID, name: str, tags: Iterable[str]) -> None:

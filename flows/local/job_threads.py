@@ -1,4 +1,4 @@
-"""The threads of a local run: training, ticks and terminal.
+"""The threads of a local run: the flow of a job or sweep, ticks and terminal.
 
 Ticks, and the handlers of eviction notices, are called at market times in this process: Prefect's schedules run on wall
 time, and a worker starts a flow seconds later, which is longer than a scaled tick.
@@ -10,15 +10,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bidding.market.spot_market import MarketError
-from flows.terminal.run_view import RunProgress
+from flows.terminal.run_view import Display
 from infra.clock import ScaledClock, SystemClock
 from infra.errors import ProteusError
-from tasks.job_spec import JobSpec
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 #: Minimum real seconds of a tick on any machine: a faster scale is refused before anything is started.
 FLOW_LATENCY_S = 1.0
@@ -36,49 +36,60 @@ _TICKS_MAY_FAIL = 2
 _TICK_ENDS_S = 4.0
 
 
-class JobThreads:
-    """Runs the training, the ticks and the terminal of one job, each in its own thread.
+class JobThreads(Generic[S]):
+    """Runs the flow, the ticks and the terminal of one job or sweep, each in its own thread.
 
     The threads are daemons, so that the process can end: a flow that waits for a machine cannot be stopped.
+
+    Parameters
+    ----------
+    flow : the flow of the job, with its parameters.
+    progress : shows how it stands.
+    snapshot : returns how it stands now; None before it was recorded.
     """
 
-    def __init__(self, spec: JobSpec, clock: ScaledClock, progress: RunProgress) -> None:
-        self._spec = spec
+    def __init__(
+        self,
+        job_id: str,
+        flow: Callable[[], Coroutine[Any, Any, Any]],
+        clock: ScaledClock,
+        progress: Display[S],
+        snapshot: Callable[[], S | None],
+    ) -> None:
+        self._job_id = job_id
+        self._flow = flow
         self._clock = clock
         self._progress = progress
+        self._snapshot = snapshot
         self._done = threading.Event()
 
-    def to_the_end(self) -> dict[str, Any]:
-        """Train, tick and show until the training has ended; then let the paid hours run out."""
-        from flows.train import train
-        from tasks.reports.job_summary import snapshot, summary
-
-        training = in_thread("train", partial(call_flow, partial(train, self._spec)))
-        ticks = MarketTicks(self._clock, self._progress.say, self._recorded, self._spec.job_id, _TICKS_MAY_FAIL)
+    def to_the_end(self, then: str) -> None:
+        """Run the flow, tick and show until the flow has ended; say `then`, and let the paid hours run out."""
+        running = in_thread("flow", partial(call_flow, self._flow))
+        ticks = MarketTicks(self._clock, self._progress.say, self._recorded, self._job_id, _TICKS_MAY_FAIL)
         ticking = in_thread("tick", partial(ticks.until, self._done))
         try:
-            while not training.done() and not ticking.done():
-                self._show(snapshot)
-                wait([training, ticking], timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+            while not running.done() and not ticking.done():
+                self._show()
+                wait([running, ticking], timeout=_LOOK_S, return_when=FIRST_COMPLETED)
         finally:
             self._done.set()
             self._progress.close()
             wait([ticking], timeout=_TICK_ENDS_S)
-        _raise_first(ticking, training)
-        training.result()
+        _raise_first(ticking, running)
+        running.result()
         ticking.result()
-        self._progress.say("trained; the market's clock jumps over the paid rest of the last hours")
+        self._progress.say(then)
         running_out = in_thread("run out", self._run_out)
         while not running_out.done():
             wait([running_out], timeout=_LOOK_S)
         running_out.result()
-        return summary(self._spec.job_id)
 
     def _recorded(self) -> Sequence[str]:
         """Return the job, once it is recorded: before that there is nothing to decide."""
-        from tasks.reports.job_summary import snapshot
+        from tasks.job_records import is_known
 
-        return () if snapshot(self._spec.job_id) is None else (self._spec.job_id,)
+        return (self._job_id,) if is_known(self._job_id) else ()
 
     def _run_out(self) -> None:
         """Jump from hour's end to hour's end until nothing is held; evictions in between are refunded."""
@@ -86,13 +97,13 @@ class JobThreads:
         from tasks.job_leases import extend_leases
         from tasks.market.tick import next_hour_end_s
 
-        extend_leases(self._spec.job_id)  # the clock must not jump over the end of a lease
-        while (at_s := next_hour_end_s(self._spec.job_id)) is not None:
+        extend_leases(self._job_id)  # the clock must not jump over the end of a lease
+        while (at_s := next_hour_end_s(self._job_id)) is not None:
             self._clock.jump_to(at_s)
-            call_flow(partial(allocation_tick, self._spec.job_id))
+            call_flow(partial(allocation_tick, self._job_id))
 
-    def _show(self, snapshot: Callable[[str], Any]) -> None:
-        shot = snapshot(self._spec.job_id)
+    def _show(self) -> None:
+        shot = self._snapshot()
         if shot is not None:
             self._progress.show(shot, SystemClock().now_s())
 

@@ -1,15 +1,8 @@
-"""`proteus run`: the flows of a job, called in this process at scaled market times.
+"""`proteus run`: one training job over the simulated market of this machine."""
 
-Prefect schedules on wall time and starts a triggered flow seconds later, which is longer than a scaled tick; so the
-flows that prefect.yaml schedules at scale 1 are called by the scaled clock, against a real Prefect API.
-"""
-
-import errno
 import math
 import shlex
-from collections.abc import Iterator, Mapping
-from concurrent.futures import wait
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,21 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from bidding.market.model import HOUR_S
-from bidding.market.spot_market import MarketError
 from bidding.policies import AT_ONCE, policy
 from flows.local.job_threads import (
-    FLOW_LATENCY_S,
     HISTORY_DAYS,
     SCALE,
-    TOUCHES,
     JobThreads,
-    in_thread,
-    measured_latency_s,
 )
-from flows.terminal.interrupts import Interrupted, Interrupts
-from flows.terminal.run_view import RunProgress, clock_time, result_table
-from infra.clock import SystemClock
-from infra.errors import InputError, ProteusError
+from flows.local.market_run import MarketRun, run_on_market
+from flows.terminal.interrupts import Interrupts
+from flows.terminal.run_view import RunProgress, result_table
+from infra.clock import ScaledClock, SystemClock
+from infra.errors import InputError
 from infra.validation import first_fault
 from reports.pages.job_tables import predict_command
 from tasks.billing_options import billing_model
@@ -40,23 +29,13 @@ from tasks.local.checks import (
     JobStatus,
     begun_before,
     check_database,
-    check_directory,
-    check_endpoint,
     check_finite,
     check_run_budget,
-    check_settings,
-    kept_scale,
 )
 from tasks.local.environment import (
     environment_variables,
-    forget_claims,
-    goes_on_at,
-    local_environment,
     local_settings,
     losses_of,
-    make_database,
-    record_command,
-    run_directory,
 )
 from tasks.market_data.eviction_tables import absolute_evictions, job_table
 from tasks.market_data.local_market import (
@@ -64,7 +43,6 @@ from tasks.market_data.local_market import (
     check_availability,
     generated_market,
     given_market,
-    write_generated,
 )
 from tasks.times import parse_deadline
 from tasks.training.application_checks import application, check_application, default_params
@@ -137,12 +115,22 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     market = _market(options, directory)
     spec = job_spec(options, job_id, market)
     variables = _variables(options, directory)
-    url = variables["PROTEUS_DATABASE_URL"]
-    scale = options.scale or kept_scale(variables, SCALE, FLOW_LATENCY_S)
-    check_settings(variables, scale, FLOW_LATENCY_S)
-    check_directory("--dir", directory, _NEEDED_BYTES)
-    if options.endpoint is not None:
-        check_endpoint(options.endpoint)
+    run = MarketRun(
+        job_id=job_id,
+        directory=directory,
+        again=again,
+        variables=variables,
+        market=market,
+        market_hours=_market_hours(options, market.start_s),
+        prices=options.prices,
+        catalog=options.catalog,
+        endpoint=options.endpoint,
+        database=options.database,
+        availability=options.availability,
+        seed=options.seed,
+        scale=options.scale,
+    )
+    url, scale = run.url, run.check()
     progress = RunProgress(quiet)
     begun = begun_before(url, job_id, spec.model_dump(mode="json")) if check_database(url) else JobStatus.NEW
     if begun is JobStatus.ENDED:
@@ -155,53 +143,7 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
             for note in check_data(spec):
                 progress.say(f"data: {note}")
             job_table(spec)
-        with _begun(again, begun), run_directory(directory), _recorded(url, job_id, again):
-            start_s: float = market.start_s
-            verb = "starting"
-            if begun is JobStatus.PAUSED:
-                start_s, before = goes_on_at(
-                    directory, url, job_id, options.scale, market_stays=options.endpoint is None
-                )
-                scale = before or scale
-                if options.database is None:
-                    forget_claims(url)
-                verb = f"goes on after {clock_time(start_s - market.start_s)} of market time; starting"
-            make_database(url)
-            if options.prices is None and not market.path.exists():
-                bids_decide = not options.availability
-                hours = _market_hours(options, market.start_s)
-                write_generated(market, options.catalog, options.seed, hours, bids_decide=bids_decide)
-            progress.say(f"job {job_id}: {verb} a Prefect API and a market on this machine; state in {directory}")
-            with local_environment(
-                variables,
-                directory=directory,
-                prices=market.path,
-                catalog=options.catalog,
-                start_s=start_s,
-                scale=scale,
-                notice_s=120,
-                endpoint_url=options.endpoint,
-                availability=options.availability,
-                availability_from_s=market.start_s,
-            ) as world:
-                clock = world.clock
-                progress.say(f"Prefect UI at {world.prefect.ui_url}")
-                tick_takes_s = TOUCHES * measured_latency_s()
-                if options.scale is None and begun is JobStatus.NEW:
-                    fastest, scale = scale, kept_scale(variables, scale, tick_takes_s)
-                    if scale < fastest:
-                        clock.run_at(scale)
-                        progress.say(
-                            f"at a scale of {scale:g}, not {fastest:g}: a tick takes {tick_takes_s:.2f} s here"
-                        )
-                try:
-                    check_settings(variables, scale, tick_takes_s)
-                except InputError as error:
-                    if begun is JobStatus.NEW:
-                        raise
-                    progress.say(f"ticks may come late, for the machine is slower than when the job was begun: {error}")
-                with _pausing(job_id, directory, again, interrupts, options.endpoint is None):
-                    result = JobThreads(spec, clock, progress).to_the_end()
+        result = run_on_market(run, begun, scale, progress.say, interrupts, partial(_train, spec, progress))
     result["real_seconds"] = SystemClock().now_s() - began_s
     result |= _results_of(spec, job_id, directory, url)
     progress.console.print(result_table(result))
@@ -210,6 +152,17 @@ def local_run(options: RunOptions, interrupts: Interrupts, quiet: bool = False) 
     for line in _closing_lines(spec, result, options.database):
         progress.say(line)
     return result
+
+
+def _train(spec: JobSpec, progress: RunProgress, clock: ScaledClock) -> dict[str, Any]:
+    """Run the flow of the training, and the ticks, to the end; return the job's figures."""
+    from flows.train import train
+    from tasks.reports.job_summary import snapshot, summary
+
+    job_id = spec.job_id
+    threads = JobThreads(job_id, partial(train, spec), clock, progress, partial(snapshot, job_id))
+    threads.to_the_end("trained; the market's clock jumps over the paid rest of the last hours")
+    return summary(job_id)
 
 
 def _results_of(spec: JobSpec, job_id: str, directory: Path, url: str) -> dict[str, Any]:
@@ -353,55 +306,6 @@ def job_spec(options: RunOptions, job_id: str, market: MarketFile) -> JobSpec:
         return JobSpec.model_validate(record)
     except ValidationError as error:
         raise InputError(f"job {job_id}: {first_fault(error)}; mend the option") from None
-
-
-@contextmanager
-def _recorded(url: str, job_id: str, again: str) -> Iterator[None]:
-    """Record the command that continues or repeats the job, however the context ends."""
-    try:
-        yield
-    finally:
-        if check_database(url):
-            record_command(url, job_id, again)
-
-
-@contextmanager
-def _begun(again: str, begun: JobStatus) -> Iterator[None]:
-    """Add the command that starts or continues the job to an interruption before anything is bought."""
-    try:
-        yield
-    except Interrupted as error:
-        end = "to begin anew" if begun is JobStatus.NEW else "to go on"
-        error.outcome = error.outcome or f"nothing was bought; {end}: {again}"
-        raise
-
-
-@contextmanager
-def _pausing(job_id: str, directory: Path, again: str, interrupts: Interrupts, market_stays: bool) -> Iterator[None]:
-    """Save the state of the job before the runtime ends, if an error or a signal ends the context."""
-    try:
-        yield
-        interrupts.hold()
-    except (Exception, Interrupted) as error:  # failed, or ended by a signal
-        interrupts.hold()
-        outcome = _pause(job_id, again, market_stays)
-        if isinstance(error, Interrupted):
-            error.outcome = outcome
-        elif isinstance(error, MarketError):
-            raise ProteusError(f"job {job_id}: the market cannot be reached ({error}); {outcome}") from error
-        elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise ProteusError(f"job {job_id}: {error.strerror}: {error.filename or directory}; {outcome}") from error
-        raise
-
-
-def _pause(job_id: str, again: str, market_stays: bool) -> str:
-    from tasks.local.pause import pause
-
-    pausing = in_thread("pause", partial(pause, job_id, again, market_stays))
-    wait([pausing], timeout=_PAUSE_S)
-    if not pausing.done() or pausing.exception() is not None:
-        return f"job {job_id}: leaves nothing running, and its books could not be closed; to go on: {again}"
-    return pausing.result()
 
 
 def _again(job_id: str, directory: Path, options: RunOptions) -> str:

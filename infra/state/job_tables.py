@@ -123,19 +123,19 @@ class JobTables(Tables):
             return _job(require_row(connection, query, "job", job_id))
 
     def reopen_job(self, job_id: str) -> Job:
-        """Have a job that failed start again; one that has not ended is left as it is.
+        """Have a job that failed, or a sweep that was stopped, start again; one that has not ended is left as it is.
 
         Raises
         ------
         IllegalTransition
-            If it finished or was stopped.
+            If it finished, or is a job that was stopped.
         """
         with self.write() as connection:
             query = select(jobs).where(jobs.c.job_id == job_id).with_for_update()
             job = _job(require_row(connection, query, "job", job_id))
             if not job.state.terminal:
                 return job
-            if job.state is not JobState.FAILED:
+            if job.state is not JobState.FAILED and not (job.state is JobState.STOPPED and job.kind is JobKind.SWEEP):
                 raise IllegalTransition(f"job {job_id}: is {job.state}, and only a job that failed starts again")
             new = {
                 "state": JobState.STARTING.value,

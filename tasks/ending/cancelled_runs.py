@@ -25,7 +25,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from infra.errors import ProteusError
 from infra.state.records import ObservationKind, UnknownRecord
 from tasks.job_ends import request_stop, wants_machines
-from tasks.job_records import has_failed
+from tasks.job_records import can_go_on
 from tasks.runtime import current_runtime
 
 _log = logging.getLogger(__name__)
@@ -35,11 +35,11 @@ _WHY = "cancelled in the Prefect UI"
 
 
 def record_follower(job_id: str) -> None:
-    """Record that this run of `train` follows the job: cancelling it means to stop the job.
+    """Record that this run of `train` or `sweep` follows the job: cancelling it means to stop the job.
 
-    The run that has a failed job go on is the first follower of another life: what was cancelled before is over.
+    The run that has an ended job go on is the first follower of another life: what was cancelled before is over.
     """
-    runtime, run_id, resumes = current_runtime(), this_run.id, has_failed(job_id)
+    runtime, run_id, resumes = current_runtime(), this_run.id, can_go_on(job_id)
     if run_id is None:
         return
     seen = {"flow_run_id": str(run_id), "resumes": resumes, "attempt": this_run.run_count}
@@ -52,10 +52,14 @@ def stop_cancelled_job(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any
     """Write the request to stop: the hook of a run of `train` that is cancelled."""
     spec = (flow_run.parameters or {}).get("spec")
     job_id = spec.get("job_id") if isinstance(spec, dict) else getattr(spec, "job_id", None)
-    if job_id is None:
-        return
+    if job_id is not None:
+        request_stop_of_run(str(job_id), flow_run)
+
+
+def request_stop_of_run(job_id: str, flow_run: FlowRun) -> None:
+    """Write the request to stop the job or sweep that a cancelled run follows."""
     try:
-        request_stop(str(job_id), _WHY, by=f"flow run {flow_run.name}")
+        request_stop(job_id, _WHY, by=f"flow run {flow_run.name}")
     except UnknownRecord:
         return  # it was cancelled before it had recorded the job: nothing was bought
     except ProteusError as error:

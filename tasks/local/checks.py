@@ -19,7 +19,7 @@ from infra.errors import InputError
 from infra.local.environment import LOCAL_AWS
 from infra.market_data.catalogs import read_catalog
 from infra.settings import Settings, load_settings
-from infra.state.records import JobState
+from infra.state.records import JobKind, JobState
 from infra.state.store import Store
 from tasks.form_fields import RECORDED
 from tasks.job_spec import JobSpec
@@ -134,7 +134,14 @@ def begun_before(url: str, job_id: str, spec: Mapping[str, Any]) -> JobStatus:
         if job is None:
             return JobStatus.NEW
         alive = store.allocations(job_id, alive=True)
-    if JobSpec.model_validate(dict(job.spec), context=RECORDED) != JobSpec.model_validate(spec, context=RECORDED):
+    goes_on = {JobState.FAILED}
+    if job.kind is JobKind.SWEEP:
+        same = dict(job.spec) == dict(spec)
+        goes_on.add(JobState.STOPPED)
+    else:
+        recorded = JobSpec.model_validate(dict(job.spec), context=RECORDED)
+        same = recorded == JobSpec.model_validate(spec, context=RECORDED)
+    if not same:
         raise InputError(f"job {job_id}: was begun before with other options; give the same ones, or another --job")
-    is_ended = job.state.terminal and job.state is not JobState.FAILED and not alive
+    is_ended = job.state.terminal and job.state not in goes_on and not alive
     return JobStatus.ENDED if is_ended else JobStatus.PAUSED

@@ -78,7 +78,7 @@ def decide_on(
     facts : the machines that the market lists.
     notices : second at which the market takes a machine or a whole allocation, by its id.
     tick : returns the events of the decision point; not called where nothing is decided.
-    reports : returns what machines have reported, which is entered before their ends.
+    reports : returns what machines have reported, which is entered after their notices and ends.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def decide_on(
             return observed
         for name, takes_at_s in sorted(notices.items()):
             observed += _noticed(engine, observed, name, takes_at_s, now_s)
-        return [*reports(engine), *observed, *tick(engine)]
+        return [*observed, *reports(engine), *tick(engine)]
 
     orders = journal.commit(plan, groups)
     if missing:

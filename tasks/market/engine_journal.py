@@ -33,7 +33,11 @@ from bidding.engine.reconcile import ABANDONED
 from bidding.engine.snapshot import SnapshotError, from_snapshot, to_snapshot
 from bidding.market.failures import Failure
 from bidding.market.model import EndCause, InstanceFact
-from infra.state.records import EngineSnapshot, Entry, IntentState, JournalConflict, Json, UnknownRecord
+from bidding.tuning import journal as sweep_journal
+from bidding.tuning.engine import SweepEngine
+from bidding.tuning.events import SweepOpened, SweepReopened
+from bidding.tuning.orders import Deploy, SweepOrder
+from infra.state.records import EngineSnapshot, Entry, IntentState, JobKind, JournalConflict, Json, UnknownRecord
 from infra.state.store import Store
 from tasks.runtime import current_runtime
 
@@ -236,9 +240,31 @@ class JobEngine(EngineJournal[BidEngine]):
         return from_snapshot(state, event)
 
 
+class SweepJournal(EngineJournal[SweepEngine]):
+    """The engine of a sweep and its journal, which is replayed whole."""
+
+    opening = SweepOpened.__name__
+
+    def _replayed(self, records: Sequence[Json]) -> SweepEngine:
+        return sweep_journal.replay(records)
+
+    def _catch_up(self, engine: SweepEngine, records: Sequence[Json]) -> None:
+        sweep_journal.catch_up(engine, records)
+
+    def _to_record(self, item: Any) -> dict[str, Any]:
+        return sweep_journal.to_record(item)
+
+    def _to_snapshot(self, engine: SweepEngine) -> None:
+        return None
+
+    def _from_snapshot(self, state: Json, opened: Json) -> SweepEngine:
+        raise SnapshotError("snapshot: a sweep has none")
+
+
 def journal_of(job_id: str) -> EngineJournal[Any]:
     """Return the journal of a job or a sweep, whichever the row is; a job's where it is not recorded."""
-    return JobEngine(job_id)
+    job = current_runtime().store.find_job(job_id)
+    return SweepJournal(job_id) if job is not None and job.kind is JobKind.SWEEP else JobEngine(job_id)
 
 
 @cache
@@ -251,10 +277,10 @@ def program_digest() -> str:
     return digest.hexdigest()
 
 
-def _decide(store: Store, job_id: str, order: Order, now_s: float) -> None:
+def _decide(store: Store, job_id: str, order: Order | SweepOrder, now_s: float) -> None:
     """Record the order as an intent, if it has to be carried out."""
     match order:
-        case Acquire():
+        case Acquire() | Deploy():
             params = {"market": str(order.market), "count": order.count, "bid_micros": order.bid_micros}
             token = client_token(current_runtime().owner, order.order_id)
             store.plan(order.order_id, job_id, "acquire", token, params, now_s)
@@ -299,7 +325,7 @@ def _settle(
             for intent in store.intents(job_id, [IntentState.PLANNED]):
                 if intent.kind == "lapse" and intent.params["allocation_id"] == event.allocation_id:
                     store.settle(intent.order_id, IntentState.DONE, {"ended_at_s": event.at_s}, now_s)
-        case JobReopened():
+        case JobReopened() | SweepReopened():
             store.reopen_job(job_id)
         case JobOpened():
             return

@@ -1,10 +1,10 @@
 """Purchases of a job that the market checks without making them, before anything is bought or written."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bidding.market.failures import Failure
-from bidding.market.model import Market, Tier
+from bidding.market.model import LaunchRequest, Market, Tier
 from bidding.market.money import to_micros
 from bidding.market.spot_market import AccessRefused, BadRequest, MarketError
 from infra.errors import InputError
@@ -16,7 +16,7 @@ from tasks.runtime import current_runtime
 #: EC2 names the action that is missing in the message of `UnauthorizedOperation`.
 _ACTION = re.compile(r"not authorized to perform: (\S+)( on resource: \S+)?")
 #: A bid for which only its form counts.
-_BID = to_micros("1")
+DRY_BID = to_micros("1")
 #: Maximum number of spot markets that are tried.
 MOST_TRIED = 6
 
@@ -34,18 +34,29 @@ def check_purchases(spec: JobSpec) -> None:
     MarketUnreachable
         If the market does not answer.
     """
-    try:
-        job_machines(spec.job_id)
-    except (AccessRefused, BadRequest) as error:
-        raise InputError(f"the market refuses to list machines: {_line(error)}") from None
+    check_listing(spec.job_id)
     market = Market(spec.reliable.instance_type, spec.reliable.zone)
-    if fault := _fault(spec, market, Tier.RELIABLE):
+    if fault := _fault(lambda: _request(spec, market, Tier.RELIABLE)):
         raise InputError(f"{market} could not be bought on demand: {fault}")
     if not spec.transient.max_vcpus:
         return
+    markets = [Market.parse(text) for text in spec.transient.markets]
+    check_spot_markets(markets, lambda market: _request(spec, market, Tier.TRANSIENT))
+
+
+def check_listing(job_id: str) -> None:
+    """Raise `InputError` if the market refuses for good to list the machines of a job or sweep."""
+    try:
+        job_machines(job_id)
+    except (AccessRefused, BadRequest) as error:
+        raise InputError(f"the market refuses to list machines: {_line(error)}") from None
+
+
+def check_spot_markets(markets: Sequence[Market], request: Callable[[Market], LaunchRequest]) -> None:
+    """Have the market check a purchase of a spot machine in some of `markets`; raise `InputError` for refusals."""
     faults: dict[str, list[str]] = {}
-    for market in markets_to_try([Market.parse(text) for text in spec.transient.markets]):
-        if fault := _fault(spec, market, Tier.TRANSIENT):
+    for market in markets_to_try(markets):
+        if fault := _fault(lambda market=market: request(market)):  # type: ignore[misc]
             faults.setdefault(fault, []).append(str(market))
     if faults:
         lines = (
@@ -70,12 +81,15 @@ def markets_to_try(markets: Sequence[Market]) -> list[Market]:
     return tried[:MOST_TRIED]
 
 
-def _fault(spec: JobSpec, market: Market, tier: Tier) -> str:
+def _request(spec: JobSpec, market: Market, tier: Tier) -> LaunchRequest:
+    bid_micros = None if tier is Tier.RELIABLE else DRY_BID
+    return launch_request(spec, "dry-run", market, 1, tier, token="dry-run", bid_micros=bid_micros)
+
+
+def _fault(request: Callable[[], LaunchRequest]) -> str:
     """Return what the market would refuse a purchase for, and the mend; empty if it would not."""
-    bid_micros = None if tier is Tier.RELIABLE else _BID
     try:
-        request = launch_request(spec, "dry-run", market, 1, tier, token="dry-run", bid_micros=bid_micros)
-        current_runtime().market.dry_run(request)
+        current_runtime().market.dry_run(request())
     except MarketError as error:
         if error.failure not in (Failure.AUTH, Failure.CONFIGURATION):
             return ""  # nothing is known against the job; its purchases wait where the market cannot sell

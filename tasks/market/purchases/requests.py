@@ -1,7 +1,7 @@
 """The request of an order: client token, tags, user-data, network; made once, and stored before it is first sent."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from bidding.market.model import ORDER_TAG, LaunchRequest, Market, Tier
@@ -32,35 +32,68 @@ def launch_request(
 ) -> LaunchRequest:
     """Return the request of an order, complete (`SpotMarket.freeze`); `controller` says whether it runs there, too."""
     runtime = current_runtime()
-    settings = runtime.settings
+    environment = _environment(order_id)
+    if tier is Tier.RELIABLE and (url := events_url()) is not None:
+        environment["PROTEUS_EVENTS_URL"] = url  # transient machines send no events to Prefect
+    boot = replace(
+        _boot(spec.job_id, tier),
+        threads=node_threads(market, runtime.clock.scale),
+        controller=controller,
+        environment=environment,
+    )
+    return _request(boot, order_id, market, count, token, bid_micros, f"proteus {spec.job_id} {tier}")
+
+
+def trial_request(
+    sweep_id: str, trial: int, order_id: str, market: Market, *, token: str, bid_micros: Micros | None
+) -> LaunchRequest:
+    """Return the request for the machine of a trial, complete; on demand where `bid_micros` is None."""
+    boot = replace(
+        _boot(sweep_id, Tier.TRANSIENT),
+        threads=node_threads(market, current_runtime().clock.scale),
+        environment=_environment(order_id),
+        trial=(trial, order_id),
+    )
+    return _request(boot, order_id, market, 1, token, bid_micros, f"proteus {sweep_id} trial-{trial:02d}")
+
+
+def _environment(order_id: str) -> dict[str, str]:
+    settings = current_runtime().settings
     environment = {
         "PROTEUS_CLOCK": settings.clock,
         "PROTEUS_REGION": settings.region,
         "PROTEUS_ALLOCATION": order_id,
     }
-    if tier is Tier.RELIABLE and (url := events_url()) is not None:
-        environment["PROTEUS_EVENTS_URL"] = url  # transient machines send no events to Prefect
     if settings.node_host is not None:
         environment["PROTEUS_NODE_HOST"] = settings.node_host
-    boot = NodeBoot(
-        job_id=spec.job_id,
+    return environment
+
+
+def _boot(job_id: str, tier: Tier) -> NodeBoot:
+    runtime = current_runtime()
+    settings = runtime.settings
+    return NodeBoot(
+        job_id=job_id,
         blob_url=settings.blob_url,
         tier=tier,
-        threads=node_threads(market, runtime.clock.scale),
-        controller=controller,
         python=settings.node_python,
         poll_s=settings.poll_s / runtime.clock.scale,
-        environment=environment,
         clock=settings.clock,
         region=settings.region,
     )
+
+
+def _request(
+    boot: NodeBoot, order_id: str, market: Market, count: int, token: str, bid_micros: Micros | None, name: str
+) -> LaunchRequest:
+    runtime = current_runtime()
     tags: Mapping[str, str] = {
         OWNER_TAG: runtime.owner,
-        JOB_TAG: spec.job_id,
-        TIER_TAG: str(tier),
+        JOB_TAG: boot.job_id,
+        TIER_TAG: str(boot.tier),
         ORDER_TAG: order_id,
         "proteus:expires": str(int(runtime.clock.now_s()) + _EXPIRES_S),
-        "Name": f"proteus {spec.job_id} {tier}",
+        "Name": name,
     }
     return runtime.market.freeze(LaunchRequest(token, market, count, bid_micros, user_data(boot), tags))
 

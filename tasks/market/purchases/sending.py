@@ -7,7 +7,7 @@ nothing. What follows from which answer is decided in `bidding.market.failures`.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -192,16 +192,17 @@ def _answer(error: MarketError) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "failure": str(error.failure), "at_s": now_s}
 
 
-def abandon_orders(job_engine: EngineJournal[Any]) -> None:
-    """Abandon the open orders of an ended job of which nothing lives.
+def abandon_orders(
+    job_engine: EngineJournal[Any], why: str = "the job ended before it was bought", wanted: Collection[str] = ()
+) -> None:
+    """Abandon the open orders but those that are `wanted`: of an ended job, of trials that need no machine any more.
 
     An order whose outcome is unknown stays open, and is looked for by every tick, for `SETTLES_S` after its request.
     """
     runtime, job_id = current_runtime(), job_engine.job_id
     now_s = runtime.clock.now_s()
     for intent in runtime.store.intents(job_id, [IntentState.PLANNED]):
-        if intent.kind == "acquire" and not is_in_doubt(intent, now_s):
-            why = "the job ended before it was bought"
+        if intent.kind == "acquire" and intent.order_id not in wanted and not is_in_doubt(intent, now_s):
             _refuse(job_engine, AllocationRefused(runtime.now_s(), intent.order_id, ABANDONED, why))
 
 

@@ -1,0 +1,58 @@
+"""The flow of a sweep, from submission to the best trial. Retry goes on with the sweep; cancelling it stops the sweep.
+
+Every step finds the work of an earlier run: the sweep is recorded once, its machines are bought by ticks under tokens,
+and what trials have saved is not trained again. A copy of a run without `sweep_id` is a new sweep.
+"""
+
+from typing import Any
+
+from prefect import flow
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+
+from infra.errors import InputError, JobFailed
+from tasks.ending.cancelled_runs import record_follower
+from tasks.market.engine_journal import SweepJournal
+from tasks.market.ingest import fetch_prices, history_days
+from tasks.runtime import current_runtime
+from tasks.sweeps.artifacts import SweepPages
+from tasks.sweeps.running.following import follow_sweep, name_sweep_run, stop_cancelled_sweep
+from tasks.sweeps.running.inputs import check_sweep, ship_inputs
+from tasks.sweeps.running.opening import (
+    fail_sweep,
+    has_finished,
+    named_markets,
+    open_sweep,
+    record_sweep,
+    recorded_markets,
+)
+from tasks.sweeps.spec import SweepSpec
+from tasks.sweeps.view import sweep_figures, sweep_view
+
+
+@flow(name="sweep", validate_parameters=True, on_cancellation=[stop_cancelled_sweep])
+async def sweep(spec: SweepSpec) -> dict[str, Any]:
+    """Find the best hyper-parameters on a spot market; return the figures of the sweep (trials, best, cost)."""
+    spec = recorded_markets(spec.for_run(str(flow_run.id)))
+    name_sweep_run(spec.job_id)
+    check_sweep(spec)
+    record_sweep(spec)
+    record_follower(spec.job_id)
+    journal, pages = SweepJournal(spec.job_id), SweepPages(spec.job_id)
+    if not has_finished(spec.job_id):
+        ship_inputs(spec)  # not in the `try`: a file edited since must not end a running sweep
+        try:
+            fetch_prices(tuple(named_markets(spec)), history_days())
+            open_sweep(spec, journal)
+        except InputError as error:
+            fail_sweep(spec, journal, str(error))
+            raise
+        pages.show(journal.current(), at_once=True)
+        follow_sweep(spec.job_id, pages.show)
+    pages.show(at_once=True)
+    figures = sweep_figures(sweep_view(current_runtime().store, spec.job_id))
+    name_sweep_run(spec.job_id, figures["state"])
+    get_run_logger().info("%s: %s, $%.4f spent", spec.job_id, figures["state"], figures["ledger_usd"])
+    if figures["state"] == "failed":
+        raise JobFailed(f"sweep {spec.job_id}: {figures['why']}")
+    return figures

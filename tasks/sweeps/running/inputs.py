@@ -1,0 +1,77 @@
+"""Checks of a sweep before anything is bought or written, and what its machines read: code, data, packages."""
+
+from infra.applications.code_shipping import ship_code
+from infra.datasets.kinds import DEFAULT_SETS, kind_for
+from infra.datasets.prepare import check_data, prepare
+from infra.errors import InputError
+from infra.files import read_whole
+from infra.trials.shipping import ship_data, ship_requirements
+from tasks.job_records import is_known
+from tasks.market.opening import priced
+from tasks.market.purchases.dry_run import DRY_BID, check_listing, check_spot_markets
+from tasks.market.purchases.requests import trial_request
+from tasks.runtime import current_runtime, runtime_task
+from tasks.sweeps.checks import check_files, check_trial
+from tasks.sweeps.running.deploying import data_name
+from tasks.sweeps.running.opening import named_markets
+from tasks.sweeps.spec import SweepSpec
+from tasks.times import iso
+
+
+@runtime_task("check", market=True)
+def check_sweep(spec: SweepSpec) -> None:
+    """Refuse a sweep that cannot run as it is written; its markets are by name.
+
+    Raises
+    ------
+    InputError
+        One line that names the field and the mend.
+    """
+    runtime, place = current_runtime(), f"sweep {spec.job_id}: "
+    now_s = runtime.now_s()
+    priced(named_markets(spec), now_s)
+    if not is_known(spec.job_id):  # a sweep that was begun goes on with what it began with
+        check_trial(spec, place)
+        check_files(spec, place)
+        if spec.is_built_in:
+            check_data(_set_of(spec), 1, spec.trial)
+        if runtime.settings.is_aws and spec.billing == "hourly-refund":
+            raise InputError(
+                f"{place}billing hourly-refund is how EC2 charged until 2017, for simulated markets; leave it out, or "
+                "write per-second-first-hour-free"
+            )
+        deadline_s = spec.deadline_s(now_s)
+        if deadline_s is not None and deadline_s <= now_s:
+            raise InputError(
+                f"{place}deadline {spec.deadline} has passed by the market's clock ({iso(now_s)}); give a later one"
+            )
+    check_listing(spec.job_id)
+    check_spot_markets(
+        named_markets(spec),
+        lambda market: trial_request(spec.job_id, 0, "dry-run", market, token="dry-run", bid_micros=DRY_BID),
+    )
+
+
+@runtime_task("ship the trial")
+def ship_inputs(spec: SweepSpec) -> None:
+    """Write code, packages and data of the sweep to the blob store, or find them there.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be used, or the sweep began with another one.
+    """
+    blobs, sweep_id = current_runtime().blobs, spec.job_id
+    if spec.is_built_in:
+        prepare(blobs, sweep_id, _set_of(spec), 1, spec.seed, spec.trial)
+        return
+    ship_code(blobs, sweep_id, spec.trial, spec.code)
+    if spec.requirements:
+        ship_requirements(blobs, sweep_id, read_whole(spec.requirements))
+    if spec.data:
+        ship_data(blobs, sweep_id, data_name(spec.data), read_whole(spec.data))
+
+
+def _set_of(spec: SweepSpec) -> str:
+    """Return the data that an application of the engine learns from."""
+    return spec.data or DEFAULT_SETS[kind_for(spec.trial)]

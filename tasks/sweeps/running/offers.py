@@ -1,0 +1,113 @@
+"""What the markets of a sweep offer at a tick: price, its average of the last hour, the limit that is bid, its risk.
+
+The eviction predictor is fitted or found when the sweep opens, kept with the sweep, and asked at each tick.
+"""
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+
+from bidding.evictions.predictors.model import PredictorModel
+from bidding.market.model import HOUR_S, InstanceType, Market
+from bidding.market.money import Micros
+from bidding.market.spot_market import MarketError
+from bidding.market.time_window import TimeWindow
+from bidding.market.traces import Trace, TraceSet
+from bidding.tuning.bids import draw_bid
+from bidding.tuning.events import Offer
+from infra.errors import InputError
+from infra.market_data.eviction_model_files import model_bytes, model_from_bytes
+from infra.storage.job_paths import JobPaths
+from tasks.market.prices import Prices, history
+from tasks.market_data.predictors import sweep_predictors
+from tasks.runtime import current_runtime, runtime_task
+from tasks.sweeps.spec import SweepSpec
+
+_log = logging.getLogger(__name__)
+#: Seconds of prices that a tick looks at: predictors read the last hour, and at each of its minutes the hour before.
+_LOOKBACK_S = 3 * HOUR_S
+
+
+def fit_predictor(spec: SweepSpec, traces: TraceSet, window: TimeWindow) -> None:
+    """Fit the sweep's predictor to stored prices, or find the kept one, and keep it with the sweep."""
+    model = sweep_predictors(spec.predictor, traces, window)
+    for market, why in model.without.items():
+        _log.warning("sweep %s: %s uses the survival curves of its prices: %s", spec.job_id, market, why)
+    current_runtime().blobs.write_bytes(_predictor_name(spec.job_id), model_bytes(model))
+
+
+def predictor_of(spec: SweepSpec) -> PredictorModel:
+    """Return the predictor that was kept with the sweep.
+
+    Raises
+    ------
+    BlobError, InputError
+        If it cannot be read.
+    """
+    blobs, name = current_runtime().blobs, _predictor_name(spec.job_id)
+    model = model_from_bytes(blobs.read_bytes(name), blobs.url_of(name))
+    if not isinstance(model, PredictorModel):
+        raise InputError(f"{blobs.url_of(name)}: holds no predictor")
+    return model
+
+
+@runtime_task("observe recent prices", market=True)
+def observe_recent(markets: tuple[Market, ...]) -> TraceSet:
+    """Return the prices of the last hours."""
+    now_s = current_runtime().now_s()
+    return history(markets, now_s - _LOOKBACK_S, now_s)
+
+
+def recent_prices(prices: Prices) -> TraceSet:
+    """Return the recent prices of the markets with a price to decide on; none where the market does not answer."""
+    if not prices.by_market:
+        return TraceSet({})
+    try:
+        return observe_recent(tuple(sorted(prices.by_market)))
+    except MarketError as error:
+        _log.warning("nothing is bought: the market did not report its recent prices (%s)", error.code)
+        return TraceSet({})
+
+
+def offers_at(
+    prices: Mapping[Market, Micros],
+    recent: TraceSet,
+    types: Mapping[str, InstanceType],
+    predictor: PredictorModel,
+    seed: int,
+    decision: int,
+    now_s: int,
+) -> dict[Market, Offer]:
+    """Return the offer of each market with recent prices and an on-demand price.
+
+    Parameters
+    ----------
+    recent : prices of the last hours.
+    predictor : returns the probability that the limit of exactly this tick is passed within the hour.
+    decision : number of the decision point, of which the limit is drawn.
+    """
+    offers = {}
+    for market, price in prices.items():
+        kind, trace = types.get(market.instance_type), recent.get(market)
+        if kind is None or trace is None:
+            continue
+        limit = draw_bid(seed, market, decision, price)
+        p_evicted = predictor.probability(recent, market, now_s, limit)
+        average = average_micros(trace, now_s - HOUR_S, now_s)
+        offers[market] = Offer(price, average, limit, p_evicted, kind.on_demand_micros)
+    return offers
+
+
+def average_micros(trace: Trace, from_s: int, until_s: int) -> Micros:
+    """Return the average price over [from_s, until_s], weighted by time, from where the trace begins."""
+    part = trace.between(from_s, until_s)
+    times = np.clip(np.append(part.times_s, until_s), from_s, until_s)
+    seconds = np.diff(times)
+    if not seconds.sum():
+        return int(part.prices_micros[-1])
+    return round(float((part.prices_micros * seconds).sum() / seconds.sum()))
+
+
+def _predictor_name(sweep_id: str) -> str:
+    return f"{JobPaths(sweep_id).root}/predictor.npz"

@@ -1,0 +1,182 @@
+"""A sweep in the state database: recorded, opened for its decisions, opened again, closed with its result."""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from bidding.billing import Flat
+from bidding.market.model import DAY_S, Market
+from bidding.market.time_window import TimeWindow
+from bidding.tuning.events import SweepClosed, SweepOpened, SweepReopened
+from bidding.tuning.plan import Direction, SweepPlan
+from infra.errors import InputError
+from infra.state.records import IllegalTransition, Job, JobKind, JobState
+from infra.storage.price_store import PriceStore
+from infra.storage.trial_paths import SweepPaths
+from tasks.form_fields import RECORDED
+from tasks.job_ends import request_stop
+from tasks.job_events import emit_end
+from tasks.job_records import can_go_on
+from tasks.market.engine_journal import SweepJournal
+from tasks.market.opening import priced
+from tasks.runtime import current_runtime, runtime_task
+from tasks.sweeps.markets import resolve_markets
+from tasks.sweeps.running.best import save_best
+from tasks.sweeps.running.offers import fit_predictor
+from tasks.sweeps.samplers import is_adaptive
+from tasks.sweeps.spec import SweepSpec
+
+#: Real seconds that a machine takes to boot, and a trial to save its state and to go on from it.
+_BOOT_REAL_S, _PAUSE_REAL_S = 10.0, 15.0
+
+
+def sweep_spec(job_id: str) -> SweepSpec:
+    """Return the description of a recorded sweep; its markets are by name."""
+    return SweepSpec.model_validate(dict(current_runtime().store.job(job_id).spec), context=RECORDED)
+
+
+def recorded_markets(spec: SweepSpec) -> SweepSpec:
+    """Return the sweep with its markets by name: those it was recorded with, else those that fit and have prices.
+
+    Raises
+    ------
+    InputError
+        If no market fits, or one that is named is not on sale.
+    """
+    runtime = current_runtime()
+    job = runtime.store.find_job(spec.job_id)
+    if job is not None and job.kind is JobKind.SWEEP:
+        return spec.in_markets(tuple(map(Market.parse, job.spec["markets"])))
+    if isinstance(spec.markets, list):
+        known = {Market.parse(name) for name in spec.markets}
+    else:
+        known = {Market.parse(name) for segment in PriceStore(runtime.blobs).segments() for name in segment.markets}
+    return spec.in_markets(resolve_markets(spec.markets, known, runtime.catalog, runtime.now_s()))
+
+
+@runtime_task("record sweep")
+def record_sweep(spec: SweepSpec) -> Job:
+    """Record the sweep, or return the recorded one; the same id with another description is refused."""
+    store = current_runtime().store
+    job = store.find_job(spec.job_id)
+    if job is not None and job.kind is JobKind.SWEEP and sweep_spec(spec.job_id) == spec:
+        return job  # also where it was recorded before a field with a default was added
+    now_s = current_runtime().clock.now_s()
+    return store.create_job(spec.job_id, spec.model_dump(mode="json"), now_s, JobKind.SWEEP)
+
+
+def named_markets(spec: SweepSpec) -> list[Market]:
+    """Return the markets of a recorded sweep, sorted."""
+    return sorted(Market.parse(name) for name in spec.model_dump()["markets"])
+
+
+def plan_of(spec: SweepSpec) -> SweepPlan:
+    """Return what the decisions need of the description; what takes real time counts in market time."""
+    runtime = current_runtime()
+    scale, billing, default = runtime.clock.scale, spec.billing_model, SweepPlan(1, 1)
+    return SweepPlan(
+        trials=spec.trial_count,
+        max_trial_steps=spec.max_trial_steps,
+        direction=Direction(spec.metric.direction),
+        bound=spec.metric.bound,
+        stop=spec.stop,
+        theta=spec.theta,
+        mcnt=spec.mcnt,
+        parallel=spec.parallel,
+        adaptive=is_adaptive(spec),
+        seed=spec.seed,
+        billing=spec.billing,
+        flat_micros=billing.price_micros if isinstance(billing, Flat) else 0,
+        notice_s=runtime.settings.notice_s,
+        restart_s=max(default.restart_s, _BOOT_REAL_S * scale),
+        pause_patience_s=max(default.pause_patience_s, round(_PAUSE_REAL_S * scale)),
+        silence_s=max(default.silence_s, round(60 * runtime.settings.join_minutes * scale)),
+    )
+
+
+@runtime_task("open sweep")
+def open_sweep(spec: SweepSpec, journal: SweepJournal) -> int:
+    """Record the plan of the sweep and what is fitted to the stored prices; return the number of its markets.
+
+    Opening again changes nothing, but a sweep that failed, or was stopped, goes on.
+    """
+    runtime = current_runtime()
+    engine, now_s = journal.current(), runtime.now_s()
+    if engine.job_id is not None:
+        if engine.closed and can_go_on(spec.job_id):
+            reopened = SweepReopened(now_s)
+            journal.commit(lambda engine: [reopened] if engine.closed else [])
+        return len(engine.opened.markets)
+    runtime.store.reopen_job(spec.job_id)  # where it failed before it was opened
+    markets = named_markets(spec)
+    from_s = int(now_s - runtime.settings.history_days * DAY_S)
+    traces = PriceStore(runtime.blobs).read(markets, from_s, now_s)
+    if missing := [market for market in markets if market not in traces]:
+        raise InputError(f"market {missing[0]}: has no price history; run ingest-prices/default, or leave it out")
+    fit_predictor(spec, traces, TimeWindow(from_s, now_s))
+    event = SweepOpened(
+        at_s=now_s,
+        sweep_id=spec.job_id,
+        plan=plan_of(spec),
+        types=priced(markets, now_s),
+        markets=tuple(markets),
+        step_seconds=_earlier_step_seconds(spec),
+    )
+    journal.commit(lambda engine: [] if engine.job_id is not None else [event])
+    return len(markets)
+
+
+@runtime_task("close sweep")
+def close_sweep(spec: SweepSpec, journal: SweepJournal, state: JobState, result: Mapping[str, Any]) -> None:
+    """Record how the sweep ended; nothing more is bought for it. Closing again changes nothing."""
+    runtime, job_id = current_runtime(), spec.job_id
+    engine = journal.current()
+    if engine.job_id is not None:
+        save_best(spec, engine)
+        closed = SweepClosed(runtime.now_s())
+        journal.commit(lambda engine: [] if engine.closed else [closed])
+        _keep_step_seconds(spec, journal.loaded().step_times.by_type())
+    if state is JobState.STOPPED:
+        request_stop(job_id, str(result.get("why") or "stop"), by="a tick")  # where the engine found the budget reached
+    failure = str(result.get("why") or "no trial has a value") if state is JobState.FAILED else None
+    kept = {**result, "stopped": result.get("why")} if state is JobState.STOPPED else dict(result)
+    try:
+        emit_end(runtime.store.move_job(job_id, state, runtime.clock.now_s(), result=kept, failure=failure))
+    except IllegalTransition:
+        if not runtime.store.job(job_id).state.terminal:
+            raise  # else another process has closed it
+
+
+def fail_sweep(spec: SweepSpec, journal: SweepJournal, why: str) -> None:
+    """Close a sweep that could not be opened; one that was opened goes on."""
+    if journal.current().job_id is None:
+        close_sweep(spec, journal, JobState.FAILED, {"why": why})
+
+
+def has_finished(job_id: str) -> bool:
+    """Return whether the sweep has finished; one that was stopped, or has failed, goes on when it is run again."""
+    return current_runtime().store.job(job_id).state is JobState.FINISHED
+
+
+def _earlier_step_seconds(spec: SweepSpec) -> Mapping[str, float]:
+    """Return the seconds per step by type that an earlier sweep of the same code measured."""
+    runtime = current_runtime()
+    name = _step_seconds_name(spec)
+    if not runtime.blobs.exists(name):
+        return {}
+    return {str(kind): float(seconds) for kind, seconds in runtime.blobs.read_json(name).items()}
+
+
+def _keep_step_seconds(spec: SweepSpec, seconds: Mapping[str, float]) -> None:
+    if seconds:
+        current_runtime().blobs.write_json(_step_seconds_name(spec), dict(seconds))
+
+
+def _step_seconds_name(spec: SweepSpec) -> str:
+    """Return the name of the blob with the step times of a training function: that of its code, not of the sweep."""
+    blobs = current_runtime().blobs
+    manifest = blobs.manifest(SweepPaths(spec.job_id).code)
+    code = [] if manifest is None else sorted(record.sha256 for record in manifest.files.values())
+    digest = sha256(json.dumps([spec.trial, code]).encode()).hexdigest()[:32]
+    return f"step-seconds/{digest}.json"

@@ -1,0 +1,189 @@
+"""One tick of a sweep: what its machines and trials did, what it decides, and its orders carried out.
+
+`flows.allocation_tick` calls it under the same claim as the tick of a job. It may die at any line: orders are recorded
+before they are carried out, and the next tick repeats those that were not answered.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from bidding.economics.budget import Spending
+from bidding.economics.deadline import TimeLeft
+from bidding.engine.events import BidEvent
+from bidding.market.model import InstanceFact, Market
+from bidding.tuning.engine import SweepEngine
+from bidding.tuning.events import Offer, Setting, SweepStopRequested, SweepTick, TrialsProposed
+from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
+from bidding.tuning.space import Params
+from bidding.tuning.trials import SweepState, TrialState
+from infra.state.records import JobState
+from infra.trials.documents import TrialReport
+from tasks.ending.cancelled_runs import stop_if_cancelled
+from tasks.ending.machines import end_machines
+from tasks.job_ends import wants_machines
+from tasks.job_leases import extend_leases
+from tasks.job_records import is_open, settle_job, terms_of
+from tasks.market.decisions import decide_on
+from tasks.market.engine_journal import SweepJournal
+from tasks.market.instances import let_go, observe_machines
+from tasks.market.ledger import (
+    BUDGET,
+    book_or_postpone,
+    lives_within_budget,
+    report_budget,
+    spending_now,
+    stop_at_budget,
+    stop_s,
+)
+from tasks.market.prices import Prices, prices_to_decide_on
+from tasks.market.purchases.sending import abandon_orders
+from tasks.runtime import current_runtime, runtime_task
+from tasks.sweeps.running.deploying import deploy, pause
+from tasks.sweeps.running.offers import offers_at, predictor_of, recent_prices
+from tasks.sweeps.running.opening import close_sweep, sweep_spec
+from tasks.sweeps.running.reports import new_reports, read_reports
+from tasks.sweeps.samplers import SampledTrial, propose
+from tasks.sweeps.spec import SweepSpec
+
+_log = logging.getLogger(__name__)
+_STATES = {
+    SweepState.FINISHED: JobState.FINISHED,
+    SweepState.STOPPED: JobState.STOPPED,
+    SweepState.FAILED: JobState.FAILED,
+}
+#: States of a trial in which a better value may come yet.
+_UNFINISHED = frozenset({TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED, TrialState.PAUSED})
+
+
+def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]:
+    """Reconcile, decide and act for one sweep, whose tick this process has claimed.
+
+    Parameters
+    ----------
+    notices : eviction time of each machine or allocation with an eviction notice, by its id, market seconds.
+
+    Returns
+    -------
+    tuple of (str, list of str)
+        What was ordered, and a line for each purchase that credentials or settings forbid.
+    """
+    journal = SweepJournal(job_id)
+    stop_if_cancelled(job_id)
+    spec, spending, terms = sweep_spec(job_id), None, terms_of(current_runtime().store.job(job_id))
+    if journal.current().job_id is None:
+        return _not_opened(spec, journal), []
+    if is_open(job_id):
+        spending = spending_now(terms, journal.loaded())
+        stop_at_budget(terms, spending)
+    if current_runtime().store.job(job_id).stop_now:
+        end_machines(journal)
+    facts = observe_machines(job_id)
+    reports = read_reports(journal.loaded())
+    prices = Prices({})
+    engine = journal.loaded()
+    if engine.wants_trials or engine.wants_offers(current_runtime().now_s()):
+        prices = prices_to_decide_on(engine.opened.markets)
+    orders = decide_sweep(spec, journal, facts, reports, prices, notices, spending)
+    # the book was just compared with the market
+    extend_leases(job_id, lives_within_budget(terms, journal.loaded()) if is_open(job_id) else None)
+    alarms = _carry_out(spec, journal, orders)
+    # What the engine does not repeat it needs no more; what may have been bought stays open, and is looked for.
+    unneeded = journal.loaded().open_orders.keys() - {order.order_id for order in orders if isinstance(order, Deploy)}
+    if unneeded:
+        abandon_orders(journal, "its trial needs no machine any more", journal.loaded().open_orders.keys() - unneeded)
+    booked = book_or_postpone(job_id)
+    if booked:
+        report_budget(job_id)
+    if booked is not None:
+        settle_job(job_id)
+    return ", ".join(type(order).__name__.lower() for order in orders) or "nothing to do", alarms
+
+
+@runtime_task("decide")
+def decide_sweep(
+    spec: SweepSpec,
+    journal: SweepJournal,
+    facts: Sequence[InstanceFact],
+    reports: Mapping[str, TrialReport],
+    prices: Prices,
+    notices: Mapping[str, int],
+    spending: Spending | None,
+) -> list[SweepOrder]:
+    """Enter reports, machines, settings and a request to stop, and have the engine decide; return its orders.
+
+    Raises
+    ------
+    TickStopped
+        If the market lists none of the machines that live by the book: nothing is decided on such an answer.
+    """
+    now_s, recent = current_runtime().now_s(), recent_prices(prices)
+    predictor = predictor_of(spec) if len(recent) else None
+    limits = spending, _time_left(spec)
+
+    def tick(engine: SweepEngine) -> Sequence[BidEvent]:
+        job = current_runtime().store.job(spec.job_id)
+        events: list[BidEvent] = []
+        if job.stop_at_s is not None and not engine.stopping and not engine.closed:
+            events.append(SweepStopRequested(now_s, BUDGET if job.stop_why == BUDGET else "stop"))
+        elif (count := engine.wants_trials) > 0:
+            events.append(TrialsProposed(now_s, _settings(spec, engine, count)))
+        number = engine.decisions
+        offers: Mapping[Market, Offer] = {}
+        if predictor is not None:
+            offers = offers_at(prices.by_market, recent, engine.types, predictor, engine.plan.seed, number, now_s)
+        return [*events, SweepTick(now_s, offers, wants_machines(spec.job_id), prices.left_out, *limits)]
+
+    return decide_on(journal, facts, notices, tick, lambda engine: new_reports(engine, reports, now_s))
+
+
+def _not_opened(spec: SweepSpec, journal: SweepJournal) -> str:
+    """Close a sweep that is to stop before it was opened; else its flow opens it."""
+    job = current_runtime().store.job(spec.job_id)
+    if job.state is JobState.STOPPING:
+        close_sweep(spec, journal, JobState.STOPPED, {"why": job.stop_why})
+    if not is_open(spec.job_id):
+        settle_job(spec.job_id)
+    return "it was not opened yet"
+
+
+def _settings(spec: SweepSpec, engine: SweepEngine, count: int) -> tuple[Setting, ...]:
+    trials = tuple(
+        SampledTrial(
+            number,
+            cast("Params", dict(trial.params)),
+            trial.value if trial.predicted is None else trial.predicted,
+            trial.state in _UNFINISHED,
+        )
+        for number, trial in sorted(engine.trials.items())
+    )
+    return tuple(Setting(number, params) for number, params in propose(spec, trials, count))
+
+
+def _time_left(spec: SweepSpec) -> TimeLeft | None:
+    """Return the deadline, and the seconds without progress before it; the engine measures the steps itself."""
+    runtime = current_runtime()
+    deadline_s = spec.deadline_s(runtime.store.job(spec.job_id).created_at_s)
+    if deadline_s is None:
+        return None
+    return TimeLeft(deadline_s, 0, 0.0, 2 * runtime.settings.tick_s + stop_s(spec.job_id))
+
+
+def _carry_out(spec: SweepSpec, journal: SweepJournal, orders: Sequence[SweepOrder]) -> list[str]:
+    """Carry out the orders; return a line for each purchase that must be mended before it can be made."""
+    alarms = []
+    for order in orders:
+        match order:
+            case Deploy():
+                outcome = deploy(spec, journal, order)
+                _log.info("%s: %s", order.order_id, outcome.line)
+                if outcome.blocked:
+                    alarms.append(f"sweep {spec.job_id}: {order.order_id} cannot be bought: {outcome.line}")
+            case PauseTrial():
+                pause(journal, order)
+            case Finish():
+                close_sweep(spec, journal, _STATES[order.state], {"why": order.why})
+    released = [order.allocation_id for order in orders if isinstance(order, Release)]
+    if released:
+        let_go(spec.job_id, released)
+    return alarms

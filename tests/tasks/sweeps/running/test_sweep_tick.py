@@ -1,0 +1,204 @@
+"""Ticks of a sweep on the simulated market: orders, reports, money, stops, and what may happen in between."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bidding.engine.events import BidEvent
+from bidding.market.traces import TraceSet
+from bidding.tuning.journal import from_record, replay, to_record
+from infra.simulated_ec2.faults import Fault, FaultKind
+from infra.state.records import IntentState, JobState
+from infra.storage.trial_paths import SweepPaths, TrialPaths
+from tasks.job_ends import request_stop
+from tests.support.sweep_world import SweepWorld, loss, sweep_spec
+from tests.support.task_runtime import BEGIN_S
+
+Make = Callable[..., SweepWorld]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    made: list[SweepWorld] = []
+
+    def make_one(taken_after_s: int | None = None, traces: TraceSet | None = None) -> SweepWorld:
+        made.append(SweepWorld(tmp_path, monkeypatch, taken_after_s, traces))
+        return made[-1]
+
+    yield make_one
+    for world in made:
+        world.close()
+
+
+def test_a_whole_sweep(make: Make) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec())
+    figures = world.to_the_end()
+    assert (figures["state"], figures["why"]) == ("finished", "")
+    assert [trial["state"] for trial in figures["trials"]] == ["finished"] * 4
+    assert [trial["steps"] for trial in figures["trials"]] == [40] * 4
+    assert figures["best"] == {"params": {"rate": 4}, "value": loss(4, 40), "steps": 40}
+    assert figures["ledger_usd"] > 0
+    best = world.runtime.blobs.manifest(SweepPaths("sweep").best)
+    assert best is not None
+    assert (best.about["params"], best.about["state_step"]) == ({"rate": 4}, 40)
+    assert world.job.state is JobState.FINISHED
+
+
+def test_machines_that_are_taken_cost_nothing_and_no_step_up_to_a_saved_one_is_trained_again(make: Make) -> None:
+    world = make(taken_after_s=600)
+    world.begin_sweep(sweep_spec())
+    figures = world.to_the_end()
+    assert figures["state"] == "finished"
+    assert figures["evictions"] >= 1
+    assert figures["refunded_usd"] > 0
+    assert sum(trial["evictions"] for trial in figures["trials"]) == figures["evictions"]
+    for number in range(4):
+        orders = sorted(order for order in world.trained.steps if f"-t{number}-" in order)
+        steps = [step for order in orders for step in world.trained.steps[order]]
+        assert steps == list(range(1, 41)), "notices left time to save"
+    assert [trial["repeated_steps"] for trial in figures["trials"]] == [0] * 4
+
+
+def test_the_events_of_the_journal_replayed_give_the_same_orders_and_states(make: Make) -> None:
+    world = make(taken_after_s=600)
+    world.begin_sweep(sweep_spec(stop="earlycurve", theta=0.5, mcnt=2))
+    world.to_the_end()
+    entries = world.store.journal("sweep")
+    engine, ordered = replay([]), []
+    for entry in entries:
+        if entry.direction == "event":
+            event = from_record(entry.record)
+            assert isinstance(event, BidEvent)
+            ordered += [to_record(order) for order in engine.handle(event)]
+    assert ordered == [entry.record for entry in entries if entry.direction == "order"]
+    assert [trial.state for trial in engine.trials.values()] == [t.state for t in world.engine.trials.values()]
+    states = [trial["state"] for trial in world.figures["trials"]]
+    assert states.count("stopped_early") == 2
+
+
+def test_a_tick_that_dies_at_a_purchase_buys_no_second_machine(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec(parallel=1))
+    launch = world.market.launch
+
+    def launch_and_die(request: object) -> object:
+        launch(request)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.market, "launch", launch_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            world.tick_job("sweep")
+    world.clock.at_s += 120
+    world.store.release_all()  # the claim of the dead one has expired
+    world.tick_job("sweep")
+    assert len(world.sweep_facts()) == 1
+    assert [intent.state for intent in world.store.intents("sweep")] == [IntentState.DONE]
+    assert world.to_the_end()["state"] == "finished"
+
+
+def test_a_late_report_of_a_machine_that_is_gone_changes_nothing(make: Make) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec(parallel=1, space={"rate": {"choice": [1]}}))
+    world.tick_job("sweep")
+    world.advance(600)
+    (fact,) = world.sweep_facts()
+    late = replace(world.machines[fact.order_id].report, ended="failed", why="late")  # type: ignore[arg-type,type-var]
+    world.market.terminate([fact.instance_id])
+    for _ in range(3):
+        world.tick_job("sweep")
+        world.advance(120)
+    world.runtime.blobs.write_json(TrialPaths("sweep", 0).report(fact.order_id), late.to_json())
+    figures = world.to_the_end()
+    assert [trial["state"] for trial in figures["trials"]] == ["finished"]
+    assert figures["trials"][0]["steps"] == 40
+
+
+def test_what_is_no_report_is_left_out(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec(parallel=1, space={"rate": {"choice": [1]}}))
+    world.tick_job("sweep")
+    world.advance(300)
+    (fact,) = world.sweep_facts()
+    world.runtime.blobs.write_json(TrialPaths("sweep", 0).report(fact.order_id), {"values": "none"})
+    world.tick_job("sweep")
+    assert "its report is read again by the next tick" in caplog.text
+    assert world.to_the_end()["state"] == "finished"
+
+
+def test_the_budget_is_never_passed_and_ends_the_sweep_with_the_best_so_far(make: Make) -> None:
+    world = make()
+    spec = sweep_spec(budget_usd=0.12, max_trial_steps=400)
+    world.begin_sweep(spec)
+    for _ in range(100):
+        if world.job.state.terminal:
+            break
+        world.tick_job("sweep")
+        world.advance(120)
+        assert world.store.spent("sweep") <= spec.budget_micros  # type: ignore[operator]
+    figures = world.to_the_end()
+    assert (figures["state"], figures["why"]) == ("stopped", "budget")
+    assert 0 < figures["ledger_usd"] <= 0.12
+    assert {trial["state"] for trial in figures["trials"]} <= {"paused", "waiting"}
+    assert figures["best"] is not None
+
+
+def test_a_stop_saves_every_trial_and_the_same_id_goes_on(make: Make) -> None:
+    world = make()
+    spec = sweep_spec()
+    world.begin_sweep(spec)
+    world.tick_job("sweep")
+    world.advance(600)
+    request_stop("sweep", "enough")
+    figures = world.to_the_end()
+    assert (figures["state"], figures["why"]) == ("stopped", "stop")
+    assert {trial["state"] for trial in figures["trials"]} == {"paused"}
+    saved = [trial.saved_step for trial in world.engine.trials.values()]
+    assert min(saved) > 0
+    assert not world.store.allocations("sweep", alive=True)
+    world.begin_sweep(spec)
+    assert world.job.state is JobState.STARTING
+    again = world.to_the_end()
+    assert again["state"] == "finished"
+    assert [trial["repeated_steps"] for trial in again["trials"]] == [0] * 4
+
+
+def test_a_stop_at_once_ends_the_machines_at_the_next_tick(make: Make) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec())
+    world.tick_job("sweep")
+    world.advance(600)
+    request_stop("sweep", "enough", now=True)
+    world.tick_job("sweep")
+    assert not [fact for fact in world.sweep_facts() if fact.alive]
+    assert world.to_the_end()["state"] == "stopped"
+
+
+def test_a_deadline_without_slack_goes_on_on_demand(make: Make) -> None:
+    world = make(taken_after_s=600)
+    world.begin_sweep(sweep_spec(deadline="32m"))
+    figures = world.to_the_end()
+    assert figures["state"] == "finished"
+    bids = [record.allocation.bid_micros for record in world.store.allocations("sweep")]
+    assert bids[0] is not None
+    assert None in bids, "after the eviction"
+
+
+def test_of_two_ticks_at_once_one_decides(make: Make) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec())
+    world.store.claim("tick/sweep", "another", 60.0)
+    assert world.tick_job("sweep") == "skipped: another tick of this job is running"
+    assert world.sweep_facts() == []
+
+
+def test_a_market_that_says_no_price_buys_nothing_and_goes_on(make: Make) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec())
+    world.market.add_fault(Fault(FaultKind.UNAVAILABLE, operation="price_history", until_s=BEGIN_S + 60))
+    world.tick_job("sweep")
+    assert world.sweep_facts() == []
+    assert world.to_the_end()["state"] == "finished"
