@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.utilities.callables import parameter_schema
+from prefect.utilities.schema_tools import validate
 
 from bidding.market.catalog import Catalog, CatalogRow
 from bidding.market.model import InstanceType, Market
@@ -164,3 +166,20 @@ def test_markets_that_are_not_on_sale_are_refused(markets: Any, says: str) -> No
     with pytest.raises(InputError) as caught:
         resolve_markets(parse_sweep({**LEAST, "markets": markets}).markets, PRICED, CATALOG, 1_500_000_000)
     assert str(caught.value).startswith(says)
+
+
+def test_the_form_of_the_deployment_offers_choices_and_takes_what_the_file_takes() -> None:
+    def flow(spec: SweepSpec) -> None: ...
+
+    schema = parameter_schema(flow).model_dump(mode="json")
+    fields = schema["definitions"]["SweepSpec"]["properties"]
+    assert fields["sampler"]["enum"][:3] == ["grid", "random", "TPESampler"]
+    assert fields["stop"]["enum"] == ["earlycurve", "asha", "median", "none"]
+    assert fields["predictor"]["enum"] == ["table", "revpred", "tributary", "logistic", "none"]
+    assert schema["definitions"]["Metric"]["properties"]["direction"]["enum"] == ["minimize", "maximize"]
+    assert {"minimum", "maximum", "title"} <= set(fields["parallel"])
+    assert "oneOf" not in json.dumps(schema), "the form does not draw it"
+    for changed in ({}, {"markets": ["c4.large/us-east-1a"]}, {"sampler": "tpe", "trials": 3}, {"sweep_id": "mine"}):
+        spec = parse_sweep({**LEAST, **changed}).model_dump(mode="json")
+        assert not validate({"spec": spec}, schema)
+    assert validate({"spec": {**parse_sweep(LEAST).model_dump(mode="json"), "stop": "soon"}}, schema)
