@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from bidding.tuning.engine import SweepEngine
 from infra.clock import SystemClock
 from infra.files import write_whole
 from infra.local.announcement import is_up_directory
@@ -11,7 +12,7 @@ from reports.pages.figures_page import render
 from reports.pages.sweep_page import sweep_page
 from reports.pictures.sweep import curves_svg, dollars_svg, parallel_svg, timeline_svg
 from reports.sweep_view import SweepView
-from tasks.sweeps.view import sweep_view
+from tasks.sweeps.view import read_on, sweep_view
 
 #: Real seconds between two looks at a sweep that is followed.
 _LOOK_S = 1.0
@@ -45,12 +46,16 @@ def follow_views(sweep_id: str, database: str | None = None, directory: Path | N
     clock = SystemClock()
     with open_job_stores(database, directory) as (stores, _):
         store = find_job(stores, sweep_id).store
-        while True:
-            view = sweep_view(store, sweep_id)
-            yield view
-            if view.ended_s is not None:
-                return
+        view = sweep_view(store, sweep_id)
+        yield view
+        engine, length = SweepEngine(), 0
+        while view.ended_s is None:
             clock.wait_until(clock.now_s() + _LOOK_S)
+            entries = store.journal(sweep_id, length)
+            read_on(engine, sweep_id, entries)
+            length += len(entries)
+            view = sweep_view(store, sweep_id, engine)
+            yield view
 
 
 def write_sweep_report(

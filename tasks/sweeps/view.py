@@ -11,7 +11,7 @@ from bidding.engine.journal import JournalError
 from bidding.market.money import Micros, to_dollars
 from bidding.tuning.engine import SweepEngine
 from bidding.tuning.events import SweepTick
-from bidding.tuning.journal import replay
+from bidding.tuning.journal import catch_up
 from bidding.tuning.record import SweepError
 from bidding.tuning.trials import SweepState, TrialRecord
 from bidding.tuning.views import best_trial, trial_result
@@ -57,12 +57,11 @@ def sweep_view(store: Store, sweep_id: str, engine: SweepEngine | None = None) -
         job = now.job(sweep_id)
         if job.kind is not JobKind.SWEEP:
             raise InputError(f"job {sweep_id}: is no sweep; `proteus report {sweep_id}` shows it")
-        entries, records, lines = now.journal(sweep_id), now.allocations(sweep_id), now.ledger(sweep_id)
+        entries = now.journal(sweep_id) if engine is None else now.journal(sweep_id, kinds=(SweepTick.__name__,))
+        records, lines = now.allocations(sweep_id), now.ledger(sweep_id)
     if engine is None:
-        try:
-            engine = replay(entry.record for entry in entries)
-        except (JournalError, SweepError) as error:
-            raise StoreError(f"sweep {sweep_id}: {error}") from error
+        engine = SweepEngine()
+        read_on(engine, sweep_id, entries)
     spec = SweepSpec.model_validate(dict(job.spec), context=RECORDED)
     spent, refunded = _money(lines)
     return SweepView(
@@ -88,6 +87,14 @@ def sweep_view(store: Store, sweep_id: str, engine: SweepEngine | None = None) -
         best_number=best_trial(engine),
         name=spec.sweep,
     )
+
+
+def read_on(engine: SweepEngine, sweep_id: str, entries: Sequence[JournalEntry]) -> None:
+    """Apply the events among `entries`, which follow those that `engine` has seen; `StoreError` if one is invalid."""
+    try:
+        catch_up(engine, (entry.record for entry in entries))
+    except (JournalError, SweepError) as error:
+        raise StoreError(f"sweep {sweep_id}: {error}") from error
 
 
 def why_ended(job: Job) -> str:

@@ -12,9 +12,12 @@ import flows.terminal.tables
 from flows.cli.commands.inspection.cost import cost
 from flows.cli.commands.jobs.jobs import jobs
 from flows.cli.commands.sweeps.sweep import sweep
+from infra.clock import SystemClock
 from infra.errors import InputError
 from infra.runtime import forget_runtime
 from infra.state.store import Store
+from tasks.sweeps.page import find_sweep, follow_views
+from tasks.sweeps.view import sweep_figures
 from tests.support.sweep_states import SWEEP, RecordedSweep, finish_sweep, record_sweep
 
 
@@ -55,6 +58,20 @@ def test_follow_ends_with_the_sweep(recorded: RecordedSweep) -> None:
     lines = run("show", SWEEP, "--follow").output.splitlines()
     assert "finished  100%  4 finished  best 0.1 (trial-00)" in lines[0]
     assert lines[1].startswith(f"{SWEEP}: finished, 100% done")
+
+
+def test_follow_shows_the_sweep_as_it_goes_on(recorded: RecordedSweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def wait(self: SystemClock, at_s: float) -> None:
+        looks.append(at_s)
+        recorded.tick() if len(looks) < 3 else finish_sweep(recorded)
+
+    monkeypatch.setattr(SystemClock, "wait_until", wait)
+    views = list(follow_views(SWEEP))
+    assert [sum(trial.steps for trial in view.trials) for view in views] == [13, 17, 21, 40]
+    assert [view.state for view in views] == ["running", "running", "running", "finished"]
+    assert sweep_figures(views[-1]) == sweep_figures(find_sweep(SWEEP))
 
 
 def test_the_table_fits_a_narrow_terminal(recorded: RecordedSweep, monkeypatch: pytest.MonkeyPatch) -> None:
