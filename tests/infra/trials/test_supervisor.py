@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from infra.clock import SystemClock
+from infra.clock import ScaledClock, SystemClock
 from infra.storage.blobs import Blobs
 from infra.storage.trial_paths import SweepPaths, TrialPaths
 from infra.trials.documents import TrialOrders, TrialReport, TrialSetting
@@ -216,8 +216,6 @@ def _is_gone(process: psutil.Process) -> bool:
 
 
 def test_a_machine_whose_supervisor_is_killed_goes_on_from_its_uploaded_state(sweep: Sweep) -> None:
-    from infra.clock import ScaledClock
-
     ScaledClock.create(sweep.folder / "clock", 1e9, 1000.0)
     order = sweep.deploy("train", until_step=10**6, steps=10**6, pause_s=0.01)
     setting = json.loads(sweep.blobs.read_bytes(PATHS.setting)) | {"checkpoint_minutes": 0.1}
@@ -247,9 +245,20 @@ def test_a_machine_whose_supervisor_is_killed_goes_on_from_its_uploaded_state(sw
     assert sweep.report(order) == last
 
 
-def test_sigterm_ends_a_machine_with_its_state(sweep: Sweep) -> None:
-    from infra.clock import ScaledClock
+def test_a_process_that_hangs_ends_with_its_supervisor(sweep: Sweep) -> None:
+    ScaledClock.create(sweep.folder / "clock", 1e9, 1000.0)
+    order = sweep.deploy("hangs")
+    machine = _machine(sweep, order)
+    try:
+        asyncio.run(_until(lambda: _values(sweep, order) == 2))
+        process = _process_of_trial(machine)
+    finally:
+        machine.kill()
+        machine.wait()
+    asyncio.run(_until(lambda: _is_gone(process)))  # by the kernel: it writes nothing that could fail
 
+
+def test_sigterm_ends_a_machine_with_its_state(sweep: Sweep) -> None:
     ScaledClock.create(sweep.folder / "clock", 1e9, 1000.0)
     order = sweep.deploy("train", until_step=10**6, steps=10**6, pause_s=0.01)
     machine = _machine(sweep, order)
