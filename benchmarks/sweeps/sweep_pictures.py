@@ -1,5 +1,6 @@
 """Pictures of benchmark `sweep`, as Figures 7 to 9 of the SpotTune paper."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from benchmarks.sweeps.sweep_runs import SweepFigures
 
 #: Colours of a palette for colour-blind readers (Okabe and Ito).
-_COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#999999")
+_COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#999999", "#000000")
 
 
 def draw_approaches(approaches: Sequence[SweepFigures], applications: Sequence[str], note: str, target: Path) -> None:
@@ -32,8 +33,8 @@ def draw_approaches(approaches: Sequence[SweepFigures], applications: Sequence[s
         axis.set_xticks(places, applications, fontsize=8)
         axis.set_ylabel(label, fontsize=8)
         axis.set_yscale("log")
-    panels[0].legend(fontsize=7, frameon=False, ncols=4)
-    panels[0].set_title(f"Sweeps of 16 trials: {note}", fontsize=9, loc="left")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", fontsize=7, ncols=4)
+    panels[0].set_title(_title(f"Sweeps of 16 trials: {note}"), fontsize=8, loc="left")
     _write(figure, target)
 
 
@@ -52,15 +53,14 @@ def draw_thetas(by_theta: Mapping[float, SweepFigures], applications: Sequence[s
         panels[0].plot(thetas, [by_theta[theta].usd[row].mean() for theta in thetas], **style)
         panels[1].plot(thetas, [by_theta[theta].hours[row].mean() for theta in thetas], **style)
         panels[3].plot(thetas, [100 * by_theta[theta].free[row].mean() for theta in thetas], **style)
-    for label, marker, values in (
-        ("top 1", "o", [100 * by_theta[theta].top1.mean() for theta in thetas]),
-        ("top 3", "s", [100 * by_theta[theta].top3.mean() for theta in thetas]),
+    for label, colour, values in (
+        ("predicted best", _COLOURS[0], [100 * by_theta[theta].top1.mean() for theta in thetas]),
+        ("among the predicted best three", _COLOURS[3], [100 * by_theta[theta].top3.mean() for theta in thetas]),
     ):
-        panels[2].plot(thetas, values, marker=marker, ms=4, label=label, color=_COLOURS[len(label + marker) % 3])
-    panels[2].lines[1].set_color(_COLOURS[3])
+        panels[2].plot(thetas, values, marker="o", ms=4, label=label, color=colour)
     for axis, label in zip(
         panels,
-        ("dollars a sweep", "completion time, hours", "% of applications with the best trial", "% of steps free"),
+        ("dollars a sweep", "completion time, hours", "best trial found, % of applications", "% of steps free"),
         strict=True,
     ):
         axis.set_ylabel(label, fontsize=8)
@@ -69,7 +69,7 @@ def draw_thetas(by_theta: Mapping[float, SweepFigures], applications: Sequence[s
     panels[0].legend(fontsize=7, frameon=False, ncols=3)
     panels[2].legend(fontsize=7, frameon=False)
     panels[3].set_xlabel("theta", fontsize=8)
-    panels[0].set_title(f"SpotTune by theta: {note}", fontsize=9, loc="left")
+    panels[0].set_title(_title(f"SpotTune by theta: {note}"), fontsize=8, loc="left")
     _write(figure, target)
 
 
@@ -82,6 +82,10 @@ def _figure(inches: tuple[float, float], down: int) -> tuple[Figure, Any]:
         axis.tick_params(labelsize=7)
         axis.grid(axis="y", alpha=0.25)
     return figure, panels
+
+
+def _title(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 130))
 
 
 def _write(figure: Figure, target: Path) -> None:

@@ -97,6 +97,20 @@ class PredictorProbabilities:
         return found
 
 
+class OfferSource(Protocol):
+    """The offers of a simulated market."""
+
+    def at(self, tick: int, decision: int) -> Mapping[Market, Offer]:
+        """Return the offers of every market with a known price.
+
+        Parameters
+        ----------
+        tick : number of the tick within the prices.
+        decision : number of the tick within the sweep, for the draw of the bids.
+        """
+        ...
+
+
 class OfferTable:
     """Makes the offers of ticks.
 
@@ -109,13 +123,7 @@ class OfferTable:
         self._prices, self._probabilities, self._seed = prices, probabilities, seed
 
     def at(self, tick: int, decision: int) -> dict[Market, Offer]:
-        """Return the offers of every market with a known price.
-
-        Parameters
-        ----------
-        tick : number of the tick within the prices.
-        decision : number of the tick within the sweep, for the draw of the bids.
-        """
+        """Return the offers; see `OfferSource`."""
         prices = self._prices
         row = prices.prices_micros[tick]
         now: list[Micros] = row.tolist()

@@ -1,6 +1,6 @@
 """The outcome of a simulated sweep: states, steps, dollars and times, by trial and in all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,8 +63,7 @@ class SweepOutcome:
     state : RUNNING if the prices ended before the sweep did.
     started_s, ended_s : of the sweep.
     trials : by number.
-    best_trial : number of the trial with the best value of those that ran all steps; of all, if none did. None: there
-        is no value.
+    best_trial : as of a live sweep (`bidding.tuning.views.best_trial`); None: there is no value.
     ticks : decision points that the engine was asked at.
     """
 
@@ -120,11 +119,3 @@ def performance_cost_rate(completion_s: float, micros: float) -> float:
     """
     paid = completion_s / 3600 * micros / 1e6
     return 1 / paid if paid > 0 else float("inf")
-
-
-def best_of(trials: Sequence[TrialOutcome], minimizes: bool, max_trial_steps: int) -> int | None:
-    """Return the number of the trial with the best value of those that ran all steps, or of all if none did."""
-    valued = [trial for trial in trials if trial.value is not None]
-    complete = [trial for trial in valued if trial.steps >= max_trial_steps] or valued
-    sign = 1 if minimizes else -1
-    return min(complete, key=lambda trial: (sign * float(trial.value or 0), trial.number)).number if complete else None

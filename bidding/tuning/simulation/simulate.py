@@ -6,29 +6,33 @@ these ticks the engine receives what a live flow would read at them. Ticks in be
 visits them all the same, for rules that stop trials in the middle of a run.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf, isnan
 
 import numpy as np
 
 from bidding.billing import BillingModel, PerSecondFirstHourFree
-from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, NoticeSeen
+from bidding.economics.budget import Spending
+from bidding.engine.events import AllocationGone, AllocationGranted, AllocationRefused, BidEvent, NoticeSeen
 from bidding.market.model import Allocation, Tier
+from bidding.market.money import Micros
 from bidding.tuning.engine import SweepEngine
 from bidding.tuning.events import Setting, SweepClosed, SweepOpened, SweepTick, TrialReported, TrialsProposed
 from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
 from bidding.tuning.plan import SweepPlan
 from bidding.tuning.simulation.bills import MachineBill, bill_of, on_demand_billing
 from bidding.tuning.simulation.evictions import Evictions, EvictionsByPrice
-from bidding.tuning.simulation.offers import OfferTable, Probabilities
-from bidding.tuning.simulation.outcome import SweepOutcome, TrialOutcome, best_of
+from bidding.tuning.simulation.offers import OfferSource, OfferTable, Probabilities
+from bidding.tuning.simulation.outcome import SweepOutcome, TrialOutcome
 from bidding.tuning.simulation.record import RecordedTrials
 from bidding.tuning.simulation.simulated_machine import MachineTimes, SimulatedMachine
 from bidding.tuning.simulation.sweep_prices import SweepPrices
 from bidding.tuning.simulation.watched_steps import WatchedSteps, watched_steps
+from bidding.tuning.simulation.worst_case import spending_at
 from bidding.tuning.stopping.base import TrialStoppingRule
+from bidding.tuning.views import best_trial
 
-_SWEEP = "sweep"
 #: The market's code of a refusal.
 _REFUSED = "InsufficientInstanceCapacity"
 
@@ -49,6 +53,10 @@ class SweepSimulator:
     watched : steps at which the rule may act while a trial runs.
     every_tick : whether ticks are visited at which nothing can change.
     refused_share : share of the requests that the market refuses for want of capacity, drawn from the sweep's seed.
+    budget_micros : what a sweep may spend; None: no limit. Every tick is visited where there is one.
+    offers : what the markets offer; None: bids drawn from the sweep's seed, and the answers of `probabilities`.
+    step_s : seconds of a step by trial and instance type; None: those of the record, by vCPUs.
+    sweep_id : begins the order ids.
     """
 
     def __init__(
@@ -65,6 +73,10 @@ class SweepSimulator:
         watched: WatchedSteps | None = None,
         every_tick: bool = False,
         refused_share: float = 0.0,
+        budget_micros: Micros | None = None,
+        offers: OfferSource | None = None,
+        step_s: Sequence[Mapping[str, float]] | None = None,
+        sweep_id: str = "sweep",
     ) -> None:
         self.times = times or MachineTimes()
         self.record, self.prices, self.probabilities = record, prices, probabilities
@@ -78,12 +90,13 @@ class SweepSimulator:
         self.billing = billing or PerSecondFirstHourFree()
         self.evictions = evictions or EvictionsByPrice(prices.traces)
         self.rule, self.watched = rule, watched or watched_steps(self.plan, record)
-        self.every_tick, self.refused_share = every_tick, refused_share
+        self.every_tick, self.refused_share = every_tick or budget_micros is not None, refused_share
+        self.budget_micros, self.offers, self.sweep_id = budget_micros, offers, sweep_id
         names = sorted(prices.types)
         vcpus = np.array([prices.types[name].vcpu for name in names], dtype=np.int64)
         seconds = record.seconds_per_step(vcpus).tolist()
         #: Seconds of a step by trial, then by type.
-        self.step_s = [dict(zip(names, row, strict=True)) for row in seconds]
+        self.step_s = step_s or [dict(zip(names, row, strict=True)) for row in seconds]
         #: (step, value) of every step by trial; None where the value is no number.
         self.reports: list[list[tuple[int, float | None]]] = [
             [(step, None if isnan(value) else value) for step, value in enumerate(row, start=1)]
@@ -91,12 +104,13 @@ class SweepSimulator:
         ]
         self.settings = tuple(Setting(number, dict(params)) for number, params in enumerate(record.settings))
 
-    def run(self, start_s: int, seed: int = 0) -> SweepOutcome:
+    def run(self, start_s: int, seed: int = 0, journal: list[BidEvent] | None = None) -> SweepOutcome:
         """Return the outcome of the sweep that starts at the first tick at or after `start_s`.
 
         Parameters
         ----------
         seed : of its bids; and of its refusals.
+        journal : receives every event, in order.
 
         Raises
         ------
@@ -106,16 +120,16 @@ class SweepSimulator:
         first = self.prices.tick_index(start_s)
         if not 0 <= first < len(self.prices.prices_micros):
             raise ValueError(f"no prices at {start_s}: they are those of [{self.prices.from_s}, {self.prices.until_s}]")
-        return _Run(self, first, seed).outcome()
+        return _Run(self, first, seed, journal).outcome()
 
 
 class _Run:
     """One sweep: the engine, and the machines that it has bought."""
 
-    def __init__(self, simulator: SweepSimulator, first: int, seed: int) -> None:
-        self._sim, self._first, self._seed = simulator, first, seed
+    def __init__(self, simulator: SweepSimulator, first: int, seed: int, journal: list[BidEvent] | None) -> None:
+        self._sim, self._first, self._seed, self._journal = simulator, first, seed, journal
         self._engine = SweepEngine(simulator.rule)
-        self._offers = OfferTable(simulator.prices, simulator.probabilities, seed)
+        self._offers = simulator.offers or OfferTable(simulator.prices, simulator.probabilities, seed)
         self._machines: dict[str, SimulatedMachine] = {}
         self._living: dict[str, SimulatedMachine] = {}
         self._bills: dict[int, list[MachineBill]] = {number: [] for number in range(simulator.record.trials)}
@@ -126,14 +140,14 @@ class _Run:
         sim, engine = self._sim, self._engine
         start_s = now_s = sim.prices.tick_at_s(self._first)
         plan = replace(sim.plan, seed=self._seed)
-        engine.handle(SweepOpened(start_s, _SWEEP, plan, sim.prices.types, sim.prices.markets))
-        engine.handle(TrialsProposed(start_s, sim.settings))
+        self._handle(SweepOpened(start_s, sim.sweep_id, plan, sim.prices.types, sim.prices.markets))
+        self._handle(TrialsProposed(start_s, sim.settings))
         tick: int | None = self._first
         while tick is not None:
             now_s = sim.prices.tick_at_s(tick)
             self._observe(now_s)
             offers = self._offers.at(tick, tick - self._first) if engine.wants_offers(now_s) else {}
-            for order in engine.handle(SweepTick(now_s, offers)):
+            for order in self._handle(SweepTick(now_s, offers, spending=self._spending(now_s))):
                 self._carry_out(order, now_s)
             self._ticks += 1
             if engine.closed:
@@ -142,11 +156,16 @@ class _Run:
         self._end_all(now_s)
         return self._summary(start_s, now_s)
 
+    def _handle(self, event: BidEvent) -> tuple[SweepOrder, ...]:
+        if self._journal is not None:
+            self._journal.append(event)
+        return self._engine.handle(event)
+
     # -- what the engine sees ---------------------------------------------------------------------------------
 
     def _observe(self, now_s: int) -> None:
         """Send what has happened by now: notices, reports, ends; machine by machine."""
-        handle = self._engine.handle
+        handle = self._handle
         for name, machine in list(self._living.items()):
             end = machine.end
             is_over = end is not None and end[0] <= now_s
@@ -174,7 +193,7 @@ class _Run:
         machine.has_reported = True
         values = self._sim.reports[machine.trial][machine.reported_step : step]
         machine.reported_step, machine.reported_saved = step, saved
-        self._engine.handle(
+        self._handle(
             TrialReported(
                 at_s=now_s,
                 trial=machine.trial,
@@ -201,14 +220,14 @@ class _Run:
                 if order.allocation_id in self._living:
                     self._living[order.allocation_id].release(now_s)
             case Finish():
-                self._engine.handle(SweepClosed(now_s))
+                self._handle(SweepClosed(now_s))
 
     def _deploy(self, order: Deploy, now_s: int) -> None:
         sim, market = self._sim, order.market
         price = sim.prices.traces[market].price_at(now_s)
         refused = sim.refused_share > 0 and self._refusals.random() < sim.refused_share
         if refused or (order.bid_micros is not None and (price is None or price > order.bid_micros)):
-            self._engine.handle(AllocationRefused(now_s, order.order_id, _REFUSED, "no capacity"))
+            self._handle(AllocationRefused(now_s, order.order_id, _REFUSED, "no capacity"))
             return
         takes_s = None
         if order.bid_micros is not None:
@@ -230,7 +249,7 @@ class _Run:
             sim.times,
         )
         self._machines[order.order_id] = self._living[order.order_id] = machine
-        self._engine.handle(AllocationGranted(now_s, order.order_id, allocation))
+        self._handle(AllocationGranted(now_s, order.order_id, allocation))
 
     # -- time -------------------------------------------------------------------------------------------------
 
@@ -265,12 +284,32 @@ class _Run:
             self._bill(machine)
 
     def _bill(self, machine: SimulatedMachine) -> None:
-        sim, allocation = self._sim, machine.allocation
-        billing = sim.billing
-        if allocation.bid_micros is None:
-            price = sim.prices.types[allocation.market.instance_type].on_demand_micros
-            billing = on_demand_billing(sim.billing, price)
-        self._bills[machine.trial].append(bill_of(machine, sim.prices.traces[allocation.market], billing))
+        trace = self._sim.prices.traces[machine.allocation.market]
+        self._bills[machine.trial].append(bill_of(machine, trace, self._billing(machine)))
+
+    def _billing(self, machine: SimulatedMachine) -> BillingModel:
+        if machine.allocation.bid_micros is not None:
+            return self._sim.billing
+        return on_demand_billing(self._sim.billing, self._on_demand_micros(machine))
+
+    def _on_demand_micros(self, machine: SimulatedMachine) -> Micros:
+        return self._sim.prices.types[machine.allocation.market.instance_type].on_demand_micros
+
+    def _spending(self, now_s: int) -> Spending | None:
+        sim = self._sim
+        if sim.budget_micros is None:
+            return None
+        spent = sum(bill.micros for bills in self._bills.values() for bill in bills)
+        living = (
+            (
+                machine,
+                sim.prices.traces[machine.allocation.market],
+                self._billing(machine),
+                machine.allocation.bid_micros or self._on_demand_micros(machine),
+            )
+            for machine in self._living.values()
+        )
+        return spending_at(sim.budget_micros, spent, living, now_s, 2 * sim.prices.tick_s)
 
     def _summary(self, start_s: int, ended_s: int) -> SweepOutcome:
         engine = self._engine
@@ -294,6 +333,6 @@ class _Run:
             started_s=start_s,
             ended_s=ended_s,
             trials=trials,
-            best_trial=best_of(trials, self._sim.plan.minimizes, self._sim.plan.max_trial_steps),
+            best_trial=best_trial(engine),
             ticks=self._ticks,
         )
