@@ -85,3 +85,11 @@ def test_a_sampler_that_cannot_be_used_is_refused_in_one_line(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "cmaes", None)
     with pytest.raises(InputError, match=r"^sampler CmaEsSampler: needs cmaes, which is not installed; install it"):
         check_sampler(sweep("CmaEsSampler"))
+
+
+def test_a_sampler_with_a_state_goes_on_from_the_recorded_settings() -> None:
+    pytest.importorskip("optuna")
+    spec = sweep("NSGAIISampler", 70)
+    trials = [SampledTrial(n, {"x": 1.0, "rate": 0.01, "kind": "1"}, 1.0, False) for n in range(50)]
+    children = [params for _, params in propose(spec, trials, 20)]
+    assert sum(params["x"] == 1.0 for params in children) > 5, "a second generation takes values of the first"
