@@ -57,7 +57,8 @@ def test_tpe_learns_from_values_and_a_study_is_no_record() -> None:
     for sampler in ("tpe", "random"):
         late = [abs(float(str(trial.params["x"])) - 2) for trial in run(sweep(sampler, 40, seed=2))[25:]]
         away[sampler] = sorted(late)[len(late) // 2]
-    assert away["tpe"] < 1.2 < 1.8 < away["random"]
+    assert away["tpe"] < 1.2
+    assert away["random"] > 1.8
     assert is_adaptive(sweep("tpe"))
 
 
