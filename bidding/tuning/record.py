@@ -396,6 +396,8 @@ class SweepRecord:
                 trial.state = TrialState.WAITING
             if trial.state is TrialState.PAUSED and trial.steps < trial.until_step:
                 trial.state = TrialState.WAITING
+            elif trial.state is TrialState.PAUSED:  # a report that came after the stop had the state of its target
+                self._arrive(trial)
 
     def _rule_of_sweep(self) -> TrialStoppingRule:
         if self._rule is None:

@@ -386,8 +386,11 @@ def test_a_late_report_of_an_earlier_machine_adds_what_its_state_holds() -> None
     world.tell(TrialReported(world.now_s, 0, "s-t0-0", ((2, 0.5), (3, 0.3), (4, 0.2)), 3, 1.0, "failed", "late"))
     assert trial.curve.steps.tolist() == [1, 2, 3]
     assert (trial.state, trial.saved_step, trial.failures) == (TrialState.RUNNING, 3, {})
+    world.tell(TrialReported(world.now_s, 0, "s-t0-1", ((4, 0.2), (5, 0.1)), 5))
+    world.tell(TrialReported(world.now_s, 0, "s-t0-0", ((2, 9.0),), 3))  # once more: it has a newer state by now
     world.end("s-t0-1", EndCause.EVICTED)
-    assert deploys(world.tick())[0].from_step == 3
+    assert deploys(world.tick())[0].from_step == 5
+    assert trial.curve.values.tolist() == [1.0, 0.5, 0.3, 0.2, 0.1]
 
 
 def test_a_late_report_of_the_target_saves_a_machine() -> None:
@@ -488,6 +491,31 @@ def test_a_deployment_that_is_open_at_a_stop_is_not_repeated_but_waited_for() ->
     assert kinds(world.tell(SweepTick(world.now_s, OFFERS))) == ["Release"]
     world.end(order.order_id, EndCause.USER)
     assert world.tell(SweepTick(world.now_s, OFFERS)) == (Finish(SweepState.STOPPED, "stop"),)
+
+
+def test_a_sweep_that_is_closed_at_once_buys_nothing_and_ends_its_machines() -> None:
+    world = SweepWorld(plan_of(trials=3, parallel=1))
+    world.tick()
+    world.tell(SweepClosed(world.now_s))
+    assert not world.engine.wants_offers(world.now_s)
+    assert world.tick() == (PauseTrial("s-t0-0", 0, "the sweep stops"),)
+    assert kinds(world.tick()) == ["Release"]
+    assert world.tick() == ()
+
+
+def test_a_trial_that_was_complete_when_its_sweep_stopped_has_finished_when_it_goes_on() -> None:
+    world, trial = one_trial(max_trial_steps=3)
+    world.end("s-t0-0", EndCause.EVICTED)
+    (order,) = deploys(world.tell(SweepTick(world.now_s, OFFERS)))
+    world.tell(SweepStopRequested(world.now_s, "stop"))
+    world.tell(AllocationRefused(world.now_s, order.order_id, "InsufficientInstanceCapacity", ""))
+    assert kinds(world.tick()) == ["Finish"]
+    world.tell(SweepClosed(world.now_s))
+    world.tell(TrialReported(world.now_s, 0, "s-t0-0", ((2, 0.5), (3, 0.3)), 3, 1.0))
+    assert trial.state is TrialState.PAUSED
+    world.tell(SweepReopened(world.now_s))
+    assert trial.state is TrialState.FINISHED
+    assert world.tick() == (Finish(SweepState.FINISHED, ""),)
 
 
 def test_the_budget_ends_the_sweep_within_two_ticks() -> None:
