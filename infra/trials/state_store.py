@@ -1,13 +1,16 @@
 """The uploaded states of a trial: each a set of files, the manifest last; the newest step of any deployment counts."""
 
 import logging
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet
+from infra.settings import load_settings
+from infra.storage.blobs import MANIFEST, BlobError, BlobMissing, Blobs, DamagedSet, blobs_at
 from infra.storage.trial_paths import TrialPaths, state_step
-from infra.trials.states import STATE, remove_folder
+from infra.trials.states import STATE, remove_folder, unpack_state
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +70,29 @@ def fetch_newest_state(blobs: Blobs, paths: TrialPaths, folder: Path) -> StoredS
             continue
         return state
     return None
+
+
+def load_state(source: str | Path) -> Any:
+    """Return what a trial has saved, from a folder or the fsspec URL of its set, as in ``s3://…/jobs/SWEEP/best``.
+
+    Raises
+    ------
+    TrialError
+        If there is no complete state, or it is damaged.
+    BlobError
+        If the store cannot be read.
+    """
+    if "://" not in str(source):
+        return unpack_state(Path(source))
+    parent, _, name = str(source).rstrip("/").rpartition("/")
+    with tempfile.TemporaryDirectory(prefix="proteus-state-") as scratch:
+        folder = Path(scratch) / "state"
+        fetch_state(blobs_at(parent, load_settings().region), name, folder)
+        model = unpack_state(folder)
+        if isinstance(model, Path):  # a copy that must outlive the scratch folder
+            lasting = Path(tempfile.mkdtemp(prefix="proteus-state-")) / model.name
+            return model.rename(lasting)
+        return model
 
 
 def fetch_state(blobs: Blobs, prefix: str, folder: Path) -> None:

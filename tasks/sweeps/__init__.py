@@ -1,6 +1,7 @@
 """Hyper-parameter sweeps: their description, and what a flow does for one.
 
 artifacts    a sweep in the Prefect UI: page, table of trials, progress
+best         the best trial of a sweep, saved
 checks       checks of a sweep with what is on this machine alone
 local/       a sweep on this machine alone, without a market
 markets      where trials may run: by name, or by size, resolved against what is on sale

@@ -33,12 +33,11 @@ from infra.settings import load_settings
 from infra.storage.blobs import Blobs
 from infra.storage.trial_paths import SweepPaths, TrialPaths
 from infra.trials.documents import TrialOrders, TrialReport, TrialSetting
-from infra.trials.engine_application import save_application_model
 from infra.trials.shipping import fetch_inputs, ship_data, ship_requirements
-from infra.trials.state_store import fetch_state, stored_states
-from infra.trials.states import remove_folder, unpack_state
+from infra.trials.state_store import fetch_state
 from infra.trials.supervisor import TrialJob, TrialSupervisor
-from infra.urls import file_url
+from infra.urls import file_url, local_path
+from tasks.sweeps.best import save_best
 from tasks.sweeps.checks import check_files, check_trial
 from tasks.sweeps.samplers import SampledTrial, is_adaptive, propose
 from tasks.sweeps.spec import SweepSpec
@@ -144,28 +143,19 @@ class LocalSweep:
         }
 
     def save_best(self) -> Path | None:
-        """Save the newest state of the best trial in the folder ``best``; return its path, or None without a state."""
-        best = result_view(self._engine).best
-        states = [] if best is None else stored_states(self._blobs, self._paths(best))
-        if best is None or not states:
-            return None
-        trial, folder = self._engine.trials[best], self._directory / "best"
-        fetch_state(self._blobs, states[0].prefix, folder)
-        setting = self._setting(best).to_json() | {"value": trial.value, "steps": trial.steps}
-        (folder / "setting.json").write_text(json.dumps(setting, indent=1))
-        if not self._spec.is_built_in:
-            return folder
-        tables = unpack_state(folder)
-        remove_folder(folder)
-        url = save_application_model(
-            self._blobs,
-            self._spec.job_id,
-            self._spec.trial,
-            trial.params,
-            tables,
-            {"heldout": {self._metric: trial.value}},
-        )
-        return Path(url.removeprefix("file://"))
+        """Save the state of the best trial in the folder ``best``, that of an application of the engine as a model.
+
+        Returns the folder, or None where no trial has a value and a state.
+        """
+        url = save_best(self._blobs, self._spec, self._engine)
+        if url is None or self._spec.is_built_in:
+            return None if url is None else Path(str(local_path(url)))
+        prefix, folder = SweepPaths(self._spec.job_id).best, self._directory / "best"
+        fetch_state(self._blobs, prefix, folder)
+        manifest = self._blobs.manifest(prefix)
+        assert manifest is not None
+        (folder / "setting.json").write_text(json.dumps(manifest.about, indent=1))
+        return folder
 
     # -- the run
 

@@ -1,6 +1,5 @@
 """A sweep under way: opened by its flow, decided on by ticks, followed to its end.
 
-best        the state of the best trial, saved with its settings
 deploying   orders carried out: the purchase of a trial's machine, a pause
 following   a sweep followed by its flow, with a task run for each deployment
 inputs      checks before anything is bought; code, data and packages on their way to the machines

@@ -1,6 +1,7 @@
 """A sweep in the state database: recorded, opened for its decisions, opened again, closed with its result."""
 
 import json
+import logging
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -10,7 +11,7 @@ from bidding.market.model import DAY_S, Market
 from bidding.market.time_window import TimeWindow
 from bidding.tuning.events import SweepClosed, SweepOpened, SweepReopened
 from bidding.tuning.plan import Direction, SweepPlan
-from infra.errors import InputError
+from infra.errors import InputError, ProteusError
 from infra.state.records import IllegalTransition, Job, JobKind, JobState
 from infra.storage.price_store import PriceStore
 from infra.storage.trial_paths import SweepPaths
@@ -21,12 +22,13 @@ from tasks.job_records import can_go_on
 from tasks.market.engine_journal import SweepJournal
 from tasks.market.opening import priced
 from tasks.runtime import current_runtime, runtime_task
+from tasks.sweeps.best import save_best
 from tasks.sweeps.markets import resolve_markets
-from tasks.sweeps.running.best import save_best
 from tasks.sweeps.running.offers import fit_predictor
 from tasks.sweeps.samplers import is_adaptive
 from tasks.sweeps.spec import SweepSpec
 
+_log = logging.getLogger(__name__)
 #: Real seconds that a machine takes to boot, and a trial to save its state and to go on from it.
 _BOOT_REAL_S, _PAUSE_REAL_S = 10.0, 15.0
 
@@ -133,7 +135,10 @@ def close_sweep(spec: SweepSpec, journal: SweepJournal, state: JobState, result:
     runtime, job_id = current_runtime(), spec.job_id
     engine = journal.current()
     if engine.job_id is not None:
-        save_best(spec, engine)
+        try:
+            save_best(runtime.blobs, spec, engine)
+        except ProteusError as error:
+            _log.error("sweep %s: the best trial's state stays where it is: %s", job_id, error)
         closed = SweepClosed(runtime.now_s())
         journal.commit(lambda engine: [] if engine.closed else [closed])
         _keep_step_seconds(spec, journal.loaded().step_times.by_type())

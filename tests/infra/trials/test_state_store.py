@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.storage.blobs import MANIFEST, Blobs, DamagedSet
+from infra.storage.blobs import MANIFEST, BlobMissing, Blobs, DamagedSet
 from infra.storage.trial_paths import TrialPaths
-from infra.trials.state_store import fetch_newest_state, fetch_state, stored_states, upload_state
+from infra.trials.errors import TrialError
+from infra.trials.state_store import fetch_newest_state, fetch_state, load_state, stored_states, upload_state
 from infra.trials.states import pack_state, unpack_state
 
 PATHS = TrialPaths("digits", 7)
@@ -67,3 +68,13 @@ def test_a_set_that_names_a_file_outside_is_refused(blobs: Blobs, tmp_path: Path
     with pytest.raises(DamagedSet, match="outside"):
         fetch_state(blobs, prefix, tmp_path / "fetched")
     assert not (tmp_path / "fetched").exists()
+
+
+@pytest.mark.parametrize("by_url", [True, False])
+def test_a_state_is_loaded_from_its_folder_or_its_url(by_url: bool, blobs: Blobs, tmp_path: Path) -> None:
+    _upload(blobs, tmp_path, 1, "a")
+    url = blobs.url_of(PATHS.state(1, "a"))
+    folder = load_state(url if by_url else url.removeprefix("file://"))
+    assert (folder / "layers" / "0").read_text() == "1 by a"
+    with pytest.raises(BlobMissing if by_url else TrialError):
+        load_state(f"{url}-missing" if by_url else tmp_path)

@@ -1,0 +1,51 @@
+"""The best trial of a sweep, saved: its state with its settings, and as a model where the application is ours."""
+
+import tempfile
+from pathlib import Path
+
+from bidding.tuning.engine import SweepEngine
+from bidding.tuning.views import best_trial
+from infra.storage.blobs import Blobs
+from infra.storage.trial_paths import SweepPaths, TrialPaths
+from infra.trials.engine_application import save_application_model
+from infra.trials.state_store import fetch_state, stored_states
+from infra.trials.states import unpack_state
+from tasks.sweeps.spec import SweepSpec
+
+
+def save_best(blobs: Blobs, spec: SweepSpec, engine: SweepEngine) -> str | None:
+    """Save the newest state of the best trial with its settings, in place of an earlier one.
+
+    Returns the URL of the state or, for an application of the engine, that of a model that `proteus predict` takes;
+    None if no trial has a value and a state.
+
+    Raises
+    ------
+    BlobError
+        If the store cannot be read or written; the state stays where it is then.
+    """
+    number = best_trial(engine)
+    states = [] if number is None else stored_states(blobs, TrialPaths(spec.job_id, number))
+    if number is None or not states:
+        return None
+    best, prefix = engine.trials[number], SweepPaths(spec.job_id).best
+    about = {
+        "trial": spec.trial,
+        "number": number,
+        "params": dict(best.params),
+        "seed": spec.seed + number,
+        "metric": spec.metric.model_dump(mode="json"),
+        "value": best.value,
+        "steps": best.steps,
+        "state_step": states[0].step,
+    }
+    files = blobs.read_set(states[0].prefix)
+    blobs.remove_set(prefix)
+    blobs.write_set(prefix, files, about)
+    if not spec.is_built_in:
+        return blobs.url_of(prefix)
+    with tempfile.TemporaryDirectory(prefix="proteus-best-") as scratch:
+        fetch_state(blobs, prefix, Path(scratch) / "state")
+        tables = unpack_state(Path(scratch) / "state")
+    result = {"heldout": {spec.metric.name: best.value}, "clock": states[0].step}
+    return save_application_model(blobs, spec.job_id, spec.trial, best.params, tables, result)
