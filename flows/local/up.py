@@ -116,9 +116,10 @@ def local_up(
                 check_settings(settings, scale, tick_takes_s)
                 say(f"scale: {scale:g} market seconds a second")
                 from tasks.local.pause import resume_jobs
+                from tasks.sweeps.submit import resume_sweeps
 
                 with announcement_of(world, market) as announcement:
-                    for job_id in resume_jobs():
+                    for job_id in [*resume_jobs(), *resume_sweeps()]:
                         say(f"{job_id}: goes on")
                     ready(announcement)
                     _keep(world.clock, partial(_check, world.prefect.check, deployments.check), say)

@@ -10,7 +10,8 @@ from infra.errors import JobFailed
 from infra.state.records import AllocationRecord, ObservationKind
 from tasks.ending.machines import end_machines
 from tasks.job_ends import request_stop
-from tasks.market.engine_journal import JobEngine
+from tasks.job_records import is_sweep
+from tasks.market.engine_journal import EngineJournal, JobEngine
 from tasks.market.opening import is_opened
 from tasks.market.purchases.reliable_tier import CONTROLLER_ORDER, purchase
 from tasks.runtime import current_runtime
@@ -41,8 +42,8 @@ def not_joined(
     ]
 
 
-def check_start(job_engine: JobEngine) -> None:
-    """Refuse a job that was not opened in time, since its run of `train` has died: a tick cannot begin it.
+def check_start(job_engine: EngineJournal[Any]) -> None:
+    """Refuse a job or sweep that was not opened in time, since its flow's run has died: a tick cannot begin it.
 
     What that run does first (the code, the data, the prices) needs the user's files. Once the job is opened, ticks do
     the rest.
@@ -58,10 +59,11 @@ def check_start(job_engine: JobEngine) -> None:
     starts = (ObservationKind.FOLLOWER, ObservationKind.CLOCK)  # a run that follows it, and a failed job begun again
     seen = [last.at_s for kind in starts if (last := runtime.store.last_observation(job_id, kind)) is not None]
     since_s = max([runtime.store.job(job_id).created_at_s, *seen])
+    flow = "sweep" if is_sweep(job_id) else "train"
     if runtime.clock.now_s() - since_s >= runtime.settings.start_minutes * 60 * runtime.clock.scale:
         raise JobFailed(
-            f"job {job_id}: its run of `train` did not open it within {runtime.settings.start_minutes:g} minutes, so "
-            "nothing was bought; read the log of that run, and run `train` again: the job begins then"
+            f"job {job_id}: its run of `{flow}` did not open it within {runtime.settings.start_minutes:g} minutes, so "
+            f"nothing was bought; read the log of that run, and run `{flow}` again: the job begins then"
         )
 
 

@@ -19,14 +19,14 @@ from infra.local.environment import clock_file
 from infra.local.job_stores import JobStore, find_job, is_under_way, open_job_stores
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable
 from infra.settings import load_settings
-from infra.state.records import AllocationRecord, IntentState, Job, JobState, ObservationKind
+from infra.state.records import AllocationRecord, IntentState, Job, JobKind, JobState, ObservationKind
 from infra.storage.blobs import BlobError
 from infra.storage.leases import read_lease
 from tasks.ending.machines import end_machines, living_machines
 from tasks.ending.stopping import end_at_once
 from tasks.job_ends import request_stop, why_ended
 from tasks.job_records import terms_of
-from tasks.market.engine_journal import JobEngine
+from tasks.market.engine_journal import JobEngine, journal_of
 from tasks.market.instances import TIER_TAG
 from tasks.market.ledger import book_ledger
 from tasks.runtime import current_runtime
@@ -137,8 +137,11 @@ def _stop_deployed(job_id: str, why: str, *, at_once: bool) -> StopAnswer:
 
 def _end_now(job: Job) -> list[InstanceFact]:
     """End all machines of the job, and bring its ledger up to date."""
-    job_engine = JobEngine(job.job_id)
-    ended: list[InstanceFact] = unwrap(end_machines)(job_engine) if job.state.terminal else end_at_once(job_engine)
+    if job.kind is JobKind.SWEEP:  # a tick closes it
+        ended: list[InstanceFact] = unwrap(end_machines)(journal_of(job.job_id))
+    else:
+        job_engine = JobEngine(job.job_id)
+        ended = unwrap(end_machines)(job_engine) if job.state.terminal else end_at_once(job_engine)
     with suppress(MarketError):  # a tick books the same
         unwrap(book_ledger)(job.job_id)
     return ended
@@ -200,7 +203,7 @@ def _lease_until_s(job_id: str, instance_id: str) -> float | None:
 
 def _ask_controller(job: Job) -> bool:
     """Ask the controller at once, which spares the wait for a tick; return whether it answered."""
-    if job.state is not JobState.STOPPING:
+    if job.state is not JobState.STOPPING or job.kind is JobKind.SWEEP:
         return False
     found = find_controller(job.job_id)
     if found is None or found[1]["job_id"] is None:
@@ -268,6 +271,8 @@ def _machine(
         if ends_s - now_s <= settings.tick_s:
             ends_s += HOUR_S  # the next tick may come after the hour has ended, and another one is paid then
         return Machine(instance_id, market, tier, ends_s, "its hour is paid; an eviction until then would refund it")
+    if job.kind is JobKind.SWEEP and not job.state.terminal:
+        return Machine(instance_id, market, tier, now_s + 4 * settings.tick_s, "its trial saves its state first")
     return Machine(instance_id, market, tier, now_s + 2 * settings.tick_s, "the next tick ends it")
 
 
@@ -284,7 +289,13 @@ def _in_flight(job_id: str, facts: Sequence[InstanceFact]) -> list[str]:
 def _next(job: Job, stays: Sequence[Machine], *, answers: bool) -> list[str]:
     """Return what happens next, in sentences."""
     lines = []
-    if not job.state.terminal:
+    if not job.state.terminal and job.kind is JobKind.SWEEP:
+        tick_s = current_runtime().settings.tick_s
+        lines.append(
+            f"a tick (every {tick_s} s) has its trials save their states, ends their machines and closes the sweep; "
+            f"`proteus sweep show {job.job_id}` shows it"
+        )
+    elif not job.state.terminal:
         runtime = current_runtime()
         saved = "its controller saves the model after the clock under way" if answers else "no controller answers yet"
         lines.append(

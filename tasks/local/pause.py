@@ -10,11 +10,11 @@ from inspect import unwrap
 
 from bidding.market.money import usd
 from infra.nodes.controller_client import ControllerClient, ControllerUnreachable, wait_rendezvous
-from infra.state.records import JobState
+from infra.state.records import JobKind, JobState
 from infra.storage.checkpoints import newest_clock
 from tasks.ending.machines import end_machines
-from tasks.job_records import job_spec
-from tasks.market.engine_journal import JobEngine
+from tasks.job_records import is_sweep, job_spec
+from tasks.market.engine_journal import journal_of
 from tasks.market.ledger import book_ledger
 from tasks.runtime import current_runtime
 from tasks.training.submit import submit
@@ -38,11 +38,15 @@ def pause(job_id: str, command: str, market_stays: bool) -> str:
     job = runtime.store.find_job(job_id)
     if job is None:
         return f"nothing was bought; to begin anew: {command}"
-    clock = 0 if job.state.terminal else _keep(job_id)
+    sweeps = job.kind is JobKind.SWEEP
+    clock = 0 if job.state.terminal or sweeps else _keep(job_id)
     if not market_stays or job.state is JobState.FAILED:
-        unwrap(end_machines)(JobEngine(job_id))
+        unwrap(end_machines)(journal_of(job_id))
     unwrap(book_ledger)(job_id)
     spent, job = usd(runtime.store.spent(job_id)), runtime.store.job(job_id)
+    if sweeps:
+        says = "has ended" if job.state.terminal else "is paused, each trial at its newest uploaded state"
+        return f"sweep {job_id} {says} ({spent} spent), and leaves nothing running; to go on: {command}"
     if job.state is JobState.FAILED:
         return (
             f"job {job_id} failed ({job.failure}), {spent} spent, and leaves nothing running; to go on from its last "
@@ -69,8 +73,11 @@ def job_states() -> dict[str, JobState]:
 
 
 def resume_jobs() -> list[str]:
-    """Have the worker run `train` again for the jobs that an earlier `proteus up` left open; return their ids."""
-    open_jobs = [job_id for job_id, state in job_states().items() if not state.terminal]
+    """Have the worker run `train` again for the jobs that an earlier `proteus up` left open; return their ids.
+
+    Sweeps are resumed by `tasks.sweeps.submit.resume_sweeps`.
+    """
+    open_jobs = [job_id for job_id, state in job_states().items() if not state.terminal and not is_sweep(job_id)]
     for job_id in open_jobs:
         submit(job_spec(job_id))
     return open_jobs

@@ -78,12 +78,18 @@ class SweepPages:
             _log.exception("sweep %s: its page could not be made; the sweep goes on without", self._sweep_id)
 
     def _show_progress(self, view: SweepView) -> None:
-        percent, what = 100.0 * view.done_share, counts_text(view) or "no trial has begun"
-        if self._progress is None:
-            made = create_progress_artifact(percent, key=progress_key(view.sweep_id), description=what)
-            self._progress = made if isinstance(made, UUID) else None
-        else:
-            update_progress_artifact(self._progress, percent, description=what)
+        self._progress = publish_progress(view, self._progress)
+
+
+@runtime_task("publish progress")
+def publish_progress(view: SweepView, progress: UUID | None) -> UUID | None:
+    """Make the artifact of the sweep's progress, or update it; return its id."""
+    percent, what = 100.0 * view.done_share, counts_text(view) or "no trial has begun"
+    if progress is None:
+        made = create_progress_artifact(percent, key=progress_key(view.sweep_id), description=what)
+        return made if isinstance(made, UUID) else None
+    update_progress_artifact(progress, percent, description=what)
+    return progress
 
 
 @runtime_task("publish sweep")

@@ -8,6 +8,9 @@ from prefect.exceptions import ObjectNotFound
 from prefect.utilities.urls import url_for
 
 from infra.errors import ProteusError
+from infra.state.records import JobKind
+from tasks.runtime import current_runtime
+from tasks.sweeps.running.opening import sweep_spec
 from tasks.sweeps.spec import SweepSpec
 
 _SWEEP = "sweep/sweep"
@@ -35,3 +38,12 @@ def submit_sweep(spec: SweepSpec) -> dict[str, Any]:
         "flow_run": run.name,
         "run_url": url_for(run),
     }
+
+
+def resume_sweeps() -> list[str]:
+    """Have the worker run `sweep` again for the sweeps that an earlier `proteus up` left open; return their ids."""
+    jobs = current_runtime().store.jobs()
+    sweeps = [job.job_id for job in jobs if job.kind is JobKind.SWEEP and not job.state.terminal]
+    for sweep_id in sweeps:
+        submit_sweep(sweep_spec(sweep_id))
+    return sweeps

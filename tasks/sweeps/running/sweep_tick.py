@@ -17,9 +17,11 @@ from bidding.tuning.events import Offer, Setting, SweepStopRequested, SweepTick,
 from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
 from bidding.tuning.space import Params
 from bidding.tuning.trials import SweepState, TrialState
+from infra.errors import JobFailed
 from infra.state.records import JobState
 from infra.trials.documents import TrialReport
 from tasks.ending.cancelled_runs import stop_if_cancelled
+from tasks.ending.deadlines import check_start
 from tasks.ending.machines import end_machines
 from tasks.job_ends import wants_machines
 from tasks.job_leases import extend_leases
@@ -138,8 +140,13 @@ def decide_sweep(
 
 
 def _not_opened(spec: SweepSpec, journal: SweepJournal) -> str:
-    """Close a sweep that is to stop before it was opened; else its flow opens it."""
+    """Close a sweep that is to stop, or whose flow has died, before it was opened; else its flow opens it."""
     job = current_runtime().store.job(spec.job_id)
+    if wants_machines(spec.job_id):
+        try:
+            check_start(journal)
+        except JobFailed as error:
+            close_sweep(spec, journal, JobState.FAILED, {"why": str(error)})
     if job.state is JobState.STOPPING:
         close_sweep(spec, journal, JobState.STOPPED, {"why": job.stop_why})
     if not is_open(spec.job_id):

@@ -1,0 +1,176 @@
+"""`proteus sweep run` as a user runs it: real machines' processes, evictions, the bill, the JSON, nothing left."""
+
+import json
+import signal
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from bidding.engine.events import BidEvent
+from bidding.market.model import Market
+from bidding.market.traces import Trace, TraceSet
+from bidding.tuning.journal import from_record, replay, to_record
+from infra.market_data.price_files import write_prices
+from infra.simulated_ec2.server import KEY_HEADER
+from infra.state.store import Store
+from tests.support import tiny_trial
+from tests.support.cli_process import Running, bill_micros, market_log, processes_of, running
+from tests.support.market_servers import wait_for
+from tests.support.timeouts import PATIENCE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+#: When the run begins: half of the file's four days have passed (2016-03-03T00:00:00Z).
+BEGIN_S = 1456963200
+CHEAP, SECOND, THIRD = (Market(*pair.split("/")) for pair in ("c4.large/a", "c4.large/b", "m4.large/a"))
+ON_DEMAND = {"c4.large": "0.105", "m4.large": "0.12"}
+STEPS = 150
+FIGURES = {
+    *("sweep_id", "state", "why", "trials", "best", "ledger_usd", "refunded_usd", "evictions", "market_seconds"),
+    *("directory", "real_seconds"),
+}
+OF_TRIAL = {
+    *("params", "state", "why", "steps", "repeated_steps", "value", "predicted", "usd", "refunded_usd", "evictions"),
+}
+
+
+def _prices(path: Path, changes: dict[Market, list[tuple[int, int]]]) -> Path:
+    """Write a price file of four days; changes are (minutes after the run's begin, micro-dollars)."""
+    traces = {}
+    for market, rows in changes.items():
+        times = [BEGIN_S - 2 * 86400, *(BEGIN_S + minutes * 60 for minutes, _ in rows[1:]), BEGIN_S + 2 * 86400]
+        prices = [price for _, price in rows]
+        traces[market] = Trace(np.array(times), np.array([*prices, prices[-1]]))
+    write_prices(path, TraceSet(traces))
+    return path
+
+
+@dataclass
+class Begun:
+    """A sweep that may be begun in a directory, over a market of flat prices."""
+
+    directory: Path
+    rates: tuple[float, ...]
+
+    @property
+    def run(self) -> Path:
+        """The directory of the run."""
+        return self.directory / "run"
+
+    @property
+    def hurry(self) -> Path:
+        """The file whose existence ends the patience of the trials."""
+        return self.directory / "hurry"
+
+    def options(self, **fields: Any) -> tuple[str, ...]:
+        """Write the files; return the words that follow `proteus sweep run`."""
+        prices = _prices(
+            self.directory / "prices.csv", {CHEAP: [(0, 10_000)], SECOND: [(0, 12_345)], THIRD: [(0, 20_777)]}
+        )
+        record = {
+            "trial": "tiny_trial:train",
+            "code": str(Path(tiny_trial.__file__)),
+            "space": {"rate": {"choice": list(self.rates)}, "hurry": {"choice": [str(self.hurry)]}},
+            "metric": {"name": "loss"},
+            "max_trial_steps": STEPS,
+            "stop": "none",
+            "markets": [str(market) for market in (CHEAP, SECOND, THIRD)],
+            "billing": "hourly-refund",
+            **fields,
+        }
+        (self.directory / "tiny.yaml").write_text(json.dumps(record))  # JSON is YAML
+        command = (str(self.directory / "tiny.yaml"), "--prices", str(prices), "--sweep-id", "eventful")
+        return (*command, "--json", str(self.directory / "out.json"))
+
+    def trained(self, machines: int) -> list[str]:
+        """Return the machines of trials that have reported some steps, if they are so many."""
+        reports = [
+            json.loads(path.read_text()) for path in self.run.glob("blobs/jobs/eventful/trials/*/*/*/report.json")
+        ]
+        alive = [machine["instance_id"] for machine in self.market("log").json() if machine["ended_at_s"] is None]
+        return alive if sum(len(report["values"]) >= 3 for report in reports) >= machines else []
+
+    def market(self, path: str, **fault: Any) -> httpx.Response:
+        """Get a record of the market, or have it make a trouble."""
+        announced = json.loads((self.run / "endpoint.json").read_text())
+        headers = {KEY_HEADER: announced["access_key_id"]}
+        url = f"{announced['url']}/_market/{path}"
+        answer = httpx.post(url, json=fault, headers=headers) if fault else httpx.get(url, headers=headers)
+        return answer.raise_for_status()
+
+    def evict(self, run: Running, machines: int) -> None:
+        """Have the market take the machines, once so many have trained a little."""
+        found: list[str] = []
+
+        def trains() -> bool:
+            assert run.process.poll() is None, run.text()
+            found[:] = self.trained(machines) if (self.run / "endpoint.json").exists() else []
+            return bool(found)
+
+        wait_for(trains, f"{machines} machines at work", 120)
+        for instance_id in found:
+            self.market("fault", kind="mark", instance_id=instance_id)
+
+
+def _check(directory: Path, trials: int) -> dict[str, Any]:
+    """Check what holds of every sweep that was run to its end; return its figures."""
+    figures: dict[str, Any] = json.loads((directory / "out.json").read_text())
+    assert set(figures) == FIGURES
+    assert all(set(trial) == OF_TRIAL for trial in figures["trials"])
+    assert (figures["sweep_id"], figures["state"], figures["why"]) == ("eventful", "finished", "")
+    assert [(trial["state"], trial["steps"]) for trial in figures["trials"]] == [("finished", STEPS)] * trials
+    log = market_log(directory / "run")
+    assert all(instance["ended_at_s"] is not None for instance in log)
+    assert figures["evictions"] == sum(instance["end_cause"] == "evicted" for instance in log) >= 1
+    assert figures["refunded_usd"] > 0
+    bill = bill_micros(log, directory / "prices.csv", ON_DEMAND, until_s=0)
+    assert round(figures["ledger_usd"] * 1_000_000) == bill
+    assert round(sum(trial["usd"] for trial in figures["trials"]) * 1_000_000) == bill
+    with closing(Store.open(f"sqlite:///{directory / 'run' / 'state.db'}")) as store:
+        assert not store.allocations("eventful", alive=True)
+        entries = store.journal("eventful")
+    engine, ordered = replay([]), []
+    for entry in entries:
+        if entry.direction == "event":
+            event = from_record(entry.record)
+            assert isinstance(event, BidEvent)
+            ordered += [to_record(order) for order in engine.handle(event)]
+    assert ordered == [entry.record for entry in entries if entry.direction == "order"], "replayed"
+    best = directory / "run" / "blobs" / "jobs" / "eventful" / "best" / "manifest.json"
+    assert json.loads(best.read_text())["about"]["params"] == figures["best"]["params"]
+    assert processes_of(directory / "run") == []
+    return figures
+
+
+def test_a_sweep_survives_evictions_and_its_ledger_is_the_bill(tmp_path: Path) -> None:
+    begun = Begun(tmp_path, (0.001, 0.002, 0.003, 0.004))
+    with running(begun.run, *begun.options(), verb="sweep run") as run:
+        begun.evict(run, 4)
+        begun.hurry.touch()
+        assert run.process.wait(120 * PATIENCE) == 0, run.text()
+    figures = _check(tmp_path, 4)
+    assert figures["evictions"] == 4
+    assert figures["best"]["params"]["rate"] == 0.004
+    for trial in figures["trials"]:
+        assert trial["value"] == pytest.approx(tiny_trial.loss(trial["params"]["rate"], STEPS))
+    assert "eventful: finished" in run.text()
+    assert "Warning" not in run.text()
+
+
+@pytest.mark.storm  # some minutes
+def test_eight_trials_four_at_a_time_survive_evictions_and_an_interruption(tmp_path: Path) -> None:
+    begun = Begun(tmp_path, tuple(rate / 1000 for rate in range(1, 9)))
+    with running(begun.run, *begun.options(parallel=4), verb="sweep run") as run:
+        begun.evict(run, 4)
+        assert run.signal(signal.SIGINT, 30) == 130
+    said = run.text().splitlines()[-1]
+    assert "sweep eventful is paused, each trial at its newest uploaded state" in said
+    begun.hurry.touch()
+    with running(begun.run, *begun.options(parallel=4), verb="sweep run") as run:
+        assert run.process.wait(200 * PATIENCE) == 0, run.text()
+    _check(tmp_path, 8)
