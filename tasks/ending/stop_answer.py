@@ -266,13 +266,13 @@ def _machine(
         return Machine(
             instance_id, market, tier, until_s, "the training runs on it until the model is saved, or earlier"
         )
-    if not terms_of(job).billing_model.by_second:
+    if job.kind is JobKind.SWEEP and not job.state.terminal:
+        return Machine(instance_id, market, tier, now_s + 6 * settings.tick_s, "its trial saves its state first")
+    if job.kind is JobKind.JOB and not terms_of(job).billing_model.by_second:
         ends_s = launched_at_s + HOUR_S * (int(now_s - launched_at_s) // HOUR_S + 1)
         if ends_s - now_s <= settings.tick_s:
             ends_s += HOUR_S  # the next tick may come after the hour has ended, and another one is paid then
         return Machine(instance_id, market, tier, ends_s, "its hour is paid; an eviction until then would refund it")
-    if job.kind is JobKind.SWEEP and not job.state.terminal:
-        return Machine(instance_id, market, tier, now_s + 4 * settings.tick_s, "its trial saves its state first")
     return Machine(instance_id, market, tier, now_s + 2 * settings.tick_s, "the next tick ends it")
 
 

@@ -7,14 +7,18 @@ from pathlib import Path
 import pytest
 
 from bidding.engine.events import BidEvent
+from bidding.market.model import LaunchRequest
 from bidding.market.traces import TraceSet
 from bidding.tuning.journal import from_record, replay, to_record
+from infra.settings import load_settings
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import IntentState, JobState
 from infra.storage.trial_paths import SweepPaths, TrialPaths
+from tasks.ending.stop_answer import stop_job
 from tasks.job_ends import request_stop
+from tasks.market.reaping import enter
 from tests.support.sweep_world import SweepWorld, loss, sweep_spec
-from tests.support.task_runtime import BEGIN_S
+from tests.support.task_runtime import BEGIN_S, plain
 
 Make = Callable[..., SweepWorld]
 
@@ -30,6 +34,16 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     yield make_one
     for world in made:
         world.close()
+
+
+def _dies_after(launch: Callable[[LaunchRequest], object]) -> Callable[[LaunchRequest], object]:
+    """A launch after which this process dies, before it has written anything."""
+
+    def launch_and_die(request: LaunchRequest) -> object:
+        launch(request)
+        raise KeyboardInterrupt
+
+    return launch_and_die
 
 
 def test_a_whole_sweep(make: Make) -> None:
@@ -82,14 +96,8 @@ def test_the_events_of_the_journal_replayed_give_the_same_orders_and_states(make
 def test_a_tick_that_dies_at_a_purchase_buys_no_second_machine(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make()
     world.begin_sweep(sweep_spec(parallel=1))
-    launch = world.market.launch
-
-    def launch_and_die(request: object) -> object:
-        launch(request)  # type: ignore[arg-type]
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(world.market, "launch", launch_and_die)
+        patch.setattr(world.market, "launch", _dies_after(world.market.launch))
         with pytest.raises(KeyboardInterrupt):
             world.tick_job("sweep")
     world.clock.at_s += 120
@@ -175,6 +183,7 @@ def test_a_stop_at_once_ends_the_machines_at_the_next_tick(make: Make) -> None:
     world.tick_job("sweep")
     assert not [fact for fact in world.sweep_facts() if fact.alive]
     assert world.to_the_end()["state"] == "stopped"
+    load_settings.cache_clear()
 
 
 def test_a_deadline_without_slack_goes_on_on_demand(make: Make) -> None:
@@ -202,3 +211,39 @@ def test_a_market_that_says_no_price_buys_nothing_and_goes_on(make: Make) -> Non
     world.tick_job("sweep")
     assert world.sweep_facts() == []
     assert world.to_the_end()["state"] == "finished"
+
+
+def test_a_machine_whose_purchase_was_lost_is_entered_by_the_reaper(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec(parallel=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(world.market, "launch", _dies_after(world.market.launch))
+        with pytest.raises(KeyboardInterrupt):
+            world.tick_job("sweep")
+    assert not world.store.allocations("sweep")
+    world.clock.at_s += 120
+    plain(enter)("sweep")
+    (record,) = world.store.allocations("sweep", alive=True)
+    assert record.order_id == "sweep-t0-0"
+    assert world.engine.deployments["sweep-t0-0"].works
+
+
+def test_stop_names_the_machines_of_a_sweep_and_ends_them_at_once_where_asked(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    monkeypatch.setenv("PROTEUS_DATABASE_URL", world.runtime.settings.database_url)
+    load_settings.cache_clear()
+    world.begin_sweep(sweep_spec())
+    world.tick_job("sweep")
+    world.advance(300)
+    answer = stop_job("sweep", "enough")
+    assert (answer.state, answer.why, len(answer.stays)) == ("stopping", "enough", 4)
+    assert {machine.why for machine in answer.stays} == {"its trial saves its state first"}
+    assert "has its trials save their states" in answer.next[0]
+    at_once = stop_job("sweep", "enough", at_once=True)
+    assert (len(at_once.ended), at_once.stays) == (4, [])
+    assert world.to_the_end()["state"] == "stopped"
+    load_settings.cache_clear()
