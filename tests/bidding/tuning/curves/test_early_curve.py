@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from bidding.tuning.curves import predict_final
 from bidding.tuning.curves.slaq import predict_final_slaq
+from bidding.tuning.curves.stages import stage_starts
 
 STEPS = np.arange(1, 201)
 
@@ -41,6 +42,10 @@ def test_a_maximised_metric_is_the_bound_less_a_loss() -> None:
     assert found.value == pytest.approx(accuracies[-1], rel=1e-5)
     # Without the bound (1 then) losses are below 0, and the floor is free.
     assert predict_final(STEPS[:100], accuracies[:100], 200, "maximize").value == pytest.approx(found.value, rel=1e-5)
+    # A straight rise to 0.98 ends at the bound of 1 at most.
+    straight = predict_final(STEPS[:100], np.linspace(0.3, 0.98, 100), 2000, "maximize")
+    assert straight.value is not None
+    assert 0.98 < straight.value <= 1
 
 
 def test_a_new_stage_is_fitted_by_itself_where_slaq_fits_one_curve() -> None:
@@ -50,6 +55,20 @@ def test_a_new_stage_is_fitted_by_itself_where_slaq_fits_one_curve() -> None:
     assert slaq.stages == (1,)
     assert abs(ours.value - losses[-1]) < 1e-3
     assert abs(slaq.value - losses[-1]) > 0.03
+
+
+@pytest.mark.parametrize(
+    ("losses", "starts"),
+    [
+        ([9.0] * 6 + [4.0] * 5, [0, 6]),
+        ([9.0] * 5 + [4.0] * 5, [0]),  # four steady steps only
+        ([9.0, 9.0, 8.0, *[8.0] * 4, 4.0 * 0.9], [0]),  # the fifth before is none of 1 %
+        ([9.0] * 6 + [4.6] * 5, [0]),  # a change below a half
+        ([0.0] * 6 + [1.0] * 5, [0, 6]),  # infinitely many times 0
+    ],
+)
+def test_a_stage_begins_with_a_jump_after_five_steady_steps(losses: list[float], starts: list[int]) -> None:
+    assert stage_starts(np.array(losses)).tolist() == starts
 
 
 def test_a_stage_of_few_values_predicts_nothing_and_says_where_it_began() -> None:

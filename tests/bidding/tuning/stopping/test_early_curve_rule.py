@@ -41,7 +41,7 @@ def test_nothing_is_decided_before_the_last_trial_is_at_theta() -> None:
     assert not RULE.decide(late, Plan())
     assert not RULE.decide(views[:8], Plan())
     assert len(RULE.decide([*views[:8], view(8, falling(0.8)[:20], 63, "failed")], Plan())) == 8
-    assert not RULE.decide(views, Plan(theta=1.0))
+    assert not RULE.decide([view(n, falling(0.1 * n), 90) for n in range(9)], Plan(theta=1.0))
 
 
 def test_what_cannot_be_predicted_runs_on_beside_the_best_and_what_diverged_stops() -> None:
