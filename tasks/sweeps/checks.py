@@ -1,7 +1,6 @@
 """Checks of a sweep with what is on this machine alone, before anything is written or bought."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from bidding.tuning.space import ParameterKind, Params
 from infra.applications.code_files import read_trial_code
@@ -11,24 +10,10 @@ from psengine.apps.base import SIZES
 from psengine.apps.registry import resolve
 from psengine.config import JobError
 from tasks.sweeps.samplers import check_sampler
-from tasks.sweeps.spec import SweepSpec, read_sweep
+from tasks.sweeps.spec import SweepSpec
 
 #: Settings of an application that are tried: the ends of each parameter, beside the first setting.
 _MOST_TRIED = 400
-
-
-def load_sweep(path: Path) -> SweepSpec:
-    """Return the sweep that a YAML (or JSON) file describes, after every check that this machine can do alone.
-
-    Raises
-    ------
-    InputError
-        One line that names the file, the field and the mend; nothing was written.
-    """
-    spec = read_sweep(path)
-    check_trial(spec, f"{path}: ")
-    check_files(spec, f"{path}: ")
-    return spec
 
 
 def check_trial(spec: SweepSpec, place: str = "") -> None:

@@ -90,8 +90,8 @@ class LocalSweep:
         #: The signal that interrupted it; 0 before.
         self.signal_number = 0
 
-    def open(self, place: str = "") -> None:
-        """Check and copy what the trials need, and read what happened before.
+    def check(self, place: str = "") -> None:
+        """Refuse a trial or files that cannot be used, before anything is written.
 
         Parameters
         ----------
@@ -100,11 +100,21 @@ class LocalSweep:
         Raises
         ------
         InputError
-            One line that names the field and the mend; also for a folder with another sweep.
+            One line that names the field and the mend.
         """
         if not self._journal.exists():  # a sweep that has begun goes on with what it began with
             check_trial(self._spec, place)
             check_files(self._spec, place)
+
+    def open(self) -> None:
+        """Check and copy what the trials need, and read what happened before.
+
+        Raises
+        ------
+        InputError
+            One line that names the field and the mend; also for a folder with another sweep.
+        """
+        self.check()
         self._ship()
         events = list(self._read_journal())
         catch_up(self._engine, events)

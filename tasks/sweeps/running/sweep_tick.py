@@ -54,8 +54,9 @@ _STATES = {
     SweepState.STOPPED: JobState.STOPPED,
     SweepState.FAILED: JobState.FAILED,
 }
-#: States of a trial in which a better value may come yet.
-_UNFINISHED = frozenset({TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED, TrialState.PAUSED})
+#: States of a trial whose value does not count yet. One that has paused counts: the rule waits for all to pause, and
+#: a sampler that learns would know nothing until then.
+_UNFINISHED = frozenset({TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED})
 
 
 def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infra.errors import InputError
-from tasks.sweeps.checks import load_sweep
+from tasks.sweeps.reading import check_asked
 from tasks.sweeps.spec import SweepSpec, read_sweep
 
 TRIAL = """
@@ -86,6 +86,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         yield directory
+
+
+def load_sweep(path: Path) -> SweepSpec:
+    """Read and check a file, as the verbs do."""
+    spec = read_sweep(path)
+    check_asked(spec, path)
+    return spec
 
 
 def outcome(folder: Path, text: str, load: Callable[[Path], SweepSpec] = load_sweep) -> SweepSpec | str:

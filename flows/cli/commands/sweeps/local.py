@@ -49,8 +49,9 @@ def local(sweep: Path, directory: Path | None, json_target: str | None) -> None:
             states[progress.trial] = progress.state
             click.echo(_line(progress, spec.metric.name), err=True)
 
+    run = LocalSweep(spec, folder, tell)
+    run.check(f"{sweep}: ")
     with run_directory(folder):
-        run = LocalSweep(spec, folder, tell)
         run.open()
         if not run.run():
             error = Interrupted(run.signal_number)

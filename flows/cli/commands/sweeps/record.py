@@ -29,10 +29,12 @@ def record(sweep: Path, target: Path, directory: Path | None) -> None:
     """  # noqa: D301 - click reads the control character
     from tasks.local.checks import check_directory
     from tasks.output_files import check_file_target
+    from tasks.sweeps.reading import check_asked
     from tasks.sweeps.recording import record_trials, save_record
     from tasks.sweeps.spec import read_sweep
 
     spec = read_sweep(sweep)
+    check_asked(spec, sweep)
     check_file_target("RECORD.npz", target)
     folder = (directory or Path("runs") / f"record-{spec.job_id}").absolute()
     check_directory("--dir", folder)
