@@ -28,7 +28,7 @@ from bidding.tuning.simulation.simulate import SweepSimulator
 from bidding.tuning.simulation.single_spot import SingleChoice
 
 _NAME = "sweep"
-_STARTS = 8
+_STARTS = 6
 _THETAS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 11))
 #: Sweeps of 16 trials that one core should simulate in a minute.
 _ASKED_A_MINUTE = 1000
@@ -82,17 +82,16 @@ class _Pool:
     def sweeps(self, name: str, **options: Any) -> SweepFigures:
         return run_sweeps(name, self._field, self._records, self._starts_s, **options)
 
-    @cached_property
-    def by_theta(self) -> dict[float, SweepFigures]:
-        return {theta: self.sweeps(f"theta {theta:g}", theta=theta) for theta in _THETAS}
+    def at_theta(self, theta: float) -> SweepFigures:
+        return self.sweeps(f"theta {theta:g}", theta=theta)
 
     @cached_property
     def full(self) -> SweepFigures:
-        return self.by_theta[1.0]
+        return self.at_theta(1.0)
 
     @cached_property
     def usual(self) -> SweepFigures:
-        return self.by_theta[0.7]
+        return self.at_theta(0.7)
 
     @cached_property
     def rules(self) -> dict[str, SweepFigures]:
@@ -112,7 +111,9 @@ class _Pool:
         names = [record.application.partition(":")[0] for record in self._records]
         approaches = [self.usual, self.full, *self.singles.values(), *self.rules.values()]
         draw_approaches(approaches, names, self._note, picture)
-        draw_thetas(self.by_theta, names, self._note, picture.with_stem(f"{picture.stem}-theta"))
+        by_theta = {0.7: self.usual, 1.0: self.full}
+        by_theta |= {theta: self.at_theta(theta) for theta in _THETAS if theta not in by_theta}
+        draw_thetas(by_theta, names, self._note, picture.with_stem(f"{picture.stem}-theta"))
 
     def savings(self) -> list[Figure]:
         """Return costs and rates against single machines, and theta 0.7 against 1."""
