@@ -10,6 +10,7 @@ from typing import cast
 
 from bidding.economics.budget import Spending
 from bidding.economics.deadline import TimeLeft
+from bidding.engine.allocations import AllocationState
 from bidding.engine.events import BidEvent
 from bidding.market.model import InstanceFact, Market
 from bidding.tuning.engine import SweepEngine
@@ -85,7 +86,7 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     reports = read_reports(journal.loaded())
     prices = Prices({})
     engine = journal.loaded()
-    if engine.wants_trials or engine.wants_offers(current_runtime().now_s()):
+    if _may_buy(engine, facts, reports):
         prices = prices_to_decide_on(engine.opened.markets)
     orders = decide_sweep(spec, journal, facts, reports, prices, notices, spending)
     # the book was just compared with the market
@@ -101,6 +102,15 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     if booked is not None:
         settle_job(job_id)
     return ", ".join(type(order).__name__.lower() for order in orders) or "nothing to do", alarms
+
+
+def _may_buy(engine: SweepEngine, facts: Sequence[InstanceFact], reports: Mapping[str, TrialReport]) -> bool:
+    """Return whether the engine may buy, as it stands or by what it is about to learn of its machines."""
+    if engine.wants_trials or engine.wants_offers(current_runtime().now_s()):
+        return True
+    living = {name for name, its in engine.positions.items() if its.standing is not AllocationState.GONE}
+    listed = {fact.order_id for fact in facts if fact.alive}
+    return any(report.ended for report in reports.values()) or not living <= listed
 
 
 @runtime_task("decide")

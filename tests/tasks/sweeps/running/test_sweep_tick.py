@@ -76,6 +76,19 @@ def test_machines_that_are_taken_cost_nothing_and_no_step_up_to_a_saved_one_is_t
     assert [trial["repeated_steps"] for trial in figures["trials"]] == [0] * 4
 
 
+def test_the_tick_that_finds_a_machine_gone_buys_the_next_one(make: Make) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec(parallel=1, space={"rate": {"choice": [1]}}))
+    world.tick_job("sweep")
+    world.advance(300)
+    world.tick_job("sweep")
+    (fact,) = world.sweep_facts()
+    world.market.terminate([fact.instance_id])
+    world.advance(120)
+    world.tick_job("sweep")
+    assert len(world.sweep_facts()) == 2
+
+
 def test_the_events_of_the_journal_replayed_give_the_same_orders_and_states(make: Make) -> None:
     world = make(taken_after_s=600)
     world.begin_sweep(sweep_spec(stop="earlycurve", theta=0.5, mcnt=2))
@@ -188,7 +201,7 @@ def test_a_stop_at_once_ends_the_machines_at_the_next_tick(make: Make) -> None:
 
 def test_a_deadline_without_slack_goes_on_on_demand(make: Make) -> None:
     world = make(taken_after_s=600)
-    world.begin_sweep(sweep_spec(deadline="32m"))
+    world.begin_sweep(sweep_spec(deadline="29m"))
     figures = world.to_the_end()
     assert figures["state"] == "finished"
     bids = [record.allocation.bid_micros for record in world.store.allocations("sweep")]
