@@ -24,11 +24,11 @@ from tests.support.plain_ticks import plain_tick
 from tests.support.task_runtime import MARKET, OTHER, TaskRuntime, plain
 
 #: Market seconds of a step, and of the boot of a machine.
-STEP_S, BOOT_S = 30, 60
+STEP_S, BOOT_S = 60, 60
 
 
 def sweep_spec(**fields: Any) -> SweepSpec:
-    """A grid of four trials of 40 steps on two markets; `fields` replace its own."""
+    """A grid of four trials of 20 steps on two markets; `fields` replace its own."""
     return SweepSpec.model_validate(
         {
             "sweep": "sweep",
@@ -37,7 +37,7 @@ def sweep_spec(**fields: Any) -> SweepSpec:
             "code": "tiny.py",
             "space": {"rate": {"choice": [1, 2, 3, 4]}},
             "metric": {"name": "loss"},
-            "max_trial_steps": 40,
+            "max_trial_steps": 20,
             "stop": "none",
             "parallel": 4,
             "markets": [str(MARKET), str(OTHER)],

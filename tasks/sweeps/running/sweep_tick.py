@@ -92,6 +92,7 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     # the book was just compared with the market
     extend_leases(job_id, lives_within_budget(terms, journal.loaded()) if is_open(job_id) else None)
     alarms = _carry_out(spec, journal, orders)
+    _keep_state(spec, journal)
     # What the engine does not repeat it needs no more; what may have been bought stays open, and is looked for.
     unneeded = journal.loaded().open_orders.keys() - {order.order_id for order in orders if isinstance(order, Deploy)}
     if unneeded:
@@ -148,6 +149,17 @@ def decide_sweep(
         return [*events, SweepTick(now_s, offers, wants_machines(spec.job_id), prices.left_out, *limits)]
 
     return decide_on(journal, facts, notices, tick, lambda engine: new_reports(engine, reports, now_s))
+
+
+def _keep_state(spec: SweepSpec, journal: SweepJournal) -> None:
+    """Bring the sweep's row to the state of its journal: a process may have died between the two."""
+    store, engine = current_runtime().store, journal.loaded()
+    if not wants_machines(spec.job_id) and not engine.closed:
+        return
+    if engine.closed and engine.outcome is not None and is_open(spec.job_id):
+        close_sweep(spec, journal, _STATES[engine.outcome.state], {"why": engine.outcome.why})
+    elif not engine.closed and store.job(spec.job_id).state is JobState.STARTING and engine.positions:
+        store.move_job(spec.job_id, JobState.RUNNING, current_runtime().clock.now_s())
 
 
 def _not_opened(spec: SweepSpec, journal: SweepJournal) -> str:

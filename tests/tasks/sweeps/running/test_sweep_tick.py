@@ -13,6 +13,7 @@ from bidding.tuning.journal import from_record, replay, to_record
 from infra.settings import load_settings
 from infra.simulated_ec2.faults import Fault, FaultKind
 from infra.state.records import IntentState, JobState
+from infra.state.store import Store
 from infra.storage.trial_paths import SweepPaths, TrialPaths
 from tasks.ending.stop_answer import stop_job
 from tasks.job_ends import request_stop
@@ -46,18 +47,22 @@ def _dies_after(launch: Callable[[LaunchRequest], object]) -> Callable[[LaunchRe
     return launch_and_die
 
 
+def _dies(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_whole_sweep(make: Make) -> None:
     world = make()
     world.begin_sweep(sweep_spec())
     figures = world.to_the_end()
     assert (figures["state"], figures["why"]) == ("finished", "")
     assert [trial["state"] for trial in figures["trials"]] == ["finished"] * 4
-    assert [trial["steps"] for trial in figures["trials"]] == [40] * 4
-    assert figures["best"] == {"params": {"rate": 4}, "value": loss(4, 40), "steps": 40}
+    assert [trial["steps"] for trial in figures["trials"]] == [20] * 4
+    assert figures["best"] == {"params": {"rate": 4}, "value": loss(4, 20), "steps": 20}
     assert figures["ledger_usd"] > 0
     best = world.runtime.blobs.manifest(SweepPaths("sweep").best)
     assert best is not None
-    assert (best.about["params"], best.about["state_step"]) == ({"rate": 4}, 40)
+    assert (best.about["params"], best.about["state_step"]) == ({"rate": 4}, 20)
     assert world.job.state is JobState.FINISHED
 
 
@@ -72,7 +77,7 @@ def test_machines_that_are_taken_cost_nothing_and_no_step_up_to_a_saved_one_is_t
     for number in range(4):
         orders = sorted(order for order in world.trained.steps if f"-t{number}-" in order)
         steps = [step for order in orders for step in world.trained.steps[order]]
-        assert steps == list(range(1, 41)), "notices left time to save"
+        assert steps == list(range(1, 21)), "notices left time to save"
     assert [trial["repeated_steps"] for trial in figures["trials"]] == [0] * 4
 
 
@@ -108,7 +113,7 @@ def test_the_events_of_the_journal_replayed_give_the_same_orders_and_states(make
 
 def test_a_tick_that_dies_at_a_purchase_buys_no_second_machine(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make()
-    world.begin_sweep(sweep_spec(parallel=1))
+    world.begin_sweep(sweep_spec(parallel=1, space={"rate": {"choice": [1]}}, max_trial_steps=5))
     with monkeypatch.context() as patch:
         patch.setattr(world.market, "launch", _dies_after(world.market.launch))
         with pytest.raises(KeyboardInterrupt):
@@ -135,7 +140,7 @@ def test_a_late_report_of_a_machine_that_is_gone_changes_nothing(make: Make) -> 
     world.runtime.blobs.write_json(TrialPaths("sweep", 0).report(fact.order_id), late.to_json())
     figures = world.to_the_end()
     assert [trial["state"] for trial in figures["trials"]] == ["finished"]
-    assert figures["trials"][0]["steps"] == 40
+    assert figures["trials"][0]["steps"] == 20
 
 
 def test_what_is_no_report_is_left_out(make: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +157,7 @@ def test_what_is_no_report_is_left_out(make: Make, caplog: pytest.LogCaptureFixt
 
 def test_the_budget_is_never_passed_and_ends_the_sweep_with_the_best_so_far(make: Make) -> None:
     world = make()
-    spec = sweep_spec(budget_usd=0.12, max_trial_steps=400)
+    spec = sweep_spec(budget_usd=0.12, max_trial_steps=200)
     world.begin_sweep(spec)
     for _ in range(100):
         if world.job.state.terminal:
@@ -207,6 +212,24 @@ def test_a_deadline_without_slack_goes_on_on_demand(make: Make) -> None:
     bids = [record.allocation.bid_micros for record in world.store.allocations("sweep")]
     assert bids[0] is not None
     assert None in bids, "after the eviction"
+
+
+def test_a_tick_that_dies_while_it_closes_the_sweep_is_mended_by_the_next(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    world.begin_sweep(sweep_spec(max_trial_steps=4))
+    world.tick_job("sweep")
+    assert world.job.state is JobState.RUNNING
+    world.advance(300)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "move_job", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            world.to_the_end()
+    assert (world.engine.closed, world.job.state) == (True, JobState.RUNNING)
+    world.store.release_all()  # the claim of the dead one has expired
+    world.tick_job("sweep")
+    assert world.job.state is JobState.FINISHED
 
 
 def test_of_two_ticks_at_once_one_decides(make: Make) -> None:
