@@ -17,12 +17,14 @@ import logging
 import signal
 import sys
 
-from infra.clock import open_clock
+from infra.clock import Clock, open_clock
 from infra.ec2.notice_poller import NoticePoller
 from infra.errors import ProteusError
 from infra.masking import mask_logs
+from infra.nodes.lease_guard import MachineFiles
 from infra.settings import load_settings
 from infra.storage.blobs import open_blobs
+from infra.storage.leases import ENDING_S, utc
 from infra.storage.node_logs import stored_logs
 from infra.trials.supervisor import TrialJob, TrialSupervisor
 
@@ -30,6 +32,8 @@ logger = logging.getLogger("infra.nodes.trial_main")
 
 #: Market seconds after a notice within which the machine should be gone.
 _TAKEN_S = 600.0
+#: Real seconds between two looks at the lease.
+_LEASE_LOOK_S = 0.5
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -102,9 +106,11 @@ async def _run(options: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, terminate)
+    watching = asyncio.create_task(_stop_before_the_end(supervisor, clock))
     try:
         await supervisor.run()
     finally:
+        watching.cancel()
         if poller is not None:
             await poller.close()
     if supervisor.is_noticed:
@@ -113,6 +119,17 @@ async def _run(options: argparse.Namespace) -> int:
         except TimeoutError:
             logger.warning("the machine was noticed and is still on; it ends now")
     return 0
+
+
+async def _stop_before_the_end(supervisor: TrialSupervisor, clock: Clock) -> None:
+    """Stop the trial when the lease of this machine ends soon, because no tick extends it."""
+    files = MachineFiles.ours()
+    while True:
+        lease = files.known_lease()  # None: no guard watches this process
+        if lease is not None and clock.now_s() >= lease.until_s - ENDING_S:
+            supervisor.stop(f"no tick extends the lease of its machine, which ends at {utc(lease.until_s)}")
+            return
+        await asyncio.sleep(_LEASE_LOOK_S)
 
 
 if __name__ == "__main__":

@@ -48,10 +48,12 @@ def trial_request(
     sweep_id: str, trial: int, order_id: str, market: Market, *, token: str, bid_micros: Micros | None
 ) -> LaunchRequest:
     """Return the request for the machine of a trial, complete; on demand where `bid_micros` is None."""
+    settings = current_runtime().settings
+    limits = {"PROTEUS_NOTICE_S": str(settings.notice_s), "PROTEUS_PROGRESS_MINUTES": f"{settings.progress_minutes:g}"}
     boot = replace(
         _boot(sweep_id, Tier.TRANSIENT),
         threads=node_threads(market, current_runtime().clock.scale),
-        environment=_environment(order_id),
+        environment=_environment(order_id) | limits,
         trial=(trial, order_id),
     )
     return _request(boot, order_id, market, 1, token, bid_micros, f"proteus {sweep_id} trial-{trial:02d}")

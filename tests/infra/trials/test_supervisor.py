@@ -14,7 +14,9 @@ import psutil
 import pytest
 
 from infra.clock import ScaledClock, SystemClock
+from infra.nodes.lease_guard import MachineFiles
 from infra.storage.blobs import Blobs
+from infra.storage.leases import ENDING_S, Lease
 from infra.storage.trial_paths import SweepPaths, TrialPaths
 from infra.trials.documents import TrialOrders, TrialReport, TrialSetting
 from infra.trials.state_store import fetch_newest_state, stored_states
@@ -202,7 +204,12 @@ def _machine(sweep: Sweep, order: str) -> "subprocess.Popen[bytes]":
     (sweep.folder / "tmp").mkdir(exist_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "infra.nodes.trial_main", *words, "--no-notices"],
-        env={**os.environ, "TMPDIR": str(sweep.folder / "tmp"), "PROTEUS_CLOCK": str(sweep.folder / "clock")},
+        env={
+            **os.environ,
+            "TMPDIR": str(sweep.folder / "tmp"),
+            "PROTEUS_CLOCK": str(sweep.folder / "clock"),
+            "PROTEUS_UNIT_DIR": str(sweep.folder / "tmp"),
+        },
     )
 
 
@@ -258,15 +265,20 @@ def test_a_process_that_hangs_ends_with_its_supervisor(sweep: Sweep) -> None:
     asyncio.run(_until(lambda: _is_gone(process)))  # by the kernel: it writes nothing that could fail
 
 
-def test_sigterm_ends_a_machine_with_its_state(sweep: Sweep) -> None:
-    ScaledClock.create(sweep.folder / "clock", 1e9, 1000.0)
+@pytest.mark.parametrize("cause", ["SIGTERM", "lease"])
+def test_a_machine_that_has_to_end_saves_its_state(cause: str, sweep: Sweep) -> None:
+    clock = ScaledClock.create(sweep.folder / "clock", 1e9, 1000.0)
     order = sweep.deploy("train", until_step=10**6, steps=10**6, pause_s=0.01)
     machine = _machine(sweep, order)
     try:
         asyncio.run(_until(lambda: _values(sweep, order) > 5))
-        machine.send_signal(signal.SIGTERM)
+        if cause == "SIGTERM":
+            machine.send_signal(signal.SIGTERM)
+        else:
+            MachineFiles(sweep.folder / "tmp").keep_lease(Lease(clock.now_s() + ENDING_S, reason="no tick"))
         assert machine.wait(30) == 0
     finally:
         machine.kill()
     last = sweep.report(order)
-    assert (last.ended, last.why, last.saved_step) == ("paused", "SIGTERM", last.values[-1][0])
+    assert (last.ended, last.saved_step) == ("paused", last.values[-1][0])
+    assert last.why.startswith("SIGTERM" if cause == "SIGTERM" else "no tick extends the lease of its machine")
