@@ -15,6 +15,7 @@ from bidding.engine.events import BidEvent
 from bidding.market.model import Market
 from bidding.market.traces import Trace, TraceSet
 from bidding.tuning.journal import from_record, replay, to_record
+from bidding.tuning.simulation.real_sweep import simulate_real
 from infra.market_data.price_files import write_prices
 from infra.simulated_ec2.server import KEY_HEADER
 from infra.state.store import Store
@@ -134,13 +135,18 @@ def _check(directory: Path, trials: int) -> dict[str, Any]:
     with closing(Store.open(f"sqlite:///{directory / 'run' / 'state.db'}")) as store:
         assert not store.allocations("eventful", alive=True)
         entries = store.journal("eventful")
-    engine, ordered = replay([]), []
+    engine, ordered, events = replay([]), [], []
     for entry in entries:
         if entry.direction == "event":
             event = from_record(entry.record)
             assert isinstance(event, BidEvent)
+            events.append(event)
             ordered += [to_record(order) for order in engine.handle(event)]
     assert ordered == [entry.record for entry in entries if entry.direction == "order"], "replayed"
+    simulated = simulate_real(events)
+    assert [trial.state for trial in simulated.trials] == [trial["state"] for trial in figures["trials"]]
+    assert simulated.best_trial is not None
+    assert simulated.trials[simulated.best_trial].params == figures["best"]["params"]
     best = directory / "run" / "blobs" / "jobs" / "eventful" / "best" / "manifest.json"
     assert json.loads(best.read_text())["about"]["params"] == figures["best"]["params"]
     assert processes_of(directory / "run") == []
