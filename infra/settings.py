@@ -96,7 +96,8 @@ class Settings(BaseSettings):
         60.0,
         gt=0,
         le=_MOST_S / 60,
-        description="Real minutes without a new clock, while machines work, after which a job is stopped; a trial without a step fails.",
+        description="Real minutes without a new clock, while machines work, after which a job is stopped; a trial "
+        "without a step fails.",
     )
     stop_minutes: float = Field(
         5.0,
