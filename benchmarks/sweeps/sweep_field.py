@@ -81,7 +81,7 @@ def sweep_field(folder: Path | None, *, rough: bool = False) -> SweepField:
 
     Parameters
     ----------
-    rough : the markets of any type that are rough, in place of those of `TYPES`.
+    rough : the markets of any type that are rough, in place of those of `TYPES`; where none is, the roughest third.
     """
     from_s, between_s, until_s = (midnight_s(day) for day in (MONTHS.fit_from, MONTHS.fit_until, MONTHS.until))
     day = date(2016, 4, 1)
@@ -99,13 +99,22 @@ def sweep_field(folder: Path | None, *, rough: bool = False) -> SweepField:
         made = generate(on_demand, from_s, until_s, np.random.default_rng(SEED), climate=TYPICAL, vcpus=vcpus)
         read, note = TraceSet(made), "generated prices; PROTEUS_TRACES names no real ones"
     table = fit(TraceSet({market: read[market] for market in sold}), from_s, between_s)
-    names = {market.instance_type for market in sold}.intersection(TYPES) or {market.instance_type for market in sold}
-    markets = tuple(one for one in sold if (roughness(table, one) >= ROUGH if rough else one.instance_type in names))
+    markets = _rough(table, sold) if rough else _of_types(sold)
     traces = TraceSet({market: read[market] for market in markets})
     kinds = {name: types[name] for name in sorted({market.instance_type for market in markets})}
     prices = sweep_prices(traces, markets, kinds, between_s, until_s)
     bands = _bands(folder, markets)
     return SweepField(prices, table, bands, from_s, traces, note)
+
+
+def _of_types(sold: tuple[Market, ...]) -> tuple[Market, ...]:
+    return tuple(market for market in sold if market.instance_type in TYPES) or sold
+
+
+def _rough(table: EvictionTable, sold: tuple[Market, ...]) -> tuple[Market, ...]:
+    shares = {market: roughness(table, market) for market in sold}
+    roughest = sorted(sold, key=lambda market: (-shares[market], market))[: -(-len(sold) // 3)]
+    return tuple(market for market in sold if shares[market] >= ROUGH) or tuple(sorted(roughest))
 
 
 def roughness(table: EvictionTable, market: Market) -> float:

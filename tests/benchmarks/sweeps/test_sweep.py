@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.sweeps.sweep_field import LEAVES_S, SweepField, applications, stretched, sweep_field
+from benchmarks.sweeps.sweep_field import LEAVES_S, SweepField, applications, roughness, stretched, sweep_field
 from benchmarks.sweeps.sweep_pictures import draw_approaches, draw_thetas
 from benchmarks.sweeps.sweep_runs import run_singles, run_sweeps
 from bidding.tuning.simulation.generated_curves import generate_trials
@@ -27,6 +27,15 @@ def test_the_table_is_fitted_before_the_sweeps_begin_and_the_starts_leave_them_t
     assert starts[-1] <= field.prices.until_s - LEAVES_S
     assert set(field.prices.markets) <= set(field.table.markets)
     assert "generated prices" in field.note
+
+
+def test_rough_markets_are_those_with_the_most_evictions_in_the_fitted_weeks(field: SweepField) -> None:
+    rough = sweep_field(None, rough=True)
+    others = set(field.prices.markets) - set(rough.prices.markets)
+    assert len(rough.prices.markets) == 3  # a third: none of the generated ones is rough
+    assert min(roughness(field.table, market) for market in rough.prices.markets) >= max(
+        roughness(field.table, market) for market in others
+    )
 
 
 def test_recorded_trials_come_before_generated_ones_and_the_median_one_takes_the_hours(tmp_path: Path) -> None:
