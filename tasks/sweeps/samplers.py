@@ -9,11 +9,13 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from bidding.tuning.record import SweepRecord
 from bidding.tuning.space import Parameter, ParameterKind, Params, draw
+from bidding.tuning.trials import TrialState
 from infra.errors import InputError
 from tasks.sweeps.spec import GRID, RANDOM, SweepSpec
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 _STATEFUL = frozenset({"CmaEsSampler", "NSGAIISampler", "NSGAIIISampler", "QMCSampler"})
 #: Samplers that look at no value.
 _BLIND = frozenset({GRID, RANDOM, "RandomSampler", "QMCSampler", "BruteForceSampler"})
+
+
+#: States of a trial whose value does not count yet.
+_UNFINISHED = frozenset({TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,23 @@ class SampledTrial:
     params: Params
     value: float | None
     is_running: bool
+
+
+def sampled_trials(engine: SweepRecord) -> tuple[SampledTrial, ...]:
+    """Return the trials of a sweep as its sampler sees them, in the order of their numbers.
+
+    The value of a trial that has paused counts: the stopping rule waits for all of them to pause, and a sampler that
+    learns would know nothing until then.
+    """
+    return tuple(
+        SampledTrial(
+            number,
+            cast(Params, dict(trial.params)),
+            trial.value if trial.predicted is None else trial.predicted,
+            trial.state in _UNFINISHED,
+        )
+        for number, trial in sorted(engine.trials.items())
+    )
 
 
 def is_adaptive(spec: SweepSpec) -> bool:

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any
 
 from bidding.engine.events import AllocationGone, AllocationGranted, BidEvent
 from bidding.market.model import Allocation, EndCause, InstanceType, Market
@@ -20,8 +20,7 @@ from bidding.tuning.events import Offer, Setting, SweepOpened, SweepTick, TrialR
 from bidding.tuning.journal import catch_up, to_record
 from bidding.tuning.orders import Deploy, PauseTrial, Release
 from bidding.tuning.plan import Direction, SweepPlan
-from bidding.tuning.space import Params
-from bidding.tuning.trials import Deployment, TrialState
+from bidding.tuning.trials import Deployment
 from bidding.tuning.views import result_view
 from infra.applications.code_shipping import ship_code
 from infra.clock import SystemClock
@@ -39,7 +38,7 @@ from infra.trials.supervisor import TrialJob, TrialSupervisor
 from infra.urls import file_url, local_path
 from tasks.sweeps.best import save_best
 from tasks.sweeps.checks import check_files, check_trial
-from tasks.sweeps.samplers import SampledTrial, is_adaptive, propose
+from tasks.sweeps.samplers import is_adaptive, propose, sampled_trials
 from tasks.sweeps.spec import SweepSpec
 
 #: The one market of a sweep without a market.
@@ -205,7 +204,7 @@ class LocalSweep:
         released = False
         at_s = self._now_s()
         if (wanted := self._engine.wants_trials) > 0:
-            settings = propose(self._spec, self._sampled(), wanted)
+            settings = propose(self._spec, sampled_trials(self._engine), wanted)
             if settings:
                 self._apply(TrialsProposed(at_s, tuple(Setting(number, params) for number, params in settings)))
         for order in self._apply(SweepTick(at_s, {_HERE: _OFFER})):
@@ -326,13 +325,6 @@ class LocalSweep:
             data=PurePosixPath(spec.data).name if spec.data else None,
             checkpoint_minutes=spec.checkpoint_minutes,
         )
-
-    def _sampled(self) -> Sequence[SampledTrial]:
-        running = (TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED)
-        return [
-            SampledTrial(number, cast(Params, dict(trial.params)), trial.value, trial.state in running)
-            for number, trial in sorted(self._engine.trials.items())
-        ]
 
     def _ship(self) -> None:
         spec, sweep_id = self._spec, self._spec.job_id

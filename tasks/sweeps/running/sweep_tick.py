@@ -6,7 +6,6 @@ before they are carried out, and the next tick repeats those that were not answe
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from bidding.economics.budget import Spending
 from bidding.economics.deadline import TimeLeft
@@ -16,8 +15,7 @@ from bidding.market.model import InstanceFact, Market
 from bidding.tuning.engine import SweepEngine
 from bidding.tuning.events import Offer, Setting, SweepStopRequested, SweepTick, TrialsProposed
 from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release, SweepOrder
-from bidding.tuning.space import Params
-from bidding.tuning.trials import SweepState, TrialState
+from bidding.tuning.trials import SweepState
 from infra.errors import JobFailed
 from infra.state.records import JobState
 from infra.trials.documents import TrialReport
@@ -46,7 +44,7 @@ from tasks.sweeps.running.deploying import deploy, pause
 from tasks.sweeps.running.offers import offers_at, predictor_of, recent_prices
 from tasks.sweeps.running.opening import close_sweep, sweep_spec
 from tasks.sweeps.running.reports import new_reports, read_reports
-from tasks.sweeps.samplers import SampledTrial, propose
+from tasks.sweeps.samplers import propose, sampled_trials
 from tasks.sweeps.spec import SweepSpec
 
 _log = logging.getLogger(__name__)
@@ -55,9 +53,6 @@ _STATES = {
     SweepState.STOPPED: JobState.STOPPED,
     SweepState.FAILED: JobState.FAILED,
 }
-#: States of a trial whose value does not count yet. One that has paused counts: the rule waits for all to pause, and
-#: a sampler that learns would know nothing until then.
-_UNFINISHED = frozenset({TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED})
 
 
 def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]:
@@ -178,16 +173,7 @@ def _not_opened(spec: SweepSpec, journal: SweepJournal) -> str:
 
 
 def _settings(spec: SweepSpec, engine: SweepEngine, count: int) -> tuple[Setting, ...]:
-    trials = tuple(
-        SampledTrial(
-            number,
-            cast("Params", dict(trial.params)),
-            trial.value if trial.predicted is None else trial.predicted,
-            trial.state in _UNFINISHED,
-        )
-        for number, trial in sorted(engine.trials.items())
-    )
-    return tuple(Setting(number, params) for number, params in propose(spec, trials, count))
+    return tuple(Setting(number, params) for number, params in propose(spec, sampled_trials(engine), count))
 
 
 def _time_left(spec: SweepSpec) -> TimeLeft | None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from infra.errors import InputError
-from tasks.sweeps.samplers import SampledTrial, check_sampler, is_adaptive, propose
+from tasks.sweeps.samplers import SampledTrial, check_sampler, is_adaptive, propose, sampled_trials
 from tasks.sweeps.spec import SweepSpec, parse_sweep
+from tests.support.sweeps import SweepWorld, plan_of
 
 SPACE = {"x": {"uniform": [-5.0, 5.0]}, "rate": {"log": [1e-4, 1.0]}, "kind": {"choice": [True, 1, "1", None]}}
 
@@ -94,3 +95,14 @@ def test_a_sampler_with_a_state_goes_on_from_the_recorded_settings() -> None:
     trials = [SampledTrial(n, {"x": 1.0, "rate": 0.01, "kind": "1"}, 1.0, False) for n in range(50)]
     children = [params for _, params in propose(spec, trials, 20)]
     assert sum(params["x"] == 1.0 for params in children) > 5, "a second generation takes values of the first"
+
+
+def test_a_trial_that_has_paused_counts_with_its_prediction_or_else_its_value() -> None:
+    world = SweepWorld(plan_of(stop="earlycurve", theta=0.4, mcnt=2, parallel=2), steps_a_tick=4)
+    for _ in range(2):
+        world.tick()
+    seen = sampled_trials(world.engine)
+    assert [(trial.number, trial.is_running) for trial in seen] == [(0, False), (1, False), (2, True), (3, True)]
+    assert [trial.value for trial in seen[:2]] == [0.25, 1.25]
+    world.engine.trials[1].predicted = 1.1
+    assert sampled_trials(world.engine)[1].value == 1.1
