@@ -325,12 +325,12 @@ class SweepRecord:
         self._judge_due = True
         if deployment.ended == "failed":
             self._fail(trial, reached, why or "it failed without a message")
-        elif trial.closing is not None:
-            trial.state = trial.closing
         elif reached >= self.plan.max_trial_steps or (deployment.ended == "finished" and reached < trial.until_step):
             trial.state, trial.why = TrialState.FINISHED, why
             if not len(trial.curve):
                 trial.state, trial.why = TrialState.FAILED, why or "it ended without a report of its metric"
+        elif trial.closing is not None:
+            trial.state = trial.closing
         elif reached >= trial.until_step:
             self._pause_at_target(trial)
         else:
@@ -374,7 +374,8 @@ class SweepRecord:
             self._judge_due = True
             return
         self._leave(trial, TrialState.WAITING)
-        trial.why = f"failed {count} of {MOST_FAILURES} times at step {step}: {why}"
+        if not trial.has_ended:
+            trial.why = f"failed {count} of {MOST_FAILURES} times at step {step}: {why}"
 
     # -- ends -------------------------------------------------------------------------------------------------
 

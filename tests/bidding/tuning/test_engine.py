@@ -1,5 +1,6 @@
 """The engine of a sweep: trials through machines, evictions, rules and limits to their ends."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from bidding.engine.events import (
     NoticeSeen,
 )
 from bidding.market.model import HOUR_S, Allocation, EndCause
+from bidding.tuning.engine import SweepEngine
 from bidding.tuning.events import (
     SweepClosed,
     SweepReopened,
@@ -28,6 +30,7 @@ from bidding.tuning.events import (
 )
 from bidding.tuning.orders import Deploy, Finish, PauseTrial, Release
 from bidding.tuning.record import SweepError
+from bidding.tuning.stopping.base import StoppingPlan, TrialView, Verdict, VerdictKind
 from bidding.tuning.trials import SweepState, TrialRecord, TrialState
 from bidding.tuning.views import result_view
 from tests.support.markets import LARGE, XLARGE, XLARGE_B
@@ -105,6 +108,30 @@ def test_a_running_trial_that_the_rule_stops_pauses_first() -> None:
         assert 0 < trial.saved_step == trial.steps < 40
         assert "worse than the median" in trial.why
         assert PauseTrial(f"s-t{trial.number}-0", trial.number, trial.why) in world.orders
+
+
+class StopWhileRunning:
+    """A rule that stops a trial as soon as it runs."""
+
+    def first_target(self, plan: StoppingPlan) -> int:
+        return 5
+
+    def decide(self, trials: Sequence[TrialView], plan: StoppingPlan) -> Mapping[int, Verdict]:
+        return {t.number: Verdict(VerdictKind.STOP, "enough") for t in trials if t.state == "running" and t.last_step}
+
+
+@pytest.mark.parametrize(("step", "state"), [(4, "stopped_early"), (5, "stopped_early"), (10, "finished")])
+def test_a_trial_that_is_to_stop_ends_wherever_it_has_come_to(step: int, state: str) -> None:
+    world = SweepWorld(plan_of(trials=1), engine=SweepEngine(StopWhileRunning()))
+    world.tick()
+    world.train()
+    assert world.tell(SweepTick(world.now_s, OFFERS)) == (PauseTrial("s-t0-0", 0, "enough"),)
+    world.tell(
+        TrialReported(world.now_s, 0, "s-t0-0", tuple((n, 1.0) for n in range(2, step + 1)), step, 1.0, "paused")
+    )
+    assert world.engine.trials[0].state == state
+    world.end("s-t0-0", EndCause.USER)
+    assert kinds(world.tick()) == ["Finish"]
 
 
 def test_a_sweep_without_a_value_has_failed() -> None:
@@ -376,6 +403,8 @@ def test_a_report_may_come_after_the_end_of_its_machine() -> None:
     world.end("s-t0-0", EndCause.USER)
     world.tell(TrialReported(world.now_s, 0, "s-t0-0", ((2, 0.5),), 2, 1.0, "finished"))
     assert (trial.state, trial.failures) == (TrialState.FINISHED, {})
+    world.tell(TrialReported(world.now_s, 0, "s-t0-0", ((2, 9.0),), 2, 1.0, "failed", "it ended before"))
+    assert (trial.state, trial.value, trial.failures) == (TrialState.FINISHED, 0.5, {})
     assert kinds(world.tick()) == ["Finish"]
 
 
