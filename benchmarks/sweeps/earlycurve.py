@@ -1,17 +1,17 @@
 """Benchmark `earlycurve`: EarlyCurve beside SLAQ on generated and recorded curves, its ranking of trials by theta.
 
-The recorded curves are those of benchmarks/sweeps/trials/, one file an application, as `proteus sweep record` writes
-them; their seconds of a step are processor time of one thread.
+The recorded curves are those of benchmarks/sweeps/trials/, one file an application, in the form of `proteus sweep
+record`; their seconds of a step are processor time of one thread, so that other work on the machine is not in them.
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 from scipy.optimize import OptimizeWarning, curve_fit
 
-from benchmarks.figure import Figure, figure, seconds
+from benchmarks.figure import Figure, figure
 from bidding.tuning.curves import CurvePrediction, predict_final
 from bidding.tuning.curves.cleaning import loss_curve
 from bidding.tuning.curves.slaq import predict_final_slaq
@@ -169,6 +169,14 @@ def _covered(trials: dict[str, RecordedTrials]) -> Figure:
     return figure("earlycurve", what, "%", [100 * float(np.mean(within))], [95.4], "a normal distribution")
 
 
+def processor_seconds(work: Callable[[np.ndarray], object], curves: list[np.ndarray]) -> float:
+    """Return the processor time of `work` on all curves."""
+    began_s = process_time()
+    for values in curves:
+        work(values)
+    return process_time() - began_s
+
+
 def _speed() -> Figure:
     rng = np.random.default_rng(SEED)
     curves = [smooth_curve(rng)[: int(THETA * _STEPS)] for _ in range(20)]
@@ -186,11 +194,8 @@ def _speed() -> Figure:
         except (RuntimeError, OptimizeWarning):
             return None
 
-    times = [
-        [seconds(partial(list, map(work, curves))) / len(curves) * 1000 for _ in range(_ROUNDS)]
-        for work in (ours, plain)
-    ]
-    what = f"a prediction from {len(steps)} values"
+    times = [[processor_seconds(work, curves) / len(curves) * 1000 for _ in range(_ROUNDS)] for work in (ours, plain)]
+    what = f"a prediction from {len(steps)} values, processor time"
     return figure("earlycurve", what, "ms", times[0], times[1], "scipy's curve_fit of formula (4), one stage")
 
 
