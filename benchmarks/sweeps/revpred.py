@@ -11,12 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
+import numpy as np
+
 from benchmarks.figure import Figure, figure
 from benchmarks.market.backtest_field import CATALOG
 from benchmarks.sweeps.revpred_picture import draw_scores
 from benchmarks.sweeps.revpred_scores import Scores, judge
 from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, roughness, sweep_field
-from benchmarks.sweeps.sweep_runs import SweepFigures, run_sweeps
+from benchmarks.sweeps.sweep_runs import run_sweeps
+from bidding.evictions.calibration import block_se
 from bidding.evictions.neural.revpred import RevPred
 from bidding.evictions.predictors.base import CannotFit, EvictionPredictor
 from bidding.evictions.predictors.model import PredictorModel, fit_predictors
@@ -30,7 +33,7 @@ _NAME = "revpred"
 _PREDICTORS = ("table", "logistic", "tributary", "revpred")
 _MIXED = "revpred, half of its limits random"
 _MARKETS = 6
-_STARTS = 4
+_STARTS = 16
 _THETA = 0.7
 _PAPER = "the paper's, on its market"
 
@@ -149,20 +152,26 @@ def _costs(field: SweepField, models: Mapping[str, PredictorModel], starts: int)
         rates[name] = 60 * len(records) * len(starts_s) / (process_time() - began_s)
     note = f"{field.note}; {source}; {len(records)} applications x {starts} starts, theta {_THETA:g}"
     base = measured["tributary"]
-    found = [
-        figure(
-            *(_NAME, f"a sweep by {name}", "$", one.usd.mean(axis=1).tolist(), base.usd.mean(axis=1).tolist()),
-            "by tributary",
-            f"{note}; {100 * one.free.mean():.0f} % of steps free, beside {100 * base.free.mean():.0f} %",
-        )
-        for name, one in measured.items()
-        if name != "tributary"
-    ]
-    ours = measured["revpred"]
-    saved, rated = _percent_saved(ours, base), _percent_rated(ours, base)
+    found = []
+    for name, one in measured.items():
+        if name == "tributary":
+            continue
+        saved, error = percent_less(one.usd, base.usd)
+        said = f"{note}; {saved:.1f} ± {error:.1f} % less; {100 * one.free.mean():.0f} % of steps free, "
+        said += f"beside {100 * base.free.mean():.0f} %"
+        what = f"a sweep by {name}"
+        found.append(figure(_NAME, what, "$", [float(one.usd.mean())], [float(base.usd.mean())], "by tributary", said))
+    saved, saved_error = percent_less(measured["revpred"].usd, base.usd)
+    less, rate_error = percent_less(measured["revpred"].rates, base.rates)
     found += [
-        figure(_NAME, "revpred's sweep costs less than tributary's", "%", saved, [25.0], _PAPER, note),
-        figure(_NAME, "its performance-cost rate is above tributary's", "%", rated, [24.0], _PAPER, note),
+        figure(
+            *(_NAME, "revpred's sweep costs less than tributary's", "%", [saved], [25.0], _PAPER),
+            f"{note}; ± {saved_error:.1f} by starts",
+        ),
+        figure(
+            *(_NAME, "its performance-cost rate is above tributary's", "%", [-less], [24.0], _PAPER),
+            f"{note}; ± {rate_error:.1f} by starts",
+        ),
         figure(
             *(_NAME, "simulated sweeps by revpred, one core", "sweeps/min", [rates["revpred"]], [rates["table"]]),
             *("by the table", note),
@@ -171,11 +180,10 @@ def _costs(field: SweepField, models: Mapping[str, PredictorModel], starts: int)
     return found
 
 
-def _percent_saved(ours: SweepFigures, beside: SweepFigures) -> list[float]:
-    saved: list[float] = (100 * (1 - ours.usd.mean(axis=1) / beside.usd.mean(axis=1))).tolist()
-    return saved
+def percent_less(ours: np.ndarray, beside: np.ndarray) -> tuple[float, float]:
+    """Return by how many percent the mean of `ours` is less, and the standard error with starts as the sampling unit.
 
-
-def _percent_rated(ours: SweepFigures, beside: SweepFigures) -> list[float]:
-    above: list[float] = (100 * (ours.rates.mean(axis=1) / beside.rates.mean(axis=1) - 1)).tolist()
-    return above
+    Both have shape (applications, starts): the starts are the same, so that they are compared pair by pair.
+    """
+    sums, counts = ours.mean(axis=0), beside.mean(axis=0)
+    return 100 * float(1 - sums.sum() / counts.sum()), 100 * block_se(sums, counts)

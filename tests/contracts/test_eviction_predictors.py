@@ -87,12 +87,14 @@ def test_it_foretells_later_days_better_than_the_share_of_evictions_does(fitted:
 
 
 def test_later_prices_are_not_seen(fitted: Fitted) -> None:
-    at_s, limits = bids(fitted)
-    end_s = int(at_s[5])
-    seen = fitted.trace.times_s <= end_s
-    ended = TraceSet({MARKET: Trace(fitted.trace.times_s[seen], fitted.trace.prices_micros[seen])})
-    again = fitted.model.predict_proba(ended, MARKET, at_s[:6], limits[:6])
-    assert again.tolist() == pytest.approx(probabilities(fitted)[:6].tolist(), abs=1e-6)
+    leaps = np.flatnonzero(np.diff(fitted.trace.prices_micros) > 100_000)[-3:]
+    assert len(leaps) == 3
+    for at_s in (fitted.trace.times_s[leaps + 1] - 60).tolist():
+        seen = fitted.trace.times_s <= at_s
+        ended = TraceSet({MARKET: Trace(fitted.trace.times_s[seen], fitted.trace.prices_micros[seen])})
+        limit = int(ended[MARKET].prices_micros[-1]) + 20_000
+        known, unknown = (fitted.model.probability(each, MARKET, at_s, limit) for each in (fitted.traces, ended))
+        assert known == unknown
 
 
 def test_a_fit_reads_its_window_alone_and_its_seed_repeats_it(fitted: Fitted) -> None:

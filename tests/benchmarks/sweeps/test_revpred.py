@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.sweeps import revpred
-from benchmarks.sweeps.revpred import roughest
+from benchmarks.sweeps.revpred import percent_less, roughest
 from benchmarks.sweeps.revpred_picture import draw_scores
 from benchmarks.sweeps.revpred_scores import judge
 from benchmarks.sweeps.sweep_field import SweepField, roughness, stretched, sweep_field
@@ -41,6 +41,14 @@ def models(field: SweepField) -> dict[str, PredictorModel]:
     made = {name: replace(table, predictors=dict.fromkeys(field.traces, Prophet(wrong)))
             for name, wrong in (("tributary", 0.25), ("revpred", 0.0))}  # fmt: skip
     return {"table": table, "logistic": fit_predictors("logistic", field.traces, window), **made}
+
+
+def test_means_are_compared_start_by_start() -> None:
+    beside = np.array([[10.0, 20.0, 60.0], [20.0, 40.0, 120.0]])
+    assert percent_less(0.75 * beside, beside) == (25, pytest.approx(0, abs=1e-9))
+    saved, error = percent_less(beside - np.array([[0, 6, 0]]), beside)
+    assert saved == pytest.approx(100 * 6 / 135)
+    assert error > 3
 
 
 def test_the_roughest_markets_are_chosen_by_the_fitted_weeks(field: SweepField) -> None:

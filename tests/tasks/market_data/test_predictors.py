@@ -67,6 +67,10 @@ def test_ages_are_those_of_the_prices_and_a_foreign_file_is_a_line(
     (line,) = predictor_ages(BEGIN_S + 12 * DAY_S)
     assert line.startswith("logistic: 2 markets, fitted on 2016-05-31 00:00 to 2016-06-03 00:00 UTC, 12.0 days old")
     assert plain(observe_predictors)() == predictor_ages(here.clock.now_s())
+    (folder / "tributary.npz").write_bytes((folder / "logistic.npz").read_bytes())
+    with pytest.raises(InputError, match=r"tributary\.npz: holds a model of kind logistic, not tributary"):
+        predictor_ages(BEGIN_S)
+    (folder / "tributary.npz").unlink()
     write_model(folder / "revpred.npz", fit_survival(traces, WINDOW))
     (line,) = plain(observe_predictors)()
     assert line.endswith("revpred.npz: holds a model of kind survival, not revpred; fit it anew, or remove it")

@@ -73,6 +73,17 @@ def test_a_limit_near_the_border_is_the_price_and_its_trimmed_mean_change(found:
     assert border_limits(found, np.array([at_s])).tolist() == [price(found, at_s) + delta]
 
 
+def test_the_smallest_and_the_largest_fifth_of_the_changes_are_left_out() -> None:
+    sizes = [1, 2_000, 3_000, 4_000, 900_000]
+    rising = trace(*zip(range(0, 600, 100), (20_000 + np.cumsum([0, *sizes])).tolist(), strict=True))
+    assert border_limits(rising, np.array([600])).tolist() == [int(rising.prices_micros[-1]) + 3_000]
+
+
+def test_an_eviction_on_the_hour_is_none_within_it() -> None:
+    prices = trace((0, 20_000), (HOUR_S, 30_000))
+    assert is_passed(prices, np.array([0, 1]), np.array([25_000, 25_000])).tolist() == [False, True]
+
+
 @settings(max_examples=40)
 @given(found=traces(20_000), at_s=st.integers(0, 20_000), delta=st.sampled_from([-1, 0, 100, 101, 50_000]))
 def test_a_limit_is_passed_by_any_price_of_the_hour(found: Trace, at_s: int, delta: int) -> None:
