@@ -39,7 +39,7 @@ from tasks.market.ledger import (
 )
 from tasks.market.prices import Prices, prices_to_decide_on
 from tasks.market.purchases.sending import abandon_orders
-from tasks.runtime import current_runtime, runtime_task
+from tasks.runtime import current_runtime, runtime_task, untraversed
 from tasks.sweeps.running.deploying import deploy, pause
 from tasks.sweeps.running.offers import offers_at, predictor_of, recent_prices
 from tasks.sweeps.running.opening import close_sweep, sweep_spec
@@ -83,7 +83,9 @@ def tick_sweep(job_id: str, notices: Mapping[str, int]) -> tuple[str, list[str]]
     engine = journal.loaded()
     if _may_buy(engine, facts, reports):
         prices = prices_to_decide_on(engine.opened.markets)
-    orders = decide_sweep(spec, journal, facts, reports, prices, notices, spending)
+    orders = decide_sweep(
+        spec, journal, untraversed(facts), untraversed(reports), untraversed(prices), notices, spending
+    )
     # the book was just compared with the market
     extend_leases(job_id, lives_within_budget(terms, journal.loaded()) if is_open(job_id) else None)
     alarms = _carry_out(spec, journal, orders)
