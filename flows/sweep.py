@@ -14,6 +14,7 @@ from infra.errors import InputError, JobFailed
 from tasks.ending.cancelled_runs import record_follower
 from tasks.market.engine_journal import SweepJournal
 from tasks.market.ingest import fetch_prices, history_days
+from tasks.reports.publish import link_page
 from tasks.runtime import current_runtime
 from tasks.sweeps.artifacts import SweepPages
 from tasks.sweeps.running.following import follow_sweep, name_sweep_run, stop_cancelled_sweep
@@ -47,6 +48,7 @@ async def sweep(spec: SweepSpec) -> dict[str, Any]:
         except InputError as error:
             fail_sweep(spec, journal, str(error))
             raise
+        link_page(spec.job_id)
         pages.show(journal.current(), at_once=True)
         follow_sweep(spec.job_id, pages.show)
     pages.show(at_once=True)
