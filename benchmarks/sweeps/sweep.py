@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.figure import Figure, figure
 from benchmarks.market.backtest_field import CATALOG
-from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, sweep_field
+from benchmarks.sweeps.sweep_field import SEED, SweepField, applications, sweep_field, wholly_divided
 from benchmarks.sweeps.sweep_pictures import draw_approaches, draw_thetas
 from benchmarks.sweeps.sweep_runs import MCNT, PARALLEL, SweepFigures, run_singles, run_sweeps
 from bidding.billing import HourlyRefund
@@ -28,7 +28,7 @@ from bidding.tuning.simulation.simulate import SweepSimulator
 from bidding.tuning.simulation.single_spot import SingleChoice
 
 _NAME = "sweep"
-_STARTS = 6
+_STARTS = 24
 _THETAS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 11))
 #: Sweeps of 16 trials that one core should simulate in a minute.
 _ASKED_A_MINUTE = 1000
@@ -56,6 +56,8 @@ def run(scratch: Path, picture: Path | None = None, starts: int = _STARTS) -> li
     about = f"{source}; {len(records)} applications x {starts} starts"
     six = _Pool("six types", sweep_field(folder), records, starts, about)
     rough = _Pool("rough markets", sweep_field(folder, rough=True), records, starts, about)
+    divided = [wholly_divided(record) for record in records]
+    linear = _Pool("rough markets, vCPUs divide a step wholly", sweep_field(folder, rough=True), divided, starts, about)
     if picture is not None:
         six.draw(picture)
     return [
@@ -65,6 +67,7 @@ def run(scratch: Path, picture: Path | None = None, starts: int = _STARTS) -> li
         *(six.against(stop) for stop in ("asha", "median")),
         *rough.savings(),
         *rough.free(),
+        *linear.brief(),
         *six.rates(),
     ]
 
@@ -135,6 +138,16 @@ class _Pool:
                 "theta 0.7 costs less than theta 1", "%", saved, steps, "the share of steps that it leaves out"
             ),
         ]
+
+    def brief(self) -> list[Figure]:
+        """Return the cost at theta 1 against the cheapest machine, and the share of free steps."""
+        found = []
+        for in_series in (True, False):
+            single = self.singles[SingleChoice.CHEAPEST, in_series]
+            saves = _percent(self.full.usd, single.usd)
+            found.append(self._figure(f"theta 1 costs less than {single.name}", "%", saves, [41.5]))
+        free = (100 * self.full.free.mean(axis=1)).tolist()
+        return [*found, self._figure("free steps, per second, first hour free", "%", free, [77.5])]
 
     def accuracy(self) -> list[Figure]:
         """Return how often the best trial is found."""

@@ -5,7 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.sweeps.sweep_field import LEAVES_S, SweepField, applications, roughness, stretched, sweep_field
+from benchmarks.sweeps.sweep_field import (
+    LEAVES_S,
+    SweepField,
+    applications,
+    roughness,
+    stretched,
+    sweep_field,
+    wholly_divided,
+)
 from benchmarks.sweeps.sweep_pictures import draw_approaches, draw_thetas
 from benchmarks.sweeps.sweep_runs import run_singles, run_sweeps
 from bidding.tuning.simulation.generated_curves import generate_trials
@@ -46,6 +54,12 @@ def test_recorded_trials_come_before_generated_ones_and_the_median_one_takes_the
     assert note.startswith("recorded trials")
     on_two = one.seconds_per_step(np.array([2]))[:, 0] * one.steps
     assert np.median(on_two) == pytest.approx(3 * 3600)
+
+
+def test_steps_that_are_wholly_divided_are_as_long_on_two_vcpus() -> None:
+    before, after = (one.seconds_per_step(np.array([1, 2, 8])) for one in (RECORDS[0], wholly_divided(RECORDS[0])))
+    assert np.allclose(after[:, 1], before[:, 1])
+    assert np.allclose(after, after[:, :1] / np.array([1, 2, 8]))
 
 
 def test_sweeps_beside_single_machines_with_pictures(field: SweepField, tmp_path: Path) -> None:
