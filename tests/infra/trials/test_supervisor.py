@@ -194,16 +194,20 @@ def test_a_trial_stops_after_its_step_and_uploads(how: str, sweep: Sweep) -> Non
 
 
 def test_the_target_may_rise_while_the_trial_trains(sweep: Sweep) -> None:
-    order = sweep.deploy("train", until_step=60, steps=80, pause_s=0.02)
+    gate = sweep.folder / "gate"
+    order = sweep.deploy("waits_for_a_file", until_step=5, steps=8, gate=str(gate))
 
     async def story() -> TrialReport:
-        running = asyncio.create_task(sweep.supervise(order).run())
-        await _until(lambda: _values(sweep, order) > 2)
-        sweep.order(order, 80)
+        supervisor = sweep.supervise(order)
+        running = asyncio.create_task(supervisor.run())
+        await _until(lambda: _values(sweep, order) == 2)
+        sweep.order(order, 8)
+        await _until(lambda: supervisor._until_step == 8)
+        gate.touch()
         return await running
 
     last = asyncio.run(story())
-    assert (last.ended, last.saved_step) == ("finished", 80)
+    assert (last.ended, last.saved_step) == ("finished", 8)
 
 
 def _machine(sweep: Sweep, order: str) -> "subprocess.Popen[bytes]":

@@ -122,3 +122,12 @@ def removes_its_states(trial: Any) -> None:
         trial.save(b"state")
         for folder in Path.cwd().glob("0*"):
             shutil.rmtree(folder)
+
+
+def waits_for_a_file(trial: Any) -> None:
+    """Stay in the third step until a file is there."""
+    for step in trial.steps():
+        while step == 3 and not Path(trial.params["gate"]).exists():
+            time.sleep(0.01)
+        trial.report(step, loss=1.0)
+        trial.save(b"state")
