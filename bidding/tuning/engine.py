@@ -87,6 +87,18 @@ class SweepEngine(SweepRecord):
                 raise SweepError(f"no event of a sweep: {type(event).__name__}")
         return ()
 
+    @property
+    def wants_trials(self) -> int:
+        """Number of settings that the sampler should propose now."""
+        plan = self.plan
+        missing = plan.trials - len(self._trials)
+        if self._stop_why or self._closed or missing <= 0:
+            return 0
+        if not plan.adaptive:
+            return missing
+        unfinished = (TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED)
+        return min(missing, max(plan.parallel - sum(t.state in unfinished for t in self._trials.values()), 0))
+
     def wants_offers(self, at_s: int) -> bool:
         """Return whether a tick at `at_s` may buy or move anything; else its offers are not looked at."""
         if self._opened is None or self._closed or self._stop_why or self._outcome is not None:

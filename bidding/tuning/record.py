@@ -162,18 +162,6 @@ class SweepRecord:
         """Number of machines that count in `parallel`: ordered ones, and those that train a trial."""
         return len(self._open) + sum(deployment.works for deployment in self._living.values())
 
-    @property
-    def wants_trials(self) -> int:
-        """Number of settings that the sampler should propose now."""
-        plan = self.plan
-        missing = plan.trials - len(self._trials)
-        if self._stop_why or self._closed or missing <= 0:
-            return 0
-        if not plan.adaptive:
-            return missing
-        unfinished = (TrialState.WAITING, TrialState.RUNNING, TrialState.EVICTED)
-        return min(missing, max(plan.parallel - sum(t.state in unfinished for t in self._trials.values()), 0))
-
     # -- events -----------------------------------------------------------------------------------------------
 
     def _handle_opened(self, event: SweepOpened) -> None:
