@@ -20,7 +20,7 @@ from tests.support.cli_process import inside, proteus
 
 #: The first call of each verb after its last check; a verb that has none does its work.
 SEAMS = (
-    "flows.local.run.run_directory",
+    "flows.local.market_run.run_directory",
     "flows.local.train.run_directory",
     "flows.local.up.run_directory",
     "tasks.plan.planner._run",
@@ -34,7 +34,10 @@ LEAST: Mapping[str, tuple[str, ...]] = {
     "run": (),
     "train": ("mlr",),
     "predict": ("none", "--topics", "2", "--out", "-"),
+    "sweep run": ("sweep.yaml",),
     "sweep local": ("none.yaml",),
+    "sweep submit": ("sweep.yaml",),
+    "sweep record": ("none.yaml", "out.npz"),
     "plan": ("--prices", "small.csv", "--vcpu-hours", "50", "--starts", "2"),
     "backtest": ("--prices", "small.csv", "--starts", "2", "--hours", "1"),
     "bill": (
@@ -48,6 +51,7 @@ LEAST: Mapping[str, tuple[str, ...]] = {
     "panic": ("--owner", "somebody"),
     "report": ("job",),
     "sweep show": ("job",),
+    "sweep stop": ("job",),
     "sweep report": ("job",),
     "cost": (),
     "logs": ("job",),
@@ -106,6 +110,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("fuzz") / "here"
     directory.mkdir()
     small_file(directory / "small.csv")
+    (directory / "sweep.yaml").write_text(
+        "{trial: mlr, space: {step: {choice: [0.1]}}, metric: {name: loss}, max_trial_steps: 3, markets: {cpus: 1+}}"
+    )
 
     def end(*_: object, **__: object) -> NoReturn:
         raise SystemExit(0)
