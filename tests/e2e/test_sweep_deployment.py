@@ -5,7 +5,7 @@ The tests share one server and stand in the order of a story.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +149,9 @@ def test_a_retry_after_the_cancellation_goes_on_from_what_was_saved(story: Story
 
 def test_a_scheduled_run_is_a_new_sweep(story: Story) -> None:
     deployment = story.deployed.deployment_id("sweep/sweep")
-    soon = datetime.now(UTC) + timedelta(seconds=20)
-    schedule = {"interval": 86400, "anchor_date": soon.isoformat(), "timezone": "UTC"}
+    story.hurry.touch()
+    # The server makes the runs of a schedule seconds after it was written: an interval of a day would miss the first.
+    schedule = {"interval": 150, "anchor_date": datetime.now(UTC).isoformat(), "timezone": "UTC"}
     body = [{"schedule": schedule, "active": True, "parameters": {"spec": story.spec}}]
     answer = story.deployed.send("POST", f"/deployments/{deployment}/schedules", body)
     assert answer.is_success, answer.text
@@ -163,6 +164,7 @@ def test_a_scheduled_run_is_a_new_sweep(story: Story) -> None:
         return bool(running)
 
     wait_until(is_there, "the scheduled run", 300)
+    story.deployed.send("DELETE", f"/deployments/{deployment}/schedules/{answer.json()[0]['id']}")
     story.until(story.sweep_of("scheduled"), "SweepTick")
     story.to_the_end("scheduled")
     assert story.deployed.store.job(story.sweep_of("scheduled")).state is JobState.FINISHED

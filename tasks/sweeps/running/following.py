@@ -57,14 +57,17 @@ def deployment_run(order_id: str, end: DeploymentEnd) -> State[Any]:
 class _Shown:
     end: DeploymentEnd
     future: PrefectFuture[Any]
-    trial: int
 
 
 @dataclass(slots=True)
 class TaskRuns:
-    """The task runs of a sweep's deployments, in a run of its flow."""
+    """The task runs of a sweep's deployments, in a run of its flow.
+
+    Machines that were gone before `since_s`, when this run began to follow, are none of its task runs.
+    """
 
     sweep_id: str
+    since_s: int
     _shown: dict[str, _Shown] = field(default_factory=dict)
     #: Trial -> its newest task run, which the next one follows in the UI's graph.
     _newest: dict[int, PrefectFuture[Any]] = field(default_factory=dict)
@@ -76,7 +79,7 @@ class TaskRuns:
             if position is None:
                 continue
             is_gone = position.standing is AllocationState.GONE
-            if name not in self._shown and not is_gone:
+            if name not in self._shown and (not is_gone or deployment.granted_at_s >= self.since_s):
                 self._begin(name, deployment)
             if name in self._shown and is_gone:
                 self._shown[name].end.set(*_outcome(deployment), has_failed=deployment.ended == "failed")
@@ -95,7 +98,7 @@ class TaskRuns:
         )
         after = [] if before is None else [allow_failure(before)]
         future = named.submit(name, end, wait_for=after)
-        self._shown[name] = _Shown(end, future, deployment.trial)
+        self._shown[name] = _Shown(end, future)
         self._newest[deployment.trial] = future
 
 
@@ -106,7 +109,11 @@ def follow_sweep(sweep_id: str, show: Callable[[SweepEngine], None] = lambda eng
     ----------
     show : called with the engine at each look at the journal.
     """
-    runtime, journal, runs = current_runtime(), SweepJournal(sweep_id), TaskRuns(sweep_id)
+    runtime, journal, runs = (
+        current_runtime(),
+        SweepJournal(sweep_id),
+        TaskRuns(sweep_id, current_runtime().now_s()),
+    )
     try:
         while True:
             has_ended = runtime.store.job(sweep_id).state.terminal
