@@ -46,13 +46,14 @@ _OVERTAKEN = "skipped: it is late, and another late tick decides"
 @flow(name="allocation-tick", validate_parameters=True)
 async def allocation_tick(job_id: str | None = None) -> dict[str, str]:
     """Make one decision for every open job, or for one job; return the actions by job."""
-    if is_overtaken():
-        get_run_logger().info(_OVERTAKEN)
-        label_run(_OVERTAKEN)
-        return {"skipped": _OVERTAKEN}
-    done = tick_each({name: {} for name in ticking_jobs(job_id)})
-    emit_tick(list(done))
-    return done
+    with one_client():
+        if is_overtaken():
+            get_run_logger().info(_OVERTAKEN)
+            label_run(_OVERTAKEN)
+            return {"skipped": _OVERTAKEN}
+        done = tick_each({name: {} for name in ticking_jobs(job_id)})
+        emit_tick(list(done))
+        return done
 
 
 def tick_each(notices: Mapping[str, Mapping[str, int]], patience_s: float = 0.0) -> dict[str, str]:

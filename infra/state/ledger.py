@@ -56,6 +56,7 @@ def book(
     catalog: Catalog,
     now_s: float,
     spot_billing: BillingModel | None = None,
+    after_s: float | None = None,
 ) -> Booking:
     """Bring the ledger of a job up to `now_s`, in one transaction.
 
@@ -65,6 +66,7 @@ def book(
     catalog : on-demand prices by day; the day of the launch counts.
     now_s : hours that begin (if seconds are billed: end), and ends that happen, at or before this time are booked.
     spot_billing : how spot allocations are charged; None is `HourlyRefund`.
+    after_s : allocations that ended before this time are booked; None: none is known to be.
 
     Raises
     ------
@@ -72,9 +74,9 @@ def book(
         Naming the allocation whose price is not known; nothing was booked.
     """
     with store.transaction() as shared:
-        records = shared.allocations(job_id)
+        records = shared.allocations(job_id, after_s=after_s)
         due = due_lines(records, price_traces, catalog, int(now_s), spot_billing or HourlyRefund())
-        booking = compare(records, shared.ledger(job_id), due, int(now_s))
+        booking = compare(records, shared.ledger(job_id, after_s), due, int(now_s))
         shared.add_lines(booking.added)
     return booking
 

@@ -81,6 +81,12 @@ class PurchaseTables(Tables):
                 require_row(connection, select(intents).where(intents.c.order_id == order_id), "order", order_id)
             )
 
+    def find_intent(self, order_id: str) -> Intent | None:
+        """Return an order, or None where there is none."""
+        with self.read() as connection:
+            row = connection.execute(select(intents).where(intents.c.order_id == order_id)).one_or_none()
+        return None if row is None else _intent(row)
+
     def begin_sending(self, order_id: str, request: Json, now_s: float) -> Intent:
         """Record that the request of an open order is about to be sent; return the order as it was before.
 
@@ -224,12 +230,21 @@ class PurchaseTables(Tables):
             connection.execute(update(allocations).where(allocations.c.allocation_id == allocation_id).values(values))
             return _allocation(require_row(connection, query, "allocation", allocation_id))
 
-    def allocations(self, job_id: str, *, alive: bool | None = None) -> list[AllocationRecord]:
-        """Return the allocations of a job (all, the held ones, the ended ones), oldest first."""
+    def allocations(
+        self, job_id: str, *, alive: bool | None = None, after_s: float | None = None
+    ) -> list[AllocationRecord]:
+        """Return the allocations of a job (all, the held ones, the ended ones), oldest first.
+
+        Parameters
+        ----------
+        after_s : those that ended before this time are left out.
+        """
         query = select(allocations).where(allocations.c.job_id == job_id)
         query = query.order_by(allocations.c.launched_at_s, allocations.c.allocation_id)
         if alive is not None:
             query = query.where(allocations.c.ended_at_s.is_(None) if alive else allocations.c.ended_at_s.is_not(None))
+        if after_s is not None:
+            query = query.where(allocations.c.ended_at_s.is_(None) | (allocations.c.ended_at_s >= after_s))
         with self.read() as connection:
             return [_allocation(row) for row in connection.execute(query)]
 
@@ -254,9 +269,18 @@ class PurchaseTables(Tables):
                 statement = insert_or(connection, ledger).on_conflict_do_nothing(index_elements=["entry_id"])
                 connection.execute(statement, rows)
 
-    def ledger(self, job_id: str) -> list[LedgerLine]:
-        """Return the ledger of a job, in order of time, then of allocation, hour and kind."""
+    def ledger(self, job_id: str, after_s: float | None = None) -> list[LedgerLine]:
+        """Return the ledger of a job, in order of time, then of allocation, hour and kind.
+
+        Parameters
+        ----------
+        after_s : the lines of allocations that ended before this time are left out.
+        """
         query = select(ledger).where(ledger.c.job_id == job_id)
+        if after_s is not None:
+            recent = select(allocations.c.allocation_id).where(allocations.c.job_id == job_id)
+            recent = recent.where(allocations.c.ended_at_s.is_(None) | (allocations.c.ended_at_s >= after_s))
+            query = query.where(ledger.c.allocation_id.in_(recent))
         query = query.order_by(ledger.c.at_s, ledger.c.allocation_id, ledger.c.hour_index, ledger.c.kind)
         with self.read() as connection:
             return [_line(row) for row in connection.execute(query)]

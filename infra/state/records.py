@@ -53,6 +53,7 @@ class ObservationKind(StrEnum):
     COMMAND = "command"  # the command line that runs the job again
     TRAFFIC = "traffic"  # bytes by pair of zones, in all, and of the model, when they change
     ALARM = "alarm"  # a machine reported that it ends itself, and why
+    BOOKED = "booked"  # the ledger was brought up to then; at most once an hour
     SETTLED = "settled"  # an ended job has no machine and no unbooked hour left
 
 

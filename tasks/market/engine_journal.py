@@ -43,8 +43,9 @@ from tasks.runtime import current_runtime
 
 logger = logging.getLogger(__name__)
 
-#: Number of journal entries after which a commit writes a snapshot of the engine.
-SNAPSHOT_ENTRIES = 256
+#: Number of journal entries after which a commit writes a snapshot of the engine: some thirty ticks. Each tick replays
+#: what follows the snapshot, decisions included, which by then costs as much as to write one.
+SNAPSHOT_ENTRIES = 64
 
 
 class JournalledEngine(Protocol):
@@ -301,13 +302,13 @@ def _settle(
                 "count": allocation.count,
                 "bid_micros": allocation.bid_micros,
             }
-            intents = {intent.order_id: intent for intent in store.intents(job_id)}
-            if event.order_id not in intents:  # an unrecorded purchase: its tags are ours, so it is adopted
+            intent = store.find_intent(event.order_id)
+            if intent is None:  # an unrecorded purchase: its tags are ours, so it is adopted
                 token = client_token(current_runtime().owner, event.order_id)
                 store.plan(event.order_id, job_id, "found", token, params, now_s)
             ids = list(event.instance_ids) or [fact.instance_id for fact in instances.get(event.order_id, ())]
             store.record_allocation(job_id, event.order_id, allocation, ids)
-            if event.order_id not in intents or intents[event.order_id].state is not IntentState.DONE:
+            if intent is None or intent.state is not IntentState.DONE:
                 store.settle(event.order_id, IntentState.DONE, {"instances": ids}, now_s)
         case AllocationRefused():
             outcome = {"code": event.code, "message": event.message}

@@ -55,5 +55,5 @@ def terminate(instance_ids: Sequence[str]) -> None:
 
 def machine_names(job_id: str, *allocation_ids: str) -> list[str]:
     """Return the living instances of allocations, which is what the controller calls its nodes."""
-    records = current_runtime().store.allocations(job_id)
+    records = current_runtime().store.allocations(job_id, alive=True)
     return [name for r in records if r.allocation_id in allocation_ids for name in r.living_ids]

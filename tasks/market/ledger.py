@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bidding.economics.budget import Spending, lasts_until_s
 from bidding.engine.allocations import AllocationState
 from bidding.engine.engine import BidEngine
-from bidding.market.model import HOUR_S, MINUTE_S, Allocation, Market, Tier
+from bidding.market.model import DAY_S, HOUR_S, MINUTE_S, Allocation, Market, Tier
 from bidding.market.money import Micros, usd
 from bidding.market.spot_market import MarketError
 from bidding.market.traces import Trace, TraceSet
@@ -28,6 +28,9 @@ from tasks.runtime import current_runtime, runtime_task
 _log = logging.getLogger(__name__)
 #: Seconds that the end of a training takes, market and real: the model is saved and the machines are released.
 _STOP_S, _STOP_REAL_S = 240.0, 5.0
+#: Seconds from the end of an allocation after which a booking has found its last line. A market lists ended machines
+#: for about an hour, so the end was known when ticks looked and booked; a tick that cannot look does not book either.
+_FINAL_S = DAY_S
 #: Why a job was stopped that had reached its budget.
 BUDGET = "budget"
 
@@ -52,16 +55,23 @@ def report_budget(job_id: str) -> None:
 
 @runtime_task("book the ledger", market=True)
 def book_ledger(job_id: str) -> int:
-    """Bring the job's ledger up to now; return how many lines were added."""
+    """Bring the job's ledger up to now; return how many lines were added.
+
+    Allocations that ended a day before a booking are not looked at again: neither their lines nor their prices.
+    """
     runtime = current_runtime()
-    records = runtime.store.allocations(job_id)
+    last = runtime.store.last_observation(job_id, ObservationKind.BOOKED)
+    after_s = None if last is None else last.at_s - _FINAL_S
+    records = runtime.store.allocations(job_id, after_s=after_s)
     spot = [record.allocation for record in records if record.allocation.bid_micros is not None]
     now_s = runtime.now_s()
     traces = (
         history(sorted({a.market for a in spot}), min(a.launched_at_s for a in spot), now_s) if spot else TraceSet({})
     )
     billing = terms_of(runtime.store.job(job_id)).billing_model
-    booking = book(runtime.store, job_id, traces, runtime.catalog, now_s, billing)
+    booking = book(runtime.store, job_id, traces, runtime.catalog, now_s, billing, after_s)
+    if last is None or now_s - last.at_s >= HOUR_S:
+        runtime.store.observe(job_id, now_s, ObservationKind.BOOKED, {})
     for booked, due in booking.disputed:
         _log.warning(
             "%s: booked as %s, and would be %s by the prices that are reported now; the ledger keeps the first",

@@ -60,8 +60,9 @@ def check(here: JobWorld, story: str = "finishes") -> None:
     assert here.living() == []
     assert here.store.spent(here.job_id) == here.bill()
     job = here.store.find_job(here.job_id)
-    if not here.market.log() and (job is None or not job.state.terminal):
-        return  # its flow died before it had bought anything: only a rerun can begin it
+    if not here.market.log():  # its flow died before it had opened the job: a tick has closed it, a rerun begins it
+        assert job is None or (job.state is JobState.FAILED and "did not open it" in str(job.failure)), job
+        return
     assert job is not None
     check_end(here, story)
     manifest = here.blobs.manifest(JobPaths(here.job_id).model)

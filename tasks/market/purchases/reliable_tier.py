@@ -96,7 +96,7 @@ def is_reliable_tier_complete(spec: JobSpec) -> bool:
 
 def missing_machines(spec: JobSpec, store: Store) -> int:
     """Return how many machines of the reliable tier are not held, by the book."""
-    records = store.allocations(spec.job_id)
+    records = store.allocations(spec.job_id, alive=True)
     return sum(max(count - _alive(records, f"{spec.job_id}-{part}"), 0) for part, count in _parts(spec).items())
 
 
@@ -110,7 +110,7 @@ def surplus_machines(spec: JobSpec) -> list[str]:
 
     There are some when a machine was given up and bought again, and then is listed alive after all.
     """
-    records = current_runtime().store.allocations(spec.job_id)
+    records = current_runtime().store.allocations(spec.job_id, alive=True)
     surplus: list[str] = []
     for part, count in _parts(spec).items():
         bought = [record for record in records if purchase(record.order_id) == f"{spec.job_id}-{part}"]
