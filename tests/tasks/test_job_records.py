@@ -1,6 +1,7 @@
 """A job that is submitted again: what the user wrote counts, not what was filled in for what was left out."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,3 +85,27 @@ def test_a_new_job_is_recorded_whole(here: TaskRuntime, tmp_path: Path) -> None:
     recorded = plain(record_job)(spec).spec
     assert recorded["transient"]["billing"] == "per-second-first-hour-free"
     assert recorded["reliable"] == {"count": 1, "instance_type": "m4.large", "zone": "us-east-1b"}
+
+
+def form(written: dict[str, Any], schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    """What the form of "Custom run" sends: every field of its schema, also those that were left at their default."""
+    filled = {}
+    for name, field in schema["properties"].items():
+        nested = root["$defs"].get(str(field.get("$ref", "")).rpartition("/")[2])
+        if nested is not None and "properties" in nested:
+            filled[name] = form(written.get(name, {}), nested, root)
+        elif name in written or "default" in field:
+            filled[name] = written.get(name, field.get("default"))
+    return filled
+
+
+def test_the_form_of_a_custom_run_attaches_to_the_job_of_a_file(here: TaskRuntime, tmp_path: Path) -> None:
+    plain(record_job)(submitted(tmp_path, YAML))
+    schema = JobSpec.model_json_schema()
+    sent = form(dict(read_yaml(tmp_path / "job.yaml")), schema, schema)
+    assert sent["reliable"] == {"count": 1, "instance_type": "", "zone": ""}
+    assert sent["transient"]["billing"] == "per-second-first-hour-free"
+    custom = JobSpec.model_validate(sent)
+    assert as_begun(custom) == custom
+    with pytest.raises(StoreError, match=r"transient\.max_vcpus: 8, was 4"):
+        as_begun(JobSpec.model_validate(sent | {"transient": sent["transient"] | {"max_vcpus": 8}}))
