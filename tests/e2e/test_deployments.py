@@ -104,6 +104,7 @@ def test_what_is_deployed_is_what_the_file_says(story: Story) -> None:
         "renew-hour/default",
         "ingest-prices/default",
         "backtest/backtest",
+        "sweep/sweep",
     )
     assert all(story.deployed.deployment_id(name) for name in others)
 
