@@ -59,6 +59,7 @@ FIGURES = {
     "job": str,
     "state": str,
     "why": str,
+    "late_seconds": type(None),
     "ledger_usd": float,
     "refunded_usd": float,
     "on_demand_usd": float,

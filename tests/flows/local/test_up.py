@@ -119,7 +119,8 @@ def test_the_tutorial_can_be_typed(up: Up) -> None:
     page = TUTORIAL.read_text()
     (job,) = blocks(page, "yaml")
     assert "hours: 2," in job
-    (up.here / "job.yaml").write_text(job.replace("hours: 2", "hours: 40"))  # under way until `stop`, however slowly
+    paced_job = f'app: "slow_apps:PacedMlr", code: {paced.__file__}, hours: 40'  # under way until `stop`, however slowly
+    (up.here / "job.yaml").write_text(job.replace("hours: 2", paced_job))
     start, *commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
     assert start == "proteus up"
     assert [line.split()[1] for line in commands] == ["submit", "jobs", "cost", "logs", "stop", "report"]

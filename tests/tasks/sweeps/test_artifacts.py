@@ -9,7 +9,7 @@ import pytest
 import tasks.sweeps.artifacts
 from infra.clock import SystemClock
 from infra.storage.job_paths import JobPaths
-from tasks.sweeps.artifacts import PAGE_S, PROGRESS_S, SweepPages, publish_sweep
+from tasks.sweeps.artifacts import PAGE_S, PROGRESS_S, SweepPages, publish_progress, publish_sweep
 from tests.support.sweep_states import SWEEP, finish_sweep, record_sweep
 from tests.support.task_runtime import TaskRuntime, plain
 
@@ -23,6 +23,7 @@ class Published:
         self.progress: list[tuple[float, str]] = []
         module = tasks.sweeps.artifacts
         patch.setattr(module, "publish_sweep", plain(publish_sweep))
+        patch.setattr(module, "publish_progress", plain(publish_progress))
         patch.setattr(module, "write_page", lambda job_id, markdown, description, run_id: self.pages.append(markdown))
         patch.setattr(module, "create_table_artifact", lambda rows, **named: self.tables.append(rows))
         patch.setattr(module, "create_progress_artifact", self._create)
