@@ -119,8 +119,8 @@ def test_the_tutorial_can_be_typed(up: Up) -> None:
     page = TUTORIAL.read_text()
     (job,) = blocks(page, "yaml")
     assert "hours: 2," in job
-    paced_job = f'app: "slow_apps:PacedMlr", code: {paced.__file__}, hours: 40'  # under way until `stop`, however slowly
-    (up.here / "job.yaml").write_text(job.replace("hours: 2", paced_job))
+    long = f'app: "slow_apps:PacedMlr", code: {paced.__file__}, hours: 40'  # under way until `stop`, however slowly
+    (up.here / "job.yaml").write_text(job.replace("hours: 2", long))
     start, *commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
     assert start == "proteus up"
     assert [line.split()[1] for line in commands] == ["submit", "jobs", "cost", "logs", "stop", "report"]
