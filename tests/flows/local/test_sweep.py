@@ -31,6 +31,8 @@ BEGIN_S = 1456963200
 CHEAP, SECOND, THIRD = (Market(*pair.split("/")) for pair in ("c4.large/a", "c4.large/b", "m4.large/a"))
 ON_DEMAND = {"c4.large": "0.105", "m4.large": "0.12"}
 STEPS = 150
+#: Rates of eight trials, of which four run at a time.
+RATES = tuple(rate / 1000 for rate in range(1, 9))
 FIGURES = {
     *("sweep_id", "state", "why", "trials", "best", "ledger_usd", "refunded_usd", "evictions", "market_seconds"),
     *("directory", "real_seconds"),
@@ -154,14 +156,14 @@ def _check(directory: Path, trials: int) -> dict[str, Any]:
 
 
 def test_a_sweep_survives_evictions_and_its_ledger_is_the_bill(tmp_path: Path) -> None:
-    begun = Begun(tmp_path, (0.001, 0.002, 0.003, 0.004))
-    with running(begun.run, *begun.options(), verb="sweep run") as run:
+    begun = Begun(tmp_path, RATES)
+    with running(begun.run, *begun.options(parallel=4), verb="sweep run") as run:
         begun.evict(run, 4)
         begun.hurry.touch()
         assert run.process.wait(120 * PATIENCE) == 0, run.text()
-    figures = _check(tmp_path, 4)
+    figures = _check(tmp_path, 8)
     assert figures["evictions"] == 4
-    assert figures["best"]["params"]["rate"] == 0.004
+    assert figures["best"]["params"]["rate"] == RATES[-1]
     for trial in figures["trials"]:
         assert trial["value"] == pytest.approx(tiny_trial.loss(trial["params"]["rate"], STEPS))
     assert "eventful: finished" in run.text()
@@ -169,8 +171,8 @@ def test_a_sweep_survives_evictions_and_its_ledger_is_the_bill(tmp_path: Path) -
 
 
 @pytest.mark.storm  # some minutes
-def test_eight_trials_four_at_a_time_survive_evictions_and_an_interruption(tmp_path: Path) -> None:
-    begun = Begun(tmp_path, tuple(rate / 1000 for rate in range(1, 9)))
+def test_a_sweep_survives_evictions_and_an_interruption(tmp_path: Path) -> None:
+    begun = Begun(tmp_path, RATES)
     with running(begun.run, *begun.options(parallel=4), verb="sweep run") as run:
         begun.evict(run, 4)
         assert run.signal(signal.SIGINT, 30) == 130
