@@ -17,14 +17,9 @@ settings.register_profile("default", derandomize=True, deadline=None, print_blob
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-#: Run first, one by each of four processes: the first compiles the backtest's loop for the other tests of its folder,
-#: and the others take longest of all but wait most of the time, beside tests that do not.
-_FIRST = (
-    "tests/bidding/backtest/test_runner.py",
-    "tests/e2e/test_deployments.py",
-    "tests/flows/local/test_run.py",
-    "tests/flows/local/test_up.py",
-)
+#: Run first, one by each of two processes: the first compiles the backtest's loop for the other tests of its folder,
+#: and the second takes longest of all but waits most of the time.
+_FIRST = ("tests/bidding/backtest/test_runner.py", "tests/e2e/test_deployments.py")
 
 #: Real seconds that a child which was told to end has to be gone.
 _ENDS_S = 5.0
