@@ -45,7 +45,7 @@ def check_purchases(spec: JobSpec) -> None:
 
 
 def check_listing(job_id: str) -> None:
-    """Raise `InputError` if the market refuses for good to list the machines of a job or sweep."""
+    """Raise `InputError` if the market permanently refuses to list the machines of a job or sweep."""
     try:
         job_machines(job_id)
     except (AccessRefused, BadRequest) as error:
