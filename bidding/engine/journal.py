@@ -5,7 +5,7 @@ read them.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -125,12 +125,18 @@ def replay(records: Iterable[Mapping[str, Any]]) -> BidEngine:
 
 def catch_up(engine: BidEngine, records: Iterable[Mapping[str, Any]]) -> None:
     """Apply the events among `records`, which follow those that `engine` has seen."""
-    for record in records:
-        if isinstance(record, Mapping) and str(record.get("kind")) in _ORDERS:
-            continue
-        event = from_record(record)
-        assert not isinstance(event, Acquire | Renew | Lapse | Wait)
+    for event in read_events(records, _KINDS, READERS):
         engine.handle(event)
+
+
+def read_events(
+    records: Iterable[Mapping[str, Any]], kinds: Mapping[str, type], readers: Readers
+) -> Iterator[BidEvent]:
+    """Yield the events among `records`; orders are skipped. For the parameters and errors see `read_record`."""
+    for record in records:
+        kind = kinds.get(str(record.get("kind"))) if isinstance(record, Mapping) else None
+        if kind is None or issubclass(kind, BidEvent):
+            yield read_record(record, kinds, readers)
 
 
 def _plain(value: Any) -> Any:

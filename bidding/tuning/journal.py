@@ -18,7 +18,7 @@ from bidding.engine.events import (
     MachinesUnlisted,
     NoticeSeen,
 )
-from bidding.engine.journal import READERS, Readers, read_record, to_record
+from bidding.engine.journal import READERS, Readers, read_events, read_record, to_record
 from bidding.market.model import Market
 from bidding.tuning.engine import SweepEngine
 from bidding.tuning.events import (
@@ -91,9 +91,5 @@ def replay(records: Iterable[Mapping[str, Any]]) -> SweepEngine:
 
 def catch_up(engine: SweepEngine, records: Iterable[Mapping[str, Any]]) -> None:
     """Apply the events among `records`, which follow those that `engine` has seen."""
-    for record in records:
-        if isinstance(record, Mapping) and str(record.get("kind")) in _ORDERS:
-            continue
-        event = from_record(record)
-        assert isinstance(event, BidEvent)
+    for event in read_events(records, _KINDS, _READERS):
         engine.handle(event)
