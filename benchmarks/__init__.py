@@ -6,5 +6,6 @@ market/      the bidding side: prices, ticks, backtests, the EC2 endpoint
 sweeps/      hyper-parameter sweeps: stopping rules, predictions of curves
 training/    training on two nodes
 figure       the result of a benchmark
+pictures     panels of the benchmarks' pictures, and their files
 runner       the command ``proteus bench [NAME…]``
 """

@@ -7,20 +7,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from benchmarks import pictures
 from benchmarks.many_nodes.measurement import Measured
 
 #: Colours of a palette for colour-blind readers (Okabe and Ito).
 _COLOURS = {"traditional": "#56B4E9", "stage 1": "#CC79A7", "stage 2": "#0072B2", "stage 3": "#D55E00"}
 _PALE = "#999999"
+_DPI = 110
+_SAID: Any = {"ha": "center", "fontsize": 7}
 
 
 def draw_tiering(found: Sequence[tuple[Measured, Measured]], target: Path) -> None:
     """Draw the median clock of each layout as a bar, with its range; a panel for each number of nodes."""
     numbers = sorted({one.layout.nodes for one, _ in found})
-    figure, panels = _figure((10, 0.8 + 3.0 * len(numbers)), len(numbers))
+    figure, panels = pictures.panels((10, 0.8 + 3.0 * len(numbers)), len(numbers), dpi=_DPI)
     for axis, n in zip(panels, numbers, strict=True):
         shown = [one for one, _ in found if one.layout.nodes == n]
         for position, one in enumerate(shown):
@@ -40,12 +40,12 @@ def draw_tiering(found: Sequence[tuple[Measured, Measured]], target: Path) -> No
         axis.set_title(
             f"{n} nodes, reliable + transient; numbers: against traditional{invalid}", fontsize=9, loc="left"
         )
-    _write(figure, target)
+    pictures.write(figure, target)
 
 
 def draw_elasticity(seconds: Sequence[float], events: dict[int, str], title: str, target: Path) -> None:
     """Draw the seconds of each clock, with the events of some clocks."""
-    figure, (axis,) = _figure((9, 3.6), 1)
+    figure, (axis,) = pictures.panels((9, 3.6), 1, dpi=_DPI)
     axis.bar(range(1, len(seconds) + 1), seconds, 0.8, color=_COLOURS["stage 2"])
     for clock, what in events.items():
         axis.annotate(what, (clock, max(seconds)), (0, 4), textcoords="offset points", **_SAID)
@@ -53,12 +53,12 @@ def draw_elasticity(seconds: Sequence[float], events: dict[int, str], title: str
     axis.set_xlabel("clock", fontsize=8)
     axis.set_ylabel("seconds", fontsize=8)
     axis.set_title(f"{title}\n", fontsize=9, loc="left")
-    _write(figure, target)
+    pictures.write(figure, target)
 
 
 def draw_scaling(found: Sequence[Measured], target: Path) -> None:
     """Draw the median clock against the number of nodes, beside the ideal line: the first divided by the ratio."""
-    figure, (axis,) = _figure((6, 4), 1)
+    figure, (axis,) = pictures.panels((6, 4), 1, dpi=_DPI)
     nodes = [one.layout.nodes for one in found]
     middle = [median(one.seconds) for one in found]
     axis.plot(nodes, [middle[0] * nodes[0] / n for n in nodes], "--", color=_PALE, label="ideal")
@@ -71,24 +71,4 @@ def draw_scaling(found: Sequence[Measured], target: Path) -> None:
     axis.set_xlabel("nodes", fontsize=8)
     axis.set_ylabel("seconds a clock", fontsize=8)
     axis.legend(fontsize=7, frameon=False)
-    _write(figure, target)
-
-
-_SAID: Any = {"ha": "center", "fontsize": 7}
-
-
-def _figure(inches: tuple[float, float], down: int) -> tuple[Figure, Any]:
-    figure = Figure(figsize=inches, dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(down, 1, squeeze=False).ravel()
-    for axis in panels:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=7)
-        axis.grid(axis="y", alpha=0.25)
-    return figure, panels
-
-
-def _write(figure: Figure, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target)
-    print(f"picture: {target}")
+    pictures.write(figure, target)

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from benchmarks import pictures
 from benchmarks.sweeps.sweep_runs import SweepFigures
 
 #: Colours of a palette for colour-blind readers (Okabe and Ito).
@@ -17,7 +16,7 @@ _COLOURS = ("#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#
 
 def draw_approaches(approaches: Sequence[SweepFigures], applications: Sequence[str], note: str, target: Path) -> None:
     """Draw cost, completion time and performance-cost rate of each approach by application: Figure 7."""
-    figure, panels = _figure((11, 9), 3)
+    figure, panels = pictures.panels((11, 9), 3)
     first = approaches[0].rates.mean(axis=1)
     rows = (
         ("dollars a sweep", [one.usd.mean(axis=1) for one in approaches]),
@@ -35,12 +34,12 @@ def draw_approaches(approaches: Sequence[SweepFigures], applications: Sequence[s
         axis.set_yscale("log")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", fontsize=7, ncols=4)
     panels[0].set_title(_title(f"Sweeps of 16 trials: {note}"), fontsize=8, loc="left")
-    _write(figure, target)
+    pictures.write(figure, target)
 
 
 def draw_thetas(by_theta: Mapping[float, SweepFigures], applications: Sequence[str], note: str, target: Path) -> None:
     """Draw cost, completion time, accuracy and free steps against theta: Figures 8 and 9."""
-    figure, panels = _figure((9, 11), 4)
+    figure, panels = pictures.panels((9, 11), 4)
     thetas = sorted(by_theta)
     for row, name in enumerate(applications):
         style: dict[str, Any] = {
@@ -70,25 +69,8 @@ def draw_thetas(by_theta: Mapping[float, SweepFigures], applications: Sequence[s
     panels[2].legend(fontsize=7, frameon=False)
     panels[3].set_xlabel("theta", fontsize=8)
     panels[0].set_title(_title(f"SpotTune by theta: {note}"), fontsize=8, loc="left")
-    _write(figure, target)
-
-
-def _figure(inches: tuple[float, float], down: int) -> tuple[Figure, Any]:
-    figure = Figure(figsize=inches, dpi=100, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(down, 1, squeeze=False).ravel()
-    for axis in panels:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=7)
-        axis.grid(axis="y", alpha=0.25)
-    return figure, panels
+    pictures.write(figure, target)
 
 
 def _title(text: str) -> str:
     return "\n".join(textwrap.wrap(text, 130))
-
-
-def _write(figure: Figure, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target)
-    print(f"picture: {target}")

@@ -13,7 +13,7 @@ from bidding.tuning.simulation.offers import Probabilities, TableProbabilities
 from bidding.tuning.simulation.outcome import SweepOutcome
 from bidding.tuning.simulation.record import RecordedTrials
 from bidding.tuning.simulation.simulate import SweepSimulator
-from bidding.tuning.simulation.single_spot import SingleChoice, run_each_alone, run_in_series
+from bidding.tuning.simulation.single_spot import SingleChoice, run_single
 from bidding.tuning.trials import SweepState
 
 #: Trials that go on after the prediction, as the paper's.
@@ -122,9 +122,11 @@ def run_singles(
     billing: BillingModel | None = None,
 ) -> SweepFigures:
     """Return all trials on the machine of a choice: one after another, or each on its own."""
-    run = run_in_series if in_series else run_each_alone
     model = billing or PerSecondFirstHourFree()
-    found = [[run(record, field.prices, model, at_s, choice) for at_s in starts] for record in records]
+    found = [
+        [run_single(record, field.prices, model, at_s, choice, in_series=in_series) for at_s in starts]
+        for record in records
+    ]
     usd = np.array([[one.micros / 1e6 for one in row] for row in found])
     hours = np.array([[one.completion_s / 3600 for one in row] for row in found])
     sure = np.ones(len(records))

@@ -55,32 +55,21 @@ def choose(prices: SweepPrices, at_s: int, choice: SingleChoice) -> Market:
     return prices.markets[int(sold[row[sold].argmin()])]
 
 
-def run_in_series(
+def run_single(
     record: RecordedTrials,
     prices: SweepPrices,
     billing: BillingModel,
     start_s: int,
     choice: SingleChoice,
+    *,
+    in_series: bool,
     times: MachineTimes | None = None,
 ) -> SingleSpotOutcome:
-    """Return the outcome of all trials, each in full, one after another on one machine."""
+    """Return the outcome of all trials, each in full: one after another on one machine, or each on its own."""
     market = choose(prices, start_s, choice)
     seconds = _trial_seconds(record, prices, market)
-    return _bought(prices, billing, market, start_s, [float(seconds.sum())], times or MachineTimes())
-
-
-def run_each_alone(
-    record: RecordedTrials,
-    prices: SweepPrices,
-    billing: BillingModel,
-    start_s: int,
-    choice: SingleChoice,
-    times: MachineTimes | None = None,
-) -> SingleSpotOutcome:
-    """Return the outcome of all trials, each in full, at the same time on a machine of its own."""
-    market = choose(prices, start_s, choice)
-    seconds = _trial_seconds(record, prices, market)
-    return _bought(prices, billing, market, start_s, seconds.tolist(), times or MachineTimes())
+    lives_s = [float(seconds.sum())] if in_series else seconds.tolist()
+    return _bought(prices, billing, market, start_s, lives_s, times or MachineTimes())
 
 
 def _trial_seconds(record: RecordedTrials, prices: SweepPrices, market: Market) -> np.ndarray:

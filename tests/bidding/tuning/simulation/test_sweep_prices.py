@@ -15,7 +15,7 @@ from bidding.tuning.simulation.offers import (
     PredictorProbabilities,
     TableProbabilities,
 )
-from bidding.tuning.simulation.single_spot import SingleChoice, choose, run_each_alone, run_in_series
+from bidding.tuning.simulation.single_spot import SingleChoice, choose, run_single
 from bidding.tuning.simulation.sweep_prices import UNKNOWN, sweep_prices
 from tests.bidding.tuning.simulation.markets import LARGE, SMALL, TYPES, prices_of, trace, trials_of
 
@@ -100,12 +100,12 @@ def test_all_trials_on_one_machine_or_each_on_its_own() -> None:
     trials = trials_of([[3.0, 2.0, 1.0]] * 4)
     billing = PerSecondFirstHourFree()
     assert (choose(prices, 0, SingleChoice.CHEAPEST), choose(prices, 0, SingleChoice.FASTEST)) == (SMALL, LARGE)
-    series = run_in_series(trials, prices, billing, 0, SingleChoice.CHEAPEST)
+    series = run_single(trials, prices, billing, 0, SingleChoice.CHEAPEST, in_series=True)
     # 60 s of boot, then 4 trials of 3 steps of 600 s and 10 s for the result: 10 micro-dollars a second.
     assert (series.market, series.completion_s, series.micros) == (SMALL, 60 + 4 * 1810, 10 * (60 + 4 * 1810))
-    alone = run_each_alone(trials, prices, billing, 0, SingleChoice.FASTEST)
+    alone = run_single(trials, prices, billing, 0, SingleChoice.FASTEST, in_series=False)
     assert (alone.market, alone.completion_s, alone.micros) == (LARGE, 60 + 460, 4 * 20 * (60 + 460))
-    whole = run_in_series(trials, prices, HourlyRefund(), 0, SingleChoice.FASTEST)
+    whole = run_single(trials, prices, HourlyRefund(), 0, SingleChoice.FASTEST, in_series=True)
     assert (whole.completion_s, whole.micros) == (60 + 4 * 460, 72_000)
     with pytest.raises(ValueError, match="no market has a price"):
         choose(prices_of(small=trace((500, 1))), 0, SingleChoice.CHEAPEST)
