@@ -309,7 +309,8 @@ def test_cancel_in_the_ui_stops_the_job_and_stop_names_every_machine_that_lives(
 
     answer = stop(deployed, job_id)
     assert living(deployed, job_id) <= {machine["instance_id"] for machine in answer["stays"]}
-    assert answer["why"] == "cancelled in the Prefect UI"
+    # A scheduled tick may have closed the job already: then the reason goes on with what became of its model.
+    assert answer["why"].split(";")[0] == "cancelled in the Prefect UI"
     assert answer["state"] in ("stopping", "stopped")
 
     tick = deployed.start("allocation-tick/default", {"job_id": job_id})
