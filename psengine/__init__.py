@@ -1,11 +1,12 @@
 """AgileML: a parameter server in tiers, with Litz's programming model.
 
 Decisions and arithmetic are pure, without clocks, network, files or threads: `controller` (events in, instructions
-out), `membership`, `protocol`, `scheduling`, `tables`, `telemetry`, `tiers`, the stores of `server`. `shell` carries
-out the instructions on Dask, and is the only package of psengine that imports it.
+out), `drivers`, `membership`, `protocol`, `scheduling`, `tables`, `telemetry`, `tiers`, the stores of `server`. `shell`
+carries out the instructions on Dask, and is the only package of psengine that imports it.
 
     apps/           built-in applications: logistic regression, k-means, LDA, matrix factorisation
     controller/     the controller: one state machine that receives every event and issues every instruction
+    drivers/        drivers: which tasks are dispatched when, and which are committed together
     membership/     nodes: which are members, which are lost, and which partitions each works on
     protocol/       values that the controller, the shell and the nodes exchange
     rpc/            calls between processes
@@ -27,17 +28,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from psengine.apps.base import App, Work
     from psengine.config import JobConfig, JobError, TableSpec
+    from psengine.drivers.interface import Dispatcher, Done, Driver, Task
+    from psengine.drivers.ssp import Ssp
 
-__all__ = ["App", "JobConfig", "JobError", "TableSpec", "Work"]
+__all__ = ["App", "Dispatcher", "Done", "Driver", "JobConfig", "JobError", "Ssp", "TableSpec", "Task", "Work"]
 
 #: {public name: its module}. Modules are imported on first use: a node sets the thread counts of NumPy's libraries
 #: before NumPy is imported.
 _MODULES = MappingProxyType(
     {
         "App": "psengine.apps.base",
+        "Dispatcher": "psengine.drivers.interface",
+        "Done": "psengine.drivers.interface",
+        "Driver": "psengine.drivers.interface",
         "JobConfig": "psengine.config",
         "JobError": "psengine.config",
+        "Ssp": "psengine.drivers.ssp",
         "TableSpec": "psengine.config",
+        "Task": "psengine.drivers.interface",
         "Work": "psengine.apps.base",
     }
 )

@@ -54,7 +54,7 @@ PURE = (
     "bidding",
     *(
         f"psengine/{name}"
-        for name in ("controller", "membership", "protocol", "scheduling", "tables", "telemetry", "tiers")
+        for name in ("controller", "drivers", "membership", "protocol", "scheduling", "tables", "telemetry", "tiers")
     ),
 )
 MUTABLE_CALLS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter", "bytearray"}

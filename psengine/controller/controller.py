@@ -54,7 +54,7 @@ from psengine.membership.failure_detector import silence_timeout_s
 from psengine.protocol import events
 from psengine.protocol.checkpoint import Checkpoint
 from psengine.protocol.instructions import GatherModel, Instruction
-from psengine.scheduling.dispatcher import Dispatcher
+from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.scheduling.ssp_driver import SspDriver
 
@@ -186,7 +186,7 @@ class Controller(ControllerState):
             self.history.go_on(checkpoint.summary, clock)
         self.members.adopt(config)
         self.stopping.target = config.clocks
-        self._dispatcher = Dispatcher(self.book, SspDriver(config.staleness))
+        self._dispatcher = BatchDispatcher(self.book, SspDriver(config.staleness))
 
     def _begin(self, now_s: float) -> list[Instruction]:
         """Open the shards when enough nodes are present; wait for nodes that still load, up to `start_patience_s`.

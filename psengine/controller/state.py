@@ -12,7 +12,7 @@ from psengine.controller.model_saving import Saving
 from psengine.controller.recovery import Recovery
 from psengine.membership.join_batching import Arrivals
 from psengine.membership.membership import Membership
-from psengine.scheduling.dispatcher import Dispatcher
+from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.scheduling.stopping import StoppingRule
 from psengine.telemetry.training_progress import TrainingProgress
@@ -50,7 +50,7 @@ class ControllerState:
         #: Nodes with a notice or a drain request, and until when each works.
         self.leaving = Leaving(self.members, self.tiers, self.progress)
         self._recovery = Recovery(self.members, self.tiers, self.progress)
-        self._dispatcher: Dispatcher | None = None
+        self._dispatcher: BatchDispatcher | None = None
         self._arrivals = Arrivals()
         self._begun = False
         #: Number of successive failures to open the shards.

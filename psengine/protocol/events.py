@@ -12,13 +12,17 @@ from psengine.protocol.checkpoint import Checkpoint
 
 @dataclass(frozen=True)
 class TaskStats:
-    """What a completed micro-task says about itself: the sum of its examples' losses, and their number."""
+    """What a completed micro-task says about itself: the sum of its examples' losses, and their number.
+
+    `result` is what the executor returns to the driver: small and picklable.
+    """
 
     partition: int
     attempt: int
     loss_sum: float
     examples: int
     kernel_s: float
+    result: Any = None
 
 
 class Event:

@@ -6,21 +6,35 @@ Every instruction to a node names its `address`, so that one for a lost process 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from psengine.config import JobConfig
+from psengine.drivers.interface import Read
 from psengine.protocol.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
 class TaskKey:
-    """One attempt at a micro-task: the work of one partition in one clock, and how often it was dispatched.
+    """One attempt at a micro-task: the work of one partition (executor) in one clock (group).
 
-    `after` is the attempt that completed the partition's previous clock, 0 if unknown.
+    Attributes
+    ----------
+    partition, attempt
+        The executor, and how often the task was dispatched.
+    after
+        The attempt that completed the partition's previous clock, 0 if unknown.
+    args
+        The driver's arguments for the task.
+    withdrawn
+        Whether the driver does without the task. The node then runs nothing and needs no input: it pushes an empty
+        update, which replaces that of any earlier attempt, and reports 0 examples.
     """
 
     partition: int
     attempt: int
     after: int = 0
+    args: Any = None
+    withdrawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,10 +135,11 @@ class LoadPartitions:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Run these micro-tasks of one clock.
+    """Run these micro-tasks of one clock (group).
 
-    `parent_clock` is the number of completed clocks that must be visible; every effect of the clocks up to `committed`
-    is on the servers, which may fold them.
+    `parent_clock` is the number of completions that must be visible; every effect of the clocks up to `committed`
+    is on the servers, which may fold them. `read` is what the tasks see (see `psengine.drivers.interface.Task`): with
+    "group" and "rows" exactly the state of `committed`, which is the clock before; with "parent" all that is there.
 
     `completed_by` is the attempt under which each of the partitions completed `committed`, if they all did under the
     same one and none has gone further, else 0. `goes_on`: the node may begin its next clock before its instruction.
@@ -141,6 +156,7 @@ class Dispatch:
     generation: int
     completed_by: int = 0
     goes_on: bool = False
+    read: Read = "group"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _SUMS = 2
 _TIMES = 2
 
 
-class Dispatcher:
+class BatchDispatcher:
     """Dispatches of one job; every one of them is entered in `book`."""
 
     def __init__(self, book: MicroTaskBook, driver: SspDriver) -> None:
@@ -86,6 +86,7 @@ class Dispatcher:
                     generation=generation,
                     completed_by=completed_by,
                     goes_on=driver.staleness == 0 and (limit is None or clock < limit),
+                    read="group" if driver.staleness == 0 else "parent",
                 )
             )
         return out

@@ -24,7 +24,7 @@ from psengine.worker.executor_cache import Left, unchanged
 from psengine.worker.kernel_threads import KernelThreads
 from psengine.worker.parameter_client import ParameterClient
 from psengine.worker.push_messages import announced, sum_up, under
-from psengine.worker.speculative_batch import Ahead, Begun, Done, Kernels, Sums
+from psengine.worker.speculative_batch import Ahead, Begun, Kernels, MicroTaskResult, Sums
 
 #: what a node knows of the job
 Job = tuple[JobConfig, App, Sharding]
@@ -88,7 +88,7 @@ class BatchRunner:
         self._client.keep(order.clock, order.committed, tasks, sum(of.kept_bytes for of in done.values()))
         return tuple(_stats(task, done[task.partition]) for task in order.tasks)
 
-    async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, Done], Sums]:
+    async def _kernels_of(self, job: Job, order: Dispatch) -> tuple[dict[int, MicroTaskResult], Sums]:
         """Return what the micro-tasks of `order` come to, begun ahead if that fits, and the sums of their updates."""
         config, _, sharding = job
         ahead, self._ahead = self._ahead, None
@@ -108,13 +108,13 @@ class BatchRunner:
 
     async def _do(self, job: Job, order: Dispatch, tasks: Sequence[TaskKey]) -> Kernels:
         """Read what these micro-tasks of `order` want, and begin them."""
-        config, _, sharding = job
+        _, _, sharding = job
         data = {task.partition: await self._partition(task.partition) for task in tasks}
         wanted = await self._wanted(job, data, order.clock)
         own = {part: reading.own_of(sharding.tables, of) for part, of in wanted.items()}
         kept = {task.partition: self._client.kept(task, order.clock, own[task.partition]) for task in tasks}
         needed = reading.union_of(sharding.tables, list(wanted.values()), list(kept.values()))
-        exact = config.staleness == 0
+        exact = order.read != "parent"
         read = await self._client.read_rows(sharding, needed, order.parent_clock, order.committed, exact, order.clock)
         here = {part: partial(_as_kept, of) for part, of in kept.items()}
         return self._start(job, order.clock, data, wanted, own, here, read)
@@ -161,7 +161,7 @@ class BatchRunner:
         """Begin micro-tasks; all but `read` is by partition; `here` holds the rows of its own that need not be read."""
         config, app, sharding = job
 
-        def kernel(part: int) -> Done:
+        def kernel(part: int) -> MicroTaskResult:
             kept = here[part]()
             params = reading.given(wanted[part], kept, read, sharding.tables)
             began_s = perf_counter()
@@ -170,9 +170,9 @@ class BatchRunner:
             update = reading.as_delta(wanted[part], params, work.updates)
             before, change = ({name: of[name] for name in own[part] if name in of} for of in (params, work.updates))
             leave = partial(reading.left_behind, own[part], before, change)
-            return Done(update, own[part], leave, sum(of.nbytes for of in kept.values()), work, took_s)
+            return MicroTaskResult(update, own[part], leave, sum(of.nbytes for of in kept.values()), work, took_s)
 
-        def sums(done: Mapping[int, Done]) -> Sums:
+        def sums(done: Mapping[int, MicroTaskResult]) -> Sums:
             return sum_up({part: of.update for part, of in done.items()}, config.n_partitions, sharding.tables)
 
         kernels = self._kernel_threads.start({part: partial(kernel, part) for part in data}, sums)
@@ -213,5 +213,5 @@ def _as_left(leaving: Future[Left] | None, names: Collection[str]) -> dict[str, 
     return {name: leaving.result()[name][1] for name in names} if leaving is not None else {}
 
 
-def _stats(task: TaskKey, done: Done) -> TaskStats:
+def _stats(task: TaskKey, done: MicroTaskResult) -> TaskStats:
     return TaskStats(task.partition, task.attempt, done.work.loss_sum, done.work.examples, done.kernel_s)

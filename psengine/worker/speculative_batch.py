@@ -25,7 +25,7 @@ from psengine.worker.kernel_threads import KernelBatch
 
 
 @dataclass(frozen=True)
-class Done:
+class MicroTaskResult:
     """What a micro-task has come to.
 
     Attributes
@@ -49,7 +49,7 @@ class Done:
 #: Of blocks of partitions.
 Sums = list[tuple[Subtree, Delta]]
 #: The micro-tasks of a batch, by partition, and the sums of their updates.
-Kernels = KernelBatch[int, Done, Sums]
+Kernels = KernelBatch[int, MicroTaskResult, Sums]
 #: The attempt of which the effects are that were read, and the micro-tasks under way.
 Begun = tuple[int, Kernels]
 

@@ -20,7 +20,7 @@ from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Placement
 from psengine.protocol.events import BatchDone, BatchFailed, ShardsOpened, ShardsTaken
 from psengine.protocol.instructions import Dispatch, OpenShards, ShardOwner, TakeShards, UpdateShardMap
-from psengine.scheduling.dispatcher import Dispatcher
+from psengine.scheduling.dispatcher import BatchDispatcher
 from psengine.scheduling.micro_tasks import MicroTaskBook
 from psengine.scheduling.ssp_driver import SspDriver
 from psengine.single_process import initial, train_alone
@@ -149,7 +149,7 @@ class Cluster:
         self.owners = [ShardOwner(shard, node, address(node), 1) for shard, node in enumerate(NODES)]
         self.version = self.given_up = 0
         self.book = MicroTaskBook(PARTITIONS)
-        self.dispatcher = Dispatcher(self.book, SspDriver(staleness))
+        self.dispatcher = BatchDispatcher(self.book, SspDriver(staleness))
         #: the rows of a partition's own lie on another node than the one that works on it
         self.placement = Placement(("c", "c", "a", "a", "b", "b"), (None,) * PARTITIONS)
 

@@ -1,0 +1,5 @@
+"""Drivers: which tasks of a job are dispatched when, and which of them are committed together.
+
+interface  the protocols Driver and Dispatcher, and what they exchange: Task, Done
+ssp        stale synchronous parallel, the default driver: one task of every executor in each group
+"""

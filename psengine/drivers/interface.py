@@ -1,0 +1,149 @@
+"""The protocols of drivers. A driver dispatches tasks to executors and decides which of them are committed together.
+
+An *executor* is one partition of the input with its state; executors are numbered from 0. A *task* is one run of an
+executor. A *group* is a numbered set of tasks: groups are numbered from 1, sealed in order, and committed in order,
+each when all of its tasks are completed. Updates are committed, replicated and rolled back by group. In a group each
+executor has at most one task.
+
+A driver is pure: it reads no time, does no I/O, and uses no random numbers but those of its seed. It runs in the
+controller, which calls one method at a time. After a loss the controller makes a new driver, restores a snapshot,
+repeats the calls since, and continues, so a driver must decide alike when it is called alike.
+
+Source: Litz (2017), Table 1 and section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+#: What a task sees of the model: exactly the groups before its own ("group"); of the rows that it reads, exactly those
+#: groups ("rows"); at least the tasks that the driver knew to be completed when it dispatched this one ("parent").
+Read = Literal["group", "rows", "parent"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task for an executor.
+
+    Attributes
+    ----------
+    executor : int
+        Number of the executor.
+    group : int
+        The group that the task is committed with.
+    args : any
+        Small picklable arguments for the executor's `run`.
+    read : {"group", "rows", "parent"}
+        What the task sees. A task that reads "group" or "rows" is not sent before the previous group is committed.
+    """
+
+    executor: int
+    group: int
+    args: Any = None
+    read: Read = "group"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A completed task.
+
+    Attributes
+    ----------
+    task : Task
+    result : any
+        What the executor returned to the driver; small and picklable.
+    examples : int
+        Number of examples that the task processed.
+    loss : float
+        Sum of their losses.
+    """
+
+    task: Task
+    result: Any
+    examples: int
+    loss: float
+
+
+class Dispatcher(Protocol):
+    """What a driver may do. Its methods are called from within the driver's methods only."""
+
+    def dispatch(self, task: Task) -> None:
+        """Append a task to the queue of its executor; the tasks of an executor run in this order.
+
+        Raises
+        ------
+        ValueError
+            If there is no such executor, it has a task in this group already, or the group is not the open one: the
+            first that is not sealed.
+        """
+        ...
+
+    def seal(self, group: int, members: Collection[int] | None = None) -> None:
+        """Close the open group: no task is added to it. It is committed when all of its tasks are completed.
+
+        Parameters
+        ----------
+        members : collection of int, optional
+            Executors whose tasks belong to the group; default: all that were dispatched in it. The tasks of the others
+            are withdrawn: their updates do not count.
+
+        Raises
+        ------
+        ValueError
+            If the group is not the open one, a member has no task in it, or a task to be withdrawn is completed.
+        """
+        ...
+
+    def evaluate(self, group: int) -> None:
+        """Evaluate the model of `group`, which is not committed yet, on the held-out data, beside the training."""
+        ...
+
+    def finish(self, group: int, reason: str = "") -> None:
+        """End the job with the model of `group`; a group that is committed already stands for the last one begun."""
+        ...
+
+
+class Driver(Protocol):
+    """Decides what a job does. The controller makes it with `application.driver()` and calls one method at a time."""
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        """Dispatch the first tasks, for executors 0 to `executors` - 1."""
+        ...
+
+    def completed(self, to: Dispatcher, done: Done) -> None:
+        """Note a completed task; each task is reported once, in the order in which the controller learns of it."""
+        ...
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        """Note that a group is committed: all its tasks are completed, and so are all groups before it."""
+        ...
+
+    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
+        """Note that the nodes of these executors were lost; return whether the driver does without them.
+
+        True: their tasks that are not completed are withdrawn, and none may be dispatched to them until they have
+        `returned`. False: their tasks run again, as soon as another node has their input.
+        """
+        ...
+
+    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
+        """Note that executors which the driver did without have a node again."""
+        ...
+
+    def next_task(self, executor: int) -> Task | None:
+        """Return the task that the executor gets after its last dispatched one, if that is certain already.
+
+        It must be the one that is dispatched later, without arguments and with the read "group". A node then reads
+        ahead and begins it early. A driver that does not know it returns None.
+        """
+        ...
+
+    def snapshot(self) -> Any:
+        """Return the driver's whole state as a picklable value that later calls do not change."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Continue from a snapshot; called on a new driver instead of `start`."""
+        ...

@@ -1,0 +1,72 @@
+"""Stale synchronous parallel: one task of every executor in each group, at most `staleness` groups ahead.
+
+Group g is dispatched when the last task of group g - s - 1 is completed; s = 0 is BSP.
+
+Source: Litz (2017), section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from psengine.drivers.interface import Dispatcher, Done, Read, Task
+
+
+class Ssp:
+    """The default driver. A group is what a job counts as a clock.
+
+    Parameters
+    ----------
+    staleness : int
+        Number of groups that an executor may be ahead of the last committed one, beyond the next. With 0 (bulk
+        synchrony) a task of group g reads exactly the model of group g - 1, else whatever is completed.
+    """
+
+    def __init__(self, staleness: int = 0) -> None:
+        self.staleness = staleness
+        self._read: Read = "group" if staleness == 0 else "parent"
+        self._executors = 0
+        self._last_group = 0
+
+    def start(self, to: Dispatcher, executors: int, seed: int) -> None:
+        """Dispatch the groups that may run at the beginning; the seed is not used."""
+        self.resume(to, executors, 0)
+
+    def resume(self, to: Dispatcher, executors: int, group: int) -> None:
+        """Dispatch the groups that may run when `group` is committed, where no snapshot exists."""
+        self._executors, self._last_group = executors, group
+        while self._last_group < group + 1 + self.staleness:
+            self._dispatch_next(to)
+
+    def completed(self, to: Dispatcher, done: Done) -> None:
+        """Ignore a completed task: only whole groups count."""
+
+    def committed(self, to: Dispatcher, group: int) -> None:
+        """Dispatch the next group."""
+        self._dispatch_next(to)
+
+    def vanished(self, to: Dispatcher, executors: Collection[int]) -> bool:
+        """Return False: every executor has a task in every group."""
+        return False
+
+    def returned(self, to: Dispatcher, executors: Collection[int]) -> None:
+        """Ignore returning executors: none was done without."""
+
+    def next_task(self, executor: int) -> Task | None:
+        """Return the executor's task of the next group; under bulk synchrony only."""
+        return Task(executor, self._last_group + 1) if self.staleness == 0 else None
+
+    def snapshot(self) -> Any:
+        """Return the number of executors and the last dispatched group."""
+        return self._executors, self._last_group
+
+    def restore(self, state: Any) -> None:
+        """Continue from a snapshot."""
+        self._executors, self._last_group = state
+
+    def _dispatch_next(self, to: Dispatcher) -> None:
+        self._last_group += 1
+        for executor in range(self._executors):
+            to.dispatch(Task(executor, self._last_group, read=self._read))
+        to.seal(self._last_group)
