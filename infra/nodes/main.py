@@ -194,7 +194,7 @@ async def _controller(
         control.close()
         await shell.close()
         await asyncio.to_thread(_withdraw, blobs, rendezvous, meeting)
-    return 0
+    return 1 if shell.fault and shell.controller.config is None else 0
 
 
 def _dashboard_url(scheduler: Any) -> str:
@@ -316,6 +316,9 @@ async def _node(options: argparse.Namespace, blobs: Blobs, rendezvous: str, stop
             await _first(stop.wait(), worker.finished())  # type: ignore[no-untyped-call]
             await cancel_all([polling])  # its errors were logged when they happened
             await worker.close(executor_wait=False)
+        if plugin.fault:
+            logger.error("a fault in the node: %s", plugin.fault)
+            return 1
         if plugin.close_requested:
             logger.info("closed by the controller")
             return 0

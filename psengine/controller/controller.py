@@ -143,6 +143,11 @@ class Controller(ControllerState):
                 return []  # recorded in the history
         raise TypeError(f"the controller knows no {type(event).__name__}")
 
+    def fail(self, reason: str) -> None:
+        """End the job as failed, unless it has ended: it is to continue in another process, from its checkpoint."""
+        if self.state not in ENDED:
+            self._fail(reason)
+
     def silence_timeout_s(self, address: str) -> float:
         """Return the seconds that the process at `address` may be silent before it is considered lost."""
         node = self.members.at(address)

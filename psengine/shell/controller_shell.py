@@ -69,7 +69,7 @@ from psengine.shell.shard_gathering import GoneOn, from_replicas, from_servers
 from psengine.tables.sharding import Arrays
 from psengine.telemetry.byte_counts import CONTROLLER, link, sent_bytes
 from psengine.telemetry.event_log import Entry
-from psengine.telemetry.formatting import format_ranges
+from psengine.telemetry.formatting import format_error, format_ranges
 from psengine.telemetry.training_progress import losses_of
 
 logger = logging.getLogger(__name__)
@@ -128,6 +128,8 @@ class ControllerShell:
     ) -> None:
         self.controller = Controller()
         self.closing = asyncio.Event()
+        #: The first fault of the controller, as one line; empty while there is none.
+        self.fault = ""
         self._reported: set[str] = set()
         self._scheduler = scheduler
         self._transport: Transport = transport or DaskTransport(scheduler)
@@ -209,6 +211,8 @@ class ControllerShell:
                     if checkpoint is not None:
                         logger.info("job %s continues from its checkpoint of clock %d", config.job_id, checkpoint.clock)
                     self._feed(JobStarted(config, _now(), checkpoint))
+                if self.controller.config is None:
+                    return {"error": self.fault}
         return await self.status(since_clock=describe(self.controller, 0, _now())["clock"])
 
     async def status(self, since_clock: int = 0) -> dict[str, Any]:
@@ -286,10 +290,14 @@ class ControllerShell:
 
     async def event(self, event: Any, process: str = "", moved: Mapping[str, int] | None = None) -> str:
         """Process a node's report (a packed `Event`), timed here, and the bytes `moved` by its process (an address)."""
-        if moved:
-            self.controller.handle(BytesMoved(process, moved, _now()))  # it returns no instruction
-        reported: Event = unpack(event)
-        self._links.heard(reported, _now())
+        try:
+            if moved:
+                self.controller.handle(BytesMoved(process, moved, _now()))  # it returns no instruction
+            reported: Event = unpack(event)
+            self._links.heard(reported, _now())
+        except Exception as error:  # noqa: BLE001 - raised at the node, it would end that in place of the job
+            self._fail("a report", error)
+            return "ok"
         self._feed(dataclasses.replace(reported, now_s=_now()))  # type: ignore[type-var]  # every event is a dataclass
         return "ok"
 
@@ -352,6 +360,33 @@ class ControllerShell:
                 await self._exclude(cut.address, cut.reason)
 
     def _feed(self, event: Event) -> None:
+        """Have the controller process an event, and carry out its instructions; an exception fails the job.
+
+        After that only joins and losses are processed: the controller's state may be half changed, and a job that goes
+        on from its checkpoint does so in another process.
+        """
+        if self.fault and not isinstance(event, NodeJoined | NodesLost):
+            return
+        try:
+            self._process(event)
+        except Exception as error:  # noqa: BLE001 - any fault of the controller, or of a driver that it runs
+            self._fail(type(event).__name__, error)
+
+    def _fail(self, during: str, error: BaseException) -> None:
+        """End the job, which nothing drives any more, with the line of an unexpected `error`.
+
+        Without a job, this process ends: nothing is lost, and its supervisor starts it again.
+        """
+        logger.error("a fault in the controller (%s)", during, exc_info=error)
+        config = self.controller.config
+        line = f"a fault in the controller ({during}): {format_error(error, '' if config is None else config.app)}"
+        self.fault = self.fault or line
+        if config is None:
+            self.closing.set()
+        else:
+            self.controller.fail(self.fault)
+
+    def _process(self, event: Event) -> None:
         before = self.controller.state, self.controller.reason
         changes = len(self.controller.tiers.changes)
         instructions = self.controller.handle(event)
@@ -480,7 +515,7 @@ class ControllerShell:
     def _reap(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("background work of the controller failed", exc_info=error)
+            self._fail("background work", error)
 
 
 def _now() -> float:

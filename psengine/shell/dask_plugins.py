@@ -34,7 +34,9 @@ def hello(
 
 
 class AgentPlugin(WorkerPlugin):
-    """Hosts the node's agent in its Dask worker. `close_requested` is set when the controller ends the node.
+    """Hosts the node's agent in its Dask worker.
+
+    `close_requested` is set when the controller ends the node; `fault` is the line of the fault that ended the agent.
 
     `transport` creates the worker's transport to its peers.
     """
@@ -53,9 +55,15 @@ class AgentPlugin(WorkerPlugin):
         self._transport = transport
         self.agent: NodeAgent | None = None
         self.close_requested = False
+        self.fault = ""
 
     def setup(self, worker: Worker) -> None:
         """Create the agent and register its handlers."""
+
+        def end(line: str) -> None:
+            self.fault = line
+            worker.loop.add_callback(worker.close, reason="proteus-fault", executor_wait=False)
+
         agent = NodeAgent(
             self._node,
             worker.address,
@@ -64,6 +72,7 @@ class AgentPlugin(WorkerPlugin):
             self._loader,
             self._shard_loader,
             self._threads,
+            on_failed=end,
         )
         agent.start()
         self.agent = agent

@@ -94,6 +94,8 @@ class NodeAgent:
         Number of micro-tasks that run concurrently.
     read_again_s : sequence of float
         Seconds between the attempts to read a partition.
+    on_failed : callable
+        Called with one line when the agent itself has failed: nothing works any more in this process, which is to end.
     """
 
     def __init__(
@@ -106,10 +108,12 @@ class NodeAgent:
         shard_loader: ShardLoader,
         threads: int,
         read_again_s: Sequence[float] = _READ_AGAIN_S,
+        on_failed: Callable[[str], None] = logger.error,
     ) -> None:
         self.node, self.address, self._controller = node, address, controller
         self.transport, self._loader, self._shard_loader = transport, loader, shard_loader
         self._read_again_s = tuple(read_again_s)
+        self._on_failed = on_failed
         self.server = ShardServer()
         self.replicas = ReplicaStore()
         #: Admission of readers to the local server.
@@ -436,3 +440,16 @@ class NodeAgent:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("background work of the agent failed", exc_info=error)
+            self._spawn(self._end(self._line(error)))
+
+    async def _end(self, line: str) -> None:
+        """End this process: its heartbeats would go on, and nothing would show that it works no more."""
+        try:
+            event = NodeFailed(self.node, self.address, f"a fault in the node: {line}", 0.0)
+            await self.transport.call(
+                self._controller, "proteus_event", _REPORT_DEADLINE_S, event=event, process=self.address
+            )
+        except Exception as error:  # noqa: BLE001 - maybe the fault that ends this process
+            logger.warning("report not delivered: %s", error)
+        finally:
+            self._on_failed(line)

@@ -3,11 +3,15 @@
 A line of FOLDER/cuts is a process's name and the address of a peer. As with a cut link, no call from the process to the
 peer, and no answer to it, gets through, and neither is notified; messages under way arrive once the line is removed.
 FOLDER/doom names the call, and its moment, at which a process is killed or stopped (`kill_at_moment`).
+FOLDER/raises names a place of the program (`PLACES`) at which an exception is raised from the twelfth time on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib
+import itertools
 import os
 import signal
 import sys
@@ -64,6 +68,32 @@ def hold(cuts: Cuts) -> None:
     tcp.TCP.read, tcp.TCP.write, tcp.TCPConnector.connect = held_read, held_write, held_connect
 
 
+#: {name: module, class and method that raises}
+PLACES = {
+    "handle": ("psengine.controller.controller", "Controller", "_on_batch_done"),
+    "driver": ("psengine.scheduling.ssp_driver", "SspDriver", "ready"),
+    "run": ("psengine.apps.mlr", "MultinomialLogisticRegression", "run"),
+    "server": ("psengine.server.shard_server", "ShardServer", "push"),
+}
+
+
+def plant(file: Path) -> None:
+    """Have the place that a file names, if there is one, raise from its twelfth time on."""
+    if not file.exists():
+        return
+    module, owner, method = PLACES[file.read_text()]
+    found = getattr(importlib.import_module(module), owner)
+    intact, times = getattr(found, method), itertools.count(1)
+
+    @functools.wraps(intact)
+    def faulty(*args: Any, **kwargs: Any) -> Any:
+        if next(times) >= 12:
+            raise KeyError("planted")
+        return intact(*args, **kwargs)
+
+    setattr(found, method, faulty)
+
+
 def main(arguments: list[str]) -> int:
     """Be a node, or a controller, that has the troubles told in the folder that `arguments` begin with."""
     node.set_up()  # before anything is imported, here as there: other threads would give other bits
@@ -71,6 +101,7 @@ def main(arguments: list[str]) -> int:
     name = "controller" if "--controller" in options else options[options.index("--name") + 1]
     hold(Cuts(troubles / "cuts", name))
     watch(KillPoints(troubles / "doom", name))
+    plant(troubles / "raises")
     return node.main(options)
 
 

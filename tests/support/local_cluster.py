@@ -113,6 +113,12 @@ class LocalCluster(OpenedAtStart):
         """SIGSTOP whoever is at a moment of a call first."""
         KillPoint(moment, op, stops=True).write(self._troubles / "doom")
 
+    def plant(self, at: str | None) -> None:
+        """Have processes that start from now on raise at a place of the program (`faulty_node.PLACES`); None: none."""
+        file = self._troubles / "raises"
+        self._troubles.mkdir(parents=True, exist_ok=True)
+        file.write_text(at) if at else file.unlink(missing_ok=True)
+
     def wait_frozen(self) -> str:
         """Wait until a process has been stopped by its doom, and return its name."""
         end = time.monotonic() + DEADLINE_S

@@ -90,7 +90,7 @@ class Wires:
             raise Unreachable(address, op, OSError("lost"))
         if op == "proteus_event":
             self.reports.append(message["event"])
-            self.moved[message["process"]] = message["moved"]
+            self.moved[message["process"]] = message.get("moved", {})
             self.arrived.set()
             answer: Any = "ok"
         else:
@@ -496,3 +496,39 @@ def test_a_checkpoint_that_cannot_be_read_is_told_and_fails_nobody() -> None:
         assert not wires.reports
 
     alone(Disk(0), body)
+
+
+def test_an_agent_whose_work_loop_has_died_ends_its_process() -> None:
+    """Its heartbeats would go on, and its partitions stay where nobody works on them."""
+
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        here._on_failed = ended.set_result
+
+        def spoil(op: str, n: int) -> str:
+            if op == "proteus_event":
+                raise ValueError("planted")
+            return ""
+
+        wires.spoil = spoil
+        here.instruct(dispatch(1, 1, [(0, 1)]))
+        async with asyncio.timeout(5 * PATIENCE):
+            assert (await ended).endswith("ValueError: planted")
+
+    story(body)
+
+
+def test_a_fault_of_the_agent_reaches_the_controller_as_one_line() -> None:
+    async def body(wires: Wires, here: NodeAgent, there: NodeAgent) -> None:
+        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        here._on_failed = ended.set_result
+
+        async def work() -> None:
+            raise KeyError("planted")
+
+        here._spawn(work())
+        assert (await wires.report(NodeFailed)).error.endswith("KeyError: 'planted'")
+        async with asyncio.timeout(5 * PATIENCE):
+            assert (await ended).endswith("KeyError: 'planted'")
+
+    story(body)
