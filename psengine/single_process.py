@@ -55,11 +55,16 @@ def train_alone(
             work = app.run(data, params, clock)
             loss += work.loss_sum
             updates.append(as_delta(wanted, params, work.updates))
-        total = tree_sum((0, len(parts)), partial(_leaf, updates)) or {}
-        tables = {name: added(table, total[name]) if name in total else table for name, table in tables.items()}
+        tables = advance(tables, updates)
         if after is not None:
             after(clock, tables, loss)
     return tables
+
+
+def advance(tables: Arrays, updates: Sequence[Delta]) -> Arrays:
+    """Return the tables after a clock with these updates, one of each partition; `tables` are not modified."""
+    total = tree_sum((0, len(updates)), partial(_leaf, updates)) or {}
+    return {name: added(table, total[name]) if name in total else table for name, table in tables.items()}
 
 
 def _leaf(updates: Sequence[Delta], part: Subtree) -> Delta | None:

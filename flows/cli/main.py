@@ -33,6 +33,7 @@ from flows.cli.commands.planning.backtest import backtest
 from flows.cli.commands.planning.bill import bill
 from flows.cli.commands.planning.plan import plan
 from flows.cli.commands.sweeps.sweep import sweep
+from flows.cli.commands.training.check import check
 from flows.cli.commands.training.predict import predict
 from flows.cli.commands.training.run import run
 from flows.cli.commands.training.train import train
@@ -44,7 +45,7 @@ from infra.masking import masked
 #: The verbs by group, in the order of the help.
 GROUPS: Mapping[str, tuple[click.Command, ...]] = MappingProxyType(
     {
-        "Training": (run, train, predict, sweep),
+        "Training": (run, train, check, predict, sweep),
         "Planning": (plan, backtest, bill),
         "Jobs on a Prefect server": (up, submit, jobs, stop, panic),
         "Inspection": (report, cost, logs),

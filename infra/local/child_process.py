@@ -89,6 +89,11 @@ class Child:
         """The exit code of the process, below 0 if a signal ended it; None while it runs."""
         return None if self._process is None else self._process.poll()
 
+    def wait(self) -> int:
+        """Wait for the end of the process; return its exit code, below 0 if a signal ended it."""
+        assert self._process is not None, "not started"
+        return self._process.wait()
+
     def check(self) -> None:
         """Raise `ProteusError` with the end of the log if the process has exited."""
         if self._process is not None and (code := self._process.poll()) is not None:

@@ -1,5 +1,6 @@
 """The process that a machine runs, and the client of its controller.
 
+check_main         the process of `proteus check`: `python -m infra.nodes.check_main`
 controller_client  synchronous client of a job's controller: start, status, stop, drain
 lease_guard        the guard of a machine: ends it when its lease has ended, or nothing trains on it any more
 main               the process of a node or of the controller: `python -m infra.nodes.main`

@@ -1,0 +1,63 @@
+"""The verb `proteus check`."""
+
+from pathlib import Path
+
+import click
+
+from flows.cli.options import code_options, json_option
+from flows.terminal.interrupts import explain_interrupt
+from flows.terminal.output import write_json
+from infra.errors import ProteusError
+
+
+@click.command(short_help="Check an application before it is trained.")
+@click.argument("app", metavar="APP")
+@code_options
+@click.option(
+    "--data", metavar="FILE", help="Built-in set, or a data file. Default: digits; ratings for mf, topics for lda."
+)
+@click.option("--partitions", type=click.IntRange(2, 64), default=4, show_default=True, help="Slices of the data.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the order of the data and of the model.",
+)
+@json_option("the faults")
+def check(
+    json_target: str | None,
+    app: str,
+    code: str | None,
+    params: tuple[str, ...],
+    data: str | None,
+    partitions: int,
+    seed: int,
+) -> None:
+    """Run each micro-task of APP twice, in two processes, and compare the bits; nothing is bought or kept.
+
+    A line for each fault: other bits the second time or in another process, `data` or `params` that were written to,
+    an update of another shape or type than its table's rows or of an unknown table, numbers that are not finite, rows
+    of a table with own=True that two partitions share, and what a method raises. Exit code 1 if there is one.
+
+    \b
+    Examples:
+      proteus check mine:App --data points.csv
+      proteus check kmeans:KMeans --code docs/examples/kmeans.py --param k=10
+    """  # noqa: D301 - click reads the control character
+    from tasks.local.application_check import checked_training, find_faults
+    from tasks.output_files import check_file_target
+    from tasks.training.application_checks import application
+
+    if json_target not in (None, "-"):
+        check_file_target("--json", Path(json_target))
+    chosen = application("APP", app, code, params)
+    with explain_interrupt("nothing was kept"):
+        faults = find_faults(checked_training(chosen, data, partitions, seed))
+    write_json(json_target, {"app": app, "faults": list(faults)})
+    for fault in faults if json_target != "-" else ():
+        click.echo(f"{app}: {fault}")
+    if faults:
+        raise ProteusError(f"check {app}: {len(faults)} fault{'s' * (len(faults) > 1)}; mend what the lines above name")
+    if json_target != "-":
+        click.echo(f"{app}: no fault found; {partitions} partitions gave the same bits twice, in two processes")

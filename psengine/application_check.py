@@ -1,0 +1,343 @@
+"""Check of an application before it is trained: each micro-task twice, with all bits compared.
+
+The engine repeats micro-tasks, runs them speculatively, and hands one `data` to several threads. An application that is
+not made for that trains without an error and ends with wrong numbers; here each such fault becomes a line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psengine.apps.base import App, Predicts, Work
+from psengine.apps.registry import initial_arrays
+from psengine.config import TableSpec
+from psengine.single_process import advance
+from psengine.tables.row_sets import RowBlock, RowSet, first_shared, read_only
+from psengine.tables.sharding import Arrays, Sharding
+from psengine.tables.tree_sum import Delta
+from psengine.worker.batch_io import as_delta, wants
+
+#: Number of clocks that are run; the second one reads what the first one has changed.
+CLOCKS = 2
+#: Number of shards that the initial values are asked for; with one, a range would always be the full table.
+_SHARDS = 2
+_READ_ONLY = "read-only"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """Result of a check.
+
+    Attributes
+    ----------
+    faults : a line each that names the method, the partition, and the clock.
+    digests : digest of every bit of the result, by call, as in ``run, partition 1, clock 2``; equal in every process
+        unless the application depends on the process.
+    """
+
+    faults: tuple[str, ...]
+    digests: Mapping[str, str]
+
+
+def check_application(
+    app: App,
+    parts: Sequence[Mapping[str, NDArray[Any]]],
+    heldout: Mapping[str, NDArray[Any]],
+    seed: int,
+    backwards: bool = False,
+) -> CheckReport:
+    """Run every method of an application twice on real data, and compare the bits.
+
+    Parameters
+    ----------
+    parts, heldout
+        Arrays of each input partition, and of the held-out part.
+    backwards : bool
+        Whether the last partition is the first to run, as in the second of two processes: what an application keeps
+        between calls then shows in the bits.
+    """
+    check = _Check(app, seed, backwards)
+    check.run(parts, heldout)
+    return CheckReport(tuple(f"{call}: {text}" for (_, text), call in check.faults.items()), check.digests)
+
+
+class _FaultError(Exception):
+    """A fault after which the call has no result to go on with."""
+
+
+class _Check:
+    def __init__(self, app: App, seed: int, backwards: bool) -> None:
+        self._app, self._seed, self._backwards = app, seed, backwards
+        #: {(method, text): first call with this fault}.
+        self.faults: dict[tuple[str, str], str] = {}
+        self.digests: dict[str, str] = {}
+        self._tables: tuple[TableSpec, ...] = ()
+
+    def run(self, parts: Sequence[Mapping[str, NDArray[Any]]], heldout: Mapping[str, NDArray[Any]]) -> None:
+        state = self._guarded("tables", self._initial)
+        prepared = [self._guarded(f"prepare, partition {n}", partial(self._prepare, p)) for n, p in enumerate(parts)]
+        data = [found[0] for found in prepared if found is not None]
+        if state is None or len(data) < len(parts):
+            return
+        for clock in range(1, CLOCKS + 1):
+            after = self._clock(clock, data, state)
+            if after is None:
+                return
+            state = after
+        self._guarded("evaluate", lambda: self._evaluate(state, heldout))
+        if isinstance(self._app, Predicts):
+            self._guarded("predict", lambda: self._predict(state, heldout))
+
+    def _fault(self, call: str, text: str) -> None:
+        self.faults.setdefault((call.partition(",")[0], text), call)
+
+    def _guarded(self, call: str, work: Callable[[], Any]) -> Any:
+        """Return the result of `work`; note what it raises as a fault of `call`, and return None."""
+        try:
+            return work()
+        except _FaultError as fault:
+            self._fault(call, str(fault))
+        except Exception as error:  # noqa: BLE001 - a user's code may raise any error
+            self._fault(call, f"raises {type(error).__name__}: {error}")
+        return None
+
+    def _repeated(self, call: str, work: Callable[[], Any]) -> Any:
+        """Return the result of `work`, called twice; differing bits are a fault."""
+        first = work()
+        bits = digest(first)
+        second = digest(work())
+        if bits != second:
+            self._fault(call, "other bits the second time; seed what is random from the clock and the data")
+        if digest(first) != bits:
+            self._fault(call, "the second call writes to what the first one returned; return new arrays")
+        self.digests[call] = bits
+        return first
+
+    # -- tables and data --------------------------------------------------------------------------------------------
+
+    def _initial(self) -> Arrays | None:
+        tables = tuple(self._repeated("tables", self._app.tables))
+        for table in tables:
+            if not isinstance(table, TableSpec):
+                raise _FaultError(f"holds a {type(table).__name__}; want a TableSpec for each table")
+            if table.n_rows < 1 or table.n_cols < 1:
+                raise _FaultError(f"table {table.name!r} is {table.n_rows} x {table.n_cols}; want at least 1 x 1")
+            if np.dtype(table.dtype).kind not in "fiu":
+                raise _FaultError(f"table {table.name!r} is of {table.dtype}; want a type of numbers, as in float32")
+        names = [table.name for table in tables]
+        if not names or len(set(names)) < len(names):
+            raise _FaultError(f"the names are {', '.join(names) or 'none'}; want one or more, and distinct ones")
+        self._tables = tables
+        sharding = Sharding(tables, _SHARDS)
+        shards = []
+        for shard in range(_SHARDS):
+            rows = {table.name: sharding.rows(shard, table) for table in tables}
+            call = f"initial, shard {shard}"
+            shards.append(self._guarded(call, partial(self._repeated, call, partial(self._shard, shard, rows))))
+        return None if any(values is None for values in shards) else sharding.join(shards)
+
+    def _shard(self, shard: int, rows: Mapping[str, tuple[int, int]]) -> Arrays:
+        arrays = initial_arrays(self._app, self._seed, shard, rows)
+        for table in self._tables:
+            low, high = rows[table.name]
+            wanted, found = (high - low, table.n_cols), arrays[table.name]
+            if found.shape != wanted:
+                raise _FaultError(f"rows {low} to {high} of table {table.name!r} are {found.shape}; want {wanted}")
+            _require_finite(f"table {table.name!r}", found)
+        return arrays
+
+    def _prepare(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[Any]:
+        data = self._app.prepare({name: array.copy() for name, array in arrays.items()})
+        again = self._app.prepare({name: array.copy() for name, array in arrays.items()})
+        if digest(data) != digest(again):
+            raise _FaultError("other data the second time; seed what is random from the arrays")
+        return (data,)
+
+    # -- micro-tasks ------------------------------------------------------------------------------------------------
+
+    def _clock(self, clock: int, data: Sequence[Any], state: Arrays) -> Arrays | None:
+        """Return the tables after a clock; None if a micro-task has no result."""
+        partitions = range(len(data))
+        wanted = [
+            self._guarded(f"rows, partition {n}, clock {clock}", partial(self._rows, n, clock, data[n]))
+            for n in partitions
+        ]
+        if any(rows is None for rows in wanted):
+            return None
+        self._check_own(clock, wanted)
+        updates: dict[int, Delta] = {}
+        for n in reversed(partitions) if self._backwards else partitions:
+            call = f"run, partition {n}, clock {clock}"
+            update = self._guarded(call, partial(self._micro_task, call, data[n], clock, wanted[n], state))
+            if update is not None:
+                updates[n] = update
+        return advance(state, [updates[n] for n in partitions]) if len(updates) == len(data) else None
+
+    def _rows(self, partition: int, clock: int, data: Any) -> dict[str, RowSet]:
+        before = digest(data)
+        call = f"rows, partition {partition}, clock {clock}"
+        rows: dict[str, RowSet] = self._repeated(call, lambda: wants(self._app, self._tables, data, clock))
+        if digest(data) != before:
+            self._fault(call, "writes to `data`; copy what changes")
+        return rows
+
+    def _check_own(self, clock: int, wanted: Sequence[Mapping[str, RowSet]]) -> None:
+        """Note two partitions that share a row of a partition-local table."""
+        for table in self._tables:
+            if not table.own:
+                continue
+            sets = [rows.get(table.name, slice(0, table.n_rows)) for rows in wanted]
+            for later, rows in enumerate(sets):
+                shared = ((n, first_shared(sets[n], rows)) for n in range(later))
+                found = next(((n, row) for n, row in shared if row is not None), None)
+                if found is not None:
+                    self._fault(
+                        f"rows, partition {later}, clock {clock}",
+                        f"row {found[1]} of table {table.name!r}, which is declared own=True, is also of partition "
+                        f"{found[0]}; give each partition other rows, or leave out own",
+                    )
+                    break
+
+    def _micro_task(self, call: str, data: Any, clock: int, wanted: Mapping[str, RowSet], state: Arrays) -> Delta:
+        params = {name: RowBlock(None, read_only(array)).of(wanted.get(name)) for name, array in state.items()}
+        before, tables = digest(data), {name: digest(array) for name, array in params.items()}
+        try:
+            work = self._repeated(call, lambda: self._work(data, params, clock))
+        except ValueError as error:
+            if _READ_ONLY not in str(error):
+                raise
+            raise _FaultError(self._written(data, params, clock) or f"raises ValueError: {error}") from None
+        for name, bits in tables.items():
+            if digest(params[name]) != bits:
+                self._fault(call, f"writes to params[{name!r}]; copy it first")
+        if digest(data) != before:
+            self._fault(call, "writes to `data`; copy what changes")
+        try:
+            delta = as_delta(wanted, params, work.updates)
+        except (ValueError, TypeError) as error:
+            raise _FaultError(str(error)) from None
+        for name, update in work.updates.items():
+            _require_finite(f"the update of table {name!r}", update)
+        return delta
+
+    def _work(self, data: Any, params: Mapping[str, NDArray[Any]], clock: int) -> Work:
+        work = self._app.run(data, params, clock)
+        if not isinstance(work, Work):
+            raise _FaultError(f"returns a {type(work).__name__}; want Work(updates, loss_sum, examples)")
+        if not isinstance(work.updates, Mapping):
+            raise _FaultError(f"updates is a {type(work.updates).__name__}; want a dict of arrays by table")
+        if not np.isscalar(work.loss_sum) or not np.isfinite(work.loss_sum):
+            raise _FaultError(f"loss_sum is {work.loss_sum!r}; want a finite number")
+        if not isinstance(work.examples, int | np.integer) or work.examples < 0:
+            raise _FaultError(f"examples is {work.examples!r}; want a whole number from 0")
+        return work
+
+    def _written(self, data: Any, params: Mapping[str, NDArray[Any]], clock: int) -> str:
+        """Return which table a micro-task writes to, by running it with arrays that can be written to."""
+        copies = {name: array.copy() for name, array in params.items()}
+        self._app.run(data, copies, clock)
+        written = [name for name, array in copies.items() if digest(array) != digest(params[name])]
+        return f"writes to params[{written[0]!r}]; copy it first" if written else ""
+
+    # -- the model --------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, state: Arrays, heldout: Mapping[str, NDArray[Any]]) -> None:
+        figures = self._on_model("evaluate", state, heldout, self._app.evaluate)
+        if not isinstance(figures, Mapping):
+            raise _FaultError(f"returns a {type(figures).__name__}; want a dict of numbers by name")
+        for name, value in figures.items():
+            if not isinstance(name, str) or not isinstance(value, int | float | np.number):
+                raise _FaultError(f"{name!r} is {value!r}; want a number by name")
+
+    def _predict(self, state: Arrays, heldout: Mapping[str, NDArray[Any]]) -> None:
+        assert isinstance(self._app, Predicts)
+        found = np.shape(self._on_model("predict", state, heldout, self._app.predict))
+        n_examples = len(next(iter(heldout.values())))
+        if "y" in heldout and (not found or found[0] != len(heldout["y"])):
+            raise _FaultError(f"returns values of shape {found} for {n_examples} examples; want one for each")
+
+    def _on_model(
+        self,
+        call: str,
+        state: Arrays,
+        heldout: Mapping[str, NDArray[Any]],
+        method: Callable[[Mapping[str, NDArray[Any]], Mapping[str, NDArray[Any]]], Any],
+    ) -> Any:
+        params = {name: read_only(array) for name, array in state.items()}
+        before = digest(params), digest(heldout)
+        found = self._repeated(call, lambda: method(params, heldout))
+        if (digest(params), digest(heldout)) != before:
+            raise _FaultError("writes to its arguments; copy them first")
+        return found
+
+
+def _require_finite(what: str, array: NDArray[Any]) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        at = tuple(int(index) for index in np.argwhere(~np.isfinite(array))[0])
+        raise _FaultError(f"{what} holds {array[at]} at {list(at)}; want finite numbers")
+
+
+# -- digests --------------------------------------------------------------------------------------------------------
+
+
+def digest(value: Any) -> str:
+    """Return a digest of all bits of a value: of arrays, numbers, texts, containers and objects with attributes."""
+    hasher = hashlib.blake2b(digest_size=16)
+    _feed(hasher.update, value, set())
+    return hasher.hexdigest()
+
+
+def _feed(take: Callable[[bytes | memoryview], None], value: Any, above: set[int]) -> None:
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+        take(f"{value.dtype.str}{np.shape(value)}".encode())
+        take(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+        return
+    if value is None or isinstance(value, str | bytes | int | float | complex | slice | range):
+        take(f"{type(value).__name__}{value!r};".encode())
+        return
+    if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
+        take(f"{value.__name__};".encode())
+        return
+    if id(value) in above:
+        return
+    above = above | {id(value)}
+    take(f"{type(value).__name__}(".encode())
+    children = _children(value)
+    if children is None:
+        take(_pickled(value))
+    else:
+        for child in children:
+            _feed(take, child, above)
+    take(b")")
+
+
+def _children(value: Any) -> Iterable[Any] | None:
+    if isinstance(value, Mapping):
+        return [each for pair in value.items() for each in pair]
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, np.ndarray):
+        return list(value.flat)
+    if hasattr(value, "tocsr"):  # a matrix of SciPy notes what it has found out about itself
+        return [array for _, array in sorted(vars(value).items()) if isinstance(array, np.ndarray)]
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    if hasattr(value, "__dict__") or slots:
+        fields = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
+        return [each for pair in sorted(fields.items()) for each in pair]
+    return None
+
+
+def _pickled(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value)
+    except (pickle.PicklingError, TypeError, AttributeError):  # as of an open file: its state cannot be compared
+        return b""

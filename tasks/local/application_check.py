@@ -1,0 +1,121 @@
+"""Check of an application in two processes of this machine, on its real data: `proteus check`."""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from infra.applications.code_shipping import ship_code
+from infra.datasets.prepare import prepare
+from infra.errors import InputError
+from infra.local.child_process import Child
+from infra.settings import load_settings
+from infra.storage.blobs import open_blobs
+from infra.urls import file_url
+from infra.validation import first_fault
+from psengine.application_check import CLOCKS
+from tasks.job_spec import Training
+from tasks.training.application_checks import Application, check_application, check_sizes_here, default_params
+from tasks.training.inputs import absolute_data, default_data
+from tasks.training.job_config import job_config
+
+#: Digits of the seeds with which the two processes scatter the texts in their sets.
+_HASH_SEEDS = ("1", "2")
+
+
+def find_faults(training: Training) -> tuple[str, ...]:
+    """Return the faults of an application, a line each, as two processes find them (`psengine.application_check`).
+
+    Data and code are prepared as for a job, in a directory that is removed at the end.
+
+    Raises
+    ------
+    InputError
+        If the job that `training` describes would be refused: bad data, parameters or code.
+    """
+    check_application(training)
+    with tempfile.TemporaryDirectory(prefix="proteus-check-") as name:
+        directory = Path(name)
+        url = file_url(directory / "blobs")
+        blobs = open_blobs(load_settings().model_copy(update={"blob_url": url}))
+        fits = partial(check_sizes_here, training)
+        data = prepare(
+            blobs,
+            "check",
+            training.data,
+            training.partitions,
+            training.seed,
+            training.app,
+            fits,
+            training.standardizes,
+        )
+        digest = ship_code(blobs, "check", training.app, training.code)
+        config = directory / "config.json"
+        config.write_text(json.dumps(job_config("check", training, data, 1, code_sha256=digest).to_dict()))
+        return compare(*_reports(directory, config, url))
+
+
+def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the faults that two processes found, each once, and the first call whose bits differ between them.
+
+    What comes after that call differs because of it.
+    """
+    faults = list(dict.fromkeys([*first["faults"], *second["faults"]]))
+    others = second["digests"]
+    differing = [call for call, bits in first["digests"].items() if others.get(call, bits) != bits]
+    if differing and not any(fault.partition(",")[0] == differing[0].partition(",")[0] for fault in faults):
+        faults.append(
+            f"{differing[0]}: other bits in another process; keep nothing between calls, and use nothing that differs "
+            "by process, as the order of a set"
+        )
+    return tuple(faults)
+
+
+def _reports(directory: Path, config: Path, url: str) -> list[Mapping[str, Any]]:
+    """Return what two processes report, which run at the same time."""
+    command = [sys.executable, "-m", "infra.nodes.check_main", "--config", str(config), "--blob", url]
+    with ExitStack() as stack:
+        children = []
+        for seed, backwards in zip(_HASH_SEEDS, ([], ["--backwards"]), strict=True):
+            report = directory / f"report-{seed}.json"
+            environment = {**os.environ, "PYTHONHASHSEED": seed, "TMPDIR": str(directory)}
+            child = Child([*command, "--report", str(report), *backwards], directory / f"check-{seed}.log", environment)
+            children.append((stack.enter_context(child), report))
+        return [report_of(child, report) for child, report in children]
+
+
+def report_of(child: Child, report: Path) -> Mapping[str, Any]:
+    """Return what a process reports when it has ended; one that was killed has a fault, and nothing else."""
+    code = child.wait()
+    if code or not report.exists():
+        ended = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+        return {"faults": [f"the process ended with {ended}: {child.cause()}"], "digests": {}}
+    found: dict[str, Any] = json.loads(report.read_text())
+    if "refused" in found:
+        raise InputError(found["refused"])
+    return found
+
+
+def checked_training(chosen: Application, data: str | None, partitions: int, seed: int) -> Training:
+    """Return the training to check of an application; `InputError` names an invalid option."""
+    data = data or default_data(chosen.app)
+    try:
+        return Training(
+            app=chosen.app,
+            code=chosen.code,
+            app_params={**default_params(chosen.app, data, seed), **chosen.params},
+            data=absolute_data(data),
+            partitions=partitions,
+            seed=seed,
+            clocks=CLOCKS,
+        )
+    except ValidationError as error:
+        raise InputError(f"{first_fault(error, lambda field: f'--{field}')}; mend the option") from None
