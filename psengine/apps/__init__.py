@@ -1,5 +1,6 @@
 """Built-in applications, and the protocols of all applications.
 
+bgd/              elastic batch gradient descent of linear models
 kmeans/           k-means by Lloyd's algorithm
 lda/              latent Dirichlet allocation by collapsed Gibbs sampling
 mf/               matrix factorisation by stochastic gradient descent

@@ -1,0 +1,13 @@
+"""Elastic batch gradient descent of linear models: partitions that vanish are approximated until they return.
+
+directions      directions of descent: the negative gradient, L-BFGS
+kernels         compiled products of a CSR matrix with float64 weights
+line_search     line search under the Armijo-Wolfe conditions
+local_cluster   partitions in one process, under a tree whose nodes vanish and return
+losses          logistic, softmax, squared hinge and squared error, by margin
+master          Algorithm 2 as a state machine, with the baselines that ignore losses or wait
+messages        requests of the master, reduced replies, entries of its queue
+partition       loss and gradient of one partition, and its loss along a line
+reduction_tree  Broadcast and Reduce on a binary tree that survives missing nodes
+steps           step rules: constant, decaying, searched
+"""
