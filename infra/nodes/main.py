@@ -366,9 +366,14 @@ async def _meet(blobs: Blobs, rendezvous: str, stop: asyncio.Event) -> str | Non
 
 
 def _load(data_url: str, partition: int) -> Mapping[str, NDArray[np.generic]]:
+    from infra.storage.blobs import BlobMissing
     from infra.storage.job_paths import part_name
+    from psengine.config import JobError
 
-    return _open(data_url).read_npz(part_name(partition))
+    try:
+        return _open(data_url).read_npz(part_name(partition))
+    except BlobMissing as error:  # a store that is away raises another error
+        raise JobError(str(error)) from error
 
 
 def _load_shard(blobs: Blobs, checkpoint: str, shard: int) -> Mapping[str, NDArray[np.generic]]:

@@ -16,7 +16,7 @@ which attempt, and when the job ends. It knows no network, no clock and no Dask;
 | BatchDone | the clock may have become common: the next dispatch, or the end |
 | BatchFailed | dispatched again at the next `TimerFired`; a fatal one fails the job |
 | NodeFailed | the job fails: its application is wrong |
-| NodeUnfit | the node is quarantined, its partitions move; the job fails when no present node can load |
+| NodeUnfit | the node is quarantined until it can read, its partitions move; the job fails when none ever can load |
 | NoticeReceived | it works on while time is left, its partitions are loaded elsewhere; then as DrainRequested |
 | DrainRequested | no new work; partitions and shards move away; drained when it runs, serves and stores nothing |
 | NodesLost | their micro-tasks are dispatched again; if one served, the job rolls back once: see `tier_manager` |
@@ -343,13 +343,15 @@ class Controller(ControllerState):
         if node.state == "joining":
             node.state = "ready"
             self._arrivals.loaded(event.now_s)
+        self.members.recover(node, event.request)
         return self._go_on(event.now_s)
 
     def _on_unfit(self, event: events.NodeUnfit) -> list[Instruction]:
         node = self.members.process(event.node, event.address)
-        if node is None or node.state not in ("joining", "ready", "leaving"):
+        asked_again = node is not None and node.state == "unfit" and node.recovers
+        if node is None or not (asked_again or node.state in ("joining", "ready", "leaving")):
             return []
-        node.state, node.error = "draining" if node.state == "leaving" else "unfit", event.error
+        self.members.quarantine(node, event.error, event.again, event.now_s)
         self.leaving.note_last(self.book)
         return self._continue_without_quarantined(event.now_s)
 
@@ -357,6 +359,8 @@ class Controller(ControllerState):
         """Continue without the quarantined nodes; fail when there are no others and none is awaited."""
         if self.members.cannot_load:
             return self._fail(f"no node can load: {self.members.quarantined}")
+        if not self._begun and not self.members.in_state("joining", "ready"):
+            self.reason = f"waiting for a node that can load ({self.members.quarantined})"
         return self._go_on(now_s)
 
     def _on_notice(self, event: events.NoticeReceived) -> list[Instruction]:
@@ -550,6 +554,7 @@ class Controller(ControllerState):
         self.members.settle(self._busy)
         if self._saving is not None:
             return [*ended, *self._saving.due(event.now_s)]
+        ended += self.members.ask_again(event.now_s)
         over = config.max_seconds is not None and self.progress.seconds(event.now_s) >= config.max_seconds
         if over and not self.stopping.ending:
             self._end_at(book.last_begun)

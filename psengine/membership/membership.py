@@ -12,6 +12,8 @@ It knows neither micro-tasks nor the state of the job: what runs where is an arg
 | drained | it runs and serves nothing: it can leave |
 | lost | its process ended before that |
 
+A quarantined node of which a read failed is asked again, with growing pauses (`ask_again`).
+
 A leaving node serves its shards until its last clock is common.
 
 Invariants: owners are ready or leaving nodes; a name stands for one process at a time, identified by its address.
@@ -29,6 +31,9 @@ from psengine.config import JobConfig, Tier
 from psengine.membership.node_record import NodeRecord
 from psengine.membership.placement import Owners, Placement, balance, contiguous_runs, quotas, switch, take_over
 from psengine.protocol.instructions import Instruction, LoadPartitions
+
+#: Seconds until a node of which a read failed is asked again: at first, and at most.
+_AGAIN_S, _MOST_AGAIN_S = 5.0, 60.0
 
 
 class Membership:
@@ -79,11 +84,11 @@ class Membership:
 
     @property
     def cannot_load(self) -> bool:
-        """Whether no present node can load and no further reliable node is awaited."""
+        """Whether no present node can load, now or later, and no further reliable node is awaited."""
         present = [node for node in self.nodes.values() if not node.gone]
         wanted = 0 if self._config is None else self._config.n_reliable
         complete = sum(node.tier == "reliable" for node in present) >= wanted
-        return complete and all(node.state == "unfit" for node in present)
+        return complete and all(node.state == "unfit" and not node.recovers for node in present)
 
     @property
     def cannot_serve(self) -> bool:
@@ -141,6 +146,28 @@ class Membership:
             if self._config is not None and (misfit := self._misfit(self._config, node)):
                 node.state, node.error, found = "unfit", misfit, True
         return found
+
+    def quarantine(self, node: NodeRecord, error: str, again: bool, now_s: float) -> None:
+        """Quarantine a node that cannot load; `again`: it is asked again, less often each time."""
+        node.state, node.error, node.recovers = "draining" if node.state == "leaving" else "unfit", error, again
+        node.again_s = now_s + min(_AGAIN_S * 2.0**node.failed_reads, _MOST_AGAIN_S) if again else None
+        node.failed_reads += again
+
+    def ask_again(self, now_s: float) -> list[Instruction]:
+        """Return load requests for the quarantined nodes that may be able to read by now, of what they were to have."""
+        due = [n for n in self.in_state("unfit") if n.again_s is not None and now_s >= n.again_s and not n.gone]
+        loads: list[Instruction] = []
+        for node in due if self._config is not None else ():
+            node.again_s, node.request = None, node.request + 1
+            node.wanted = (node.wanted or frozenset()) | node.holds
+            wanted = tuple(sorted(node.wanted))
+            loads.append(LoadPartitions(node.name, node.address, self._config, node.request, wanted))
+        return loads
+
+    def recover(self, node: NodeRecord, request: int) -> None:
+        """End the quarantine of a node that has loaded what it was asked for again."""
+        if node.state == "unfit" and node.recovers and request == node.request:
+            node.state, node.error, node.recovers, node.again_s = "ready", "", False, None
 
     @staticmethod
     def _misfit(config: JobConfig, node: NodeRecord) -> str:

@@ -38,6 +38,11 @@ class NodeRecord:
     last_clock: int | None = None
     #: Why it is quarantined.
     error: str = ""
+    #: Whether it is quarantined because a read failed, so that it is asked again, at `again_s` unless it was asked.
+    recovers: bool = False
+    again_s: float | None = None
+    #: Number of times that a read failed.
+    failed_reads: int = 0
 
     @property
     def loads(self) -> bool:

@@ -188,11 +188,12 @@ class NodeFailed(NodeEvent):
 class NodeUnfit(NodeEvent):
     """A node cannot load, after some tries: a partition cannot be read, or the application cannot be made there.
 
-    Others may be able to.
+    Others may be able to. `again`: so may this node, later: the store may be away.
     """
 
     error: str
     now_s: float
+    again: bool = False
 
 
 @dataclass(frozen=True)

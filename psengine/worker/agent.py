@@ -76,7 +76,14 @@ _READ_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
 
 
 class Unreadable(Exception):
-    """A partition could not be read on this node in any attempt; another node may be able to."""
+    """A partition could not be read on this node in any attempt; another node, or a later attempt, may be able to.
+
+    `lasting`: it is not there, so that no later attempt can succeed.
+    """
+
+    def __init__(self, line: str, lasting: bool) -> None:
+        super().__init__(line)
+        self.lasting = lasting
 
 
 class NodeAgent:
@@ -89,7 +96,8 @@ class NodeAgent:
     controller : str
         Address that reports are sent to.
     loader, shard_loader : callable
-        Read one partition, and one shard of a checkpoint.
+        Read one partition, and one shard of a checkpoint. A `JobError` means that it is not there, any other exception
+        that it cannot be read at present.
     threads : int
         Number of micro-tasks that run concurrently.
     read_again_s : sequence of float
@@ -312,7 +320,7 @@ class NodeAgent:
                     return  # a later request has replaced this one
                 await self._partition(partition)
         except (Unreadable, JobError) as error:
-            await self._report(NodeUnfit(self.node, self.address, self._line(error), 0.0))
+            await self._report(self._unfit(error))
             return
         await self._report(NodeReady(self.node, self.address, instruction.request, tuple(sorted(self.data)), 0.0))
 
@@ -356,7 +364,7 @@ class NodeAgent:
                 # Each store has its own errors, and here all mean the same: this node cannot read at present.
                 logger.warning("%s was not read", what, exc_info=error)
                 if again_s is None:
-                    raise Unreadable(format_error(error)) from error
+                    raise Unreadable(format_error(error), isinstance(error, JobError)) from error
                 await asyncio.sleep(again_s)
         raise AssertionError("unreachable")
 
@@ -377,7 +385,7 @@ class NodeAgent:
                 report = self._failed(instruction, error, fatal=False)
             except Unreadable as error:
                 # It is reported first, so that nothing is dispatched to this node again.
-                await self._report(NodeUnfit(self.node, self.address, self._line(error), 0.0))
+                await self._report(self._unfit(error))
                 report = self._failed(instruction, error, fatal=False)
             except Exception as error:
                 logger.exception("clock %d failed", instruction.clock)
@@ -406,6 +414,10 @@ class NodeAgent:
         if isinstance(error, Unreadable):
             return str(error)  # its text is the line of the original error
         return format_error(error, "" if self._job is None else self._job[0].app)
+
+    def _unfit(self, error: Unreadable | JobError) -> NodeUnfit:
+        again = isinstance(error, Unreadable) and not error.lasting
+        return NodeUnfit(self.node, self.address, self._line(error), 0.0, again)
 
     def _failed(self, instruction: Dispatch, error: Exception, *, fatal: bool) -> BatchFailed:
         tasks = tuple((task.partition, task.attempt) for task in instruction.tasks)

@@ -77,3 +77,45 @@ def test_shards_that_an_unfit_node_cannot_open_fail_the_job() -> None:
     controller.handle(NodeReady("t", "tcp://t", 2, (0, 1), 0.2))
     controller.handle(NodeFailed("r", "tcp://r", "JobError: no such module", 0.3))
     assert (controller.state, controller.reason) == ("failed", "node r: JobError: no such module")
+
+
+def test_a_node_that_could_not_read_is_asked_less_and_less_often_and_works_again() -> None:
+    controller, dispatch = started(JobConfig("again", n_partitions=2, n_shards=1, clocks=9))
+    controller.handle(NodeJoined("t", "tcp://t", "transient", 1, -0.5))
+    (load,) = [o for o in controller.handle(TimerFired(0.0)) if isinstance(o, LoadPartitions)]
+    controller.handle(NodeUnfit("t", "tcp://t", "OSError: away", 0.0, again=True))
+    asked_s = []
+    for now_s in range(1, 251):
+        for order in controller.handle(TimerFired(float(now_s))):
+            if isinstance(order, LoadPartitions):
+                asked_s.append(now_s)
+                assert (order.node, order.partitions) == ("t", load.partitions)
+                load = order
+                controller.handle(NodeUnfit("t", "tcp://t", "OSError: away", float(now_s), again=True))
+                controller.handle(NodeUnfit("t", "tcp://before", "a report of an earlier process", float(now_s)))
+        controller.validate()
+    assert asked_s == [5, 15, 35, 75, 135, 195]
+    assert controller.members.nodes["t"].error == "OSError: away"
+    controller.handle(NodeReady("t", "tcp://t", load.request - 1, load.partitions, 251.0))
+    assert controller.members.nodes["t"].state == "unfit", "that is the answer to an earlier request"
+    (load,) = [o for o in controller.handle(TimerFired(255.0)) if isinstance(o, LoadPartitions)]
+    controller.handle(NodeReady("t", "tcp://t", load.request, load.partitions, 256.0))
+    orders = controller.handle(done(dispatch, 257.0))
+    assert {o.node for o in orders if isinstance(o, Dispatch)} == {"r", "t"}
+    node = next(n for n in describe(controller, 0, 257.0)["nodes"] if n["name"] == "t")
+    assert (node["state"], node["error"]) == ("ready", "")
+
+
+def test_a_job_waits_for_a_store_that_is_away_and_not_for_data_that_are_not_there() -> None:
+    controller = Controller()
+    controller.handle(JobStarted(JobConfig("waits", n_partitions=2, n_shards=1, clocks=9), 0.0))
+    controller.handle(NodeJoined("r", "tcp://r", "reliable", 1, 0.0))
+    controller.handle(NodeUnfit("r", "tcp://r", "OSError: away", 0.1, again=True))
+    assert controller.state == "starting"
+    assert controller.reason == "waiting for a node that can load (r is unfit: OSError: away)"
+    controller.handle(TimerFired(6.0))
+    controller.handle(NodeUnfit("r", "tcp://r", "JobError: part-00001.npz: is not there", 6.1))
+    assert (controller.state, controller.reason) == (
+        "failed",
+        "no node can load: r is unfit: JobError: part-00001.npz: is not there",
+    )

@@ -1,0 +1,59 @@
+"""The store is away for a while: nodes that could not read are asked again, and the model has every bit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from psengine.config import JobError
+from tests.psengine.whole_engine.test_wires import check, ended, job
+from tests.support.lossy_network import Trouble
+from tests.support.simulated_cluster import WiredCluster, numbered
+from tests.support.virtual_time import run_virtual
+
+pytestmark = pytest.mark.usefixtures("announced")
+
+LIMIT_S = 4_000.0
+
+
+def train(cluster: WiredCluster, reliable: int, transient: int, **config: Any) -> None:
+    async def story() -> None:
+        cluster.open()
+        try:
+            for number in range(reliable):
+                cluster.start(f"r{number}", "reliable")
+            for number in range(transient):
+                cluster.start(f"t{number}")
+            await cluster.shell.start(job("Descent", n_reliable=reliable, **config).to_dict())
+            await ended(cluster)
+        finally:
+            await cluster.close()
+
+    run_virtual(story(), LIMIT_S)
+
+
+@pytest.mark.parametrize("away_s", [8.0, 900.0])
+def test_a_store_that_was_away_at_the_beginning_is_read_when_it_is_back(away_s: float) -> None:
+    def load(partition: int) -> dict[str, Any]:
+        if asyncio.get_running_loop().time() < away_s:
+            raise OSError("the store is away")
+        return numbered(partition)
+
+    cluster = WiredCluster(0, Trouble(), load)
+    train(cluster, 1, 2)
+    check(cluster, "Descent")
+    begun_s = cluster.shell.controller.progress.started_s
+    assert begun_s is not None
+    assert away_s < begun_s < away_s + 70.0
+
+
+def test_data_that_are_not_there_fail_the_job() -> None:
+    def load(partition: int) -> dict[str, Any]:
+        raise JobError("part-00001.npz: is not there")
+
+    cluster = WiredCluster(0, Trouble(), load)
+    train(cluster, 1, 1)
+    assert cluster.shell.controller.state == "failed"
+    assert cluster.shell.controller.reason.count("is unfit: JobError: part-00001.npz: is not there") == 2
