@@ -155,13 +155,14 @@ class Membership:
 
     def ask_again(self, now_s: float) -> list[Instruction]:
         """Return load requests for the quarantined nodes that may be able to read by now, of what they were to have."""
-        due = [n for n in self.in_state("unfit") if n.again_s is not None and now_s >= n.again_s and not n.gone]
-        loads: list[Instruction] = []
-        for node in due if self._config is not None else ():
+        config, loads = self._config, list[Instruction]()
+        for node in self.in_state("unfit"):
+            if config is None or node.gone or node.again_s is None or now_s < node.again_s:
+                continue
             node.again_s, node.request = None, node.request + 1
             node.wanted = (node.wanted or frozenset()) | node.holds
             wanted = tuple(sorted(node.wanted))
-            loads.append(LoadPartitions(node.name, node.address, self._config, node.request, wanted))
+            loads.append(LoadPartitions(node.name, node.address, config, node.request, wanted))
         return loads
 
     def recover(self, node: NodeRecord, request: int) -> None:
